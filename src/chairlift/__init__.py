@@ -1,0 +1,31 @@
+"""Chairlift: a server for large language models that batches continuously.
+
+    from chairlift import LLM, SamplingParams
+
+Importing this package loads no torch; the names below come when they are first used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from chairlift.core.sampling import SamplingParams as SamplingParams
+    from chairlift.llm.async_llm import AsyncLLM as AsyncLLM
+    from chairlift.llm.llm import LLM as LLM
+    from chairlift.llm.output import RequestOutput as RequestOutput
+
+__version__ = "0.1.0"
+__all__ = ["LLM", "AsyncLLM", "RequestOutput", "SamplingParams", "__version__"]
+
+_HOMES = {
+    "LLM": "chairlift.llm.llm",
+    "AsyncLLM": "chairlift.llm.async_llm",
+    "RequestOutput": "chairlift.llm.output",
+    "SamplingParams": "chairlift.core.sampling",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'chairlift' has no attribute {name!r}")

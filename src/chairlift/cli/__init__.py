@@ -1,0 +1,1 @@
+"""The roof: the command line, where processes are put together."""

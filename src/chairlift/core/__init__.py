@@ -1,0 +1,1 @@
+"""Words that every room speaks; standard library only."""

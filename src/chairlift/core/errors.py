@@ -1,0 +1,193 @@
+"""The one tree of errors. Each kind has a `code` (metric label, API code, wire name) and says whether a retry helps.
+
+    ChairliftError
+    ├── InvalidRequest              the caller's fault, raised before anything is queued
+    │   ├── ContextLengthExceeded   prompt (and max_tokens) against the model's context
+    │   ├── RequestTooLarge         more blocks than the whole pool has
+    │   ├── TokenOutOfRange         a token id that the vocabulary does not have
+    │   └── DuplicateRequestId      an id that is still open
+    ├── ConfigError                 an option, refused at start
+    ├── ModelError                  a model folder: missing, truncated, unsupported
+    │   └── UnsupportedArchitecture
+    ├── QueueFull                   come back later
+    ├── RequestTimeout              the request's own time was up
+    ├── OutOfBlocks                 the pool has none left (inside the engine)
+    ├── RequestFailed               one request's own fault inside a step
+    │   ├── ForwardFailed           the model raised, and this request alone makes it raise
+    │   ├── NonFiniteLogits         NaN or infinite logits
+    │   ├── SamplingFailed          no token could be drawn
+    │   └── DetokenizeFailed        its text could not be made
+    └── EngineDead                  the engine process died, hangs, or was closed
+"""
+
+from typing import ClassVar, Self
+
+Detail = str | int | float | None
+
+
+class ChairliftError(Exception):
+    """Base of everything that Chairlift raises on purpose.
+
+    `details` are the numbers and names in the sentence, for programs; they cross process borders with it.
+    """
+
+    code: ClassVar[str] = "error"
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, **details: Detail) -> None:
+        super().__init__(message)
+        self.message = message
+        self.details = details
+
+    @classmethod
+    def rebuilt(cls, message: str, details: dict[str, Detail]) -> Self:
+        """Make the error again from what crossed a border, without its constructor's own sentence."""
+        error = cls.__new__(cls)
+        ChairliftError.__init__(error, message, **details)
+        return error
+
+
+class InvalidRequest(ChairliftError):
+    """A request that no engine should see; `details["param"]` names the field."""
+
+    code = "invalid_request"
+
+
+class ContextLengthExceeded(InvalidRequest):
+    """Prompt, or prompt and max_tokens together, are longer than the context."""
+
+    code = "context_length_exceeded"
+
+    def __init__(self, prompt_tokens: int, max_tokens: int | None, limit: int) -> None:
+        if max_tokens is None or prompt_tokens >= limit:
+            said = f"prompt has {prompt_tokens} tokens, the limit is {limit} with at least one to generate"
+        else:
+            said = f"prompt has {prompt_tokens} tokens and max_tokens is {max_tokens}, together the limit is {limit}"
+        super().__init__(said, param="prompt", prompt_tokens=prompt_tokens, max_tokens=max_tokens, limit=limit)
+
+
+class RequestTooLarge(InvalidRequest):
+    """The request would need more blocks than the whole pool has."""
+
+    code = "request_too_large"
+
+    def __init__(self, needed: int, total: int) -> None:
+        said = f"request needs {needed} blocks of KV cache, the whole pool has {total}"
+        super().__init__(said, param="prompt", needed=needed, total=total)
+
+
+class TokenOutOfRange(InvalidRequest):
+    """A token id outside the vocabulary."""
+
+    code = "token_out_of_range"
+
+    def __init__(self, token_id: int, vocab_size: int, param: str = "prompt") -> None:
+        said = f"{param}: token id {token_id} is outside the vocabulary of {vocab_size}"
+        super().__init__(said, param=param, token_id=token_id, vocab_size=vocab_size)
+
+
+class DuplicateRequestId(InvalidRequest):
+    """The id belongs to a request that is still open."""
+
+    code = "duplicate_request_id"
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(f"request id {request_id!r} is already in use", param="request_id", request_id=request_id)
+
+
+class ConfigError(ChairliftError):
+    """An option that cannot be; refused at start."""
+
+    code = "config_error"
+
+
+class ModelError(ChairliftError):
+    """A model folder that cannot be loaded; the sentence names the file."""
+
+    code = "model_error"
+
+
+class UnsupportedArchitecture(ModelError):
+    """No family here knows this architecture."""
+
+    code = "unsupported_architecture"
+
+
+class QueueFull(ChairliftError):
+    """The waiting line is at its limit."""
+
+    code = "queue_full"
+    retryable = True
+
+    def __init__(self, waiting: int, limit: int) -> None:
+        super().__init__(f"the queue is full: {waiting} requests wait, the limit is {limit}", waiting=waiting, limit=limit)
+
+
+class RequestTimeout(ChairliftError):
+    """The request did not end within its own timeout."""
+
+    code = "timeout"
+    retryable = True
+
+    def __init__(self, timeout: float) -> None:
+        super().__init__(f"the request did not finish within its timeout of {timeout:g} s", timeout=timeout)
+
+
+class OutOfBlocks(ChairliftError):
+    """The pool cannot give what was asked; nothing has changed."""
+
+    code = "out_of_blocks"
+    retryable = True
+
+    def __init__(self, free: int, total: int, needed: int = 1) -> None:
+        said = f"{needed} blocks needed, {free} of {total} are free"
+        super().__init__(said, free=free, total=total, needed=needed)
+
+
+class RequestFailed(ChairliftError):
+    """A fault inside a step that belongs to one request alone."""
+
+    code = "request_failed"
+
+
+class ForwardFailed(RequestFailed):
+    """The forward pass raises whenever this request is in it."""
+
+    code = "forward_failed"
+
+
+class NonFiniteLogits(RequestFailed):
+    """The model's logits for this request are NaN or infinite."""
+
+    code = "non_finite_logits"
+
+
+class SamplingFailed(RequestFailed):
+    """No token can be drawn: everything is banned, or the sampler raised."""
+
+    code = "sampling_failed"
+
+
+class DetokenizeFailed(RequestFailed):
+    """The text of this request could not be made from its tokens."""
+
+    code = "detokenize_failed"
+
+
+class EngineDead(ChairliftError):
+    """The engine process died, hangs or was closed while the request was open."""
+
+    code = "engine_dead"
+    retryable = True
+
+
+def _tree(root: type[ChairliftError]) -> dict[str, type[ChairliftError]]:
+    kinds = {root.code: root}
+    for kind in root.__subclasses__():
+        kinds |= _tree(kind)
+    return kinds
+
+
+def rebuild(code: str, message: str, details: dict[str, Detail]) -> ChairliftError:
+    """Turn an error that crossed a process border back into its kind (an unknown code becomes the base)."""
+    return _tree(ChairliftError).get(code, ChairliftError).rebuilt(message, details)

@@ -1,0 +1,1 @@
+"""The text service: LLM and AsyncLLM over an engine."""

@@ -1,0 +1,74 @@
+"""CausalLM: what a family gives the runner, and how its layers fall into groups that share one pool of blocks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from chairlift.model.attention.base import KV, AttentionBackend, ForwardBatch
+
+
+@dataclass(frozen=True, slots=True)
+class LayerGroups:
+    """Layers by kind of attention, in groups of equal size (the last of a kind may be padded).
+
+    Attributes:
+        windows: one entry a group, None for full attention.
+        layers_per_group: how many KV a page needs.
+        places: for each layer (group, index within the group).
+    """
+
+    windows: tuple[int | None, ...]
+    layers_per_group: int
+    places: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, layer_windows: Sequence[int | None]) -> "LayerGroups":
+        """Group layers whose window is equal; the rarest kind sets the size of all groups."""
+        kinds: dict[int | None, list[int]] = {}
+        for layer, window in enumerate(layer_windows):
+            kinds.setdefault(window, []).append(layer)
+        size = min(len(layers) for layers in kinds.values())
+        windows: list[int | None] = []
+        places: dict[int, tuple[int, int]] = {}
+        for window, layers in kinds.items():
+            for start in range(0, len(layers), size):
+                for index, layer in enumerate(layers[start : start + size]):
+                    places[layer] = (len(windows), index)
+                windows.append(window)
+        return cls(tuple(windows), size, tuple(places[layer] for layer in range(len(layer_windows))))
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardContext:
+    """What every layer of one forward pass shares: the step's sequences, the cache and who attends to it."""
+
+    batch: ForwardBatch
+    kv: list[KV]
+    backend: AttentionBackend
+    plan: Any
+
+
+class CausalLM(Protocol):
+    """A decoder that turns the tokens of a step into logits of the rows that want them.
+
+    Attributes:
+        groups: how its layers share the pool.
+        vocab_size: V.
+        num_kv_heads: of every layer.
+        head_dim: of every layer.
+    """
+
+    groups: LayerGroups
+    vocab_size: int
+    num_kv_heads: int
+    head_dim: int
+
+    def forward(self, input_ids: Tensor, context: ForwardContext) -> Tensor:
+        """Run input_ids [T] int64 at context.batch.positions through all layers; returns hidden states [T, H]."""
+        ...
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Turn hidden states [R, H] into logits [R, V] of the same dtype."""
+        ...

@@ -1,0 +1,1 @@
+"""One small file a model family, built from the shared layers."""

@@ -1,0 +1,45 @@
+"""RunnerConfig: what the torch runner is told. This module imports no torch, so that a client can write one."""
+
+from dataclasses import dataclass
+
+import msgspec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunnerConfig:
+    """Where the model is and what it may take.
+
+    Attributes:
+        model: folder with config.json and safetensors; "" is a tiny random model (seeded by `seed`).
+        dtype: "auto" is the checkpoint's own; else float64, float32, bfloat16, float16.
+        device: a torch device name; "auto" is cuda where there is one, else cpu.
+        block_size: tokens in a page of the KV cache.
+        num_blocks: pages; None is derived from memory.
+        max_memory: share (0..1) of the memory that is free after loading which the KV cache may take, or bytes.
+        max_batch_tokens: tokens in the largest step, for the memory that a step needs.
+        max_running_requests: sequences in the largest step.
+        max_model_len: tokens of a sequence; None is the model's own limit.
+        attention_backend: a name of model/attention/registry.py.
+        seed: of the random weights of the tiny model.
+    """
+
+    model: str = ""
+    dtype: str = "auto"
+    device: str = "auto"
+    block_size: int = 16
+    num_blocks: int | None = None
+    max_memory: float | int | None = None
+    max_batch_tokens: int = 2048
+    max_running_requests: int = 256
+    max_model_len: int | None = None
+    attention_backend: str = "reference"
+    seed: int = 0
+
+    def encode(self) -> bytes:
+        """Return the bytes for a RunnerSpec."""
+        return msgspec.msgpack.encode(self)
+
+    @staticmethod
+    def decode(payload: bytes) -> "RunnerConfig":
+        """Read what `encode` wrote."""
+        return msgspec.msgpack.decode(payload, type=RunnerConfig)

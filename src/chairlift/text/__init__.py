@@ -1,0 +1,1 @@
+"""Strings to ids and back: tokenizers, chat templates, incremental text, stop strings."""
