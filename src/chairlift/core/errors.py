@@ -18,6 +18,8 @@
     │   ├── SamplingFailed          no token could be drawn
     │   └── DetokenizeFailed        its text could not be made
     └── EngineDead                  the engine process died, hangs, or was closed
+
+A sentence that names a bound carries both numbers: the one that came and the one that holds.
 """
 
 from typing import ClassVar, Self
@@ -34,7 +36,7 @@ class ChairliftError(Exception):
     code: ClassVar[str] = "error"
     retryable: ClassVar[bool] = False
 
-    def __init__(self, message: str, **details: Detail) -> None:
+    def __init__(self, message: str, /, **details: Detail) -> None:
         super().__init__(message)
         self.message = message
         self.details = details
@@ -120,7 +122,8 @@ class QueueFull(ChairliftError):
     retryable = True
 
     def __init__(self, waiting: int, limit: int) -> None:
-        super().__init__(f"the queue is full: {waiting} requests wait, the limit is {limit}", waiting=waiting, limit=limit)
+        said = f"the queue is full: {waiting} requests wait, the limit is {limit}"
+        super().__init__(said, waiting=waiting, limit=limit)
 
 
 class RequestTimeout(ChairliftError):

@@ -2,9 +2,13 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from chairlift.core.errors import ChairliftError
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling import SamplingParams, number, refuse
+
+MAX_TIMEOUT = 10 * 365 * 86400.0
+"""Seconds; a longer one is a mistake, and infinity is None."""
 
 
 class FinishReason(StrEnum):
@@ -42,6 +46,9 @@ class GenerateRequest:
         tenant: part of the prefix cache's salt, so that tenants share nothing; unit of fairness.
         timeout: seconds from submission, None for no limit.
         adapter: name of the adapter, part of the salt.
+
+    Raises:
+        InvalidRequest: an empty prompt or id, or a timeout that is not in [0, MAX_TIMEOUT].
     """
 
     request_id: str
@@ -52,6 +59,14 @@ class GenerateRequest:
     tenant: str = ""
     timeout: float | None = None
     adapter: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.prompt_token_ids:
+            raise refuse("prompt", "has 0 tokens, at least 1 is needed")
+        if not self.request_id:
+            raise refuse("request_id", "must not be empty")
+        if self.timeout is not None:
+            number("timeout", self.timeout, 0, MAX_TIMEOUT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +109,7 @@ class Timeline:
     waited: tuple[tuple[str, float], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(NamedTuple):
     """News of one request after one step. The last one of a request, and only it, has a finish_reason.
 
     Attributes:

@@ -1,9 +1,9 @@
 """The seam of attention: ForwardBatch, what a layer says of itself, and the protocol of a backend.
 
-    tokens of a step, packed:   | seq 0 | seq 1 | ... decodes, one token each | seq d ........ | seq d+1 ... | chunks
-                                0       1       2                             cu_q[d]          cu_q[d+1]
-    keys and values:            kv.key[block, offset] holds position index*block_size + offset of the sequence whose
-                                block_table[index] is `block`
+tokens of a step, packed:   | seq 0 | seq 1 | ... decodes, one token each | seq d ........ | seq d+1 ... | chunks
+                            0       1       2                             cu_q[d]          cu_q[d+1]
+keys and values:            kv.key[block, offset] holds position index*block_size + offset of the sequence whose
+                            block_table[index] is `block`
 """
 
 from dataclasses import dataclass

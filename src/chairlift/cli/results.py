@@ -1,0 +1,106 @@
+"""Results: one JSON object a request, written in the order of the input, and nothing lost when it ends early."""
+
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, TextIO
+
+from chairlift.cli.jobs import Job
+from chairlift.core.errors import ConfigError
+from chairlift.llm.output import RequestOutput
+
+
+def as_json(job: Job, result: RequestOutput) -> str:
+    """Return one line of JSON, without its newline."""
+    choice, error, (kind, asked) = result.outputs[0], result.error, job.asked
+    entry: dict[str, Any] = {
+        "id": job.name,
+        kind: asked,
+        "text": choice.text,
+        "token_ids": choice.token_ids,
+        "finish_reason": choice.finish_reason,
+        "stop_reason": choice.stop_reason,
+        "usage": {
+            "prompt_tokens": result.usage.prompt_tokens,
+            "completion_tokens": result.usage.completion_tokens,
+            "cached_tokens": result.usage.cached_tokens,
+        },
+        "seed": choice.seed,
+        "error": None if error is None else {"code": error.code, "message": error.message},
+    }
+    if choice.logprobs is not None:
+        entry["logprobs"] = [
+            {"token_id": each.token_id, "logprob": each.logprob, "top": each.top} for each in choice.logprobs
+        ]
+    return json.dumps(entry, ensure_ascii=False)
+
+
+def check_output(path: str) -> None:
+    """Refuse a file that cannot be written, before any work; the file is not touched. Raises ConfigError."""
+    target = Path(path)
+    folder = target.parent
+    if target.is_dir():
+        raise ConfigError(f"cannot write {path}: it is a folder")
+    if not folder.is_dir():
+        raise ConfigError(f"cannot write {path}: there is no folder {folder}")
+    if not os.access(target if target.exists() else folder, os.W_OK):
+        raise ConfigError(f"cannot write {path}: permission denied")
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait until the block is done, so that no line is lost or halved; a second one does not wait."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came = False
+
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        if came:
+            raise KeyboardInterrupt
+        came = True
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
+
+
+class OrderedLines:
+    """Takes results as they finish and writes each as soon as all before it are written.
+
+    `close()` writes what is finished and stands behind a gap, too, still in order.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._ready: dict[int, str] = {}
+        self._next = 0
+        self.written = 0
+
+    def put(self, index: int, line: str) -> None:
+        """Take the result of the index-th job."""
+        self._ready[index] = line
+        while self._next in self._ready:
+            self._write(self._ready.pop(self._next))
+            self._next += 1
+
+    def close(self) -> None:
+        """Write what is left and flush."""
+        for index in sorted(self._ready):
+            self._write(self._ready.pop(index))
+        self._file.flush()
+
+    def _write(self, line: str) -> None:
+        self._file.write(line + "\n")
+        self._file.flush()
+        self.written += 1

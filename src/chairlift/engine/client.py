@@ -1,0 +1,68 @@
+"""EngineClient: how everybody above speaks to an engine, wherever it runs."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from chairlift.core.load import LoadReport
+from chairlift.core.request import GenerateRequest, Output
+from chairlift.engine.admission import Limits
+from chairlift.engine.runner import RunnerInfo
+from chairlift.engine.stats import CacheState, SchedulerState
+
+Sink = Callable[[list[Output]], None]
+"""Takes one step's news of the requests submitted with it; called from the engine's thread, must not block."""
+
+
+class EngineClient(Protocol):
+    """Every request that submit() accepts gets exactly one last Output, also when the engine dies.
+
+    Attributes:
+        info: what the runner said when it started.
+        limits: what a request is held against before it is queued.
+    """
+
+    @property
+    def info(self) -> RunnerInfo:
+        """What the runner said when it started."""
+        ...
+
+    @property
+    def limits(self) -> Limits:
+        """What a request is held against before it is queued."""
+        ...
+
+    def submit(self, request: GenerateRequest, sink: Sink) -> None:
+        """Queue a request.
+
+        Raises InvalidRequest for what can never be served, DuplicateRequestId, EngineDead. A full queue comes as the
+        request's last Output.
+        """
+        ...
+
+    def abort(self, request_id: str) -> None:
+        """End a request; its last Output comes through its sink. Nothing happens when it is not open."""
+        ...
+
+    def load(self) -> LoadReport:
+        """Say how busy the engine is."""
+        ...
+
+    def scheduler_state(self) -> SchedulerState:
+        """Who waits, in order, and why."""
+        ...
+
+    def cache_state(self) -> CacheState:
+        """The pool in numbers."""
+        ...
+
+    def validate(self) -> list[str]:
+        """Prove the ledger; returns what is wrong, nothing when all is well."""
+        ...
+
+    def flush_cache(self) -> int:
+        """Forget every cached block that nobody holds; returns how many."""
+        ...
+
+    def close(self) -> None:
+        """End every open request with EngineDead and free everything; may be called more than once."""
+        ...

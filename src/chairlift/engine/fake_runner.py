@@ -1,0 +1,202 @@
+"""FakeRunner: a Runner without a model, and a strict one: it keeps a KV cache of token ids and reads it back.
+
+The next token is a hash of the context *as found in the paged cache through the block tables*. So a block that is
+shared wrongly, freed too early, written twice or not computed gives another token than `expected_tokens()`, which
+knows nothing of blocks. Faults happen where they are asked for.
+"""
+
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from chairlift.core.clock import FakeClock
+from chairlift.core.errors import ChairliftError, NonFiniteLogits
+from chairlift.core.request import TokenLogprob
+from chairlift.core.sampling import SamplingParams
+from chairlift.engine.plan import LAST_SAMPLED, NewSequence, StepPlan, StepResult
+from chairlift.engine.runner import RunnerInfo
+
+NEVER_WRITTEN = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FakeConfig:
+    """What the fake pretends to be.
+
+    Attributes:
+        vocab_size: ids are below this.
+        max_model_len: tokens of one sequence at most.
+        num_blocks: pages.
+        block_size: tokens in a page.
+        windows: one entry a layer group.
+        seed: of all tokens.
+        seconds_per_step: how long a step takes, on the fake clock if one is given, else really.
+        seconds_per_token: added for each token of the step.
+        poison: a step with this input id raises, whoever brings it.
+        nan: a row with this input id has no finite logits.
+        verify: keep and read the cache; False makes a step cost next to nothing.
+    """
+
+    vocab_size: int = 256
+    max_model_len: int = 1024
+    num_blocks: int = 256
+    block_size: int = 16
+    windows: tuple[int | None, ...] = (None,)
+    seed: int = 0
+    seconds_per_step: float = 0.0
+    seconds_per_token: float = 0.0
+    poison: int | None = None
+    nan: int | None = None
+    verify: bool = True
+
+
+def next_token(context: Sequence[int], params: SamplingParams, config: FakeConfig) -> int:
+    """Return the token that follows a context: a pure function of the ids that the windows see, seed and params."""
+    narrowest = min((window for window in config.windows if window is not None), default=None)
+    whole = all(window is not None for window in config.windows)
+    widest = max((window or 0) for window in config.windows) if whole else len(context)
+    seen = np.asarray(context[-widest:] if widest else context, np.int64)
+    near = seen[-narrowest:] if narrowest else seen[:0]
+    salt = f"{config.seed} {params.seed if not params.greedy else 0} {len(context)}".encode()
+    return zlib.crc32(near.tobytes(), zlib.crc32(seen.tobytes(), zlib.crc32(salt))) % config.vocab_size
+
+
+def expected_tokens(
+    prompt: Sequence[int], params: SamplingParams, config: FakeConfig, eos_token_ids: Sequence[int] = ()
+) -> list[int]:
+    """Return the whole output of a request, without any cache or batch."""
+    assert params.max_tokens is not None
+    context, stops = list(prompt), {*eos_token_ids, *params.stop_token_ids}
+    while len(context) - len(prompt) < params.max_tokens:
+        context.append(next_token(context, params, config))
+        if context[-1] in stops:
+            break
+    return context[len(prompt) :]
+
+
+@dataclass(slots=True)
+class _Slot:
+    card: NewSequence
+    last_sampled: int | None = None
+    num_written: int = 0
+    tables: list[dict[int, int]] = field(default_factory=list)
+
+
+class FakeRunner:
+    """Runs plans on ids alone. Asserts on every breach of the plan's contract.
+
+    `hook(plan, stage)` is called at "launch" and "collect" and may raise; `row_faults(plan)` names rows that fail.
+    """
+
+    def __init__(
+        self, config: FakeConfig, *, clock: FakeClock | None = None,
+        hook: Callable[[StepPlan, str], None] | None = None,
+        row_faults: Callable[[StepPlan], list[tuple[int, ChairliftError]]] | None = None,
+    ) -> None:  # fmt: skip
+        self.config = config
+        self._clock = clock
+        self._hook = hook or (lambda plan, stage: None)
+        self._row_faults = row_faults or (lambda plan: [])
+        self._slots: dict[int, _Slot] = {}
+        self._done: deque[tuple[StepPlan, StepResult]] = deque()
+        self._memory = np.full((len(config.windows), config.num_blocks, config.block_size), NEVER_WRITTEN, np.int64)
+        self.started = self.stopped = False
+
+    def start(self) -> RunnerInfo:
+        """Say what it pretends to be."""
+        self.started, config = True, self.config
+        return RunnerInfo(
+            vocab_size=config.vocab_size, max_model_len=config.max_model_len, num_blocks=config.num_blocks,
+            block_size=config.block_size, windows=config.windows, model_id=f"fake-{config.seed}",
+        )  # fmt: skip
+
+    def stop(self) -> None:
+        """Remember that it was stopped."""
+        self.stopped = True
+
+    def launch(self, plan: StepPlan) -> None:
+        """Run the step at once; raises what the hook raises, and for poison."""
+        self._hook(plan, "launch")
+        self._admit(plan)
+        self._done.append((plan, self._compute(plan)))
+        self._spend(self.config.seconds_per_step + self.config.seconds_per_token * plan.num_tokens)
+
+    def collect(self) -> StepResult:
+        """Return the oldest result; raises what the hook raises."""
+        plan, result = self._done.popleft()
+        try:
+            self._hook(plan, "collect")
+        except Exception:
+            self._done.clear()
+            raise
+        return result
+
+    def _spend(self, seconds: float) -> None:
+        if self._clock is not None:
+            self._clock.advance(seconds)
+        elif seconds:
+            time.sleep(seconds)
+
+    def _admit(self, plan: StepPlan) -> None:
+        for slot in plan.released:
+            self._slots.pop(slot, None)
+        for card in plan.admitted:
+            self._slots[card.slot] = _Slot(card, tables=[{} for _ in self.config.windows])
+        for slot, group, index, block in plan.new_blocks.tolist():
+            assert 0 <= block < self.config.num_blocks, f"block {block} does not exist"
+            self._slots[slot].tables[group][index] = block
+
+    def _compute(self, plan: StepPlan) -> StepResult:
+        faults = dict(self._row_faults(plan))
+        sampled = set(plan.sample_rows.tolist())
+        tokens: list[int] = []
+        logprobs: list[TokenLogprob | None] = []
+        ids, at = plan.input_ids.tolist(), 0
+        rows = zip(plan.slots.tolist(), plan.num_new_tokens.tolist(), plan.start_positions.tolist(), strict=True)
+        assert plan.num_new_tokens.tolist() == sorted(plan.num_new_tokens.tolist(), key=lambda count: count != 1)
+        for row, (number, count, start) in enumerate(rows):
+            slot = self._slots[number]
+            new, at = ids[at : at + count], at + count
+            if LAST_SAMPLED in new:
+                assert new.index(LAST_SAMPLED) == count - 1, "only the last id can be unknown"
+                assert slot.last_sampled is not None, "no token was sampled for this slot yet"
+                new[-1] = slot.last_sampled
+            if self.config.poison is not None and self.config.poison in new:
+                raise ValueError(f"the fake model cannot read token {self.config.poison}")
+            if self.config.nan is not None and self.config.nan in new:
+                faults.setdefault(row, NonFiniteLogits("the fake logits are NaN"))
+            context = self._write(slot, start, new) if self.config.verify else list(slot.card.token_ids)
+            if row in sampled:
+                token = next_token(context, slot.card.params, self.config) if row not in faults else 0
+                slot.last_sampled = token
+                tokens.append(token)
+                logprobs.append(None if slot.card.params.logprobs is None else TokenLogprob(token, -1.0))
+        assert at == len(ids), "input ids do not add up"
+        bounds = np.arange(len(tokens) + 1, dtype=np.int32)
+        said = tuple(logprobs) if any(entry is not None for entry in logprobs) else ()
+        return StepResult(plan.step_id, np.array(tokens, np.int32), bounds, said, tuple(faults.items()))
+
+    def _write(self, slot: _Slot, start: int, new: list[int]) -> list[int]:
+        """Store new ids in every group, then read the context back as far as each group's window sees."""
+        size, end = self.config.block_size, start + len(new)
+        for group, table in enumerate(slot.tables):
+            for position, token in enumerate(new, start=start):
+                self._memory[group, table[position // size], position % size] = token
+        context = [NEVER_WRITTEN] * end
+        for group, (table, window) in enumerate(zip(slot.tables, self.config.windows, strict=True)):
+            for position in range(0 if window is None else max(0, start + 1 - window), end):
+                token = int(self._memory[group, table[position // size], position % size])
+                assert token != NEVER_WRITTEN, f"position {position} of group {group} was never computed"
+                assert context[position] in {NEVER_WRITTEN, token}, f"groups disagree at position {position}"
+                context[position] = token
+        return context
+
+
+def build(payload: bytes) -> FakeRunner:
+    """Make a fake from the msgpack bytes of a FakeConfig: "chairlift.engine.fake_runner:build"."""
+    return FakeRunner(msgspec.msgpack.decode(payload, type=FakeConfig))

@@ -1,0 +1,230 @@
+"""InlineClient: an engine in a thread of this process, for scripts, tests and models that are loaded already."""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+from chairlift.core.errors import ChairliftError, DuplicateRequestId, EngineDead
+from chairlift.core.load import LoadReport, ReplicaState
+from chairlift.core.request import FinishReason, GenerateRequest, Output, Usage
+from chairlift.engine import dump
+from chairlift.engine.admission import Limits, check
+from chairlift.engine.client import Sink
+from chairlift.engine.loop import EngineLoop
+from chairlift.engine.runner import RunnerInfo
+from chairlift.engine.stats import CacheState, SchedulerState
+
+log = logging.getLogger(__name__)
+
+QUIET_SECONDS = 0.2
+"""An engine that has been idle so long proves its ledger, once, and then sleeps."""
+
+T = TypeVar("T")
+Command = Callable[[], None]
+
+
+class InlineClient:
+    """Turns an EngineLoop in its own thread; commands reach it between steps.
+
+    While there is nothing to do the thread sleeps until a command comes or a request's time is up.
+    """
+
+    def __init__(self, loop: EngineLoop) -> None:
+        """Start the loop's runner in the new thread; raises what that raises."""
+        self._loop = loop
+        self._commands: deque[Command] = deque()
+        self._awake = threading.Condition()
+        self._open: dict[str, tuple[Sink, int]] = {}
+        self._closing = False
+        self._proven = True
+        self._dead: EngineDead | None = None
+        started: Future[None] = Future()
+        self._thread = threading.Thread(target=self._run, args=(started,), name="chairlift-engine", daemon=True)
+        self._thread.start()
+        started.result()
+
+    @property
+    def info(self) -> RunnerInfo:
+        """What the runner said when it started."""
+        return self._loop.info
+
+    @property
+    def limits(self) -> Limits:
+        """What a request is held against before it is queued."""
+        return self._loop.limits
+
+    # -- from any thread -------------------------------------------------------------------------------------------
+
+    def submit(self, request: GenerateRequest, sink: Sink) -> None:
+        """Queue a request; see EngineClient."""
+        check(request, self.limits)
+        with self._awake:
+            if self._dead is not None:
+                raise self._dead
+            if request.request_id in self._open:
+                raise DuplicateRequestId(request.request_id)
+            self._open[request.request_id] = (sink, len(request.prompt_token_ids))
+            self._commands.append(lambda: self._deliver([self._loop.submit(request)]))
+            self._awake.notify()
+
+    def abort(self, request_id: str) -> None:
+        """End a request; see EngineClient."""
+        self._post(lambda: self._deliver([self._loop.abort(request_id)]))
+
+    def load(self) -> LoadReport:
+        """Say how busy the engine is; a dead engine says so."""
+        try:
+            report = self._ask(self._loop.load)
+        except EngineDead:
+            return LoadReport(state=ReplicaState.STOPPED if self._closing else ReplicaState.DEAD)
+        return report
+
+    def scheduler_state(self) -> SchedulerState:
+        """Who waits, in order, and why."""
+        return self._ask(lambda: dump.scheduler_state(self._loop.scheduler))
+
+    def cache_state(self) -> CacheState:
+        """The pool in numbers."""
+        return self._ask(lambda: dump.cache_state(self._loop.scheduler.cache))
+
+    def validate(self) -> list[str]:
+        """Prove the ledger."""
+        return self._ask(self._loop.check)
+
+    def flush_cache(self) -> int:
+        """Forget every cached block that nobody holds."""
+        return self._ask(self._loop.scheduler.cache.flush)
+
+    @property
+    def step_began(self) -> float | None:
+        """Monotonic seconds at which the step in progress began; None between steps."""
+        return self._loop.step_began
+
+    @property
+    def death(self) -> EngineDead | None:
+        """Why the engine takes no more requests; None while it does."""
+        return self._dead
+
+    def close(self) -> None:
+        """Stop after the step in progress; open requests end with EngineDead."""
+        with self._awake:
+            self._closing = True
+            self._awake.notify()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _post(self, command: Command) -> bool:
+        with self._awake:
+            if self._dead is not None:
+                return False
+            self._commands.append(command)
+            self._awake.notify()
+        return True
+
+    def _ask(self, question: Callable[[], T]) -> T:
+        """Have the engine's thread answer between two steps."""
+        answer: Future[T] = Future()
+
+        def command() -> None:
+            try:
+                answer.set_result(question())
+            except Exception as error:
+                answer.set_exception(error)
+
+        if threading.current_thread() is self._thread:
+            return question()
+        if not self._post(command):
+            raise self._dead or EngineDead("the engine is closed")
+        while True:
+            try:
+                return answer.result(timeout=1.0)
+            except TimeoutError:
+                if not self._thread.is_alive() and not answer.done():
+                    raise self._dead or EngineDead("the engine is closed") from None
+
+    # -- the engine's thread ---------------------------------------------------------------------------------------
+
+    def _run(self, started: "Future[None]") -> None:
+        try:
+            self._loop.start()
+        except BaseException as error:
+            self._dead = EngineDead(f"the engine did not start: {error}")
+            self._stop_runner()
+            started.set_exception(error)
+            return
+        started.set_result(None)
+        said = "the engine was closed"
+        try:
+            self._turn()
+        except Exception as error:
+            log.exception("the engine died")
+            said = f"the engine died: {error}" if isinstance(error, ChairliftError) else "the engine died of a fault"
+        finally:
+            self._bury(EngineDead(said))
+
+    def _turn(self) -> None:
+        loop = self._loop
+        while self._wait():
+            while self._commands:
+                self._commands.popleft()()
+            if not loop.is_idle:
+                self._proven = False
+                self._deliver(loop.step())
+            elif not self._proven:
+                self._proven = True
+                loop.check()
+
+    def _wait(self) -> bool:
+        """Sleep while there is nothing to do; False when it is time to leave."""
+        with self._awake:
+            while not self._closing and not self._commands and self._loop.is_idle:
+                if not self._awake.wait(None if self._proven else QUIET_SECONDS):
+                    break
+            return not self._closing
+
+    def _deliver(self, outputs: "list[Output] | list[Output | None]") -> None:
+        """Hand each sink its news, all of a step at once."""
+        by_sink: dict[int, tuple[Sink, list[Output]]] = {}
+        for output in outputs:
+            if output is None or output.request_id not in self._open:
+                continue
+            sink, _ = self._open[output.request_id]
+            by_sink.setdefault(id(sink), (sink, []))[1].append(output)
+            if output.finish_reason is not None:
+                with self._awake:
+                    del self._open[output.request_id]
+        for sink, news in by_sink.values():
+            _call(sink, news)
+
+    def _bury(self, error: EngineDead) -> None:
+        """End every open request, answer every question, free the runner."""
+        with self._awake:
+            self._dead = error
+            still_open, self._open = self._open, {}
+            commands, self._commands = self._commands, deque()
+        for command in commands:
+            try:
+                command()
+            except Exception:
+                log.exception("a command failed while the engine was closing")
+        for request_id, (sink, prompt_tokens) in still_open.items():
+            usage = Usage(prompt_tokens, 0, 0)
+            _call(sink, [Output(request_id, finish_reason=FinishReason.ERROR, error=error, usage=usage)])
+        self._stop_runner()
+
+    def _stop_runner(self) -> None:
+        try:
+            self._loop.stop()
+        except Exception:
+            log.exception("the runner did not stop cleanly")
+
+
+def _call(sink: Sink, news: list[Output]) -> None:
+    """A sink that raises is its owner's fault, not the engine's."""
+    try:
+        sink(news)
+    except Exception:
+        log.exception("a sink raised")

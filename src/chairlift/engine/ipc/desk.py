@@ -1,0 +1,324 @@
+"""Desk: who the clients of an engine are, and what passes between each of them and the engine.
+
+client A ─┐ their ids                     ids of the desk           Two clients may use equal request ids; inside,
+client B ─┴─ receive() ──► Desk ──submit──► engine, in its thread   each request has a number of the desk's own.
+          ◄── send() ──── Desk ◄──post──── one list a step and client
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from queue import SimpleQueue
+from typing import Any
+
+from chairlift.core.errors import ChairliftError, ConfigError, DuplicateRequestId, EngineDead, InvalidRequest
+from chairlift.core.load import LoadReport, ReplicaState
+from chairlift.core.request import FinishReason, GenerateRequest, Output, Usage
+from chairlift.engine.client import Sink
+from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.inline import InlineClient
+from chairlift.engine.ipc.watch import Silence
+from chairlift.engine.ipc.wire import (
+    PROTOCOL,
+    QUESTIONS,
+    WINDOW,
+    Abort,
+    Ack,
+    Ask,
+    Beat,
+    Failed,
+    Goodbye,
+    Hello,
+    Outputs,
+    Pulse,
+    Stranger,
+    Submit,
+    ToClient,
+    Welcome,
+    WireError,
+    answer,
+    encode,
+    read_by_engine,
+)
+
+log = logging.getLogger(__name__)
+
+IDLE_SECONDS = 1.0
+
+MAX_BACKLOG = 100_000
+"""A client that has so many unread outputs is dropped: it must not grow this process without bound."""
+
+Send = Callable[[bytes, bytes], bool]
+"""Takes a client's identity and a message; False when the client is gone or does not read. Never waits."""
+
+Post = Callable[[Callable[[], None]], None]
+"""Has something done soon in the desk's thread; called from any thread."""
+
+
+@dataclass(slots=True, eq=False)
+class Guest:
+    """One client, as long as it is known.
+
+    Attributes:
+        identity: where its messages go.
+        number: counts the clients of this engine.
+        interval: seconds between two beats, and between two looks at its backlog.
+        patience: seconds of silence that it is granted.
+        silence: how long it has said nothing.
+        next_beat: when it hears from the engine at the latest.
+        sink: takes the news of its requests, one list a step.
+        backlog: news that was not sent yet, step by step; the engine's thread adds to it.
+        unread: messages with news that the client has not acknowledged.
+        is_posted: whether somebody will look at the backlog: soon, or after the next acknowledgement.
+        ids: its open requests: its id -> the desk's.
+    """
+
+    identity: bytes
+    number: int
+    interval: float
+    patience: float
+    silence: Silence
+    next_beat: float
+    sink: Sink
+    backlog: deque[list[Output]] = field(default_factory=deque)
+    unread: int = 0
+    is_posted: bool = False
+    ids: dict[str, str] = field(default_factory=dict)
+
+
+class Desk:
+    """Answers clients while the engine starts, works and leaves. Everything but sinks runs in one thread."""
+
+    def __init__(self, send: Send, post: Post, config: SchedulerConfig, pid: int) -> None:
+        self._send = send
+        self._post = post
+        self._config = config
+        self._pid = pid
+        self._engine: InlineClient | None = None
+        self._failure: ChairliftError | None = None
+        self._guests: dict[bytes, Guest] = {}
+        self._owners: dict[str, tuple[Guest, str]] = {}
+        self._load = LoadReport(state=ReplicaState.STARTING)
+        self._load_asked = False
+        self._questions: SimpleQueue[tuple[str, Callable[[Any], None]]] = SimpleQueue()
+        self._num_guests = self._num_requests = 0
+
+    # -- the engine's life -----------------------------------------------------------------------------------------
+
+    @property
+    def num_guests(self) -> int:
+        """How many clients are known."""
+        return len(self._guests)
+
+    def opened(self, engine: InlineClient) -> None:
+        """The engine has started: everybody is welcome."""
+        self._engine = engine
+        self._load = replace(self._load, state=ReplicaState.READY)
+        threading.Thread(target=self._answer, args=(engine,), name="chairlift-answers", daemon=True).start()
+        for guest in list(self._guests.values()):
+            self._say(guest, self._welcome(engine))
+
+    def failed(self, error: ChairliftError) -> None:
+        """The engine could not start, and everybody is told why, later ones too."""
+        self._failure = error
+        for guest in list(self._guests.values()):
+            self._say(guest, Failed(error))
+
+    def leave(self, reason: str) -> None:
+        """Tell everybody that the engine is gone."""
+        for guest in list(self._guests.values()):
+            self._say(guest, Goodbye(reason))
+
+    # -- what clients say ------------------------------------------------------------------------------------------
+
+    def receive(self, identity: bytes, frame: bytes, now: float) -> None:
+        """Take one message; what is none is logged and dropped."""
+        try:
+            message = read_by_engine(frame)
+        except WireError as error:
+            log.warning("dropped: %s", error)
+            return
+        guest = self._guests.get(identity)
+        if isinstance(message, Hello):
+            if guest is not None:
+                self._drop(guest, "it starts afresh")
+            self._greet(identity, message, now)
+            return
+        if guest is None:
+            self._send(identity, encode(Stranger()))
+            return
+        guest.silence.heard(now)
+        match message:
+            case Submit(request):
+                self._submit(guest, request)
+            case Abort(request_id):
+                if self._engine is not None and (inner := guest.ids.get(request_id)) is not None:
+                    self._engine.abort(inner)
+            case Ask(number, question):
+                self._ask(guest, number, question)
+            case Ack(count):
+                guest.unread -= min(max(count, 0), guest.unread)
+                if guest.is_posted:
+                    self._flush(guest)
+            case Goodbye(reason):
+                self._drop(guest, reason)
+            case Pulse():
+                pass
+
+    def tick(self, now: float) -> float:
+        """Forget who was silent too long, let the others hear from the engine; returns seconds until the next tick."""
+        for guest in list(self._guests.values()):
+            if (silent := guest.silence.look(now)) > guest.patience:
+                self._drop(guest, f"silent for {silent:.1f} s, its limit is {guest.patience:g} s")
+            elif now >= guest.next_beat and sum(map(len, tuple(guest.backlog))) > MAX_BACKLOG:
+                self._drop(guest, f"more than {MAX_BACKLOG} outputs wait for it")
+            elif now >= guest.next_beat:
+                guest.next_beat = now + guest.interval
+                self._say(guest, Beat(self._report(now)))
+                self._ask_load()
+        return max(0.0, min((guest.next_beat - now for guest in self._guests.values()), default=IDLE_SECONDS))
+
+    def _greet(self, identity: bytes, hello: Hello, now: float) -> None:
+        limits = (hello.interval, hello.patience)
+        if hello.protocol != PROTOCOL or not all(0 < seconds < float("inf") for seconds in limits):
+            said = f"protocol {hello.protocol} with limits of {limits} s, expected {PROTOCOL} and positive ones"
+            self._send(identity, encode(Failed(ConfigError(f"the client speaks {said}", option="protocol"))))
+            return
+        self._num_guests += 1
+        interval = min(hello.interval, IDLE_SECONDS)
+        silence = Silence(interval, now)
+        guest = Guest(identity, self._num_guests, interval, hello.patience, silence, now, lambda outputs: None)
+        guest.sink = partial(self._news, guest)
+        self._guests[identity] = guest
+        log.info("client %d is here", guest.number)
+        if self._failure is not None:
+            self._say(guest, Failed(self._failure))
+        elif self._engine is not None:
+            self._say(guest, self._welcome(self._engine))
+
+    def _submit(self, guest: Guest, request: GenerateRequest) -> None:
+        if self._engine is None:
+            return self._refuse(guest, request, EngineDead("the engine takes no requests yet"))
+        if request.request_id in guest.ids:
+            return self._refuse(guest, request, DuplicateRequestId(request.request_id))
+        self._num_requests += 1
+        inner = str(self._num_requests)
+        guest.ids[request.request_id] = inner
+        self._owners[inner] = (guest, request.request_id)
+        try:
+            self._engine.submit(replace(request, request_id=inner), guest.sink)
+        except ChairliftError as error:
+            del self._owners[inner], guest.ids[request.request_id]
+            self._refuse(guest, request, error)
+        return None
+
+    def _refuse(self, guest: Guest, request: GenerateRequest, error: ChairliftError) -> None:
+        usage = Usage(len(request.prompt_token_ids), 0, 0)
+        last = Output(request.request_id, finish_reason=FinishReason.ERROR, error=error, usage=usage)
+        self._say(guest, Outputs([[last]]))
+
+    # -- what the engine says --------------------------------------------------------------------------------------
+
+    def _news(self, guest: Guest, outputs: list[Output]) -> None:
+        """Take one step's news, in the engine's thread; the flag is read after the news lies there."""
+        guest.backlog.append(outputs)
+        if not guest.is_posted:
+            guest.is_posted = True
+            self._post(partial(self._flush, guest))
+
+    def _flush(self, guest: Guest) -> None:
+        """Send the news that lies there in one message, unless the client still has enough to read."""
+        if guest.unread >= WINDOW and self._is_here(guest):
+            return
+        guest.is_posted = False
+        steps = []
+        while guest.backlog:
+            steps.append([self._renamed(guest, output) for output in guest.backlog.popleft()])
+        if steps:
+            guest.unread += 1
+            self._say(guest, Outputs(steps))
+
+    def _renamed(self, guest: Guest, output: Output) -> Output:
+        """Put the client's own id into an output, and forget the request after its last one."""
+        name = self._owners[output.request_id][1]
+        if output.finish_reason is not None:
+            del self._owners[output.request_id], guest.ids[name]
+        return Output(name, *output[1:])
+
+    def _welcome(self, engine: InlineClient) -> Welcome:
+        return Welcome(self._pid, engine.info, self._config)
+
+    def _report(self, now: float) -> LoadReport:
+        began = None if self._engine is None else self._engine.step_began
+        return replace(self._load, step_age=0.0 if began is None else max(0.0, now - began))
+
+    def _ask_load(self) -> None:
+        """Have the counts for the next heartbeat by then, unless a long step goes on."""
+        if self._engine is not None and not self._load_asked:
+            self._load_asked = True
+            self._questions.put(("load", self._loaded))
+
+    def _loaded(self, report: Any) -> None:
+        self._load_asked = False
+        if isinstance(report, LoadReport):
+            self._load = report
+
+    # -- questions: the engine answers between two steps, and the desk does not wait for it ------------------------
+
+    def _ask(self, guest: Guest, number: int, question: str) -> None:
+        if question not in QUESTIONS or self._engine is None:
+            self._say(guest, answer(number, InvalidRequest(f"{question!r} cannot be asked now", param="question")))
+            return
+        names = dict(self._owners) if question == "scheduler_state" else {}
+        self._questions.put((question, lambda value: self._answered(guest, number, value, names)))
+
+    def _answer(self, engine: InlineClient) -> None:
+        """Run in a thread of its own: wait for the answers, one after another."""
+        while True:
+            question, answered = self._questions.get()
+            try:
+                value = getattr(engine, question)()
+            except Exception as error:
+                value = error
+            self._post(partial(answered, value))
+
+    def _answered(self, guest: Guest, number: int, value: Any, names: dict[str, tuple[Guest, str]]) -> None:
+        if names and isinstance(value, dict):
+            names = names | self._owners
+            value = _with_names(value, {inner: _shown(guest, *owner) for inner, owner in names.items()})
+        self._say(guest, answer(number, value))
+
+    # -- lists -----------------------------------------------------------------------------------------------------
+
+    def _say(self, guest: Guest, message: ToClient) -> None:
+        if self._is_here(guest) and not self._send(guest.identity, encode(message)):
+            self._drop(guest, "gone, or does not read")
+
+    def _is_here(self, guest: Guest) -> bool:
+        return self._guests.get(guest.identity) is guest
+
+    def _drop(self, guest: Guest, why: str) -> None:
+        """Forget a client and end its requests."""
+        log.info("client %d leaves with %d open requests: %s", guest.number, len(guest.ids), why)
+        del self._guests[guest.identity]
+        if self._engine is not None:
+            for inner in guest.ids.values():
+                self._engine.abort(inner)
+        self._post(partial(self._flush, guest))  # what it was not told is forgotten with it
+
+
+def _shown(reader: Guest, owner: Guest, request_id: str) -> str:
+    """A client's own ids as it wrote them, those of others behind their client's number."""
+    return request_id if owner is reader else f"client {owner.number}: {request_id}"
+
+
+def _with_names(state: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
+    """Put other request ids into a SchedulerState."""
+    return state | {
+        "waiting_order": [names.get(inner, inner) for inner in state["waiting_order"]],
+        "wait_reasons": {names.get(inner, inner): why for inner, why in state["wait_reasons"].items()},
+        "states": {names.get(inner, inner): value for inner, value in state["states"].items()},
+    }

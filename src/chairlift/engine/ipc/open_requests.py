@@ -1,0 +1,100 @@
+"""OpenRequests: the requests of a client that have had no last Output yet, and whom their news goes to."""
+
+import logging
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from chairlift.core.errors import ChairliftError, DuplicateRequestId, EngineDead
+from chairlift.core.request import FinishReason, GenerateRequest, Output, Usage
+from chairlift.engine.client import Sink
+from chairlift.engine.ipc.wire import Submit, encode
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class OpenRequest:
+    """One request on its way.
+
+    Attributes:
+        request: what was asked.
+        sink: takes its news.
+        frame: the message that submits it.
+        since: monotonic seconds of its submission.
+        has_waited: whether there was no engine to send it to at once.
+    """
+
+    request: GenerateRequest
+    sink: Sink
+    frame: bytes
+    since: float
+    has_waited: bool = False
+
+    def last(self, reason: FinishReason, error: ChairliftError | None = None) -> Output:
+        """Return the last Output of a request that no engine answers for."""
+        usage = Usage(len(self.request.prompt_token_ids), 0, 0)
+        return Output(self.request.request_id, finish_reason=reason, error=error, usage=usage)
+
+    def is_late(self, now: float) -> bool:
+        """Whether its own timeout is over."""
+        return self.request.timeout is not None and now - self.since >= self.request.timeout
+
+    def to_send(self, now: float) -> bytes:
+        """Return the message; what was waited for an engine counts against the request's own timeout."""
+        if not self.has_waited or self.request.timeout is None:
+            return self.frame
+        left = max(self.request.timeout - (now - self.since), 1e-6)
+        return encode(Submit(replace(self.request, timeout=left)))
+
+
+class OpenRequests:
+    """Ends each request exactly once: its last Output takes it out, and nothing that comes later is passed on."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_id: dict[str, OpenRequest] = {}
+        self.closed: EngineDead | None = None
+
+    def add(self, entry: OpenRequest) -> None:
+        """Take a request in. Raises DuplicateRequestId, and EngineDead after close()."""
+        with self._lock:
+            if self.closed is not None:
+                raise EngineDead(self.closed.message)
+            if entry.request.request_id in self._by_id:
+                raise DuplicateRequestId(entry.request.request_id)
+            self._by_id[entry.request.request_id] = entry
+
+    def get(self, request_id: str) -> OpenRequest | None:
+        """Return the open request of this id."""
+        return self._by_id.get(request_id)
+
+    def __contains__(self, entry: OpenRequest) -> bool:
+        return self._by_id.get(entry.request.request_id) is entry
+
+    def deliver(self, outputs: Iterable[Output]) -> None:
+        """Hand each sink its news, all of a step at once; a sink that raises is its owner's fault."""
+        news: dict[int, tuple[Sink, list[Output]]] = {}
+        with self._lock:
+            for output in outputs:
+                entry = self._by_id.get(output.request_id)
+                if entry is None:
+                    continue
+                news.setdefault(id(entry.sink), (entry.sink, []))[1].append(output)
+                if output.finish_reason is not None:
+                    del self._by_id[output.request_id]
+        for sink, told in news.values():
+            try:
+                sink(told)
+            except Exception:
+                log.exception("a sink raised")
+
+    def end(self, error: EngineDead) -> None:
+        """End all that are open now."""
+        self.deliver([entry.last(FinishReason.ERROR, error) for entry in list(self._by_id.values())])
+
+    def close(self, error: EngineDead) -> None:
+        """End all that are open, and take no more."""
+        with self._lock:
+            self.closed = error
+        self.end(error)

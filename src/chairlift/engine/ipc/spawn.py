@@ -1,0 +1,111 @@
+"""spawn(): an engine in a process of its own; EngineProcess is who holds it."""
+
+import contextlib
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.ipc.watch import WatchConfig
+from chairlift.engine.ipc.wire import Start, encode
+from chairlift.engine.runner import RunnerSpec
+
+COMMAND = ("-P", "-m", "chairlift.engine.child")
+"""Never the caller's script: nothing of it is imported again. -P: nor what lies in the current folder."""
+
+LENGTH_BYTES = 4
+LONGEST_SOCKET_PATH = 100  # the system's limit is 107 (Linux) or 103 (macOS)
+SOCKET_NAME = "engine"
+
+
+class EngineProcess:
+    """A child process with an engine, its private folder, and the pipe that tells it that we live.
+
+    The child leaves when the pipe closes: on stop(), or when this process ends, however it ends.
+    """
+
+    def __init__(self, process: "subprocess.Popen[bytes]", folder: Path, watch: WatchConfig) -> None:
+        self._process = process
+        self._folder = folder
+        self._watch = watch
+        self._lock = threading.Lock()
+
+    @property
+    def pid(self) -> int:
+        """The child's process id."""
+        return self._process.pid
+
+    @property
+    def address(self) -> str:
+        """Where clients reach the engine: "ipc://..."; the folder can be entered by this user only."""
+        return f"ipc://{self._folder / SOCKET_NAME}"
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while the child lives; minus the signal's number when one killed it."""
+        return self._process.poll()
+
+    def stop(self) -> None:
+        """Ask the engine to leave, kill it when it does not; returns when it is gone. May be called more than once."""
+        self._close_pipe()
+        self._process.terminate()  # where a fork of this process still holds the pipe
+        try:
+            self._process.wait(self._watch.stop_timeout)
+        except subprocess.TimeoutExpired:
+            logging.getLogger(__name__).warning("engine process %d did not leave and is killed", self.pid)
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill the engine, wait until it is gone, remove its folder. May be called more than once."""
+        self._process.kill()
+        try:
+            self._process.wait(self._watch.stop_timeout)
+        except subprocess.TimeoutExpired:  # the kernel holds it; it is dead for us
+            logging.getLogger(__name__).error("engine process %d cannot be killed", self.pid)
+        self._close_pipe()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _close_pipe(self) -> None:
+        assert self._process.stdin is not None
+        with self._lock, contextlib.suppress(OSError):
+            self._process.stdin.close()
+
+
+def spawn(
+    spec: RunnerSpec, config: SchedulerConfig, *, enable_prefix_caching: bool = True, watch: WatchConfig | None = None
+) -> EngineProcess:
+    """Start a process with an engine and return at once; whether it starts well is told to its clients.
+
+    The environment passes through. Raises OSError when there can be no process.
+    """
+    watch = watch or WatchConfig()
+    folder = _private_folder()
+    try:
+        process = subprocess.Popen([sys.executable, *COMMAND], stdin=subprocess.PIPE, bufsize=0)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    engine = EngineProcess(process, folder, watch)
+    start = encode(Start(
+        spec=spec, config=config, enable_prefix_caching=enable_prefix_caching, address=engine.address,
+        log_level=logging.getLogger("chairlift").getEffectiveLevel(), stop_timeout=watch.stop_timeout / 2,
+    ))  # fmt: skip
+    assert process.stdin is not None
+    left = len(start).to_bytes(LENGTH_BYTES, "big") + start
+    with contextlib.suppress(BrokenPipeError):  # it died already; that is noticed where every death is
+        while left:
+            left = left[os.write(process.stdin.fileno(), left) :]
+    return engine
+
+
+def _private_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="chairlift-engine-"))
+    if len(str(folder / SOCKET_NAME)) > LONGEST_SOCKET_PATH:
+        folder.rmdir()
+        folder = Path(tempfile.mkdtemp(prefix="chairlift-engine-", dir="/tmp"))
+    return folder

@@ -1,0 +1,245 @@
+"""KVCache: match a prefix, reserve blocks, publish what is computed, release through one door.
+
+waiting sequence   match() ──► Hit ──► reserve(hit, tokens)     the hit's blocks are shared, new ones taken
+running sequence   reserve(tokens) before a step, publish(computed) after it
+leaving sequence   release(): named blocks stay findable until they are taken
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from chairlift.core.errors import OutOfBlocks
+from chairlift.engine.config import CacheConfig
+from chairlift.engine.kv.block import NO_BLOCK, BlockId
+from chairlift.engine.kv.groups import GroupLayout
+from chairlift.engine.kv.hashing import BlockHash
+from chairlift.engine.kv.pool import BlockPool, PoolCounts
+from chairlift.engine.kv.table import BlockTable
+
+NewBlock = tuple[int, int, BlockId]
+"""(layer group, index in the table, block)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """What of a sequence is in the cache already; a value, good until the cache changes.
+
+    Attributes:
+        num_tokens: leading tokens that need no computing; a multiple of block_size, less than the sequence has.
+        blocks: for each group the blocks of that prefix, NO_BLOCK where the window does not need them.
+        num_shared: blocks in `blocks`.
+        num_revived: how many of them nobody holds now: sharing them takes them from the available ones.
+        pending: hash of the next block when somebody is computing it right now, else None.
+    """
+
+    num_tokens: int
+    blocks: tuple[tuple[BlockId, ...], ...]
+    num_shared: int = 0
+    num_revived: int = 0
+    pending: BlockHash | None = None
+
+
+class KVCache:
+    """The books of one pool. Owns every BlockTable it made until release()."""
+
+    def __init__(self, config: CacheConfig) -> None:
+        self.config = config
+        self.layouts = tuple(GroupLayout(window, config.block_size) for window in config.windows)
+        self.pool = BlockPool(config.num_blocks)
+        self._full = tuple(group for group, layout in enumerate(self.layouts) if layout.window is None)
+        self._windowed = tuple(group for group, layout in enumerate(self.layouts) if layout.window is not None)
+        self._tables: set[BlockTable] = set()
+        self._pending: dict[BlockHash, BlockTable] = {}
+        self._nothing = Hit(0, tuple(() for _ in self.layouts))
+        self.window_blocks_freed = 0
+
+    def peak_blocks(self, num_tokens: int, lookahead: int) -> int:
+        """Most blocks, over all groups, that one sequence of num_tokens holds at once."""
+        return sum(layout.peak_blocks(num_tokens, lookahead) for layout in self.layouts)
+
+    def is_pending(self, name: BlockHash) -> bool:
+        """Whether somebody is computing the block with this hash."""
+        return name in self._pending
+
+    def match(self, hashes: Sequence[BlockHash], num_tokens: int) -> Hit:
+        """Find the longest cached prefix that leaves at least one token to compute; changes nothing."""
+        limit = min(len(hashes), (num_tokens - 1) // self.config.block_size)
+        if limit <= 0 or not self.config.enable_prefix_caching:
+            return self._nothing
+        length = self._longest(hashes, limit)
+        pending = hashes[length] if length < limit and hashes[length] in self._pending else None
+        if not length:
+            return Hit(0, self._nothing.blocks, pending=pending)
+        blocks = tuple(self._blocks_of(group, hashes, length) for group in range(len(self.layouts)))
+        shared = [block for group in blocks for block in group if block != NO_BLOCK]
+        revived = sum(1 for block in shared if not self.pool.references(block))
+        return Hit(length * self.config.block_size, blocks, len(shared), revived, pending)
+
+    def _longest(self, hashes: Sequence[BlockHash], limit: int) -> int:
+        """Most leading blocks for which every full group has all and every window group has its last window."""
+        length = limit
+        find = self.pool.find
+        for group in self._full:
+            length = next((i for i in range(length) if find((group, hashes[i])) is None), length)
+        settled = False
+        while length and not settled:
+            settled = True
+            for group in self._windowed:
+                shorter = self._longest_windowed(group, hashes, length)
+                settled = settled and shorter == length
+                length = shorter
+        return length
+
+    def _longest_windowed(self, group: int, hashes: Sequence[BlockHash], limit: int) -> int:
+        """Longest prefix of at most `limit` blocks whose last window is resident in this group."""
+        layout, size = self.layouts[group], self.config.block_size
+        end = limit
+        for index in reversed(range(limit)):
+            if index < layout.first_needed(end * size):
+                return end
+            if self.pool.find((group, hashes[index])) is None:
+                end = index
+        return end
+
+    def _blocks_of(self, group: int, hashes: Sequence[BlockHash], length: int) -> tuple[BlockId, ...]:
+        first = self.layouts[group].first_needed(length * self.config.block_size)
+        found = [self.pool.find((group, hashes[index])) for index in range(first, length)]
+        assert None not in found, "a matched block is gone"
+        return (NO_BLOCK,) * first + tuple(block for block in found if block is not None)
+
+    def reserve(self, table: BlockTable, num_tokens: int) -> list[NewBlock]:
+        """Give the table room for num_tokens in every group; returns the blocks that are new to it.
+
+        Raises OutOfBlocks when the pool has too few; nothing has changed then.
+        """
+        wanted = -(-num_tokens // self.config.block_size)
+        missing = [wanted - len(blocks) for blocks in table.groups]
+        taken = self.pool.take(sum(count for count in missing if count > 0))
+        new: list[NewBlock] = []
+        for group, blocks in enumerate(table.groups):
+            for _ in range(missing[group]):
+                block = taken[len(new)]
+                new.append((group, len(blocks), block))
+                blocks.append(block)
+        table.num_held += len(new)
+        table.capacity = max(table.capacity, wanted * self.config.block_size)
+        return new
+
+    def needed(self, hit: Hit, num_tokens: int, lookahead: int) -> int:
+        """Most available blocks that boarding with this hit and growing to num_tokens can take at once.
+
+        Shared blocks save nothing in a window group: they are given back while the new ones are taken.
+        """
+        total = hit.num_revived
+        for layout, shared in zip(self.layouts, hit.blocks, strict=True):
+            total += layout.peak_blocks(num_tokens, lookahead) - (len(shared) if layout.window is None else 0)
+        return min(total, self.peak_blocks(num_tokens, lookahead))
+
+    def still_needed(self, table: BlockTable, num_tokens: int, lookahead: int) -> int:
+        """Most available blocks that the table can take on top of what it holds while it grows to num_tokens."""
+        total = 0
+        for layout, blocks, first in zip(self.layouts, table.groups, table.first_held, strict=True):
+            held = len(blocks) - first
+            if layout.window is not None:
+                held = sum(1 for block in blocks[first:] if self.pool.references(block) == 1)
+            total += max(0, layout.peak_blocks(num_tokens, lookahead) - held)
+        return total
+
+    def open(self, hit: Hit, num_tokens: int, hashes: Sequence[BlockHash]) -> BlockTable:
+        """Make the table of a sequence that boards: the hit's blocks shared, room for num_tokens reserved.
+
+        The full blocks that it will compute are pending from now on, so that others can wait for them. Raises
+        OutOfBlocks when the pool has too few; nothing has changed then.
+        """
+        size = self.config.block_size
+        needed = sum(-(-num_tokens // size) - len(blocks) for blocks in hit.blocks) + hit.num_revived
+        if needed > self.pool.available:
+            raise OutOfBlocks(free=self.pool.available, total=self.pool.total, needed=needed)
+        table = BlockTable(len(self.layouts))
+        for group, blocks in enumerate(hit.blocks):
+            table.groups[group].extend(blocks)
+            table.first_held[group] = blocks.count(NO_BLOCK)
+            for block in blocks[table.first_held[group] :]:
+                self.pool.share(block)
+        table.num_held = hit.num_shared
+        table.capacity = hit.num_tokens
+        table.num_published = hit.num_tokens // size
+        self._tables.add(table)
+        try:
+            self.reserve(table, num_tokens)
+        except OutOfBlocks:
+            self.release(table, ())
+            raise
+        if self.config.enable_prefix_caching:
+            for name in hashes[table.num_published :]:
+                self._pending.setdefault(name, table)
+        return table
+
+    def publish(self, table: BlockTable, hashes: Sequence[BlockHash], num_computed: int) -> None:
+        """Offer the blocks that num_computed confirmed tokens fill; then give back what lies behind the windows."""
+        full = min(num_computed // self.config.block_size, len(hashes))
+        for index in range(table.num_published, full):
+            for group, blocks in enumerate(table.groups):
+                if blocks[index] != NO_BLOCK:
+                    self.pool.publish(blocks[index], (group, hashes[index]))
+            self._settle(table, hashes[index])
+        table.num_published = max(table.num_published, full)
+        for group in self._windowed:
+            self._drop_before(table, group, self.layouts[group].first_needed(num_computed))
+
+    def _drop_before(self, table: BlockTable, group: int, first: int) -> None:
+        blocks = table.groups[group]
+        for index in range(table.first_held[group], min(first, len(blocks))):
+            self.pool.give_back(blocks[index])
+            blocks[index] = NO_BLOCK
+            table.num_held -= 1
+            table.first_held[group] = index + 1
+            self.window_blocks_freed += 1
+
+    def _settle(self, table: BlockTable, name: BlockHash) -> None:
+        if self._pending.get(name) is table:
+            del self._pending[name]
+
+    def release(self, table: BlockTable, hashes: Sequence[BlockHash]) -> None:
+        """Give back every block of the table; the one door through which blocks leave a sequence."""
+        assert not table.released, "a block table is released twice"
+        table.released = True
+        for block in table.tail_first():
+            self.pool.give_back(block)
+        for name in hashes[table.num_published :]:
+            self._settle(table, name)
+        self._tables.remove(table)
+
+    def sole_tokens(self, table: BlockTable, num_computed: int) -> int:
+        """Computed tokens that would have to be computed again if this table were released and its blocks taken.
+
+        Blocks that others hold too stay; they are a prefix of the table.
+        """
+        blocks = table.groups[self._full[0] if self._full else 0]
+        shared = 0
+        for block in blocks:
+            if block != NO_BLOCK and self.pool.references(block) < 2:
+                break
+            shared += 1
+        return max(0, num_computed - shared * self.config.block_size)
+
+    def counts(self) -> PoolCounts:
+        """Return how many blocks are free, cached and held."""
+        return self.pool.counts()
+
+    def flush(self) -> int:
+        """Forget every block that nobody holds; returns how many."""
+        return self.pool.forget_cached()
+
+    def check(self) -> list[str]:
+        """Prove the ledger: free + cached + held == all, and every reference stands in a table."""
+        found = self.pool.check(block for table in self._tables for _, _, block in table.held())
+        found += [
+            f"a table counts {table.num_held} blocks and holds {sum(1 for _ in table.held())}"
+            for table in self._tables
+            if table.num_held != sum(1 for _ in table.held())
+        ]
+        found += [
+            f"pending block {name.hex()[:8]} has no owner" for name, table in self._pending.items() if table.released
+        ]
+        return found

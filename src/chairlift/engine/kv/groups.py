@@ -1,0 +1,38 @@
+"""How much of a sequence each layer group keeps: everything, or what lies within its sliding window."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLayout:
+    """One layer group's rule for one pool.
+
+    Attributes:
+        window: a token sees itself and window - 1 before it; None for all.
+        block_size: tokens in a block.
+    """
+
+    window: int | None
+    block_size: int
+
+    def blocks_for(self, num_tokens: int) -> int:
+        """Blocks that cover positions 0 to num_tokens - 1."""
+        return -(-num_tokens // self.block_size)
+
+    def first_needed(self, num_computed: int) -> int:
+        """Index of the first block that the token at position num_computed, or a later one, can see."""
+        if self.window is None:
+            return 0
+        return max(0, num_computed - self.window + 1) // self.block_size
+
+    def peak_blocks(self, num_tokens: int, lookahead: int) -> int:
+        """Most blocks held at once while a sequence grows to num_tokens.
+
+        `lookahead` is how many tokens may be scheduled beyond the confirmed ones. A span of n tokens that begins
+        anywhere touches at most ceil((n - 1) / block_size) + 1 blocks.
+        """
+        whole = self.blocks_for(num_tokens)
+        if self.window is None:
+            return whole
+        span = self.window - 1 + lookahead
+        return min(whole, self.blocks_for(span - 1) + 1)

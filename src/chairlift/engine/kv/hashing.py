@@ -1,0 +1,26 @@
+"""Names of full blocks: a chain of SHA-256 over their tokens, rooted in who may share them.
+
+root    = H(model, adapter, tenant)            nobody of another tenant, model or adapter can meet it
+hash[i] = H(hash[i - 1], tokens of block i)    so equal hashes mean equal prefixes, not only equal blocks
+"""
+
+from array import array
+from collections.abc import Sequence
+from hashlib import sha256
+
+BlockHash = bytes
+
+
+def root_hash(model_id: str, adapter: str, tenant: str) -> BlockHash:
+    """Return the start of a chain; each part is prefixed by its length, so that no two triples look alike."""
+    parts = (part.encode("utf-8", "surrogatepass") for part in ("chairlift-1", model_id, adapter, tenant))
+    return sha256(b"".join(len(part).to_bytes(8, "little") + part for part in parts)).digest()
+
+
+def extend_chain(hashes: list[BlockHash], root: BlockHash, token_ids: Sequence[int], block_size: int) -> None:
+    """Append the hashes of all full blocks of token_ids that `hashes` does not cover yet."""
+    parent = hashes[-1] if hashes else root
+    for start in range(len(hashes) * block_size, len(token_ids) - block_size + 1, block_size):
+        tokens = array("q", token_ids[start : start + block_size])
+        parent = sha256(parent + tokens.tobytes()).digest()
+        hashes.append(parent)

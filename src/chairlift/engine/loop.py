@@ -1,0 +1,170 @@
+"""EngineLoop: expire, schedule, launch, collect, commit; one call of step() is one chair passing the platform.
+
+The loop has no thread of its own: inline.py turns it, and child.py in another process, and tests by hand.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+
+from chairlift.core.clock import Clock, SystemClock
+from chairlift.core.errors import ChairliftError, EngineDead
+from chairlift.core.load import LoadReport, ReplicaState
+from chairlift.core.request import FinishReason, GenerateRequest, Output, Usage
+from chairlift.engine.admission import Limits
+from chairlift.engine.config import CacheConfig, SchedulerConfig
+from chairlift.engine.kv.cache import KVCache
+from chairlift.engine.plan import StepPlan
+from chairlift.engine.runner import Runner, RunnerInfo
+from chairlift.engine.scheduler import Scheduler
+from chairlift.engine.stats import StepStats
+from chairlift.engine.threaded import ThreadedRunner
+
+log = logging.getLogger(__name__)
+
+
+class EngineLoop:
+    """One engine: a scheduler and its runner. Every method belongs to one thread."""
+
+    def __init__(
+        self, runner: Runner, config: SchedulerConfig, *, enable_prefix_caching: bool = True,
+        clock: Clock | None = None, on_step: Callable[[StepStats], None] | None = None,
+    ) -> None:  # fmt: skip
+        """Take the parts; nothing runs before start(). With config.overlap the runner works in a thread."""
+        self._runner = ThreadedRunner(runner) if config.overlap else runner
+        self._config = config
+        self._caching = enable_prefix_caching
+        self._clock = clock or SystemClock()
+        self._on_step = on_step
+        self._phases = [0.0, 0.0, 0.0, 0.0]
+        self.step_began: float | None = None
+        self.info: RunnerInfo
+        self.limits: Limits
+        self.scheduler: Scheduler
+
+    def start(self) -> RunnerInfo:
+        """Start the runner and build the scheduler for what it reports."""
+        self.info = info = self._runner.start()
+        self.limits = Limits.of(self._config, info)
+        cache = CacheConfig(
+            num_blocks=info.num_blocks, block_size=info.block_size, windows=info.windows,
+            enable_prefix_caching=self._caching, model_id=info.model_id,
+        )  # fmt: skip
+        self.scheduler = Scheduler(self._config, KVCache(cache), self.limits)
+        return info
+
+    def stop(self) -> None:
+        """Stop the runner."""
+        self._runner.stop()
+
+    # -- intake ----------------------------------------------------------------------------------------------------
+
+    def submit(self, request: GenerateRequest) -> Output | None:
+        """Put a request in line; a refusal comes back as its last Output."""
+        try:
+            self.scheduler.add(request, self._clock.now())
+        except ChairliftError as error:
+            usage = Usage(len(request.prompt_token_ids), 0, 0)
+            return Output(request.request_id, finish_reason=FinishReason.ERROR, error=error, usage=usage)
+        return None
+
+    def abort(self, request_id: str) -> Output | None:
+        """End a request; its last Output, None when it is not open."""
+        return self.scheduler.abort(request_id, self._clock.now())
+
+    # -- one step --------------------------------------------------------------------------------------------------
+
+    def step(self) -> list[Output]:
+        """Turn the wheel once; returns the news. Raises EngineDead when the runner is beyond help."""
+        self.step_began = time.monotonic()
+        try:
+            outputs = self.scheduler.expire(self._clock.now())
+            plan = self._schedule()
+            if plan is not None:
+                outputs += self._launch(plan)
+            flights = self.scheduler.flights
+            if flights and (plan is None or len(flights) >= self._config.depth):
+                outputs += self._collect()
+            return outputs
+        finally:
+            self.step_began = None
+
+    def _schedule(self) -> StepPlan | None:
+        began = time.perf_counter()
+        plan = self.scheduler.schedule(self._clock.now())
+        self._phases[0] = time.perf_counter() - began
+        return plan
+
+    def _launch(self, plan: StepPlan) -> list[Output]:
+        began = time.perf_counter()
+        try:
+            self._runner.launch(plan)
+        except EngineDead:
+            raise
+        except Exception as error:
+            log.warning("step %d failed at launch: %r", plan.step_id, error)
+            return self.scheduler.rollback(plan, error, self._clock.now())
+        self._phases[1] = time.perf_counter() - began
+        return []
+
+    def _collect(self) -> list[Output]:
+        scheduler, began = self.scheduler, time.perf_counter()
+        flight = scheduler.flights[0]
+        try:
+            result = self._runner.collect()
+        except EngineDead:
+            raise
+        except Exception as error:
+            log.warning("step %d failed: %r", flight.plan.step_id, error)
+            while len(scheduler.flights) > 1:
+                scheduler.rollback(scheduler.flights[-1].plan)
+            return scheduler.rollback(flight.plan, error, self._clock.now())
+        self._phases[2] = (collected := time.perf_counter()) - began
+        outputs = scheduler.commit(result, self._clock.now())
+        self._phases[3] = time.perf_counter() - collected
+        if self._on_step is not None:
+            self._on_step(self._stats(flight.plan, flight.num_prefill_tokens, len(outputs)))
+        return outputs
+
+    def _stats(self, plan: StepPlan, num_prefill_tokens: int, num_outputs: int) -> StepStats:
+        scheduler = self.scheduler
+        schedule, launch, collect, commit = (seconds * 1e3 for seconds in self._phases)
+        return StepStats(
+            step_id=plan.step_id, num_sequences=plan.num_rows, num_tokens=plan.num_tokens,
+            num_prefill_tokens=num_prefill_tokens, num_outputs=num_outputs, running=len(scheduler.running),
+            waiting=len(scheduler.line), free_blocks=scheduler.cache.pool.available,
+            preemptions=scheduler.counters.preemptions, in_flight=len(scheduler.flights) + 1,
+            schedule_ms=schedule, launch_ms=launch, collect_ms=collect, commit_ms=commit,
+        )  # fmt: skip
+
+    # -- rest ------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether step() would do nothing until somebody submits."""
+        return self.scheduler.is_idle
+
+    def check(self) -> list[str]:
+        """Prove the ledger; what is wrong is logged and returned."""
+        found = self.scheduler.check()
+        for line in found:
+            log.error("ledger: %s", line)
+        return found
+
+    def load(self) -> LoadReport:
+        """Say how busy this engine is."""
+        scheduler, counters = self.scheduler, self.scheduler.counters
+        return LoadReport(
+            state=ReplicaState.READY,
+            waiting_requests=len(scheduler.line),
+            waiting_tokens=scheduler.waiting_tokens,
+            running_requests=len(scheduler.running),
+            total_blocks=scheduler.cache.pool.total,
+            free_blocks=scheduler.cache.pool.available,
+            steps=counters.steps,
+            prompt_tokens=counters.prompt_tokens,
+            cached_tokens=counters.cached_tokens,
+            output_tokens=counters.output_tokens,
+            finished_requests=sum(counters.finished_by_reason.values()),
+            preemptions=counters.preemptions,
+        )

@@ -1,0 +1,142 @@
+"""Roster: who is in line, who rides in which slot, and the one door through which they leave.
+
+join_line ──► line ──take_seat──► running ──finish──► gone
+                ▲                    │
+                └──────preempt───────┘
+"""
+
+from collections.abc import Iterable
+
+from chairlift.core.errors import ChairliftError, OutOfBlocks
+from chairlift.core.request import FinishReason, Output, TokenLogprob
+from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.kv.cache import KVCache
+from chairlift.engine.policy import make_line
+from chairlift.engine.sequence import Sequence, Status
+from chairlift.engine.stats import Counters
+from chairlift.engine.timeline import WaitClock
+
+
+class Roster:
+    """The lists of one engine; decides nothing.
+
+    Attributes:
+        line: who waits, in the policy's order.
+        running: who rides, by arrival, in the order in which they boarded.
+        sequences: everybody who is open, by request id.
+        wait_clock: why the line stands still.
+        counters: totals.
+        released: slots that the runner has not been told to forget.
+        ended: last Outputs that nobody has fetched yet.
+        waiting_tokens: tokens in line, still to be computed.
+    """
+
+    def __init__(self, config: SchedulerConfig, cache: KVCache) -> None:
+        self._seats = config.seats
+        self._cache = cache
+        self.line = make_line(config.policy)
+        self.running: dict[int, Sequence] = {}
+        self.sequences: dict[str, Sequence] = {}
+        self.wait_clock = WaitClock()
+        self.counters = Counters()
+        self.released: list[int] = []
+        self.ended: list[Output] = []
+        self.waiting_tokens = 0
+        self._free_slots = list(reversed(range(config.seats)))
+
+    def join_line(self, sequence: Sequence, now: float) -> None:
+        """Put a sequence in line, at its place of arrival."""
+        sequence.status = Status.WAITING
+        sequence.diary.joined(self.wait_clock, now)
+        self.line.add(sequence)
+        self.waiting_tokens += len(sequence.token_ids)
+
+    def _leave_line(self, sequence: Sequence, now: float) -> None:
+        sequence.diary.left(self.wait_clock, now)
+        self.line.remove(sequence)
+        self.waiting_tokens -= len(sequence.token_ids)
+
+    def take_seat(self, sequence: Sequence, now: float) -> None:
+        """Move a sequence from the line to those that ride; its table is open already."""
+        self._leave_line(sequence, now)
+        sequence.slot = self._free_slots.pop()
+        sequence.known = False
+        sequence.status = Status.RUNNING
+        sequence.waiting_for = None
+        sequence.diary.note("scheduled", now)
+        self.running[sequence.arrival] = sequence
+
+    def preempt(self, sequence: Sequence, now: float) -> None:
+        """Send a riding sequence back to its place in line; what it computed may still be found in the cache."""
+        self._release(sequence)
+        sequence.ride += 1
+        sequence.num_scheduled = sequence.num_computed = 0
+        sequence.num_preemptions += 1
+        sequence.prefix_steps = 0
+        self.counters.preemptions += 1
+        sequence.diary.note("preempted", now)
+        self.join_line(sequence, now)
+
+    def give_up(self, sequence: Sequence, error: OutOfBlocks, now: float) -> None:
+        """End a riding sequence that cannot get on although it rides alone."""
+        self.ended.append(self.finish(sequence, FinishReason.ERROR, now, error=error))
+
+    def _release(self, sequence: Sequence) -> None:
+        """The one door: blocks and slot leave a riding sequence."""
+        assert sequence.table is not None
+        del self.running[sequence.arrival]
+        self._cache.release(sequence.table, sequence.block_hashes)
+        sequence.table = None
+        self.released.append(sequence.slot)
+        self._free_slots.append(sequence.slot)
+        sequence.slot = -1
+
+    def finish(
+        self, sequence: Sequence, reason: FinishReason, now: float, *, error: ChairliftError | None = None,
+        tokens: tuple[int, ...] = (), logprobs: tuple[TokenLogprob, ...] = (),
+    ) -> Output:  # fmt: skip
+        """End a sequence wherever it is and return its last Output."""
+        if sequence.status is Status.RUNNING:
+            self._release(sequence)
+        else:
+            self._leave_line(sequence, now)
+        del self.sequences[sequence.request.request_id]
+        sequence.status = Status.FINISHED
+        sequence.finish_reason, sequence.error = reason, error
+        sequence.diary.note("finished", now, reason if error is None else error.code)
+        self.counters.finished(reason)
+        return Output(
+            sequence.request.request_id, tokens, logprobs, reason, error, sequence.usage(), sequence.diary.timeline()
+        )
+
+    # -- proof -----------------------------------------------------------------------------------------------------
+
+    def check(self) -> list[str]:
+        """Prove that everybody is in one list, has a seat or none, and counters in order; returns what is wrong."""
+        return [*self._check_lists(), *self._check_counters(self.sequences.values())]
+
+    def _check_lists(self) -> list[str]:
+        found = []
+        slots = sorted([*self._free_slots, *(sequence.slot for sequence in self.running.values())])
+        if slots != list(range(self._seats)):
+            found.append(f"slots are not each free or taken once: {slots}")
+        waiting = {sequence.request.request_id for sequence in self.line}
+        riding = {sequence.request.request_id for sequence in self.running.values()}
+        if waiting & riding or waiting | riding != set(self.sequences) or len(waiting) != len(self.line):
+            found.append(f"{len(waiting)} wait and {len(riding)} ride of {len(self.sequences)} open requests")
+        return found
+
+    def _check_counters(self, sequences: Iterable[Sequence]) -> list[str]:
+        found = []
+        for sequence in sequences:
+            name, riding = sequence.request.request_id, sequence.status is Status.RUNNING
+            if not 0 <= sequence.num_computed <= sequence.num_scheduled <= sequence.num_seen:
+                counters = f"{sequence.num_computed} <= {sequence.num_scheduled} <= {sequence.num_seen}"
+                found.append(f"{name}: counters out of order, not 0 <= {counters}")
+            if riding != (sequence.table is not None) or riding != (sequence.slot >= 0):
+                found.append(f"{name}: {sequence.status.name} with table {sequence.table} and slot {sequence.slot}")
+            if sequence.table is not None and sequence.num_scheduled > sequence.table.capacity:
+                found.append(f"{name}: {sequence.num_scheduled} tokens scheduled into {sequence.table.capacity}")
+            if not riding and sequence.num_scheduled:
+                found.append(f"{name}: waits with {sequence.num_scheduled} tokens scheduled")
+        return found

@@ -1,0 +1,127 @@
+"""Sequence: one request's life inside the engine.
+
+    tokens      [ prompt ............................ | outputs ......... ] + pending samples, not seen yet
+    counters      ^num_computed (confirmed by commit)     ^num_scheduled (handed to the runner)
+
+There is no prefill and no decode: each step hands out tokens so that num_scheduled catches up with what is known.
+"""
+
+from enum import Enum, auto
+
+from chairlift.core.errors import ChairliftError
+from chairlift.core.request import FinishReason, GenerateRequest, RequestState, Usage
+from chairlift.engine.kv.hashing import BlockHash, extend_chain
+from chairlift.engine.kv.table import BlockTable
+from chairlift.engine.plan import NewSequence
+from chairlift.engine.timeline import Diary
+
+
+class Status(Enum):
+    """Which list of the scheduler a sequence is in."""
+
+    WAITING = auto()
+    RUNNING = auto()
+    FINISHED = auto()
+
+
+class Sequence:
+    """State of one request; changed only by the scheduler.
+
+    Attributes:
+        request: what was asked.
+        arrival: its place in line, kept for life.
+        token_ids: everything known, prompt and outputs.
+        num_prompt: how many of them are prompt.
+        num_scheduled: tokens whose keys and values were handed to the runner.
+        num_computed: tokens confirmed by commit; never more than num_scheduled.
+        num_pending: samples in flight, not in token_ids yet.
+        block_hashes: names of the full blocks of token_ids; empty without prefix caching.
+        table: its blocks while it rides.
+        slot: its state on the runner's side while it rides, -1 otherwise.
+        known: whether the runner has that state.
+        ride: counts its rides, so that results of an earlier ride are told apart.
+        cached_tokens: prompt tokens found in the cache at the first ride.
+        times_passed: how often a smaller request went ahead while this one did not fit.
+        prefix_steps: steps spent waiting for another's prefix.
+        waiting_for: the block it waits for.
+    """
+
+    __slots__ = (
+        "arrival", "block_hashes", "cached_tokens", "deadline", "diary", "error", "finish_reason", "hash_root",
+        "known", "max_outputs", "num_computed", "num_pending", "num_preemptions", "num_prompt", "num_scheduled",
+        "prefix_steps", "request", "ride", "slot", "status", "stop_ids", "table", "times_passed", "token_ids",
+        "waiting_for",
+    )  # fmt: skip
+
+    def __init__(self, request: GenerateRequest, arrival: int, hash_root: BlockHash, now: float) -> None:
+        params = request.params
+        assert params.max_tokens is not None, "the engine takes resolved parameters only"
+        self.request = request
+        self.arrival = arrival
+        self.hash_root = hash_root
+        self.token_ids = list(request.prompt_token_ids)
+        self.num_prompt = len(self.token_ids)
+        self.max_outputs = params.max_tokens
+        self.stop_ids = frozenset(request.eos_token_ids).union(params.stop_token_ids)
+        self.deadline = None if request.timeout is None else now + request.timeout
+        self.num_scheduled = self.num_computed = self.num_pending = 0
+        self.block_hashes: list[BlockHash] = []
+        self.table: BlockTable | None = None
+        self.slot = -1
+        self.known = False
+        self.ride = 0
+        self.status = Status.WAITING
+        self.finish_reason: FinishReason | None = None
+        self.error: ChairliftError | None = None
+        self.cached_tokens = 0
+        self.num_preemptions = self.times_passed = self.prefix_steps = 0
+        self.waiting_for: BlockHash | None = None
+        self.diary = Diary(now)
+
+    @property
+    def num_outputs(self) -> int:
+        """Output tokens known so far."""
+        return len(self.token_ids) - self.num_prompt
+
+    @property
+    def num_wanted(self) -> int:
+        """Tokens that can be handed out now; 0 when the samples in flight already reach its length limit."""
+        known = len(self.token_ids) + self.num_pending
+        if known - self.num_prompt >= self.max_outputs:
+            return 0
+        return known - self.num_scheduled
+
+    @property
+    def num_seen(self) -> int:
+        """Tokens, those still in flight included."""
+        return len(self.token_ids) + self.num_pending
+
+    @property
+    def state(self) -> RequestState:
+        """What a user sees, derived from the counters."""
+        if self.status is Status.FINISHED:
+            ends = {FinishReason.ERROR: RequestState.FAILED, FinishReason.ABORT: RequestState.CANCELLED}
+            return ends.get(self.finish_reason or FinishReason.STOP, RequestState.FINISHED)
+        if self.status is Status.WAITING:
+            return RequestState.PENDING
+        if self.num_computed >= len(self.token_ids) - 1 and self.num_outputs:
+            return RequestState.DECODING
+        if self.num_scheduled > self.num_computed:
+            whole = self.num_scheduled >= len(self.token_ids)
+            return RequestState.PREFILLING if whole else RequestState.PREFILLING_SPLIT
+        return RequestState.SPLIT_PENDING_REMAINDER
+
+    def name_blocks(self, block_size: int) -> None:
+        """Hash the blocks that token_ids have filled since the last call."""
+        extend_chain(self.block_hashes, self.hash_root, self.token_ids, block_size)
+
+    def boarding_card(self) -> NewSequence:
+        """Return what the runner must know of it."""
+        request = self.request
+        return NewSequence(
+            self.slot, tuple(self.token_ids), self.num_outputs, request.params, request.eos_token_ids, request.adapter
+        )
+
+    def usage(self) -> Usage:
+        """Return its token counts."""
+        return Usage(self.num_prompt, self.num_outputs, self.cached_tokens)

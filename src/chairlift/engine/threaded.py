@@ -1,0 +1,62 @@
+"""ThreadedRunner: a runner around a runner that works in a thread, so that two launches can be in flight."""
+
+import threading
+from queue import SimpleQueue
+
+from chairlift.engine.plan import StepPlan, StepResult
+from chairlift.engine.runner import Runner, RunnerInfo
+
+
+class ThreadedRunner:
+    """Runs the inner runner's steps one after another in its own thread.
+
+    After a step that raised, the plans launched with it are dropped unseen: each plan carries the generation in which
+    it was launched, and a failure that was collected begins the next one.
+    """
+
+    def __init__(self, inner: Runner) -> None:
+        self._inner = inner
+        self._plans: SimpleQueue[tuple[int, StepPlan] | None] = SimpleQueue()
+        self._results: SimpleQueue[StepResult | BaseException] = SimpleQueue()
+        self._generation = 0
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> RunnerInfo:
+        """Start the inner runner here, then the thread."""
+        info = self._inner.start()
+        self._thread = threading.Thread(target=self._work, name="chairlift-runner", daemon=True)
+        self._thread.start()
+        return info
+
+    def launch(self, plan: StepPlan) -> None:
+        """Hand the plan to the thread."""
+        self._plans.put((self._generation, plan))
+
+    def collect(self) -> StepResult:
+        """Wait for the oldest step; raises what it raised."""
+        result = self._results.get()
+        if isinstance(result, BaseException):
+            self._generation += 1
+            raise result
+        return result
+
+    def stop(self) -> None:
+        """End the thread after the step in progress, then the inner runner."""
+        if self._thread is not None:
+            self._plans.put(None)
+            self._thread.join()
+            self._thread = None
+        self._inner.stop()
+
+    def _work(self) -> None:
+        failed = -1
+        while (item := self._plans.get()) is not None:
+            generation, plan = item
+            if generation == failed:
+                continue
+            try:
+                self._inner.launch(plan)
+                self._results.put(self._inner.collect())
+            except BaseException as error:
+                failed = generation
+                self._results.put(error)

@@ -1,0 +1,182 @@
+"""The one place that joins an engine to its runner, its tokenizer and the model's defaults."""
+
+import difflib
+import logging
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from chairlift.core.errors import ConfigError
+from chairlift.engine.batching import make_batching
+from chairlift.engine.client import EngineClient
+from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.inline import InlineClient
+from chairlift.engine.loop import EngineLoop
+from chairlift.engine.policy import make_line
+from chairlift.engine.runner import RunnerSpec
+from chairlift.llm.options import Options
+from chairlift.llm.service import ModelDefaults, Service
+from chairlift.text.chat import ChatTemplate
+from chairlift.text.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
+
+if TYPE_CHECKING:
+    from chairlift.model.settings import RunnerConfig
+
+log = logging.getLogger(__name__)
+
+RUNNER = "chairlift.model.torch_runner:build"
+TINY_CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant: {% endif %}"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """Everything about a service but its engine: what can be read and checked in a moment, before weights are loaded.
+
+    Attributes:
+        model: what the user named.
+        spec: how the runner is made.
+        scheduler: the engine's part of the options.
+        caching: whether equal prefixes are shared.
+        client: "inline" or "process".
+        tokenizer: None when the model folder has none.
+        chat_template: None with the tokenizer.
+        defaults: of the model.
+        seeds: where the seeds of requests without one come from.
+    """
+
+    model: str
+    spec: RunnerSpec
+    scheduler: SchedulerConfig
+    caching: bool
+    client: str
+    tokenizer: Tokenizer | None
+    chat_template: ChatTemplate | None
+    defaults: ModelDefaults
+    seeds: random.Random
+
+    def start(self) -> Service:
+        """Load the weights and start the engine. Raises ConfigError, ModelError."""
+        if self.tokenizer is None:
+            log.warning("%s has no tokenizer.json: prompts must be token ids, outputs have no text", self.model)
+        client = CLIENTS[self.client](self.spec, self.scheduler, self.caching)
+        for name, value in client.info.report:
+            log.info("%s: %s", name, value)
+        return Service(
+            client=client, tokenizer=self.tokenizer, chat_template=self.chat_template, defaults=self.defaults,
+            model=self.model, max_queue_size=self.scheduler.max_queue_size, seeds=self.seeds,
+        )  # fmt: skip
+
+
+def prepare(model: str | Path | None, options: Options) -> Prepared:
+    """Check options and model folder; see build_service. Imports no torch."""
+    given: dict[str, Any] = dict(options)
+    _check_names(given)
+    _check_types(given)
+    kind, seed = given.get("client", "inline"), given.pop("seed", None)
+    scheduler = SchedulerConfig(**_part(given, SchedulerConfig))
+    make_line(scheduler.policy)
+    make_batching(scheduler.batching, scheduler.safety_margin)
+    folder = None if model is None else _resolved(str(model), given.get("revision"))
+    spec = RunnerSpec(RUNNER, _runner_config(folder, given).encode())
+    tokenizer, chat = _text(folder)
+    return Prepared(
+        model=str(model or ""), spec=spec, scheduler=scheduler, caching=given.get("enable_prefix_caching", True),
+        client=kind, tokenizer=tokenizer, chat_template=chat, defaults=_defaults(folder, tokenizer),
+        seeds=random.SystemRandom() if seed is None else random.Random(seed),
+    )  # fmt: skip
+
+
+def build_service(model: str | Path | None, options: Options) -> Service:
+    """Load a model and start its engine.
+
+    Args:
+        model: a folder or a hub id; None is a tiny random model.
+        options: see Options.
+
+    Raises ConfigError for an option that cannot be, ModelError for a model that cannot be loaded.
+    """
+    return prepare(model, options).start()
+
+
+def _check_names(given: Mapping[str, Any]) -> None:
+    known = list(Options.__annotations__)
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; there is {', '.join(known)}"
+            raise ConfigError(f"unknown option {name!r}{hint}", option=name)
+
+
+def _check_types(given: Mapping[str, Any]) -> None:
+    if (kind := given.get("client", "inline")) not in tuple(CLIENTS):
+        raise ConfigError(f"unknown client {kind!r}; there is {', '.join(CLIENTS)}", option="client")
+    try:
+        msgspec.convert(given, Options)
+    except msgspec.ValidationError as error:
+        said, _, name = str(error).rpartition(" - at `$.")
+        name = name.removesuffix("`")
+        raise ConfigError(f"{name}: {said[:1].lower()}{said[1:]}", option=name) from None
+
+
+def _part(given: Mapping[str, Any], kind: type) -> dict[str, Any]:
+    """Those of the options that this config has a field for."""
+    names = {spec.name for spec in fields(kind)}
+    return {name: value for name, value in given.items() if name in names}
+
+
+def _resolved(model: str, revision: str | None) -> Path:
+    from chairlift.model.hub import resolve_model
+
+    return resolve_model(model, revision)
+
+
+def _runner_config(folder: Path | None, given: Mapping[str, Any]) -> "RunnerConfig":
+    from chairlift.model.settings import RunnerConfig
+
+    return RunnerConfig(model="" if folder is None else str(folder), **_part(given, RunnerConfig))
+
+
+def _text(folder: Path | None) -> tuple[Tokenizer | None, ChatTemplate | None]:
+    if folder is None:
+        tokenizer: Tokenizer = ByteTokenizer()
+        return tokenizer, ChatTemplate({"default": TINY_CHAT_TEMPLATE}, tokenizer)
+    if not (folder / "tokenizer.json").exists():
+        return None, None
+    tokenizer = HFTokenizer.load(folder)
+    return tokenizer, ChatTemplate.load(folder, tokenizer)
+
+
+def _defaults(folder: Path | None, tokenizer: Tokenizer | None) -> ModelDefaults:
+    """The model folder's own, and the tokenizer's end of sequence where the folder names none."""
+    own = () if tokenizer is None else tokenizer.eos_token_ids
+    if folder is None:
+        return ModelDefaults(eos_token_ids=own)
+    from chairlift.model.config import read_config
+    from chairlift.model.generation import read_generation_defaults
+
+    read = read_generation_defaults(folder, read_config(folder))
+    if read.sampling:
+        log.info("defaults of generation_config.json: %s", dict(read.sampling))
+    return ModelDefaults(eos_token_ids=read.eos_token_ids or own, sampling=read.sampling, max_tokens=read.max_tokens)
+
+
+def _inline(spec: RunnerSpec, scheduler: SchedulerConfig, caching: bool) -> EngineClient:
+    return InlineClient(EngineLoop(spec.build(), scheduler, enable_prefix_caching=caching))
+
+
+def _process(spec: RunnerSpec, scheduler: SchedulerConfig, caching: bool) -> EngineClient:
+    from chairlift.engine.process import open_engine
+
+    return open_engine(spec, scheduler, enable_prefix_caching=caching)
+
+
+CLIENTS: Mapping[str, Callable[[RunnerSpec, SchedulerConfig, bool], EngineClient]] = {
+    "inline": _inline, "process": _process,
+}  # fmt: skip

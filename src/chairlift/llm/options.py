@@ -1,0 +1,53 @@
+"""The keyword options of LLM and AsyncLLM; each default stands in the config of the part it belongs to."""
+
+from typing import Literal, TypedDict
+
+
+class Options(TypedDict, total=False):
+    """All of them may be left out.
+
+    Attributes:
+        dtype: "auto" (the checkpoint's own), "float64", "float32", "bfloat16", "float16".
+        device: "auto", or a torch device name.
+        block_size: tokens in a page of the KV cache.
+        num_blocks: pages; derived from memory when left out.
+        max_memory: share (0..1) of the free memory that the KV cache may take, or bytes.
+        max_batch_tokens: tokens in one step.
+        max_running_requests: requests that ride at once.
+        max_prefill_tokens: prompt tokens in one step.
+        long_prefill_threshold: prompt tokens of one request in one step while others want some.
+        max_chunk_tokens: prompt tokens of one request in one step, in any case.
+        max_queue_size: requests in line.
+        max_model_len: tokens of one request, prompt and output.
+        policy: order of the line: "fifo".
+        batching: how a step is shared: "mixed", "fifo".
+        safety_margin: of batching "fifo".
+        enable_prefix_caching: share the blocks of equal prefixes.
+        overlap: two launches in flight.
+        attention_backend: name of the attention backend.
+        seed: where the seeds of requests without one come from; None for the system's randomness.
+        revision: of a model on the hub.
+        client: "inline" is an engine in a thread, "process" in a process of its own.
+    """
+
+    dtype: str
+    device: str
+    block_size: int
+    num_blocks: int | None
+    max_memory: float | int | None
+    max_batch_tokens: int
+    max_running_requests: int
+    max_prefill_tokens: int | None
+    long_prefill_threshold: int | None
+    max_chunk_tokens: int | None
+    max_queue_size: int
+    max_model_len: int | None
+    policy: str
+    batching: str
+    safety_margin: float | None
+    enable_prefix_caching: bool
+    overlap: bool
+    attention_backend: str
+    seed: int | None
+    revision: str | None
+    client: Literal["inline", "process"]

@@ -1,0 +1,159 @@
+"""Service: an engine, its tokenizer and the model's defaults in one hand; prompts become GenerateRequests here."""
+
+import itertools
+import operator
+import random
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from chairlift.core.errors import InvalidRequest, TokenOutOfRange
+from chairlift.core.request import GenerateRequest
+from chairlift.core.sampling import SamplingParams, whole
+from chairlift.engine.admission import MAX_REQUEST_ID_CHARS, check
+from chairlift.engine.client import EngineClient
+from chairlift.llm.assembler import Assembler
+from chairlift.text.chat import ChatTemplate
+from chairlift.text.tokenizer import Tokenizer
+
+Prompt = str | Sequence[int]
+Message = Mapping[str, Any]
+
+MAX_TENANT_CHARS = 256
+MAX_PRIORITY = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelDefaults:
+    """What a request gets when it asks for nothing.
+
+    Attributes:
+        eos_token_ids: each of them ends an output.
+        sampling: temperature, top_k, top_p, min_p, repetition_penalty where the model folder names them.
+        max_tokens: None for as many as fit.
+    """
+
+    eos_token_ids: tuple[int, ...] = ()
+    sampling: Mapping[str, float | int] = field(default_factory=dict)
+    max_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """Everything that a door of the text service needs; made by build.py.
+
+    Attributes:
+        client: the engine.
+        tokenizer: None when the model folder has none: then prompts are ids and outputs have no text.
+        chat_template: renders messages; None with the tokenizer.
+        defaults: of the model.
+        model: what the user named.
+        max_queue_size: requests that the engine's line takes.
+        seeds: where the seeds of requests without one come from.
+    """
+
+    client: EngineClient
+    tokenizer: Tokenizer | None
+    chat_template: ChatTemplate | None
+    defaults: ModelDefaults
+    model: str
+    max_queue_size: int
+    seeds: random.Random
+    _prefix: str = field(default_factory=lambda: secrets.token_hex(4))
+    _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
+
+    def assembler(
+        self, prompt: Prompt, params: SamplingParams | None, *, request_id: str | None = None, priority: int = 0,
+        tenant: str = "", timeout: float | None = None,
+    ) -> Assembler:  # fmt: skip
+        """Make a checked request of a prompt, and what will turn its tokens into text.
+
+        Raises InvalidRequest (or a kind of it) naming the field; nothing is queued.
+        """
+        text = prompt if isinstance(prompt, str) else None
+        ids = self._encode(prompt) if isinstance(prompt, str) else _checked_ids(prompt, self.client.limits.vocab_size)
+        return self._assembler(text, ids, params, request_id, priority, tenant, timeout)
+
+    def chat_assembler(
+        self, messages: Sequence[Message], params: SamplingParams | None, *, request_id: str | None = None,
+        priority: int = 0, tenant: str = "", timeout: float | None = None,
+    ) -> Assembler:  # fmt: skip
+        """Make a checked request of a conversation. Raises InvalidRequest as `assembler` does."""
+        if self.tokenizer is None or self.chat_template is None:
+            raise InvalidRequest("the model folder has no tokenizer, so it cannot chat", param="messages")
+        rendered = self.chat_template.render(messages)
+        ids = tuple(self.tokenizer.encode_chat(rendered))
+        return self._assembler(rendered.text, ids, params, request_id, priority, tenant, timeout)
+
+    def _assembler(
+        self, text: str | None, ids: tuple[int, ...], params: SamplingParams | None, request_id: str | None,
+        priority: int, tenant: str, timeout: float | None,
+    ) -> Assembler:  # fmt: skip
+        whole("priority", priority, -MAX_PRIORITY, MAX_PRIORITY)
+        _check_name("tenant", tenant, 0, MAX_TENANT_CHARS)
+        if request_id is None:
+            request_id = f"req-{self._prefix}-{next(self._numbers)}"
+        _check_name("request_id", request_id, 1, MAX_REQUEST_ID_CHARS)
+        if params is not None and not isinstance(params, SamplingParams):
+            raise InvalidRequest(f"params must be SamplingParams, got {type(params).__name__}", param="params")
+        params = self._resolved(params or SamplingParams(), len(ids))
+        request = GenerateRequest(
+            request_id=request_id, prompt_token_ids=ids, params=params,
+            eos_token_ids=() if params.ignore_eos else self.defaults.eos_token_ids, priority=priority, tenant=tenant,
+            timeout=timeout,
+        )  # fmt: skip
+        check(request, self.client.limits)
+        return Assembler(request, text, self.tokenizer)
+
+    def _encode(self, prompt: str) -> tuple[int, ...]:
+        if self.tokenizer is None:
+            raise InvalidRequest(
+                "the model folder has no tokenizer.json, so a prompt must be token ids", param="prompt"
+            )
+        return tuple(self.tokenizer.encode(prompt))
+
+    def _resolved(self, params: SamplingParams, prompt_tokens: int) -> SamplingParams:
+        """Fill what the request leaves open: length as far as it fits, a seed of our own."""
+        room = max(1, self.client.limits.room(prompt_tokens))
+        wanted = self.defaults.max_tokens
+        seed = params.seed if params.seed is not None else self.seeds.getrandbits(63)
+        if params.stop and self.tokenizer is None:
+            raise InvalidRequest("stop strings need a tokenizer, which the model folder lacks", param="stop")
+        return params.resolved(
+            self.defaults.sampling, max_tokens=room if wanted is None else min(room, wanted), seed=seed
+        )
+
+
+def _check_name(param: str, value: Any, least: int, most: int) -> None:
+    """Refuse what is no string that can be written, or not of this length."""
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{param} must be a string, got {type(value).__name__}", param=param)
+    if not least <= len(value) <= most:
+        raise InvalidRequest(f"{param} must have {least} to {most} characters, got {len(value)}", param=param)
+    if any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise InvalidRequest(f"{param} must be valid Unicode, got half of a surrogate pair", param=param)
+
+
+def plain(value: Any) -> Any:
+    """Turn a numpy array or a tensor into lists and numbers; everything else is returned as it is."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def _checked_ids(prompt: Sequence[int], vocab_size: int) -> tuple[int, ...]:
+    """Token ids as plain ints; anything else is refused."""
+    given = plain(prompt)
+    if isinstance(given, bytes | Mapping | set | frozenset) or not isinstance(given, Iterable):
+        said = f"prompt must be a string or a list of token ids, got {type(given).__name__}"
+        raise InvalidRequest(said, param="prompt")
+    tokens = list(given)
+    if any(isinstance(token, bool) for token in tokens):
+        raise InvalidRequest("prompt must be a string or a list of token ids, got a bool in it", param="prompt")
+    try:
+        ids = tuple(operator.index(token) for token in tokens)
+    except TypeError as error:
+        raise InvalidRequest(f"prompt must be a string or a list of token ids: {error}", param="prompt") from None
+    for token in ids:
+        if not 0 <= token < vocab_size:
+            raise TokenOutOfRange(token, vocab_size)
+    return ids

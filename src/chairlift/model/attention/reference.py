@@ -1,0 +1,158 @@
+"""ReferenceAttention: gathers each sequence's keys and values, then attends in plain torch. Slow and right.
+
+    positions of a row:   0 ....... first ............ start ............ seq_len
+                          not read  what new tokens    the new tokens:
+                                    can see            cu_q[s + 1] - cu_q[s] of them
+
+Only positions [first, seq_len) are read: nothing else in the cache can reach a result, whatever it holds. Each row is
+attended alone, so a row's result does not depend on its neighbours, and no mask grows with the batch. A long row is
+attended some tokens at a time, each time to what these can see: no mask is quadratic, and a window costs its width.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from chairlift.model.attention.base import KV, AttentionSpec, ForwardBatch
+
+MAX_QUERIES = 1024
+"""New tokens of a row that are attended at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReferencePlan:
+    """What layers of one step share.
+
+    Attributes:
+        max_new: most new tokens that are attended at once.
+        max_keys: longest sequence.
+        masks: by window, made when a layer first needs it: for the most new tokens and the most keys before them. Every
+            other mask is a part of it.
+    """
+
+    max_new: int
+    max_keys: int
+    masks: dict[int | None, Tensor] = field(default_factory=dict)
+
+
+class ReferenceAttention:
+    """AttentionBackend in plain torch, on any device and dtype: the oracle of every other backend."""
+
+    def alloc_kv(
+        self, layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int,
+        dtype: torch.dtype, device: torch.device,
+    ) -> list[KV]:  # fmt: skip
+        """Make one zeroed KV for each layer index."""
+        shape = (num_blocks, block_size, kv_heads, head_dim)
+
+        def zeros() -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=device)
+
+        return [KV(zeros(), zeros()) for _ in range(layers)]
+
+    def reserve(self, max_seqs: int, max_tokens: int, max_blocks: int) -> None:
+        """Nothing to reserve."""
+
+    def plan(self, batch: ForwardBatch) -> ReferencePlan:
+        """Begin a step with no masks made."""
+        return ReferencePlan(min(batch.max_q, MAX_QUERIES), batch.max_kv)
+
+    def write_kv(self, key: Tensor, value: Tensor, kv: KV, slot_mapping: Tensor) -> None:
+        """Store key and value [T, kv_heads, head_dim] at slot_mapping [T]; -1 is skipped."""
+        kept = slot_mapping >= 0
+        slots = slot_mapping[kept]
+        for new, cache in ((key, kv.key), (value, kv.value)):
+            cache.view(-1, *cache.shape[2:]).index_copy_(0, slots, new[kept])
+
+    def copy_blocks(self, kv: list[KV], pairs: Tensor) -> None:
+        """Copy whole blocks, all as they were before: pairs int [C, 2] of (from, to)."""
+        source, target = pairs.long().unbind(1)
+        for one in kv:
+            one.key.index_copy_(0, target, one.key.index_select(0, source))
+            one.value.index_copy_(0, target, one.value.index_select(0, source))
+
+    def attend(
+        self, query: Tensor, kv: KV, batch: ForwardBatch, spec: AttentionSpec, plan: ReferencePlan, out: Tensor
+    ) -> None:
+        """Attend query [T, heads, head_dim] to the cache, causally, into out (same shape); padding gets zeros."""
+        table = batch.groups[spec.group].block_table
+        cu_q = batch.cu_q_list
+        out[cu_q[batch.num_seqs] :] = 0
+        for row in range(batch.num_seqs):
+            rows = slice(cu_q[row], cu_q[row + 1])
+            new, seq_len = rows.stop - rows.start, batch.seq_lens_list[row]
+            if new == 0 or seq_len == 0:
+                out[rows] = 0
+                continue
+            first = 0 if spec.window is None else max(0, seq_len - new - spec.window + 1)
+            key, value = _gather(kv, table[row], first, seq_len)
+            for start in range(rows.start, rows.stop, MAX_QUERIES):
+                some = slice(start, min(start + MAX_QUERIES, rows.stop))
+                end = seq_len - (rows.stop - some.stop)
+                begin = first if spec.window is None else max(0, end - (some.stop - start) - spec.window + 1)
+                seen = slice(begin - first, end - first)
+                out[some] = _attend_row(query[some], key[:, seen], value[:, seen], spec, plan)
+
+
+def _gather(kv: KV, table: Tensor, first: int, end: int) -> tuple[Tensor, Tensor]:
+    """Return keys and values [kv_heads, end - first, head_dim] of positions [first, end) of one block table."""
+    block_size = kv.key.shape[1]
+    blocks = table[first // block_size : (end - 1) // block_size + 1]
+    skipped = first % block_size
+    rows = slice(skipped, skipped + end - first)
+    key, value = (cache.index_select(0, blocks).flatten(0, 1)[rows].transpose(0, 1) for cache in (kv.key, kv.value))
+    return key, value
+
+
+def _attend_row(query: Tensor, key: Tensor, value: Tensor, spec: AttentionSpec, plan: ReferencePlan) -> Tensor:
+    """Attend the new tokens [Q, heads, D] of one sequence to its keys and values [kv_heads, N, D]."""
+    new, heads, width = query.shape
+    shared = heads // len(key)
+    # Query heads of one key head stand together: [kv_heads, shared, Q, D] against [kv_heads, 1, N, D].
+    grouped = query.transpose(0, 1).reshape(len(key), shared, new, width)
+    mask = _mask(new, key.shape[1], spec.window, query.device, plan)
+    if spec.softcap is None and spec.sinks is None:
+        if new == 1:
+            attended = functional.scaled_dot_product_attention(
+                grouped.transpose(1, 2), key[:, None], value[:, None], scale=spec.scale
+            ).transpose(1, 2)
+        else:
+            spread = (len(key), shared, -1, width)
+            attended = functional.scaled_dot_product_attention(
+                grouped, key[:, None].expand(spread), value[:, None].expand(spread), attn_mask=mask, scale=spec.scale
+            )
+    else:
+        attended = _by_hand(grouped, key[:, None], value[:, None], mask, spec)
+    return attended.reshape(heads, new, width).transpose(0, 1)
+
+
+def _by_hand(grouped: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, spec: AttentionSpec) -> Tensor:
+    """Attend with a soft cap or sinks, which SDPA lacks; 16-bit inputs are computed in float32."""
+    wide = torch.promote_types(grouped.dtype, torch.float32)
+    scores = grouped.to(wide) @ key.to(wide).transpose(-1, -2) * spec.scale
+    if spec.softcap is not None:
+        scores = torch.tanh(scores / spec.softcap) * spec.softcap
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -torch.inf)
+    if spec.sinks is not None:
+        sinks = spec.sinks.to(wide).view(len(grouped), -1, 1, 1).expand(*scores.shape[:-1], 1)
+        weights = torch.cat((scores, sinks), dim=-1).softmax(-1)[..., :-1]
+    else:
+        weights = scores.softmax(-1)
+    return (weights @ value.to(wide)).to(grouped.dtype)
+
+
+def _mask(new: int, keys: int, window: int | None, device: torch.device, plan: ReferencePlan) -> Tensor | None:
+    """Return bool [new, keys], true where a new token sees a key; None where each sees all."""
+    if new == 1:
+        return None
+    before = plan.max_keys if window is None else min(plan.max_keys, window - 1)
+    if window not in plan.masks:
+        # Keys are counted from the first new token; those before it are negative.
+        position = torch.arange(plan.max_new, device=device)[:, None]
+        key = torch.arange(-before, plan.max_new, device=device)
+        seen = key <= position
+        plan.masks[window] = seen if window is None else seen & (key > position - window)
+    return plan.masks[window][:new, before + new - keys : before + new]

@@ -1,0 +1,120 @@
+"""StepPlan -> ForwardBatch: block tables and last tokens by slot, and the arrays of one step made from them.
+
+    block_tables[group, slot, index]     block ids, -1 where none was named     one row of tables for each slot
+    last_sampled[slot]                   what LAST_SAMPLED stands for
+
+All of it is numpy on the host; one step costs a handful of array operations, whatever its number of tokens.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from chairlift.core.errors import TokenOutOfRange
+from chairlift.engine.plan import LAST_SAMPLED, Int32, StepPlan
+from chairlift.model.attention.base import ForwardBatch, GroupBatch
+
+Int64 = NDArray[np.int64]
+
+_FIRST_WIDTH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class StepInputs:
+    """What the model takes in one step.
+
+    Attributes:
+        input_ids: int64 [T] on the device, each below the vocabulary size.
+        batch: the sequences.
+    """
+
+    input_ids: Tensor
+    batch: ForwardBatch
+
+
+class SlotTables:
+    """Where the tokens of each slot's sequence lie, and the token it sampled last.
+
+    Owns: both. Does not own: parameters and histories (sampling_state.py), the blocks themselves.
+    """
+
+    def __init__(self, max_slots: int, num_groups: int, block_size: int, vocab_size: int) -> None:
+        self._block_size = block_size
+        self._vocab_size = vocab_size
+        self._tables = np.full((num_groups, max_slots, _FIRST_WIDTH), -1, np.int32)
+        self._last_sampled = np.zeros(max_slots, np.int32)
+
+    def apply(self, plan: StepPlan) -> None:
+        """Take over who leaves, who comes, and which blocks were added, in this order."""
+        gone = [*plan.released, *(new.slot for new in plan.admitted)]
+        if gone:
+            slots = np.asarray(gone)
+            self._tables[:, slots[(slots >= 0) & (slots < self._tables.shape[1])]] = -1
+        if len(plan.new_blocks):
+            slot, group, index, block = plan.new_blocks.T
+            self._widen(int(index.max()) + 1)
+            self._tables[group, slot, index] = block
+
+    def inputs(self, plan: StepPlan, device: torch.device) -> StepInputs:
+        """Build the arrays of a step whose news were applied.
+
+        Raises TokenOutOfRange for an input id that the vocabulary does not have.
+        """
+        counts = plan.num_new_tokens.astype(np.int64)
+        seq_lens = plan.start_positions + counts
+        cu_q = np.concatenate([[0], np.cumsum(counts)])
+        assert cu_q[-1] == plan.num_tokens, f"{cu_q[-1]} tokens in rows, {plan.num_tokens} input ids"
+        rows = np.repeat(np.arange(plan.num_rows), counts)
+        positions = np.arange(plan.num_tokens) - (cu_q[:-1] - plan.start_positions)[rows]
+        longer = np.flatnonzero(counts != 1)
+        num_decodes = int(longer[0]) if len(longer) else plan.num_rows
+        assert (counts[num_decodes:] > 1).all(), "rows with one token come first, and every row brings one"
+        width = -(-int(seq_lens.max(initial=0)) // self._block_size)
+        self._widen(width)
+        groups = tuple(
+            self._group(self._tables[group, plan.slots, :width], rows, positions, device)
+            for group in range(len(self._tables))
+        )
+        batch = ForwardBatch(
+            num_seqs=plan.num_rows,
+            num_tokens=plan.num_tokens,
+            num_decodes=num_decodes,
+            max_q=int(counts.max(initial=0)),
+            max_kv=int(seq_lens.max(initial=0)),
+            positions=torch.from_numpy(positions).to(device),
+            cu_q=torch.from_numpy(cu_q.astype(np.int32)).to(device),
+            seq_lens=torch.from_numpy(seq_lens.astype(np.int32)).to(device),
+            logit_rows=torch.from_numpy((cu_q[plan.sample_rows + 1] - 1).astype(np.int32)).to(device),
+            groups=groups,
+            cu_q_list=tuple(cu_q.tolist()),
+            seq_lens_list=tuple(seq_lens.tolist()),
+        )
+        return StepInputs(torch.from_numpy(self._ids(plan, rows)).to(device), batch)
+
+    def remember(self, slots: Int64, tokens: Int32) -> None:
+        """Keep the token that each slot sampled; of a slot that stands here n times the first."""
+        self._last_sampled[slots[::-1]] = tokens[::-1]
+
+    def _ids(self, plan: StepPlan, rows: Int64) -> Int64:
+        ids = np.where(plan.input_ids == LAST_SAMPLED, self._last_sampled[plan.slots[rows]], plan.input_ids)
+        outside = (ids < 0) | (ids >= self._vocab_size)
+        if outside.any():
+            raise TokenOutOfRange(int(ids[outside][0]), self._vocab_size)
+        return ids.astype(np.int64)
+
+    def _group(self, table: Int32, rows: Int64, positions: Int64, device: torch.device) -> GroupBatch:
+        blocks = table[rows, positions // self._block_size].astype(np.int64)
+        assert (blocks >= 0).all(), "a new token has no block"
+        slot_mapping = blocks * self._block_size + positions % self._block_size
+        # Entries that were never named lie behind a window; 0 keeps kernels that gather whole tables in bounds.
+        named = torch.from_numpy(np.maximum(table, 0))
+        return GroupBatch(named.to(device), torch.from_numpy(slot_mapping).to(device))
+
+    def _widen(self, width: int) -> None:
+        have = self._tables.shape[2]
+        if width > have:
+            more = max(width, 2 * have) - have
+            self._tables = np.pad(self._tables, ((0, 0), (0, 0), (0, more)), constant_values=-1)

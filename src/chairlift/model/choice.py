@@ -1,0 +1,170 @@
+"""One token a row from shaped logits: temperature, top-k, top-p, min-p, then the inverse of the running sum.
+
+The meaning of each rule is transformers' (its logits warpers, applied in this order); its ties are settled:
+
+    top_k   tokens as likely as the k-th all stay, as in transformers
+    top_p   likeliest first, of equals the lower id first: those stay before which less than top_p has been summed, so
+            the smallest set whose probability reaches top_p, at least one token
+    min_p   those stay whose probability is at least min_p times that of the likeliest
+    draw    weights of the kept tokens are summed in float64 by ascending token id; the first token whose sum exceeds
+            number * total is drawn
+
+All sums run along one row in one order, so a row's token does not depend on the rows beside it. A rule that needs the
+order of tokens first looks at a few hundred of the likeliest, and sorts the vocabulary only where these do not settle
+it; both ways give the same bits where sums are sequential (CPU).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Rows = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+CHUNK_ELEMENTS = 1 << 22
+"""Logits that are worked on at once in float64; bounds the workspace of sampling."""
+
+_WIDE_TOP_K = 1024
+_TOP_P_WIDTH = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """Parameters of the distribution, one entry a row.
+
+    Attributes:
+        temperature: float64 [N], above 0.
+        top_k: int64 [N], 0 keeps all.
+        top_p: float64 [N], 1 keeps all.
+        min_p: float64 [N], 0 keeps all.
+    """
+
+    temperature: Float64
+    top_k: Rows
+    top_p: Float64
+    min_p: Float64
+
+    def take(self, rows: Rows) -> "Truncation":
+        """Return the entries of some rows."""
+        return Truncation(self.temperature[rows], self.top_k[rows], self.top_p[rows], self.min_p[rows])
+
+
+def chunks(rows: Rows, vocab_size: int) -> Iterator[Rows]:
+    """Cut rows into runs whose logits fit the workspace."""
+    step = max(1, CHUNK_ELEMENTS // vocab_size)
+    for start in range(0, len(rows), step):
+        yield rows[start : start + step]
+
+
+def choose(logits: Tensor, rules: Truncation, numbers: Float64) -> Rows:
+    """Draw one token id for each row.
+
+    Args:
+        logits: [N, V] float32 or float64, no NaN, the largest of each row finite; -inf is a banned token.
+        rules: N entries.
+        numbers: float64 [N] in [0, 1), one draw each.
+
+    Returns:
+        int64 [N].
+    """
+    vocab_size = logits.shape[1]
+    tokens = np.empty(len(numbers), np.int64)
+    top_k = np.where(rules.top_k >= vocab_size, 0, rules.top_k)
+    ordered = (top_k > 0) | (rules.top_p < 1)
+    for rows in chunks(np.flatnonzero(~ordered), vocab_size):
+        tokens[rows] = _by_id(_picked(logits, rows), rules.take(rows), numbers[rows]).cpu().numpy()
+    for rows in chunks(np.flatnonzero(ordered), vocab_size):
+        narrow = rows[top_k[rows] <= _WIDE_TOP_K]
+        width = 2 * int(top_k[narrow].max(initial=_TOP_P_WIDTH // 2)) + 64
+        unsure = rows[top_k[rows] > _WIDE_TOP_K]
+        for some, among in ((narrow, width), (unsure, vocab_size)):
+            if not len(some):
+                continue
+            found, sure = _by_rank(_picked(logits, some), rules.take(some), numbers[some], among)
+            tokens[some] = found.cpu().numpy()
+            left = some[~sure.cpu().numpy()]
+            if len(left):
+                found, _ = _by_rank(_picked(logits, left), rules.take(left), numbers[left], vocab_size)
+                tokens[left] = found.cpu().numpy()
+    return tokens
+
+
+def likeliest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return values and ids, [N, count] each, of the largest logits; of equals the lower id first."""
+    vocab_size = logits.shape[1]
+    count = min(count, vocab_size)
+    values, ids = _leading(logits, 2 * count + 64)
+    if values.shape[1] < vocab_size and count:
+        unsure = (values[:, count - 1] <= values[:, -1]).nonzero().flatten()
+        if len(unsure):
+            exact_values, exact_ids = _leading(logits[unsure], vocab_size)
+            values[unsure] = exact_values[:, : values.shape[1]]
+            ids[unsure] = exact_ids[:, : values.shape[1]]
+    return values[:, :count], ids[:, :count]
+
+
+def _picked(logits: Tensor, rows: Rows) -> Tensor:
+    return logits if len(rows) == logits.shape[0] else logits[torch.from_numpy(rows).to(logits.device)]
+
+
+def _leading(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """Likeliest first, of equals the lower id; those equal to the last may lack some of theirs, unless width is V."""
+    if width >= logits.shape[1]:
+        values, ids = logits.sort(dim=-1, descending=True, stable=True)
+        return values, ids
+    ids = logits.topk(width, dim=-1, sorted=False).indices.sort(dim=-1).values
+    values, order = logits.gather(1, ids).sort(dim=-1, descending=True, stable=True)
+    return values, ids.gather(1, order)
+
+
+def _column(values: NDArray[np.generic], like: Tensor) -> Tensor:
+    return torch.from_numpy(values).to(like.device)[:, None]
+
+
+def _weights(logits: Tensor, peak: Tensor, rules: Truncation) -> Tensor:
+    return ((logits.double() - peak.double()) / _column(rules.temperature, logits)).exp_()
+
+
+def _search(weights: Tensor, numbers: Float64) -> Tensor:
+    sums = weights.cumsum(-1)
+    return torch.searchsorted(sums, sums[:, -1:] * _column(numbers, weights), right=True)
+
+
+def _by_id(logits: Tensor, rules: Truncation, numbers: Float64) -> Tensor:
+    """Draw where no order of tokens is needed."""
+    weights = _weights(logits, logits.amax(-1, keepdim=True), rules)
+    if rules.min_p.any():
+        weights.masked_fill_(weights < _column(rules.min_p, logits), 0.0)
+    return _search(weights, numbers)[:, 0]
+
+
+def _by_rank(logits: Tensor, rules: Truncation, numbers: Float64, width: int) -> tuple[Tensor, Tensor]:
+    """Draw among the `width` likeliest; the second tensor, bool [N], says where these settled the matter."""
+    vocab_size = logits.shape[1]
+    values, ids = _leading(logits, width)
+    peak = values[:, :1]
+    limit = np.where((rules.top_k == 0) | (rules.top_k > vocab_size), vocab_size, rules.top_k)
+    last = _column(np.minimum(limit, values.shape[1]) - 1, logits)
+    kept = (values >= values.gather(1, last)) | _column(limit == vocab_size, logits)
+    weights = _weights(values, peak, rules).masked_fill_(~kept, 0.0)
+    sums = weights.cumsum(-1)
+    total = sums[:, -1:].clone()
+    whole = np.flatnonzero((limit == vocab_size) & (rules.top_p < 1))
+    if len(whole):
+        at = torch.from_numpy(whole).to(logits.device)
+        total[at] = _weights(logits[at], peak[at], rules.take(whole)).cumsum(-1)[:, -1:]
+    before = sums.roll(1, -1)
+    before[:, 0] = 0.0
+    top_p = _column(rules.top_p, logits)
+    kept &= (before < top_p * total) | (top_p >= 1)
+    kept &= weights >= _column(rules.min_p, logits)
+    sure = torch.ones(len(logits), dtype=torch.bool, device=logits.device)
+    if values.shape[1] < vocab_size:
+        sure = ~(kept & (values <= values[:, -1:])).any(-1)
+    ids, order = ids.sort(dim=-1)
+    found = _search(weights.masked_fill_(~kept, 0.0).gather(1, order), numbers)
+    return ids.gather(1, found)[:, 0], sure

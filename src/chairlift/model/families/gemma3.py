@@ -1,0 +1,39 @@
+"""Gemma 3, and the text part of its multimodal wrapper: sliding and full layers, each with its own rotation.
+
+Source: transformers 5.23 models/gemma3. Norms stand before and behind attention and MLP, embeddings are scaled by
+sqrt(hidden_size).
+"""
+
+import torch
+
+from chairlift.model.causal_lm import LayerGroups
+from chairlift.model.config import ModelConfig
+from chairlift.model.layers import Decoder, DecoderLayer, Mlp, RMSNorm, Take, take_attention, take_head
+from chairlift.model.ops import Ops
+from chairlift.model.rope import RopeTable
+
+
+def build(config: ModelConfig, take: Take, ops: Ops, ropes: tuple[RopeTable, RopeTable]) -> Decoder:
+    """Put the decoder together from its parameters."""
+    groups = LayerGroups.of(config.layer_windows)
+    hidden = config.hidden_size
+
+    def norm(name: str) -> RMSNorm:
+        return RMSNorm.taken(take, name, hidden, config, gemma=True)
+
+    def layer(index: int) -> DecoderLayer:
+        name = f"model.layers.{index}"
+        return DecoderLayer(
+            before_attention=norm(f"{name}.input_layernorm"),
+            attention=take_attention(take, f"{name}.self_attn", config, index, groups, head_norm=True, gemma=True),
+            after_attention=norm(f"{name}.post_attention_layernorm"),
+            before_mlp=norm(f"{name}.pre_feedforward_layernorm"),
+            mlp=Mlp.taken(take, f"{name}.mlp", config),
+            after_mlp=norm(f"{name}.post_feedforward_layernorm"),
+        )
+
+    table = take("model.embed_tokens.weight", (config.vocab_size, hidden))
+    # The factor is rounded to the model's dtype as the checkpoint's authors had it: sqrt(3072) is 55.5 in bfloat16.
+    scale = torch.tensor(hidden**0.5, dtype=table.dtype, device=table.device)
+    layers = [layer(index) for index in range(config.num_layers)]
+    return Decoder(config, ops, table, layers, norm("model.norm"), take_head(take, config, table), ropes, scale)

@@ -1,0 +1,41 @@
+"""Llama, Mistral (a sliding window in every layer) and Qwen2 (biases on query, key and value; some sliding layers).
+
+Source: transformers 5.23 models/llama, models/mistral, models/qwen2. What differs between them is in ModelConfig.
+"""
+
+from chairlift.model.causal_lm import LayerGroups
+from chairlift.model.config import ModelConfig
+from chairlift.model.layers import Decoder, DecoderLayer, Mlp, RMSNorm, Take, take_attention, take_head
+from chairlift.model.ops import Ops
+from chairlift.model.rope import RopeTable
+
+
+def build(config: ModelConfig, take: Take, ops: Ops, ropes: tuple[RopeTable, RopeTable]) -> Decoder:
+    """Put the decoder together from its parameters."""
+    return build_pre_norm(config, take, ops, ropes, head_norm=False)
+
+
+def build_pre_norm(
+    config: ModelConfig, take: Take, ops: Ops, ropes: tuple[RopeTable, RopeTable], *, head_norm: bool
+) -> Decoder:
+    """Put together a decoder with a norm before attention and before the MLP; head_norm: and on query and key heads."""
+    groups = LayerGroups.of(config.layer_windows)
+    hidden = config.hidden_size
+
+    def layer(index: int) -> DecoderLayer:
+        name = f"model.layers.{index}"
+        return DecoderLayer(
+            before_attention=RMSNorm.taken(take, f"{name}.input_layernorm", hidden, config, gemma=False),
+            attention=take_attention(
+                take, f"{name}.self_attn", config, index, groups, head_norm=head_norm, gemma=False
+            ),
+            after_attention=None,
+            before_mlp=RMSNorm.taken(take, f"{name}.post_attention_layernorm", hidden, config, gemma=False),
+            mlp=Mlp.taken(take, f"{name}.mlp", config),
+            after_mlp=None,
+        )
+
+    table = take("model.embed_tokens.weight", (config.vocab_size, hidden))
+    layers = [layer(index) for index in range(config.num_layers)]
+    norm = RMSNorm.taken(take, "model.norm", hidden, config, gemma=False)
+    return Decoder(config, ops, table, layers, norm, take_head(take, config, table), ropes)

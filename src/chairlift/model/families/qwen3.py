@@ -1,0 +1,12 @@
+"""Qwen3: Llama's decoder with a norm over each query and key head. Source: transformers 5.23 models/qwen3."""
+
+from chairlift.model.config import ModelConfig
+from chairlift.model.families.llama import build_pre_norm
+from chairlift.model.layers import Decoder, Take
+from chairlift.model.ops import Ops
+from chairlift.model.rope import RopeTable
+
+
+def build(config: ModelConfig, take: Take, ops: Ops, ropes: tuple[RopeTable, RopeTable]) -> Decoder:
+    """Put the decoder together from its parameters."""
+    return build_pre_norm(config, take, ops, ropes, head_norm=True)

@@ -1,0 +1,267 @@
+"""TorchRunner: a Runner that turns plans into tokens with a torch model.
+
+    StepPlan ─► SlotTables (batch.py) ─► CausalLM over the paged cache ─► Sampler ─► StepResult
+
+A launch computes its step before it returns; engine/threaded.py puts launches into a thread where two shall be in
+flight. Whatever a launch raises leaves the runner usable: state is by slot, and a NewSequence replaces it.
+"""
+
+import hashlib
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from chairlift.core.clock import SystemClock
+from chairlift.core.errors import ChairliftError, ConfigError
+from chairlift.engine.plan import StepPlan, StepResult
+from chairlift.engine.runner import Runner, RunnerInfo
+from chairlift.model.attention.base import KV, AttentionBackend
+from chairlift.model.attention.registry import make_backend
+from chairlift.model.batch import SlotTables
+from chairlift.model.causal_lm import CausalLM, ForwardContext
+from chairlift.model.config import DTYPES, ModelConfig
+from chairlift.model.memory import Pool, PoolShape, StepShape, free_memory, size_pool
+from chairlift.model.registry import load_model, torch_dtype
+from chairlift.model.sampler import Drawn, Sampler
+from chairlift.model.settings import RunnerConfig
+from chairlift.model.tiny import tiny_model
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model in memory.
+
+    Attributes:
+        model: its parameters are on `device`.
+        config: its dtype is the one as loaded.
+        device: where steps run.
+        model_id: names the weights.
+    """
+
+    model: CausalLM
+    config: ModelConfig
+    device: torch.device
+    model_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    """What a started runner works with."""
+
+    loaded: LoadedModel
+    backend: AttentionBackend
+    kv: list[KV]
+    tables: SlotTables
+    sampler: Sampler
+
+
+class TorchRunner:
+    """A Runner (engine/runner.py) over a CausalLM.
+
+    Owns: the paged cache, block tables and sampling state of all slots, results not yet collected.
+    """
+
+    def __init__(self, config: RunnerConfig, loaded: LoadedModel | None = None) -> None:
+        """Take the options; where the model is already `loaded`, the options model, dtype and device are unused."""
+        self._config = config
+        self._given = loaded
+        self._engine: _Engine | None = None
+        self._results: deque[StepResult] = deque()
+
+    def start(self) -> RunnerInfo:
+        """Load the model, size and allocate the cache.
+
+        Raises ConfigError for an option that cannot be, ModelError for the model folder.
+        """
+        config, clock = self._config, SystemClock()
+        _check(config)
+        began = clock.now()
+        loaded = self._given or load(config)
+        loaded_at = clock.now()
+        backend = make_backend(config.attention_backend)
+        max_model_len = loaded.config.context_length(config.max_model_len)
+        pool = self._size(loaded, max_model_len)
+        kv = self._allocate(loaded, backend, pool, max_model_len)
+        model, slots = loaded.model, config.max_running_requests
+        tables = SlotTables(slots, len(model.groups.windows), config.block_size, model.vocab_size)
+        self._engine = _Engine(loaded, backend, kv, tables, Sampler(slots, model.vocab_size))
+        return RunnerInfo(
+            vocab_size=model.vocab_size,
+            max_model_len=max_model_len,
+            num_blocks=pool.num_blocks,
+            block_size=config.block_size,
+            windows=model.groups.windows,
+            model_id=loaded.model_id,
+            report=(
+                ("model", f"{config.model or 'tiny random model'} ({loaded.config.architecture})"),
+                ("device", str(loaded.device)),
+                ("dtype", str(loaded.config.dtype)),
+                ("attention", config.attention_backend),
+                ("max_model_len", f"{max_model_len} (the model's limit is {loaded.config.max_context})"),
+                *pool.report,
+                ("seconds to load", f"{loaded_at - began:.2f}"),
+                ("seconds to make the cache", f"{clock.now() - loaded_at:.2f}"),
+            ),
+        )
+
+    def launch(self, plan: StepPlan) -> None:
+        """Compute a step and keep its result.
+
+        Raises whatever the model raises; TokenOutOfRange for an input id that does not exist. The step is void then.
+        """
+        assert self._engine is not None, "launch before start, or after stop"
+        with torch.inference_mode():
+            self._results.append(_step(self._engine, plan))
+
+    def collect(self) -> StepResult:
+        """Return the oldest result that was not collected."""
+        assert self._results, "collect without a launch"
+        return self._results.popleft()
+
+    def stop(self) -> None:
+        """Free the model and its cache."""
+        was_on_cuda = self._engine is not None and self._engine.loaded.device.type == "cuda"
+        self._engine = None
+        self._given = None
+        self._results.clear()
+        if was_on_cuda:
+            torch.cuda.empty_cache()
+
+    def _size(self, loaded: LoadedModel, max_model_len: int) -> Pool:
+        config, model = self._config, loaded.model
+        itemsize = torch_dtype(loaded.config.dtype).itemsize
+        shape = PoolShape(
+            groups=len(model.groups.windows),
+            layers_per_group=model.groups.layers_per_group,
+            block_size=config.block_size,
+            num_kv_heads=model.num_kv_heads,
+            head_dim=model.head_dim,
+            itemsize=itemsize,
+            max_running_requests=config.max_running_requests,
+            max_model_len=max_model_len,
+        )
+        step = StepShape(
+            hidden_size=loaded.config.hidden_size,
+            intermediate_size=loaded.config.intermediate_size,
+            num_heads=loaded.config.num_heads,
+            num_kv_heads=model.num_kv_heads,
+            head_dim=model.head_dim,
+            vocab_size=model.vocab_size,
+            itemsize=itemsize,
+            max_batch_tokens=config.max_batch_tokens,
+            max_running_requests=config.max_running_requests,
+            max_model_len=max_model_len,
+        )
+        return size_pool(
+            shape, step, free_memory(loaded.device), on_host=loaded.device.type != "cuda",
+            max_memory=config.max_memory, num_blocks=config.num_blocks,
+        )  # fmt: skip
+
+    def _allocate(self, loaded: LoadedModel, backend: AttentionBackend, pool: Pool, max_model_len: int) -> list[KV]:
+        config, model = self._config, loaded.model
+        try:
+            kv = backend.alloc_kv(
+                model.groups.layers_per_group, pool.num_blocks, config.block_size, model.num_kv_heads, model.head_dim,
+                torch_dtype(loaded.config.dtype), loaded.device,
+            )  # fmt: skip
+            backend.reserve(
+                config.max_running_requests, config.max_batch_tokens, -(-max_model_len // config.block_size)
+            )
+        except (MemoryError, RuntimeError) as error:
+            raise ConfigError(f"cannot allocate {pool.num_blocks} blocks: {error}", option="num_blocks") from error
+        return kv
+
+
+def build(payload: bytes) -> Runner:
+    """Make a runner from the bytes of a RunnerConfig: the factory "chairlift.model.torch_runner:build"."""
+    return TorchRunner(RunnerConfig.decode(payload))
+
+
+def load(config: RunnerConfig) -> LoadedModel:
+    """Load the model that the options name. Raises ConfigError and ModelError."""
+    _check(config)
+    device = _device(config.device)
+    if config.model == "":
+        model, shape = tiny_model(
+            seed=config.seed, dtype=config.dtype, device=device, max_model_len=config.max_model_len
+        )
+        return LoadedModel(model, shape, device, f"tiny-random-{config.seed}-{shape.dtype}")
+    folder = Path(config.model)
+    model, shape = load_model(folder, dtype=config.dtype, device=device, max_model_len=config.max_model_len)
+    return LoadedModel(model, shape, device, _fingerprint(folder, str(shape.dtype)))
+
+
+def _step(engine: _Engine, plan: StepPlan) -> StepResult:
+    for slot in plan.released:
+        engine.sampler.release(slot)
+    engine.tables.apply(plan)
+    for new in plan.admitted:
+        engine.sampler.admit(new)
+    device = engine.loaded.device
+    if len(plan.copies):
+        engine.backend.copy_blocks(engine.kv, torch.from_numpy(plan.copies).to(device))
+    drawn = Drawn(np.empty(0, np.int32))
+    if plan.num_rows:
+        slots = plan.slots[plan.sample_rows].astype(np.int64)
+        logits = _logits(engine, plan, device)
+        if len(slots):
+            drawn = engine.sampler.sample(logits, slots)
+            engine.tables.remember(slots, drawn.tokens)
+    faults: dict[int, ChairliftError] = {}
+    for index, error in sorted(drawn.faults.items()):
+        faults.setdefault(int(plan.sample_rows[index]), error)
+    return StepResult(
+        step_id=plan.step_id,
+        tokens=drawn.tokens,
+        cu_tokens=np.arange(len(drawn.tokens) + 1, dtype=np.int32),
+        logprobs=drawn.logprobs,
+        faults=tuple(faults.items()),
+    )
+
+
+def _logits(engine: _Engine, plan: StepPlan, device: torch.device) -> Tensor:
+    inputs = engine.tables.inputs(plan, device)
+    model, batch = engine.loaded.model, inputs.batch
+    context = ForwardContext(batch, engine.kv, engine.backend, engine.backend.plan(batch))
+    hidden = model.forward(inputs.input_ids, context)
+    return model.logits(hidden[batch.logit_rows.long()])
+
+
+def _check(config: RunnerConfig) -> None:
+    if config.dtype not in ("auto", *DTYPES):
+        known = ", ".join(("auto", *DTYPES))
+        raise ConfigError(f"dtype {config.dtype!r} is unknown; known are {known}", option="dtype")
+    low = {
+        "block_size": (config.block_size, 1), "num_blocks": (config.num_blocks, 1),
+        "max_batch_tokens": (config.max_batch_tokens, 1), "max_running_requests": (config.max_running_requests, 1),
+        "max_model_len": (config.max_model_len, 2),
+    }  # fmt: skip
+    for name, (value, least) in low.items():
+        if value is not None and value < least:
+            raise ConfigError(f"{name} must be at least {least}, got {value}", option=name)
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        said = str(error).splitlines()[0]
+        raise ConfigError(f"device {name!r} cannot be used: {said}", option="device") from error
+    return device
+
+
+def _fingerprint(folder: Path, dtype: str) -> str:
+    """Name the weights of a folder by its config and the names, sizes and times of its files, without reading them."""
+    digest = hashlib.sha256((folder / "config.json").read_bytes())
+    for file in sorted(folder.glob("*.safetensors*")):
+        state = file.stat()
+        digest.update(f"\n{file.name} {state.st_size} {state.st_mtime_ns}".encode())
+    digest.update(f"\n{dtype}".encode())
+    return digest.hexdigest()

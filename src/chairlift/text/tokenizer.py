@@ -1,0 +1,293 @@
+"""Text to token ids and back: the Tokenizer protocol, Hugging Face's tokenizer.json, and bytes as tokens.
+
+A special token (end of turn, beginning of text) is spelled like ordinary text, so a user can write one. In a chat
+prompt only the template may mean it. `ChatPrompt` says which spelled ones are the user's, and `encode_chat` reads
+those as text:
+
+    <|im_start|>user\\n  say <|im_end|> please  <|im_end|>\\n
+    template: special         user: text         template: special
+"""
+
+import json
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+from tokenizers import AddedToken
+from tokenizers import Tokenizer as Backend
+
+from chairlift.core.errors import InvalidRequest, ModelError
+
+NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPrompt:
+    """A rendered chat.
+
+    Attributes:
+        text: what the template wrote, with the users' text in it.
+        literal: offsets into `text` where a special token is spelled that a user wrote: it is text there.
+    """
+
+    text: str
+    literal: frozenset[int] = frozenset()
+
+
+class Tokenizer(Protocol):
+    """What the text service asks of a tokenizer. Safe to share between threads."""
+
+    vocab_size: int  # largest id + 1
+    bos_token_id: int | None
+    eos_token_ids: tuple[int, ...]
+    special_tokens: Mapping[str, int]  # spelled -> id
+    named_tokens: Mapping[str, str]  # bos_token, eos_token, ... -> spelled, as chat templates know them
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Return the ids of `text`; special tokens spelled in it count as such.
+
+        Raises InvalidRequest when the text cannot be written as UTF-8.
+        """
+        ...
+
+    def encode_chat(self, prompt: ChatPrompt) -> list[int]:
+        """Return the ids of a rendered chat (nothing is added to it); equals `encode` where nothing is literal.
+
+        Raises InvalidRequest as `encode` does.
+        """
+        ...
+
+    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """Return the text of the ids; an id without a token has no text; a broken character is U+FFFD."""
+        ...
+
+    def token_text(self, token_id: int) -> str | None:
+        """Return how the vocabulary spells this id, None where it has no token."""
+        ...
+
+    def fallback_byte(self, token_id: int) -> int | None:
+        """Return the byte of a byte-fallback token (`<0xE4>`), None for every other token."""
+        ...
+
+
+def special_pattern(spelled: Iterable[str]) -> re.Pattern[str]:
+    """Compile what finds any of these strings, the longest where several begin; nothing matches an empty set."""
+    longest_first = sorted(filter(None, spelled), key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+
+
+def split_special(text: str, pattern: re.Pattern[str], literal: frozenset[int]) -> Iterator[tuple[str, bool]]:
+    """Cut `text` into (piece, whether it is a special token), leaving out those that begin at a literal offset."""
+    start = at = 0
+    while (found := pattern.search(text, at)) is not None:
+        if found.start() in literal:
+            at = found.start() + 1
+            continue
+        if found.start() > start:
+            yield text[start : found.start()], False
+        yield found.group(), True
+        start = at = found.end()
+    if start < len(text):
+        yield text[start:], False
+
+
+def check_text(text: str, param: str = "prompt") -> None:
+    """Refuse what no tokenizer can read: half a UTF-16 pair, which is not a character."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        said = f"text has half a character (U+{ord(text[error.start]):04X}) at offset {error.start}"
+        raise InvalidRequest(said, param=param, offset=error.start) from None
+
+
+class ByteTokenizer:
+    """One token a byte: ids 0..255 are bytes, 256 begins a text, 257 ends it, 258 pads. Needs no files."""
+
+    vocab_size = 259
+    bos_token_id: int | None = 256
+    eos_token_ids: tuple[int, ...] = (257,)
+    special_tokens: Mapping[str, int] = {"<|bos|>": 256, "<|eos|>": 257, "<|pad|>": 258}
+    named_tokens: Mapping[str, str] = {"bos_token": "<|bos|>", "eos_token": "<|eos|>", "pad_token": "<|pad|>"}
+
+    def __init__(self) -> None:
+        self._pattern = special_pattern(self.special_tokens)
+        self._spelled = {token_id: text for text, token_id in self.special_tokens.items()}
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Return UTF-8 bytes, behind 256 when special tokens are added."""
+        return ([256] if add_special_tokens else []) + self.encode_chat(ChatPrompt(text))
+
+    def encode_chat(self, prompt: ChatPrompt) -> list[int]:
+        """Return UTF-8 bytes; special tokens are those that no user spelled."""
+        check_text(prompt.text, "messages")
+        ids: list[int] = []
+        for piece, special in split_special(prompt.text, self._pattern, prompt.literal):
+            ids += [self.special_tokens[piece]] if special else piece.encode()
+        return ids
+
+    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """Read the bytes as UTF-8; every maximal broken part is one U+FFFD."""
+        data = bytearray()
+        for token_id in token_ids:
+            if 0 <= token_id < 256:
+                data.append(token_id)
+            elif not skip_special_tokens:
+                data += self._spelled.get(token_id, "").encode()
+        return data.decode(errors="replace")
+
+    def token_text(self, token_id: int) -> str | None:
+        """Return one Latin-1 character for a byte, or the special token's name."""
+        return chr(token_id) if 0 <= token_id < 256 else self._spelled.get(token_id)
+
+    def fallback_byte(self, token_id: int) -> int | None:
+        """Return None: bytes here are the vocabulary, not its fallback (see `Detokenizer`)."""
+        return None
+
+
+class HFTokenizer:
+    """A tokenizer.json, read by the tokenizers library, with the settings of tokenizer_config.json.
+
+    Follows transformers 5: what is put around a text is what tokenizer.json says (`add_bos_token` and `add_eos_token`
+    of the configuration count for nothing beside it), and named tokens of the vocabulary are special. Truncation and
+    padding are off.
+    """
+
+    def __init__(self, backend: Backend, config: Mapping[str, Any] | None = None) -> None:
+        config = config or {}
+        backend.no_truncation()
+        backend.no_padding()
+        self.named_tokens: Mapping[str, str] = _named_tokens(config)
+        special = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
+        for text in self.named_tokens.values():
+            # Only what the vocabulary already has: a new id would lie beyond the model's embedding.
+            if text not in special and backend.token_to_id(text) is not None:
+                backend.add_special_tokens([AddedToken(text, special=True, normalized=False)])
+        decoder = backend.get_added_tokens_decoder()
+        self._backend = backend
+        self._special_ids = frozenset(token_id for token_id, token in decoder.items() if token.special)
+        self.special_tokens: Mapping[str, int] = {decoder[i].content: i for i in sorted(self._special_ids)}
+        self.bos_token_id = self._named_id("bos_token")
+        eos = self._named_id("eos_token")
+        self.eos_token_ids: tuple[int, ...] = () if eos is None else (eos,)
+        vocabulary = backend.get_vocab(with_added_tokens=True)
+        self.vocab_size = max(vocabulary.values(), default=-1) + 1
+        self._fallback = _fallback_bytes(backend)
+
+    @classmethod
+    def load(cls, folder: Path) -> "HFTokenizer":
+        """Read tokenizer.json and, where they lie there, tokenizer_config.json and special_tokens_map.json.
+
+        Raises ModelError naming the file that is missing or cannot be read.
+        """
+        path = folder / "tokenizer.json"
+        if not path.is_file():
+            raise ModelError(f"{folder} has no tokenizer.json; chairlift reads no other tokenizer format")
+        config = read_json(folder / "special_tokens_map.json") | read_json(folder / "tokenizer_config.json")
+        try:
+            backend = Backend.from_str(path.read_text(encoding="utf-8"))
+        except Exception as error:  # the library raises bare Exception
+            raise ModelError(f"{path} is not a tokenizer that the tokenizers library can read: {error}") from error
+        return cls(backend, config)
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        """Return the ids of `text`. Other threads run meanwhile: `encode_batch_fast` releases the GIL, `encode` not."""
+        check_text(text)
+        return list(self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids)
+
+    def encode_chat(self, prompt: ChatPrompt) -> list[int]:
+        """Return the ids of a rendered chat.
+
+        Where users spelled special tokens, a second tokenizer that shares the model reads the prompt. Its special
+        tokens have secret spellings, which stand in for the template's own; the users' are ordinary text to it. So
+        all else (prefix spaces, normalisers, tokens that strip their surroundings) stays as the library does it.
+
+        Raises InvalidRequest also when the vocabulary writes such a text as the special token itself (Unigram can).
+        """
+        check_text(prompt.text, "messages")
+        if not prompt.literal:
+            return self.encode(prompt.text, add_special_tokens=False)
+        backend, secret, to_real = self._disguised
+        pieces = list(split_special(prompt.text, special_pattern(self.special_tokens), prompt.literal))
+        text = "".join(secret[piece] if special else piece for piece, special in pieces)
+        ids = list(backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
+        for token_id in ids:
+            if token_id in self._special_ids and token_id not in to_real:
+                said = f"the message spells {self.token_text(token_id)!r}, which this tokenizer cannot write as text"
+                raise InvalidRequest(said, param="messages")
+        return [to_real.get(token_id, token_id) for token_id in ids]
+
+    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """Return the text of the ids, as the library's decoder makes it (no clean-up of spaces)."""
+        return self._backend.decode(token_ids, skip_special_tokens=skip_special_tokens)
+
+    def token_text(self, token_id: int) -> str | None:
+        """Return how the vocabulary spells this id (`Ġhello`, `▁hello`), None where it has no token."""
+        return self._backend.id_to_token(token_id)
+
+    def fallback_byte(self, token_id: int) -> int | None:
+        """Return the byte of `<0xNN>` where the decoder has byte fallback."""
+        return self._fallback.get(token_id)
+
+    def _named_id(self, name: str) -> int | None:
+        text = self.named_tokens.get(name)
+        return None if text is None else self._backend.token_to_id(text)
+
+    @cached_property
+    def _disguised(self) -> tuple[Backend, dict[str, str], dict[int, int]]:
+        """Make the second tokenizer: (tokenizer, spelled -> secret spelling, its ids of added tokens -> real ids)."""
+        backend = Backend(self._backend.model)
+        if self._backend.normalizer is not None:
+            backend.normalizer = self._backend.normalizer
+        if self._backend.pre_tokenizer is not None:
+            backend.pre_tokenizer = self._backend.pre_tokenizer
+        nonce = secrets.token_hex(16)  # nobody can spell what nobody knows
+        secret: dict[str, str] = {}
+        to_real: dict[int, int] = {}
+        for token_id, token in sorted(self._backend.get_added_tokens_decoder().items()):
+            spelled = token.content
+            if token.special:
+                spelled = secret[token.content] = f"\U0010f000{nonce}:{token_id}\U0010f001"
+            flags = {
+                name: getattr(token, name) for name in ("single_word", "lstrip", "rstrip", "normalized", "special")
+            }
+            backend.add_tokens([AddedToken(spelled, **flags)])
+            added_id = backend.token_to_id(spelled)
+            assert added_id is not None, f"{spelled!r} was just added"
+            to_real[added_id] = token_id
+        return backend, secret, to_real
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object; {} where there is no such file. Raises ModelError when it is broken."""
+    if not path.is_file():
+        return {}
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path} cannot be read as JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ModelError(f"{path} must hold a JSON object, it holds {type(value).__name__}")
+    return value
+
+
+def _named_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+    """Take bos_token and its kin from a configuration: a string, or an object with `content`."""
+    named: dict[str, str] = {}
+    for name in NAMED_TOKENS:
+        value = config.get(name)
+        text = value.get("content") if isinstance(value, Mapping) else value
+        if isinstance(text, str) and text:
+            named[name] = text
+    return named
+
+
+def _fallback_bytes(backend: Backend) -> dict[int, int]:
+    """Return the id and byte of every `<0xNN>` token when the decoder turns them into bytes."""
+    if '"ByteFallback"' not in json.dumps(json.loads(backend.to_str()).get("decoder")):
+        return {}
+    ids = ((backend.token_to_id(f"<0x{byte:02X}>"), byte) for byte in range(256))
+    return {token_id: byte for token_id, byte in ids if token_id is not None}

@@ -1,0 +1,383 @@
+"""Faults around an engine in a process of its own: killed, stopped, hanging, deaf, or without a spawner."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import zmq
+
+from chairlift.core.errors import EngineDead
+from chairlift.core.load import ReplicaState
+from chairlift.core.request import FinishReason
+from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.fake_runner import FakeConfig
+from chairlift.engine.ipc.watch import WatchConfig
+from chairlift.engine.ipc.wire import PROTOCOL, Hello, Pulse, Submit, encode
+from chairlift.engine.process import ProcessClient, connect
+from support_process import (
+    BRISK,
+    DIE,
+    EXIT,
+    HANG,
+    PATIENCE,
+    TESTS,
+    News,
+    child_environment,
+    engine,
+    fails_once_gone,
+    fake_spec,
+    faulty,
+    is_gone,
+    make_request,
+    pid_of,
+    python_command,
+    socket_of,
+    spec_of,
+    wait_until,
+    works,
+)
+
+OPEN = 200
+SLOW = FakeConfig(seconds_per_step=0.02, num_blocks=4096)
+
+
+@pytest.fixture(autouse=True)
+def _children_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", child_environment()["PYTHONPATH"])
+
+
+def open_many(client: ProcessClient, news: News, stream: bool) -> list[str]:
+    names = [f"r{number}" for number in range(OPEN)]
+    for name in names:
+        client.submit(make_request(name, max_tokens=900), news)
+    if stream:
+        news.wait(lambda: sum(map(bool, news.tokens.values())) > OPEN // 2)
+    return names
+
+
+def all_died_once(news: News, names: list[str]) -> None:
+    for name in names:
+        last = news.end(name)
+        assert type(last.error) is EngineDead and last.finish_reason is FinishReason.ERROR
+        assert last.usage is not None and last.usage.prompt_tokens > 0
+    batches = len(news.batches)
+    time.sleep(0.3)
+    assert all(len(news.ends[name]) == 1 for name in names) and len(news.batches) == batches
+
+
+def came_back(client: ProcessClient, old: int) -> None:
+    """The next request works, in another process; nothing of the old one is left."""
+    assert works(client)
+    assert client.restarts == 1 and pid_of(client) != old and is_gone(old)
+    assert client.validate() == [] and client.load().running_requests == 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_kill_9_ends_every_open_request_once_and_the_next_one_works(stream: bool) -> None:
+    with engine(fake_spec(SLOW)) as client:
+        news, pid, socket = News(), pid_of(client), socket_of(client)
+        names = open_many(client, news, stream)
+        os.kill(pid, signal.SIGKILL)
+        all_died_once(news, names)
+        came_back(client, pid)
+        assert not socket.parent.exists()
+
+
+def test_an_idle_engine_that_is_killed_comes_back() -> None:
+    with engine() as client:
+        pid = pid_of(client)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: client.restarts == 1 and client.load().state is ReplicaState.READY)
+        came_back(client, pid)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_stopped_engine_is_noticed_by_its_silence(stream: bool) -> None:
+    with engine(fake_spec(SLOW), watch=WatchConfig(heartbeat_timeout=1.0)) as client:
+        news, pid = News(), pid_of(client)
+        names = open_many(client, news, stream)
+        os.kill(pid, signal.SIGSTOP)
+        all_died_once(news, names)
+        assert "silent" in str(news.end("r0").error)
+        came_back(client, pid)
+
+
+def test_a_step_that_hangs_is_noticed_although_the_process_answers() -> None:
+    watch = WatchConfig(heartbeat_timeout=1.0, step_timeout=1.0)
+    with engine(spec_of(faulty), watch=watch) as client:
+        news, pid = News(), pid_of(client)
+        client.submit(make_request("neighbour", max_tokens=1000), news)
+        client.submit(make_request("hang", (HANG,)), news)
+        all_died_once(news, ["neighbour", "hang"])
+        assert "hangs" in str(news.end("hang").error)
+        came_back(client, pid)
+
+
+@pytest.mark.parametrize(("token", "said"), [(DIE, "the device fell off the bus"), (EXIT, "exit code 3")])
+def test_a_runner_that_is_beyond_help_ends_its_process(token: int, said: str) -> None:
+    with engine(spec_of(faulty, SLOW)) as client:
+        news, pid = News(), pid_of(client)
+        client.submit(make_request("neighbour", max_tokens=900), news)
+        news.wait(lambda: "neighbour" in news.tokens)
+        client.submit(make_request("bad", (token,)), news)
+        all_died_once(news, ["neighbour", "bad"])
+        assert said in str(news.end("bad").error)
+        came_back(client, pid)
+
+
+def test_sigterm_is_a_clean_stop_and_sigint_is_not_for_the_engine() -> None:
+    with engine(fake_spec(SLOW)) as client:
+        news, pid = News(), pid_of(client)
+        os.kill(pid, signal.SIGINT)
+        assert works(client) and pid_of(client) == pid
+        client.submit(make_request("a", max_tokens=900), news)
+        news.wait(lambda: "a" in news.tokens)
+        os.kill(pid, signal.SIGTERM)
+        all_died_once(news, ["a"])
+        came_back(client, pid)
+
+
+def test_questions_end_with_the_engine() -> None:
+    with engine(fake_spec(FakeConfig(seconds_per_step=3600))) as client:
+        news, pid = News(), pid_of(client)
+        client.submit(make_request("a"), news)
+        wait_until(lambda: client.load().step_age > 0)
+        failed: list[Exception] = []
+
+        def ask() -> None:
+            try:
+                client.validate()
+            except EngineDead as error:
+                failed.append(error)
+
+        asker = threading.Thread(target=ask)
+        asker.start()
+        time.sleep(0.2)
+        os.kill(pid, signal.SIGKILL)
+        asker.join(PATIENCE)
+        assert len(failed) == 1
+        client.abort("a")
+        assert client.validate() == []
+
+
+def test_what_is_submitted_while_there_is_no_engine_waits_for_the_next_one() -> None:
+    """Also its timeouts and aborts work meanwhile."""
+    watch = WatchConfig(heartbeat_timeout=2.0, first_backoff=2.0)
+    with engine(watch=watch) as client:
+        os.kill(pid_of(client), signal.SIGKILL)
+        wait_until(lambda: client.restarts == 1 and client.process is not None)
+        assert works(client)
+        os.kill(pid_of(client), signal.SIGKILL)
+        wait_until(lambda: client.restarts == 2)
+        news = News()
+        for name, timeout in (("waits", None), ("late", 0.3), ("aborted", None), ("in time", 60.0)):
+            client.submit(make_request(name, max_tokens=3, timeout=timeout), news)
+        client.abort("aborted")
+        assert client.load().state is ReplicaState.STARTING
+        assert news.end("aborted").finish_reason is FinishReason.ABORT
+        assert news.end("late").error is not None and news.end("late").error.code == "timeout"  # type: ignore[union-attr]
+        assert "waits" not in news.ends, "the pause is not over"
+        assert news.end("waits").finish_reason is FinishReason.LENGTH
+        assert news.end("in time").finish_reason is FinishReason.LENGTH
+
+
+def test_a_restart_that_fails_ends_the_requests_that_waited_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHAIRLIFT_TEST_FLAG", str(tmp_path / "flag"))
+    watch = WatchConfig(heartbeat_timeout=2.0, first_backoff=0.2, max_restarts=3)
+    with engine(spec_of(fails_once_gone), watch=watch) as client:
+        news = News()
+        os.kill(pid_of(client), signal.SIGKILL)
+        wait_until(lambda: client.restarts >= 1)
+        ended = 0
+        while client.load().state is not ReplicaState.DEAD and ended < 100:
+            try:
+                client.submit(make_request(f"r{ended}"), news)
+            except EngineDead:
+                break
+            error = news.end(f"r{ended}").error
+            assert type(error) is EngineDead and "the model folder is gone" in str(error)
+            ended += 1
+        assert ended >= 1
+        wait_until(lambda: client.load().state is ReplicaState.DEAD)
+        with pytest.raises(EngineDead, match="the model folder is gone"):
+            client.submit(make_request("after"), news)
+
+
+def test_an_engine_that_dies_again_and_again_is_dead_for_good() -> None:
+    watch = WatchConfig(heartbeat_timeout=2.0, first_backoff=0.01, max_restarts=2)
+    with engine(spec_of(faulty), watch=watch) as client:
+        news = News()
+        for attempt in range(3):
+            client.submit(make_request(f"r{attempt}", (EXIT,)), news)
+            assert type(news.end(f"r{attempt}").error) is EngineDead
+        wait_until(lambda: client.load().state is ReplicaState.DEAD)
+        with pytest.raises(EngineDead, match="exit code 3"):
+            client.submit(make_request("after"), news)
+        assert client.restarts == 2 and client.process is None
+
+
+def test_a_second_client_learns_of_the_death_and_cannot_restart() -> None:
+    with engine(fake_spec(SLOW)) as owner:
+        assert owner.process is not None
+        other = connect(owner.process.address, watch=WatchConfig(heartbeat_timeout=1.0))
+        try:
+            news, pid = News(), pid_of(owner)
+            other.submit(make_request("a", max_tokens=900), news)
+            news.wait(lambda: "a" in news.tokens)
+            os.kill(pid, signal.SIGKILL)
+            assert type(news.end("a").error) is EngineDead
+            wait_until(lambda: other.load().state is ReplicaState.DEAD)
+            came_back(owner, pid)
+        finally:
+            other.close()
+
+
+# -- clients that misbehave ------------------------------------------------------------------------------------------
+
+
+def raw_client(context: "zmq.Context[zmq.Socket[bytes]]", owner: ProcessClient) -> "zmq.Socket[bytes]":
+    assert owner.process is not None
+    socket = context.socket(zmq.DEALER)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.RCVHWM, 1)
+    socket.connect(owner.process.address)
+    return socket
+
+
+def test_malformed_bytes_are_dropped_and_the_engine_lives() -> None:
+    with engine() as client, zmq.Context() as context, raw_client(context, client) as socket:
+        good = encode(Hello(PROTOCOL, 1.0, 5.0))
+        for frame in (b"", b"\xc1", b"\x80\x04\x95", os.urandom(1000), b"\x93" * 10_000, good[:-1], good + b"\x00"):
+            socket.send(frame)
+        socket.send_multipart([b"a", b"b", b"c"])
+        socket.send(encode(Hello(PROTOCOL + 1, 1.0, 5.0)))
+        socket.send(encode(Hello(PROTOCOL, 1.0, float("nan"))))
+        socket.send(encode(Pulse()))
+        assert socket.poll(int(PATIENCE * 1000))
+        assert works(client) and client.restarts == 0
+
+
+def test_a_client_that_does_not_read_is_dropped_and_its_requests_end() -> None:
+    fake = FakeConfig(max_model_len=1_000_000, num_blocks=100_000, verify=False)
+    with engine(fake_spec(fake), SchedulerConfig(max_model_len=20_000)) as client:
+        with zmq.Context() as context, raw_client(context, client) as deaf:
+            deaf.send(encode(Hello(PROTOCOL, 100.0, 600.0)))
+            for number in range(64):
+                deaf.send(encode(Submit(make_request(f"r{number}", max_tokens=15_000))))
+            wait_until(lambda: client.load().running_requests == 64)
+            assert works(client), "its neighbours do not wait"
+            wait_until(lambda: client.load().running_requests == 0)
+            assert client.load().output_tokens < 64 * 15_000
+        assert client.restarts == 0 and client.validate() == []
+
+
+def test_a_client_that_falls_silent_loses_its_requests() -> None:
+    with engine(fake_spec(SLOW)) as client:
+        with zmq.Context() as context, raw_client(context, client) as silent:
+            silent.send(encode(Hello(PROTOCOL, 0.1, 0.5)))
+            silent.send(encode(Submit(make_request("a", max_tokens=900))))
+            wait_until(lambda: client.load().running_requests == 1)
+            wait_until(lambda: client.load().running_requests == 0)
+        assert client.load().output_tokens < 900
+
+
+OTHER_CLIENT = """
+import sys, time
+sys.path.insert(0, {tests!r})
+from support_process import *
+from chairlift.engine.process import connect
+client = connect(sys.argv[1], watch=BRISK)
+news = News()
+client.submit(make_request("a", max_tokens=900), news)
+news.wait(lambda: "a" in news.tokens)
+print("streams", flush=True)
+print(news.end("a").error, flush=True)
+assert works(client)
+print("works again", flush=True)
+client.close()
+"""
+
+
+def other_process(address: str) -> "subprocess.Popen[str]":
+    command = [*python_command(OTHER_CLIENT.format(tests=str(TESTS))), address]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_requests_of_a_client_process_that_is_killed_are_aborted() -> None:
+    with engine(fake_spec(SLOW)) as client:
+        assert client.process is not None
+        with other_process(client.process.address) as other:
+            assert other.stdout is not None and other.stdout.readline() == "streams\n"
+            other.kill()
+        wait_until(lambda: client.load().running_requests == 0)
+        assert client.load().output_tokens < 900
+
+
+def test_a_client_that_was_stopped_too_long_is_told_so_and_may_go_on() -> None:
+    with engine(fake_spec(SLOW)) as client:
+        assert client.process is not None
+        with other_process(client.process.address) as other:
+            assert other.stdout is not None and other.stdout.readline() == "streams\n"
+            other.send_signal(signal.SIGSTOP)
+            wait_until(lambda: client.load().running_requests == 0)
+            other.send_signal(signal.SIGCONT)
+            assert "dropped this client" in other.stdout.readline()
+            assert other.stdout.readline() == "works again\n"
+            assert other.wait(PATIENCE) == 0
+        assert client.restarts == 0
+
+
+# -- the spawner -----------------------------------------------------------------------------------------------------
+
+SPAWNER = """
+import os, sys
+sys.path.insert(0, {tests!r})
+from support_process import *
+client = open_engine(spec_of(faulty, FakeConfig(seconds_per_step=0.02)), SchedulerConfig(), watch=BRISK)
+news = News()
+client.submit(make_request("a", ({token},), max_tokens=900), news)
+{fork}
+print(pid_of(client), socket_of(client), flush=True)
+time.sleep(3600)
+"""
+
+
+@pytest.mark.parametrize("token", [1, HANG])
+@pytest.mark.parametrize("fork", ["", "os.fork() or time.sleep(3600)"])
+def test_the_engine_leaves_when_its_spawner_is_killed(token: int, fork: str) -> None:
+    """Also in the middle of a step that hangs, and while a fork of the spawner still holds the pipe."""
+    command = python_command(SPAWNER.format(tests=str(TESTS), token=token, fork=fork))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as spawner:
+        assert spawner.stdout is not None
+        pid, path = spawner.stdout.readline().split()
+        try:
+            spawner.kill()
+            wait_until(lambda: is_gone(int(pid)) and not Path(path).parent.exists())
+        finally:
+            os.killpg(spawner.pid, signal.SIGKILL)
+
+
+def test_an_idle_engine_sleeps() -> None:
+    def seconds(pid: int) -> float:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    with engine() as client:
+        assert works(client)
+        pid = pid_of(client)
+        before = seconds(pid)
+        time.sleep(1.0)
+        assert seconds(pid) - before < 0.2
+        assert client.process is not None and client.process.pid == pid
+
+
+def test_works_is_able_to_fail() -> None:
+    with engine(fake_spec(FakeConfig(poison=1))) as client:
+        assert not works(client)
+    assert BRISK.max_restarts > 0

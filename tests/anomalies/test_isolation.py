@@ -1,0 +1,193 @@
+"""One request can fail; its neighbours' tokens do not change. Real models, float64, whole engine."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from chairlift import LLM, SamplingParams
+from chairlift.core.errors import (
+    DuplicateRequestId,
+    ForwardFailed,
+    NonFiniteLogits,
+    SamplingFailed,
+    TokenOutOfRange,
+)
+from chairlift.core.request import FinishReason, GenerateRequest
+from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.inline import InlineClient
+from chairlift.engine.loop import EngineLoop
+from chairlift.model.sampling_state import Shaper
+from chairlift.model.settings import RunnerConfig
+from chairlift.model.torch_runner import LoadedModel, TorchRunner, load
+from support_models import save_tiny
+from support_oracle import own_prompt
+
+POISON = 5
+GREEDY = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
+DRAWN = SamplingParams(temperature=1, seed=4, max_tokens=20, ignore_eos=True, logit_bias={POISON: -100})
+NEIGHBOURS = [list(own_prompt(number, 5 + 7 * number)) for number in range(6)]
+PARAMS = [GREEDY if number % 2 else DRAWN for number in range(6)]
+ILL = [9, 9, POISON, 9]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that goes mad when it reads POISON: that row of its embedding is NaN."""
+    made = save_tiny("llama", tmp_path_factory.mktemp("poisoned"), 0)
+    weights = load_file(made / "model.safetensors")
+    weights["model.embed_tokens.weight"][POISON] = float("nan")
+    save_file(weights, made / "model.safetensors", metadata={"format": "pt"})
+    return made
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "overlap"])
+def options(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return {"dtype": "float64", "num_blocks": 120, "block_size": 4, "overlap": request.param}
+
+
+@pytest.fixture(scope="module")
+def healthy(folder: Path) -> list[list[int]]:
+    with LLM(folder, dtype="float64", num_blocks=120, block_size=4) as llm:
+        return tokens(llm.generate(NEIGHBOURS, PARAMS, use_tqdm=False))
+
+
+def tokens(outputs: list[Any]) -> list[list[int]]:
+    return [output.outputs[0].token_ids for output in outputs]
+
+
+def with_the_ill(llm: LLM, ill: SamplingParams = GREEDY) -> tuple[Any, list[Any]]:
+    prompts, params = [*NEIGHBOURS[:3], ILL, *NEIGHBOURS[3:]], [*PARAMS[:3], ill, *PARAMS[3:]]
+    made = llm.generate(prompts, params, use_tqdm=False)
+    return made[3], made[:3] + made[4:]
+
+
+def test_nan_logits_fail_one_request(folder: Path, options: dict[str, Any], healthy: list[list[int]]) -> None:
+    with LLM(folder, **options) as llm:
+        for _ in range(2):  # the second time over the blocks that held the NaN
+            ill, others = with_the_ill(llm)
+            assert isinstance(ill.error, NonFiniteLogits)
+            assert ill.outputs[0].finish_reason == "error"
+            assert tokens(others) == healthy
+            assert llm.validate() == []
+        llm.flush_cache()
+        again = llm.generate(NEIGHBOURS * 3, PARAMS * 3, use_tqdm=False)
+        assert tokens(again) == healthy * 3
+
+
+class Sick:
+    """A CausalLM whose forward raises when it reads POISON."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def forward(self, input_ids: Tensor, context: Any) -> Tensor:
+        if (input_ids == POISON).any():
+            raise RuntimeError("out of memory, say")
+        return self._model.forward(input_ids, context)
+
+
+@pytest.fixture
+def sick(folder: Path, options: dict[str, Any]) -> Iterator[InlineClient]:
+    config = RunnerConfig(model=str(folder), dtype="float64", num_blocks=120, block_size=4)
+    loaded = load(config)
+    ill = LoadedModel(Sick(loaded.model), loaded.config, loaded.device, "sick")  # type: ignore[arg-type]
+    client = InlineClient(EngineLoop(TorchRunner(config, ill), SchedulerConfig(overlap=options["overlap"])))
+    yield client
+    client.close()
+
+
+def collect(client: InlineClient, prompts: list[list[int]], params: list[SamplingParams]) -> list[Any]:
+    """Run requests on a bare client: (tokens, last Output) of each."""
+    from queue import SimpleQueue
+
+    news: SimpleQueue[Any] = SimpleQueue()
+    for number, (prompt, own) in enumerate(zip(prompts, params, strict=True)):
+        resolved = own.resolved({}, max_tokens=20, seed=0)
+        client.submit(
+            GenerateRequest(request_id=str(number), prompt_token_ids=tuple(prompt), params=resolved), news.put
+        )
+    made: dict[str, list[int]] = {str(number): [] for number in range(len(prompts))}
+    last: dict[str, Any] = {}
+    while len(last) < len(prompts):
+        for output in news.get(timeout=60):
+            made[output.request_id] += output.token_ids
+            if output.finish_reason is not None:
+                assert output.request_id not in last
+                last[output.request_id] = output
+    return [(made[name], last[name]) for name in made]
+
+
+def test_a_forward_that_raises_fails_the_culprit_alone(sick: InlineClient, healthy: list[list[int]]) -> None:
+    made = collect(sick, [*NEIGHBOURS[:3], ILL, *NEIGHBOURS[3:], ILL[1:]], [*PARAMS[:3], GREEDY, *PARAMS[3:], DRAWN])
+    for ill in (made.pop(7), made.pop(3)):
+        assert isinstance(ill[1].error, ForwardFailed)
+    assert [own for own, _ in made] == healthy
+    assert sick.scheduler_state()["failed_steps"] > 1
+    assert sick.validate() == []
+
+
+def test_a_request_that_bans_every_token_fails_alone(
+    folder: Path, options: dict[str, Any], healthy: list[list[int]]
+) -> None:
+    with LLM(folder, **options) as llm:
+        ill, others = with_the_ill(llm, SamplingParams(max_tokens=5, logit_bias=dict.fromkeys(range(304), -100)))
+        assert isinstance(ill.error, NonFiniteLogits), "it reads POISON as well"
+        assert tokens(others) == healthy
+        banned = SamplingParams(max_tokens=5, logit_bias=dict.fromkeys(range(304), -100))
+        made = llm.generate([*NEIGHBOURS, [8, 9]], [*PARAMS, banned], use_tqdm=False)
+        assert isinstance(made[-1].error, SamplingFailed)
+        assert tokens(made[:-1]) == healthy
+
+
+def test_a_sampler_that_raises_fails_one_request(
+    folder: Path, options: dict[str, Any], healthy: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sound = Shaper.bans
+
+    def bans(shaper: Shaper, num_outputs: int) -> Any:
+        if shaper.min_tokens == 3 and num_outputs == 2:
+            raise RuntimeError("a sampler's fault")
+        return sound(shaper, num_outputs)
+
+    monkeypatch.setattr(Shaper, "bans", bans)
+    cursed = SamplingParams(temperature=0, max_tokens=9, min_tokens=3, stop_token_ids=(8,))
+    with LLM(folder, **options) as llm:
+        made = llm.generate([*NEIGHBOURS, [8, 9]], [*PARAMS, cursed], use_tqdm=False)
+        assert isinstance(made[-1].error, SamplingFailed)
+        assert len(made[-1].outputs[0].token_ids) == 2
+        assert tokens(made[:-1]) == healthy
+        assert llm.validate() == []
+
+
+def test_an_id_outside_the_vocabulary_raises_before_anything_is_queued(folder: Path, options: dict[str, Any]) -> None:
+    with LLM(folder, **options) as llm:
+        for bad in ([304], [-1], [2**63]):
+            with pytest.raises(TokenOutOfRange, match="304"):
+                llm.generate([*NEIGHBOURS, bad], GREEDY, use_tqdm=False)
+        assert llm.scheduler_state()["steps"] == 0
+
+
+def test_a_duplicate_id_is_refused_and_the_first_goes_on(sick: InlineClient, healthy: list[list[int]]) -> None:
+    from queue import SimpleQueue
+
+    news: SimpleQueue[Any] = SimpleQueue()
+    params = PARAMS[1].resolved({}, max_tokens=20, seed=0)
+    request = GenerateRequest(request_id="twice", prompt_token_ids=tuple(NEIGHBOURS[1]), params=params)
+    sick.submit(request, news.put)
+    with pytest.raises(DuplicateRequestId, match="twice"):
+        sick.submit(request, news.put)
+    made: list[int] = []
+    while True:
+        (output,) = news.get(timeout=60)
+        made += output.token_ids
+        if output.finish_reason is not None:
+            break
+    assert output.finish_reason is FinishReason.LENGTH
+    assert made == healthy[1]

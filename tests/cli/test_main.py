@@ -1,0 +1,203 @@
+"""The command line as a program: help without weight, exit codes, one sentence for bad input, signals and pipes."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import chairlift
+from chairlift.cli.main import build_parser, main
+from chairlift.core.errors import EngineDead, QueueFull
+
+HEAVY = (
+    "torch",
+    "numpy",
+    "transformers",
+    "tokenizers",
+    "msgspec",
+    "jinja2",
+    "huggingface_hub",
+    "tqdm",
+    "zmq",
+    "asyncio",
+)
+
+
+def python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=120, **options)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Run a command line that must be refused; returns its one sentence."""
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == "" and err.count("\n") == 1 and err.startswith("chairlift: ")
+    return err.removeprefix("chairlift: ").rstrip("\n")
+
+
+# -- help --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["generate", "--help"], ["--version"], ["generate", "--nonsense"]])
+def test_help_and_refusals_of_the_command_line_import_nothing_heavy(arguments: list[str]) -> None:
+    code = (
+        "import sys\nfrom chairlift.cli.main import main\n"
+        f"try: main({arguments!r})\nexcept SystemExit: pass\n"
+        f"sys.exit(' '.join(name for name in {HEAVY!r} if name in sys.modules) or 0)"
+    )
+    done = python("-c", code)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_file_that_cannot_be_read_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
+    arguments = ["generate", "--prompts", str(tmp_path / "none.jsonl")]
+    code = f"import sys\nfrom chairlift.cli.main import main\nmain({arguments!r})\nsys.exit('torch' in sys.modules)"
+    done = python("-c", code)
+    assert done.returncode == 0 and "cannot read" in done.stderr
+
+
+def test_help_names_every_option_and_the_environment(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["generate", "--help"])
+    out = capsys.readouterr().out
+    assert left.value.code == 0
+    for word in (
+        "--prompt ",
+        "--prompts ",
+        "--output ",
+        "--json",
+        "--max-tokens",
+        "--num-blocks",
+        "CHAIRLIFT_MAX_TOKENS",
+    ):
+        assert word in out
+    assert max(map(len, out.splitlines())) <= 120
+
+
+def test_python_m_chairlift_is_the_command_line() -> None:
+    done = python("-m", "chairlift", "--version")
+    assert (done.returncode, done.stdout) == (0, f"chairlift {chairlift.__version__}\n")
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["generat"], "unknown command 'generat'; there is generate"),
+        (["generate", "--temprature", "1"], "unknown option --temprature, did you mean --temperature?"),
+        (["generate", "--temprature=1"], "unknown option --temprature, did you mean --temperature?"),
+        (["generate", "-x"], "unknown option -x"),
+        (["generate", "a", "b"], "there is one MODEL, so what is 'b'? A prompt follows --prompt"),
+        (["generate", "--max-tokens"], "--max-tokens: expected one argument"),
+        (["generate", "--max-tokens", "many"], "--max-tokens: must be an integer, got 'many'"),
+        (["generate", "--temperature", "5"], "temperature must be between 0 and 2, got 5.0"),
+        (["generate", "--max-tokens", "0"], "max_tokens must be between 1 and 2147483647, got 0"),
+        (["generate", "--top-p", "nan"], "top_p must be greater than 0 and at most 1, got nan"),
+        (["generate", "--timeout", "-1"], "timeout must be a positive number of seconds, got -1"),
+        (["generate", "--timeout", "nan"], "timeout must be a positive number of seconds, got nan"),
+        (["generate", "--prompt", "x", "--prompts", "y"], "--prompt and --prompts cannot be given together"),
+        (["generate", "--prompt", ""], "the prompt is empty"),
+        (["generate", "-v", "-q"], "-q/--quiet: not allowed with argument -v/--verbose"),
+        (["generate", "--max-batch-tokens", "0"], "max_batch_tokens must be at least 1, got 0"),
+        (["generate", "--policy", "best"], "unknown policy 'best'; there is fifo"),
+        (["generate", "--client", "thread"], "unknown client 'thread'; there is inline, process"),
+    ],
+)  # fmt: skip
+def test_a_command_line_that_cannot_be_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+) -> None:
+    assert refused(capsys, *arguments) == sentence
+
+
+def test_a_model_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert "no model folder '/no/such'" in refused(capsys, "generate", "/no/such")
+    assert f"no config.json in {tmp_path}" in refused(capsys, "generate", str(tmp_path))
+    (tmp_path / "config.json").write_text('{"architectures": ["Mamba2ForCausalLM"], "model_type": "mamba2"}')
+    assert "Mamba2ForCausalLM; supported are LlamaForCausalLM" in refused(capsys, "generate", str(tmp_path))
+
+
+def test_an_environment_variable_that_cannot_be_read_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHAIRLIFT_OVERLAP", "maybe")
+    assert refused(capsys, "generate").startswith("CHAIRLIFT_OVERLAP must be one of 1, true")
+
+
+def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "usage: chairlift" in capsys.readouterr().err
+
+
+# -- what goes wrong later ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (EngineDead("the engine died"), 1, "the engine died"),
+        (QueueFull(3, 3), 1, "the queue is full"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (OSError(28, "No space left on device"), 1, "No space left on device"),
+        (RuntimeError("two\nlines"), 1, "RuntimeError: two lines (-v shows where)"),
+    ],
+)
+def test_each_kind_of_end_has_its_exit_code_and_one_sentence(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, said: str
+) -> None:
+    def fail(arguments: Any) -> int:
+        raise error
+
+    monkeypatch.setattr("chairlift.cli.generate.run", fail)
+    assert main(["generate"]) == code
+    err = capsys.readouterr().err
+    assert err.startswith(f"chairlift: {said}") and err.count("\n") == 1
+
+
+def test_verbose_shows_the_traceback(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(arguments: Any) -> int:
+        raise RuntimeError("deep inside")
+
+    monkeypatch.setattr("chairlift.cli.generate.run", fail)
+    assert main(["generate", "-v"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_a_stream_with_130_and_one_line() -> None:
+    command = [sys.executable, "-m", "chairlift", "generate", "-q", "--max-tokens", "900", "--ignore-eos"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as running:
+        assert running.stdout is not None and running.stderr is not None
+        assert os.read(running.stdout.fileno(), 1)  # it streams
+        running.send_signal(signal.SIGINT)
+        running.stdout.read()
+        assert running.stderr.read() == b"chairlift: interrupted\n"
+        assert running.wait(60) == 130
+
+
+def test_a_reader_that_goes_away_ends_it_quietly() -> None:
+    command = [sys.executable, "-m", "chairlift", "generate", "-q", "--max-tokens", "900", "--ignore-eos"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None and running.stderr is not None
+        assert os.read(running.stdout.fileno(), 1)
+        running.stdout.close()
+        assert running.stderr.read() == b""
+        assert running.wait(60) == 141
+
+
+def test_output_is_utf_8_whatever_the_terminal_says() -> None:
+    environ = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(
+        [sys.executable, "-m", "chairlift", "generate", "-q", "--json", "--prompt", "中", "--max-tokens", "1"],
+        capture_output=True, env=environ, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0 and "中" in done.stdout.decode("utf-8")
+
+
+def test_the_parser_takes_no_abbreviations() -> None:
+    parser, generate = build_parser()
+    assert not parser.allow_abbrev and not generate.allow_abbrev

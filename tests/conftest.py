@@ -1,0 +1,33 @@
+"""What every test runs under: one thread, no network, reproducible Hypothesis, and the `full` marker.
+
+`make test` runs a share of the seeds and steps; `make test-all` sets CHAIRLIFT_FULL=1 and runs all of them.
+"""
+
+import os
+
+# Before anything imports torch or huggingface_hub; children of the tests inherit it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+FULL = os.environ.get("CHAIRLIFT_FULL", "") not in ("", "0")
+
+# A share is the same share every time; the whole looks for new examples.
+SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
+settings.register_profile("share", deadline=None, derandomize=True, suppress_health_check=SLOW)
+settings.register_profile("full", deadline=None, print_blob=True, suppress_health_check=SLOW)
+settings.load_profile("full" if FULL else "share")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if FULL:
+        return
+    skip = pytest.mark.skip(reason="runs only in `make test-all` (CHAIRLIFT_FULL=1)")
+    for item in items:
+        if item.get_closest_marker("full"):
+            item.add_marker(skip)

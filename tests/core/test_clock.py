@@ -1,0 +1,32 @@
+"""Clocks: the system's never runs back, the fake one moves only by hand."""
+
+import pytest
+
+from chairlift.core.clock import Clock, FakeClock, SystemClock
+
+
+def test_the_system_clock_never_runs_back() -> None:
+    clock: Clock = SystemClock()
+    seen = [clock.now() for _ in range(1000)]
+    assert seen == sorted(seen)
+
+
+def test_the_fake_clock_stands_still_until_it_is_moved() -> None:
+    clock: Clock = FakeClock(5.0)
+    assert clock.now() == clock.now() == 5.0
+
+
+def test_the_fake_clock_moves_by_what_it_is_told() -> None:
+    clock = FakeClock()
+    clock.advance(1.5)
+    clock.advance(0)
+    clock.advance(0.25)
+    assert clock.now() == 1.75
+
+
+@pytest.mark.parametrize("seconds", [-1e-9, -1.0, float("nan")])
+def test_time_cannot_go_back(seconds: float) -> None:
+    clock = FakeClock()
+    with pytest.raises(AssertionError, match="cannot go back"):
+        clock.advance(seconds)
+    assert clock.now() == 0.0

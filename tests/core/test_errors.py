@@ -1,0 +1,124 @@
+"""The tree of errors: codes, sentences with both numbers, and the way across a process border."""
+
+import re
+
+import pytest
+
+from chairlift.core import errors
+from chairlift.core.errors import (
+    ChairliftError,
+    ConfigError,
+    ContextLengthExceeded,
+    DetokenizeFailed,
+    DuplicateRequestId,
+    EngineDead,
+    ForwardFailed,
+    InvalidRequest,
+    ModelError,
+    NonFiniteLogits,
+    OutOfBlocks,
+    QueueFull,
+    RequestFailed,
+    RequestTimeout,
+    RequestTooLarge,
+    SamplingFailed,
+    TokenOutOfRange,
+    UnsupportedArchitecture,
+    rebuild,
+)
+
+KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ChairliftError)]
+
+EXAMPLES = [
+    ChairliftError("something"),
+    InvalidRequest("top_p must be 1", param="top_p"),
+    ContextLengthExceeded(5000, None, 4096),
+    ContextLengthExceeded(4000, 200, 4096),
+    RequestTooLarge(12, 8),
+    TokenOutOfRange(999, 304),
+    TokenOutOfRange(999, 304, "logit_bias"),
+    DuplicateRequestId("a-1"),
+    ConfigError("block_size must be at least 1, got 0", option="block_size"),
+    ModelError("no such folder", path="x"),
+    UnsupportedArchitecture("no family knows X", architecture="X"),
+    QueueFull(7, 7),
+    RequestTimeout(2.5),
+    OutOfBlocks(free=2, total=9, needed=3),
+    RequestFailed("alone"),
+    ForwardFailed("the model raised"),
+    NonFiniteLogits("NaN"),
+    SamplingFailed("all tokens are banned"),
+    DetokenizeFailed("no text"),
+    EngineDead("killed", exit_code=-9),
+]  # fmt: skip
+
+
+def test_there_is_an_example_of_every_kind() -> None:
+    assert {type(error) for error in EXAMPLES} == set(KINDS)
+
+
+def test_every_kind_has_a_code_of_its_own_that_can_be_a_label() -> None:
+    codes = [kind.__dict__["code"] for kind in KINDS]
+    assert len(codes) == len(set(codes))
+    assert all(re.fullmatch(r"[a-z][a-z_]*", code) for code in codes)
+
+
+def test_the_tree_in_the_docstring_is_the_tree() -> None:
+    drawn = re.findall(r"^ {4}([│ ├└─]*)(\w+)", errors.__doc__ or "", flags=re.MULTILINE)
+    assert {name: len(branch) // 4 for branch, name in drawn} == {
+        kind.__name__: len(kind.__mro__) - len(ChairliftError.__mro__) for kind in KINDS
+    }
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: error.code)
+def test_an_error_that_crossed_a_border_is_the_same_error(error: ChairliftError) -> None:
+    back = rebuild(error.code, error.message, error.details)
+    assert type(back) is type(error)
+    assert (str(back), back.message, back.details) == (str(error), error.message, error.details)
+    assert (back.code, back.retryable) == (error.code, error.retryable)
+
+
+def test_a_rebuilt_error_can_be_raised_and_caught_by_its_parents() -> None:
+    with pytest.raises(InvalidRequest, match="outside the vocabulary of 304"):
+        raise rebuild("token_out_of_range", str(TokenOutOfRange(999, 304)), {})
+
+
+def test_an_unknown_code_becomes_the_base() -> None:
+    error = rebuild("from_the_future", "said", {"n": 1})
+    assert type(error) is ChairliftError and error.details == {"n": 1}
+
+
+@pytest.mark.parametrize("name", ["message", "self", "code"])
+def test_details_may_have_any_name(name: str) -> None:
+    assert rebuild("queue_full", "said", {name: 3}).details == {name: 3}
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (ContextLengthExceeded(5000, None, 4096), "prompt has 5000 tokens, the limit is 4096"),
+        (
+            ContextLengthExceeded(4096, 1, 4096),
+            "prompt has 4096 tokens, the limit is 4096 with at least one to generate",
+        ),
+        (ContextLengthExceeded(4000, 200, 4096), "4000 tokens and max_tokens is 200, together the limit is 4096"),
+        (RequestTooLarge(12, 8), "needs 12 blocks of KV cache, the whole pool has 8"),
+        (TokenOutOfRange(-1, 304, "stop_token_ids"), "stop_token_ids: token id -1 is outside the vocabulary of 304"),
+        (DuplicateRequestId("a'b"), '"a\'b" is already in use'),
+        (QueueFull(7, 5), "7 requests wait, the limit is 5"),
+        (RequestTimeout(0.5), "timeout of 0.5 s"),
+        (OutOfBlocks(free=2, total=9, needed=3), "3 blocks needed, 2 of 9 are free"),
+    ],
+)
+def test_a_sentence_carries_both_numbers(error: ChairliftError, sentence: str) -> None:
+    assert sentence in str(error)
+
+
+def test_a_retry_helps_where_the_caller_did_nothing_wrong() -> None:
+    helps = {kind.code for kind in KINDS if kind.retryable}
+    assert helps == {"queue_full", "timeout", "out_of_blocks", "engine_dead"}
+
+
+@pytest.mark.parametrize("error", [each for each in EXAMPLES if isinstance(each, InvalidRequest)], ids=repr)
+def test_a_bad_request_names_its_field(error: InvalidRequest) -> None:
+    assert error.details["param"]

@@ -1,0 +1,93 @@
+"""GenerateRequest cannot be bad, outputs are frozen, and all of it crosses a process border unchanged."""
+
+import math
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.core.request import (
+    MAX_TIMEOUT,
+    FinishReason,
+    GenerateRequest,
+    Output,
+    RequestState,
+    Timeline,
+    TimelineEvent,
+    TokenLogprob,
+    Usage,
+)
+from chairlift.core.sampling import LogitBias, SamplingParams
+
+PARAMS = SamplingParams(logit_bias={3: 1.5}, stop=["END"]).resolved({}, max_tokens=9, seed=4)
+REQUEST = GenerateRequest(request_id="a", prompt_token_ids=(1, 2, 3), params=PARAMS)
+
+
+def test_a_request_survives_the_wire() -> None:
+    request = replace(REQUEST, eos_token_ids=(2,), priority=-3, tenant="t", timeout=1.5, adapter="x")
+    back = msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=GenerateRequest)
+    assert back == request and hash(back) == hash(request)
+    assert type(back.params.logit_bias) is LogitBias and type(back.prompt_token_ids) is tuple
+
+
+def test_an_empty_prompt_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="prompt has 0 tokens, at least 1 is needed") as caught:
+        replace(REQUEST, prompt_token_ids=())
+    assert caught.value.details == {"param": "prompt"}
+
+
+def test_an_empty_id_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="request_id"):
+        replace(REQUEST, request_id="")
+
+
+@pytest.mark.parametrize("timeout", [math.nan, math.inf, -1e-9, MAX_TIMEOUT * 1.01, "3", True, 10**400])
+def test_an_impossible_timeout_is_refused(timeout: float) -> None:
+    with pytest.raises(InvalidRequest, match="timeout must be"):
+        replace(REQUEST, timeout=timeout)
+
+
+@pytest.mark.parametrize("timeout", [None, 0, 0.5, MAX_TIMEOUT])
+def test_a_possible_timeout_is_taken(timeout: float | None) -> None:
+    assert replace(REQUEST, timeout=timeout).timeout == timeout
+
+
+def test_a_bad_request_cannot_come_over_the_wire_either() -> None:
+    raw = msgspec.msgpack.decode(msgspec.msgpack.encode(REQUEST))
+    raw["prompt_token_ids"] = []
+    with pytest.raises((InvalidRequest, msgspec.ValidationError), match="at least 1 is needed"):
+        msgspec.msgpack.decode(msgspec.msgpack.encode(raw), type=GenerateRequest)
+
+
+def test_requests_and_outputs_cannot_be_changed_afterwards() -> None:
+    with pytest.raises(AttributeError):
+        REQUEST.priority = 1  # type: ignore[misc]
+    with pytest.raises(AttributeError):
+        Output("a").finish_reason = FinishReason.STOP  # type: ignore[misc]
+
+
+def test_an_output_says_nothing_until_it_is_told() -> None:
+    quiet = Output("a")
+    assert quiet.token_ids == quiet.logprobs == ()
+    assert quiet.finish_reason is quiet.error is quiet.usage is quiet.timeline is None
+
+
+def test_finish_reasons_and_states_are_the_words_of_the_interface() -> None:
+    assert {str(reason) for reason in FinishReason} == {"stop", "length", "abort", "error"}
+    assert [str(state) for state in RequestState] == [
+        "pending", "prefilling", "prefilling_split", "split_pending_remainder", "decoding",
+        "finished", "failed", "cancelled",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        TokenLogprob(3, -0.5, ((3, -0.5), (9, -1.25))),
+        Usage(3, 4, 2),
+        Timeline((TimelineEvent("queued", 0.0), TimelineEvent("scheduled", 0.5, "chunk 16")), (("blocks", 0.25),)),
+    ],
+)
+def test_news_survives_the_wire(value: object) -> None:
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=type(value)) == value

@@ -1,0 +1,335 @@
+"""SamplingParams: every bound from both sides, strange types, what is kept, and how None is filled."""
+
+import copy
+import math
+from dataclasses import FrozenInstanceError, asdict, replace
+from decimal import Decimal
+from enum import IntEnum, StrEnum
+from fractions import Fraction
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from chairlift.core.errors import InvalidRequest, TokenOutOfRange
+from chairlift.core.sampling import (
+    MAX_LOGIT_BIAS,
+    MAX_STOP_STRING_CHARS,
+    MAX_STOP_STRINGS,
+    MAX_STOP_TOKEN_IDS,
+    MAX_TOKENS,
+    NEUTRAL,
+    SAMPLING_FIELDS,
+    LogitBias,
+    SamplingParams,
+)
+
+TINY = 5e-324
+NUMBERS = {  # field: (taken, refused)
+    "temperature": ([0, -0.0, TINY, 1, 2, 2.0], [-TINY, 2.0000001]),
+    "top_p": ([TINY, 0.5, 1], [0, -0.0, -0.1, 1.0000001]),
+    "min_p": ([0, 0.5, 1], [-TINY, 1.0000001]),
+    "repetition_penalty": ([TINY, 1, 10], [0, -1, 10.0001]),
+    "presence_penalty": ([-2, 0, 2], [-2.0001, 2.0001]),
+    "frequency_penalty": ([-2, 0, 2], [-2.0001, 2.0001]),
+}
+WHOLES = {
+    "top_k": ([-1, 0, 1, MAX_TOKENS], [-2, MAX_TOKENS + 1]),
+    "max_tokens": ([1, MAX_TOKENS], [0, -1, MAX_TOKENS + 1]),
+    "min_tokens": ([0, 5, MAX_TOKENS], [-1, MAX_TOKENS + 1]),
+    "seed": ([-(2**63), 0, 2**63 - 1], [-(2**63) - 1, 2**63]),
+    "logprobs": ([0, 1, 20], [-1, 21]),
+}
+FLAGS = ("ignore_eos", "skip_special_tokens", "include_stop_str_in_output")
+LISTS = ("stop", "stop_token_ids", "logit_bias")
+
+NOT_NUMBERS: list[Any] = [
+    "1",
+    b"1",
+    True,
+    False,
+    [1],
+    (1,),
+    {},
+    1j,
+    object(),
+    Decimal(1),
+    np.bool_(True),
+    np.array([1]),
+]
+NOT_FINITE: list[Any] = [math.nan, math.inf, -math.inf, np.float32("nan"), 10**400, -(10**400), 10**5000]
+
+
+def pairs(table: dict[str, tuple[list[Any], list[Any]]], column: int) -> list[tuple[str, Any]]:
+    return [(name, value) for name, columns in table.items() for value in columns[column]]
+
+
+def refused(name: str, value: Any) -> InvalidRequest:
+    with pytest.raises(InvalidRequest) as caught:
+        SamplingParams(**{name: value})
+    assert caught.value.details == {"param": name}
+    assert str(caught.value).startswith(name)
+    assert len(str(caught.value)) < 200
+    return caught.value
+
+
+def test_the_tables_of_this_file_name_every_field() -> None:
+    assert {*NUMBERS, *WHOLES, *FLAGS, *LISTS} == set(SAMPLING_FIELDS)
+
+
+@pytest.mark.parametrize(("name", "value"), [*pairs(NUMBERS, 0), *pairs(WHOLES, 0)])
+def test_a_value_on_its_bound_is_taken(name: str, value: Any) -> None:
+    kept = getattr(SamplingParams(**{name: value}), name)
+    assert kept == (0 if (name, value) == ("top_k", -1) else value)
+    assert type(kept) is (float if name in NUMBERS else int)
+
+
+@pytest.mark.parametrize(("name", "value"), [*pairs(NUMBERS, 1), *pairs(WHOLES, 1)])
+def test_a_value_past_its_bound_is_refused(name: str, value: Any) -> None:
+    said = str(refused(name, value))
+    assert str(value) in said
+
+
+@pytest.mark.parametrize("name", [*NUMBERS, *WHOLES])
+@pytest.mark.parametrize("value", NOT_FINITE, ids=lambda value: str(value)[:9] if isinstance(value, float) else "huge")
+def test_what_is_not_finite_or_huge_is_refused(name: str, value: Any) -> None:
+    refused(name, value)
+
+
+@pytest.mark.parametrize("name", [*NUMBERS, *WHOLES])
+@pytest.mark.parametrize("value", NOT_NUMBERS, ids=lambda value: type(value).__name__)
+def test_what_is_no_number_is_refused(name: str, value: Any) -> None:
+    assert type(value).__name__ in str(refused(name, value))
+
+
+@pytest.mark.parametrize("name", WHOLES)
+@pytest.mark.parametrize("value", [1.0, 0.5, np.float64(1), Fraction(1)])
+def test_a_whole_number_must_be_an_integer(name: str, value: Any) -> None:
+    assert "must be an integer" in str(refused(name, value))
+
+
+@pytest.mark.parametrize("name", ["presence_penalty", "frequency_penalty", "min_tokens", *FLAGS])
+def test_a_field_without_a_default_of_the_model_cannot_be_none(name: str) -> None:
+    refused(name, None)
+
+
+@pytest.mark.parametrize("name", FLAGS)
+@pytest.mark.parametrize("value", [0, 1, "yes", np.bool_(True), []])
+def test_a_flag_is_true_or_false_and_nothing_like_it(name: str, value: Any) -> None:
+    refused(name, value)
+
+
+class Level(IntEnum):
+    ONE = 1
+
+
+class Word(StrEnum):
+    END = "END"
+
+
+def test_numbers_of_numpy_and_enums_are_kept_as_plain_ones() -> None:
+    """A codec knows plain types only: numpy.float64 is a float to isinstance and a stranger to msgspec."""
+    params = SamplingParams(
+        temperature=np.float64(0.5), top_p=np.float32(0.5), min_p=Fraction(1, 4), top_k=np.int64(3), seed=np.uint8(7),
+        max_tokens=Level.ONE, stop=Word.END, stop_token_ids=[np.int32(2)], logit_bias={np.int16(5): np.float16(1.5)},
+    )  # fmt: skip
+    plain = SamplingParams(
+        temperature=0.5, top_p=0.5, min_p=0.25, top_k=3, seed=7, max_tokens=1, stop="END", stop_token_ids=2,
+        logit_bias={5: 1.5},
+    )  # fmt: skip
+    assert params == plain and hash(params) == hash(plain)
+    assert msgspec.msgpack.encode(params) == msgspec.msgpack.encode(plain)
+    assert type(params.max_tokens) is int and type(params.stop[0]) is str
+
+
+@pytest.mark.parametrize("value", ["END", ["END"], ("END",)])
+def test_one_stop_string_may_stand_alone(value: Any) -> None:
+    assert SamplingParams(stop=value).stop == ("END",)
+
+
+@pytest.mark.parametrize("value", [7, [7], (7,), [np.int64(7)]])
+def test_one_stop_token_may_stand_alone(value: Any) -> None:
+    assert SamplingParams(stop_token_ids=value).stop_token_ids == (7,)
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_none_is_an_empty_list(name: str) -> None:
+    assert len(getattr(SamplingParams(**{name: None}), name)) == 0
+
+
+def endless() -> Any:
+    while True:
+        yield 1
+
+
+@pytest.mark.parametrize("name", ["stop", "stop_token_ids"])
+@pytest.mark.parametrize("value", [{}, {"a": 1}, {1, 2}, range(10**30), endless(), 1.5, False, object(), b"END"])
+def test_what_is_no_list_is_refused_without_being_read(name: str, value: Any) -> None:
+    """A set has no order that repeats, and an iterator may have no end."""
+    refused(name, value)
+
+
+@pytest.mark.parametrize("value", [[1], [b"x"], [None], ["ok", True], [["a"]], 0, "", [""], ["ok", ""]])
+def test_a_stop_string_is_a_string_that_is_not_empty(value: Any) -> None:
+    refused("stop", value)
+
+
+@pytest.mark.parametrize("value", ["ok" + chr(half) for half in (0xD800, 0xDC80, 0xDFFF)])
+def test_half_a_character_is_no_stop_string(value: str) -> None:
+    """It could never be written to a wire."""
+    assert "surrogate" in str(refused("stop", value))
+
+
+def test_stop_strings_are_bounded_in_number_and_length() -> None:
+    assert len(SamplingParams(stop=["x" * MAX_STOP_STRING_CHARS] * MAX_STOP_STRINGS).stop) == MAX_STOP_STRINGS
+    assert "has 17 entries, the limit is 16" in str(refused("stop", ["x"] * (MAX_STOP_STRINGS + 1)))
+    assert "1 to 1024 characters, got 1025" in str(refused("stop", "x" * (MAX_STOP_STRING_CHARS + 1)))
+
+
+@pytest.mark.parametrize("value", [["7"], "7", [7.0], [None], [True], -1, [-1], [MAX_TOKENS + 1], [10**400]])
+def test_a_stop_token_is_a_possible_id(value: Any) -> None:
+    refused("stop_token_ids", value)
+
+
+def test_stop_tokens_are_bounded_in_number() -> None:
+    assert len(SamplingParams(stop_token_ids=list(range(MAX_STOP_TOKEN_IDS))).stop_token_ids) == MAX_STOP_TOKEN_IDS
+    assert "has 257 entries, the limit is 256" in str(refused("stop_token_ids", [1] * (MAX_STOP_TOKEN_IDS + 1)))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"5": 1.0}, {5.0: 1.0}, {True: 1.0}, {None: 1}, {-1: 1.0}, {MAX_TOKENS + 1: 1.0}, {10**400: 1.0},
+        {5: "1"}, {5: None}, {5: True}, {5: math.nan}, {5: math.inf}, {5: 100.01}, {5: -100.01}, {5: 10**400},
+        [(5, 1.0)], "5", 5,
+    ],
+)  # fmt: skip
+def test_a_bias_maps_possible_ids_to_possible_numbers(value: Any) -> None:
+    refused("logit_bias", value)
+
+
+def test_biases_are_bounded_in_number() -> None:
+    assert len(SamplingParams(logit_bias=dict.fromkeys(range(MAX_LOGIT_BIAS), -100)).logit_bias) == MAX_LOGIT_BIAS
+    many = dict.fromkeys(range(MAX_LOGIT_BIAS + 1), 1)
+    assert "has 1025 entries, the limit is 1024" in str(refused("logit_bias", many))
+
+
+def test_the_callers_lists_and_mappings_are_not_kept() -> None:
+    bias, stop = {5: 1.0}, ["END"]
+    params = SamplingParams(logit_bias=bias, stop=stop)
+    bias[5] = 9.0
+    stop.append("MORE")
+    assert params.logit_bias == {5: 1.0} and params.stop == ("END",)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda bias: bias.__setitem__(5, 2.0), lambda bias: bias.__delitem__(5), lambda bias: bias.clear(),
+        lambda bias: bias.pop(5), lambda bias: bias.popitem(), lambda bias: bias.setdefault(6, 1.0),
+        lambda bias: bias.update({6: 1.0}), lambda bias: bias.__ior__({6: 1.0}),
+    ],
+)  # fmt: skip
+def test_the_bias_of_made_parameters_cannot_change(change: Any) -> None:
+    params = SamplingParams(logit_bias={5: 1.0})
+    with pytest.raises(TypeError, match="cannot change"):
+        change(params.logit_bias)
+    assert params.logit_bias == {5: 1.0}
+
+
+def test_parameters_are_frozen_hash_and_copy() -> None:
+    params = SamplingParams(temperature=0.5, logit_bias={5: 1.0}, stop=["END"])
+    with pytest.raises(FrozenInstanceError):
+        params.temperature = 1.0  # type: ignore[misc]
+    for twin in (copy.copy(params), copy.deepcopy(params), replace(params), SamplingParams(**asdict(params))):
+        assert twin == params and hash(twin) == hash(params)
+        assert type(twin.logit_bias) is LogitBias
+    assert params != replace(params, logit_bias={5: 2.0})
+    assert len({params, replace(params), replace(params, seed=1)}) == 2
+
+
+def test_parameters_survive_the_wire() -> None:
+    params = SamplingParams(temperature=0.5, top_k=-1, logit_bias={5: 1.0}, stop=["END"], seed=-(2**63), logprobs=0)
+    back = msgspec.msgpack.decode(msgspec.msgpack.encode(params), type=SamplingParams)
+    assert back == params and type(back.logit_bias) is LogitBias
+
+
+def test_impossible_parameters_cannot_come_over_the_wire() -> None:
+    raw = msgspec.msgpack.decode(msgspec.msgpack.encode(SamplingParams()), strict=False)
+    with pytest.raises((InvalidRequest, msgspec.ValidationError), match="top_p"):
+        msgspec.msgpack.decode(msgspec.msgpack.encode({**raw, "top_p": 7.0}), type=SamplingParams)
+
+
+def test_every_field_has_a_name_only() -> None:
+    with pytest.raises(TypeError):
+        SamplingParams(0.5)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(("max_tokens", "fits"), [(4, False), (5, True), (None, True)])
+def test_min_tokens_may_not_be_more_than_max_tokens(max_tokens: int | None, fits: bool) -> None:
+    if fits:
+        assert SamplingParams(min_tokens=5, max_tokens=max_tokens).min_tokens == 5
+        return
+    with pytest.raises(InvalidRequest, match="min_tokens is 5, more than max_tokens 4") as caught:
+        SamplingParams(min_tokens=5, max_tokens=max_tokens)
+    assert caught.value.details == {"param": "min_tokens"}
+
+
+@pytest.mark.parametrize(("temperature", "greedy"), [(None, False), (0, True), (9e-6, True), (1e-5, False), (1, False)])
+def test_a_temperature_of_nothing_is_greedy(temperature: float | None, greedy: bool) -> None:
+    assert SamplingParams(temperature=temperature).greedy is greedy
+
+
+def test_what_is_none_takes_the_models_default_then_the_neutral_value() -> None:
+    params = SamplingParams(top_k=7).resolved({"temperature": 0.6, "top_k": 50}, max_tokens=11, seed=3)
+    assert (params.temperature, params.top_k) == (0.6, 7)
+    assert (params.top_p, params.min_p, params.repetition_penalty) == (1.0, 0.0, 1.0)
+    assert (params.max_tokens, params.seed, params.logprobs) == (11, 3, None)
+
+
+@pytest.mark.parametrize("name", NEUTRAL)
+def test_a_default_of_none_counts_as_absent(name: str) -> None:
+    params = SamplingParams().resolved({name: None}, max_tokens=1, seed=0)
+    assert getattr(params, name) == NEUTRAL[name]
+
+
+def test_a_zero_that_was_asked_for_is_not_absent() -> None:
+    asked = SamplingParams(temperature=0, top_k=0, min_p=0.0, seed=0)
+    defaults = {"temperature": 0.6, "top_k": 50, "min_p": 0.1}
+    params = asked.resolved(defaults, max_tokens=1, seed=9)
+    assert (params.temperature, params.top_k, params.min_p, params.seed) == (0, 0, 0, 0)
+
+
+def test_resolving_twice_changes_nothing_and_the_original_stays() -> None:
+    original = SamplingParams()
+    once = original.resolved({"top_p": 0.9}, max_tokens=5, seed=1)
+    assert once.resolved({"top_p": 0.1, "temperature": 0.1}, max_tokens=99, seed=99) == once
+    assert original == SamplingParams()
+
+
+def test_other_defaults_of_a_model_do_not_matter() -> None:
+    assert SamplingParams().resolved({"do_sample": True, "stop": "x", "num_beams": 4}, max_tokens=1, seed=0).stop == ()
+
+
+def test_an_impossible_default_is_refused_by_its_name() -> None:
+    with pytest.raises(InvalidRequest, match="temperature must be between 0 and 2, got 3"):
+        SamplingParams().resolved({"temperature": 3}, max_tokens=1, seed=0)
+
+
+def test_more_min_tokens_than_fit_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="min_tokens is 10, more than max_tokens 9"):
+        SamplingParams(min_tokens=10).resolved({}, max_tokens=9, seed=0)
+
+
+@pytest.mark.parametrize("asked", [{"stop_token_ids": (3, 304)}, {"logit_bias": {304: 1.0, 2: 1.0}}])
+def test_ids_are_checked_against_the_vocabulary(asked: dict[str, Any]) -> None:
+    params = SamplingParams(**asked)
+    params.check_vocabulary(305)
+    with pytest.raises(TokenOutOfRange, match="304 is outside the vocabulary of 304") as caught:
+        params.check_vocabulary(304)
+    assert caught.value.details == {"param": next(iter(asked)), "token_id": 304, "vocab_size": 304}
+
+
+def test_plain_parameters_fit_any_vocabulary() -> None:
+    SamplingParams(top_k=MAX_TOKENS).check_vocabulary(1)

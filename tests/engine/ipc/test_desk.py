@@ -1,0 +1,387 @@
+"""The desk by itself: clients that come, ask, go, fall silent or stop reading, without any socket."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from chairlift.core.errors import ConfigError, DuplicateRequestId, EngineDead, InvalidRequest, ModelError, QueueFull
+from chairlift.core.load import ReplicaState
+from chairlift.core.request import FinishReason, Output
+from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.fake_runner import FakeConfig, FakeRunner, expected_tokens
+from chairlift.engine.inline import InlineClient
+from chairlift.engine.ipc.desk import IDLE_SECONDS, Desk
+from chairlift.engine.ipc.wire import (
+    PROTOCOL,
+    WINDOW,
+    Abort,
+    Ack,
+    Answer,
+    Ask,
+    Beat,
+    Failed,
+    Goodbye,
+    Hello,
+    Outputs,
+    Pulse,
+    Stranger,
+    Submit,
+    ToClient,
+    ToEngine,
+    Welcome,
+    encode,
+    read_answer,
+    read_by_client,
+)
+from chairlift.engine.loop import EngineLoop
+from support_process import make_request, wait_until
+
+HELLO = Hello(PROTOCOL, 1.0, 5.0)
+
+
+class Office:
+    """A desk, its clients' letters and its engine; `run` does what other threads have posted."""
+
+    def __init__(self, fake: FakeConfig | None = None, **options: Any) -> None:
+        self.letters: dict[bytes, list[ToClient]] = {}
+        self.deaf: set[bytes] = set()
+        self.posted: deque[Callable[[], None]] = deque()
+        self.config = SchedulerConfig(**options)
+        self.desk = Desk(self._send, self.posted.append, self.config, pid=77)
+        self.engine = InlineClient(EngineLoop(FakeRunner(fake or FakeConfig()), self.config))
+
+    def _send(self, identity: bytes, frame: bytes) -> bool:
+        if identity in self.deaf:
+            return False
+        self.letters.setdefault(identity, []).append(read_by_client(frame))
+        return True
+
+    def say(self, identity: bytes, message: ToEngine | bytes, now: float = 0.0) -> None:
+        self.desk.receive(identity, message if isinstance(message, bytes) else encode(message), now)
+
+    def open(self) -> None:
+        self.desk.opened(self.engine)
+
+    def run(self, until: Callable[[], bool]) -> None:
+        def step() -> bool:
+            while self.posted:
+                self.posted.popleft()()
+            return until()
+
+        wait_until(step)
+
+    def outputs(self, identity: bytes, name: str) -> list[Output]:
+        return [
+            output
+            for letter in self.letters.get(identity, [])
+            if isinstance(letter, Outputs)
+            for step in letter.steps
+            for output in step
+            if output.request_id == name
+        ]
+
+    def end(self, identity: bytes, name: str) -> Output:
+        self.run(lambda: any(output.finish_reason for output in self.outputs(identity, name)))
+        (last,) = [output for output in self.outputs(identity, name) if output.finish_reason]
+        return last
+
+    def answer(self, identity: bytes, number: int) -> Answer:
+        def found() -> list[Answer]:
+            letters = self.letters.get(identity, [])
+            return [letter for letter in letters if isinstance(letter, Answer) and letter.number == number]
+
+        self.run(lambda: bool(found()))
+        (letter,) = found()
+        return letter
+
+
+@pytest.fixture
+def offices() -> Iterator[Callable[..., Office]]:
+    made: list[Office] = []
+
+    def make(*arguments: Any, **options: Any) -> Office:
+        made.append(Office(*arguments, **options))
+        return made[-1]
+
+    yield make
+    for office in made:
+        office.engine.close()
+
+
+def test_a_client_hears_beats_while_the_engine_starts_and_a_welcome_then(offices: Callable[..., Office]) -> None:
+    office = offices()
+    office.say(b"a", HELLO)
+    office.desk.tick(0.0)
+    (beat,) = office.letters[b"a"]
+    assert isinstance(beat, Beat) and beat.load.state is ReplicaState.STARTING
+    office.open()
+    assert office.letters[b"a"][1] == Welcome(77, office.engine.info, office.config)
+    office.say(b"b", HELLO)
+    assert office.letters[b"b"] == [office.letters[b"a"][1]], "who comes later is welcome at once"
+
+
+def test_beats_come_as_often_as_a_client_wants(offices: Callable[..., Office]) -> None:
+    office = offices()
+    assert office.desk.tick(0.0) == IDLE_SECONDS
+    office.say(b"a", HELLO, now=10.0)
+    assert [office.desk.tick(now) for now in (10.0, 10.5, 11.0)] == [1.0, 0.5, 1.0]
+    assert len(office.letters[b"a"]) == 2
+
+
+def test_a_failed_start_is_told_to_everybody(offices: Callable[..., Office]) -> None:
+    office = offices()
+    office.say(b"a", HELLO)
+    office.desk.failed(ModelError("no weights"))
+    office.say(b"b", HELLO)
+    for name in (b"a", b"b"):
+        (letter,) = office.letters[name]
+        assert isinstance(letter, Failed) and type(letter.error) is ModelError
+
+
+def test_a_request_runs_under_its_clients_own_id(offices: Callable[..., Office]) -> None:
+    office = offices()
+    office.open()
+    requests = {name: make_request("same", prompt, max_tokens=9) for name, prompt in ((b"a", (1,)), (b"b", (2, 3)))}
+    for name, request in requests.items():
+        office.say(name, HELLO)
+        office.say(name, Submit(request))
+    for name, request in requests.items():
+        assert office.end(name, "same").finish_reason is FinishReason.LENGTH
+        tokens = [token for output in office.outputs(name, "same") for token in output.token_ids]
+        assert tokens == expected_tokens(request.prompt_token_ids, request.params, FakeConfig())
+
+
+def test_the_longest_id_that_is_allowed_works(offices: Callable[..., Office]) -> None:
+    office = offices()
+    office.open()
+    office.say(b"a", HELLO)
+    office.say(b"a", Submit(make_request("x" * 256)))
+    assert office.end(b"a", "x" * 256).finish_reason is FinishReason.LENGTH
+
+
+def test_what_the_engine_refuses_comes_back_as_the_last_output(offices: Callable[..., Office]) -> None:
+    office = offices(FakeConfig(seconds_per_step=0.01), max_queue_size=1, max_running_requests=1)
+    office.say(b"a", HELLO)
+    office.say(b"a", Submit(make_request("early")))
+    assert type(office.end(b"a", "early").error) is EngineDead
+    office.open()
+    office.say(b"a", Submit(make_request("bad", (999,))))
+    error = office.end(b"a", "bad").error
+    assert error is not None and error.code == "token_out_of_range"
+    office.say(b"a", Submit(make_request("rides", max_tokens=900)))
+    office.run(lambda: bool(office.outputs(b"a", "rides")))
+    office.say(b"a", Submit(make_request("rides")))
+    twice = office.end(b"a", "rides")
+    assert type(twice.error) is DuplicateRequestId and "'rides'" in str(twice.error)
+    office.say(b"a", Submit(make_request("waits")))
+    office.say(b"a", Submit(make_request("too many")))
+    assert type(office.end(b"a", "too many").error) is QueueFull
+
+
+def test_an_abort_reaches_its_own_request_only(offices: Callable[..., Office]) -> None:
+    office = offices(FakeConfig(seconds_per_step=0.01))
+    office.open()
+    for name in (b"a", b"b"):
+        office.say(name, HELLO)
+        office.say(name, Submit(make_request("same", max_tokens=900)))
+    office.say(b"a", Abort("same"))
+    office.say(b"a", Abort("nobody"))
+    assert office.end(b"a", "same").finish_reason is FinishReason.ABORT
+    assert not any(output.finish_reason for output in office.outputs(b"b", "same"))
+
+
+@pytest.mark.parametrize("how", ["goodbye", "silence", "deafness", "hello again"])
+def test_the_requests_of_a_client_that_is_gone_end(how: str, offices: Callable[..., Office]) -> None:
+    office = offices(FakeConfig(seconds_per_step=0.005))
+    office.open()
+    office.say(b"a", HELLO)
+    office.say(b"b", Hello(PROTOCOL, 100.0, 600.0))
+    for number in range(3):
+        office.say(b"a", Submit(make_request(f"r{number}", max_tokens=1000)))
+    office.say(b"b", Submit(make_request("other", max_tokens=1000)))
+    office.run(lambda: bool(office.outputs(b"a", "r0")))
+    if how == "goodbye":
+        office.say(b"a", Goodbye("enough"))
+    elif how == "silence":
+        for now in range(1, 8):
+            office.desk.tick(float(now))
+    elif how == "deafness":
+        office.deaf.add(b"a")
+        office.run(lambda: office.desk.num_guests == 1)
+    else:
+        office.say(b"a", HELLO)
+    office.run(lambda: office.engine.load().running_requests == 1)
+    office.deaf.clear()
+    assert office.desk.num_guests == (2 if how == "hello again" else 1)
+    assert not any(output.finish_reason for output in office.outputs(b"b", "other"))
+    if how != "hello again":
+        office.say(b"a", Pulse())
+        assert office.letters[b"a"][-1] == Stranger()
+
+
+def test_a_pulse_breaks_the_silence(offices: Callable[..., Office]) -> None:
+    office = offices()
+    office.say(b"a", HELLO)
+    for now in range(1, 20):
+        office.desk.tick(float(now))
+        office.say(b"a", Pulse(), now=float(now))
+    assert office.desk.num_guests == 1
+
+
+def test_a_desk_that_slept_forgets_nobody(offices: Callable[..., Office]) -> None:
+    office = offices()
+    office.say(b"a", HELLO)
+    office.desk.tick(3600.0)
+    assert office.desk.num_guests == 1
+
+
+def test_a_stranger_is_told_so(offices: Callable[..., Office]) -> None:
+    office = offices()
+    office.open()
+    office.say(b"x", Submit(make_request("r")))
+    assert office.letters[b"x"] == [Stranger()] and office.desk.num_guests == 0
+
+
+@pytest.mark.parametrize(
+    "hello",
+    [
+        Hello(PROTOCOL + 1, 1.0, 5.0),
+        Hello(PROTOCOL, 0.0, 5.0),
+        Hello(PROTOCOL, float("nan"), 5.0),
+        Hello(PROTOCOL, 1.0, -1.0),
+        Hello(PROTOCOL, 1.0, float("inf")),
+    ],
+)
+def test_a_client_of_another_protocol_is_refused(hello: Hello, offices: Callable[..., Office]) -> None:
+    office = offices()
+    office.say(b"x", hello)
+    (letter,) = office.letters[b"x"]
+    assert isinstance(letter, Failed) and type(letter.error) is ConfigError and office.desk.num_guests == 0
+
+
+def test_what_is_no_message_is_dropped(offices: Callable[..., Office], caplog: pytest.LogCaptureFixture) -> None:
+    office = offices()
+    office.open()
+    office.say(b"a", HELLO)
+    office.say(b"a", b"\x80\x04\x95 a pickle")
+    office.say(b"b", b"")
+    assert office.desk.num_guests == 1 and b"b" not in office.letters
+    assert "no message for an engine" in caplog.text
+
+
+def test_questions_are_answered_without_waiting_for_the_step(offices: Callable[..., Office]) -> None:
+    office = offices(FakeConfig(seconds_per_step=0.3), max_running_requests=1)
+    office.open()
+    for name in (b"a", b"b"):
+        office.say(name, HELLO)
+    office.say(b"a", Submit(make_request("rides", max_tokens=900)))
+    office.run(lambda: bool(office.outputs(b"a", "rides")))
+    office.say(b"b", Submit(make_request("waits")))
+    for number, name in ((1, b"a"), (2, b"b")):
+        office.say(name, Ask(number, "scheduler_state"))
+    mine = read_answer("scheduler_state", office.answer(b"a", 1).payload)
+    theirs = read_answer("scheduler_state", office.answer(b"b", 2).payload)
+    assert (mine["waiting_order"], theirs["waiting_order"]) == (["client 2: waits"], ["waits"])
+    assert mine["states"] == {"rides": "decoding", "client 2: waits": "pending"}
+    assert theirs["states"] == {"client 1: rides": "decoding", "waits": "pending"}
+    assert theirs["wait_reasons"] == {"waits": "running_limit"}
+
+
+@pytest.mark.parametrize("question", ["close", "submit", "__class__", "info", ""])
+def test_only_questions_can_be_asked(question: str, offices: Callable[..., Office]) -> None:
+    office = offices()
+    office.open()
+    office.say(b"a", HELLO)
+    office.say(b"a", Ask(1, question))
+    assert type(office.answer(b"a", 1).error) is InvalidRequest
+
+
+def test_beats_carry_counts_and_the_age_of_the_step(offices: Callable[..., Office]) -> None:
+    office = offices(FakeConfig(seconds_per_step=0.2))
+    office.open()
+    office.say(b"a", HELLO)
+    office.say(b"a", Submit(make_request("r", max_tokens=900)))
+    wait_until(lambda: office.engine.step_began is not None)
+    began = office.engine.step_began
+    assert began is not None
+    office.desk.tick(began + 50.0)
+    beats = [letter for letter in office.letters[b"a"] if isinstance(letter, Beat)]
+    assert beats[-1].load.step_age > 49.0
+    now = [began + 50.0]
+
+    def rides() -> bool:
+        now[0] += 1.0
+        office.say(b"a", Pulse(), now[0])
+        office.desk.tick(now[0])
+        letter = office.letters[b"a"][-1]
+        return isinstance(letter, Beat) and letter.load.running_requests == 1
+
+    office.run(rides)
+
+
+def test_an_idle_desk_posts_nothing(offices: Callable[..., Office]) -> None:
+    """A heartbeat asks for the next one's counts, once; the answer asks for nothing."""
+    office = offices()
+    office.open()
+    office.say(b"a", HELLO)
+    office.desk.tick(0.0)
+    wait_until(lambda: len(office.posted) == 1)
+    office.posted.popleft()()
+    assert office.desk.tick(0.1) > 0.5
+    office.engine.load()
+    assert not office.posted
+
+
+def test_a_client_that_acknowledges_nothing_gets_a_window_and_is_dropped_when_too_much_waits(
+    offices: Callable[..., Office], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chairlift.engine.ipc.desk.MAX_BACKLOG", 100)
+    office = offices(FakeConfig(seconds_per_step=0.015))
+    office.open()
+    office.say(b"a", HELLO)
+    for number in range(4):
+        office.say(b"a", Submit(make_request(f"r{number}", max_tokens=900)))
+    (guest,) = office.desk._guests.values()
+
+    def news() -> list[Outputs]:
+        return [letter for letter in office.letters[b"a"] if isinstance(letter, Outputs)]
+
+    office.run(lambda: sum(map(len, guest.backlog)) > 100)
+    assert len(news()) == WINDOW
+    office.desk.tick(1.0)
+    assert office.desk.num_guests == 0
+    office.run(lambda: not guest.backlog and not guest.ids and office.engine.load().running_requests == 0)
+    assert len(news()) == WINDOW
+
+
+def test_a_slow_client_gets_few_large_messages_and_every_step(offices: Callable[..., Office]) -> None:
+    office = offices(FakeConfig(seconds_per_step=0.015))
+    office.open()
+    office.say(b"a", HELLO)
+    request = make_request("r", max_tokens=100)
+    office.say(b"a", Submit(request))
+    (guest,) = office.desk._guests.values()
+    office.run(lambda: len(guest.backlog) > 10)
+    office.say(b"a", Ack(1))
+    last = office.letters[b"a"][-1]
+    assert isinstance(last, Outputs) and len(last.steps) > 10 and all(len(step) == 1 for step in last.steps)
+    office.say(b"a", Ack(10**9))
+    office.say(b"a", Ack(-5))
+
+    def reads() -> bool:
+        office.say(b"a", Ack(1))
+        return any(output.finish_reason for output in office.outputs(b"a", "r"))
+
+    office.run(reads)
+    tokens = [token for output in office.outputs(b"a", "r") for token in output.token_ids]
+    assert tokens == expected_tokens((1, 2, 3), request.params, FakeConfig())
+
+
+def test_leaving_is_told_to_everybody(offices: Callable[..., Office]) -> None:
+    office = offices()
+    for name in (b"a", b"b"):
+        office.say(name, HELLO)
+    office.desk.leave("time is up")
+    assert all(office.letters[name] == [Goodbye("time is up")] for name in (b"a", b"b"))

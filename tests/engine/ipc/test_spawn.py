@@ -1,0 +1,84 @@
+"""A spawned engine has a private folder and leaves nothing behind, whichever way it ends."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.ipc.spawn import LONGEST_SOCKET_PATH, EngineProcess, spawn
+from chairlift.engine.ipc.watch import WatchConfig
+from support_process import BRISK, child_environment, endless_start, fake_spec, is_gone, spec_of, wait_until
+
+
+def folder_of(process: EngineProcess) -> Path:
+    return Path(process.address.removeprefix("ipc://")).parent
+
+
+def start(watch: WatchConfig = BRISK) -> EngineProcess:
+    process = spawn(fake_spec(), SchedulerConfig(), watch=watch)
+    wait_until((folder_of(process) / "engine").exists)
+    return process
+
+
+def test_stop_is_clean_and_may_be_repeated() -> None:
+    process = start()
+    assert process.exit_code is None and folder_of(process).stat().st_mode & 0o777 == 0o700
+    process.stop()
+    process.stop()
+    process.kill()
+    assert process.exit_code == 0 and is_gone(process.pid) and not folder_of(process).exists()
+
+
+def test_kill_leaves_nothing_either() -> None:
+    process = start()
+    process.kill()
+    process.stop()
+    assert process.exit_code == -signal.SIGKILL and not folder_of(process).exists()
+
+
+def test_an_engine_that_still_starts_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", child_environment()["PYTHONPATH"])
+    process = spawn(spec_of(endless_start), SchedulerConfig(), watch=BRISK)
+    wait_until((folder_of(process) / "engine").exists)
+    process.stop()
+    assert process.exit_code == 0
+
+
+def test_an_engine_that_is_stopped_by_a_signal_can_be_stopped() -> None:
+    process = start(WatchConfig(stop_timeout=0.3))
+    os.kill(process.pid, signal.SIGSTOP)
+    process.stop()
+    assert process.exit_code == -signal.SIGKILL and not folder_of(process).exists()
+
+
+def test_what_cannot_be_started_leaves_no_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("sys.executable", str(tmp_path / "no-python"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(FileNotFoundError):
+        spawn(fake_spec(), SchedulerConfig())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_long_folder_for_temporary_files_is_left_for_a_short_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    long = tmp_path / ("x" * 120)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    process = start()
+    try:
+        assert len(process.address.removeprefix("ipc://")) <= LONGEST_SOCKET_PATH
+        assert list(long.iterdir()) == []
+    finally:
+        process.stop()
+
+
+def test_nothing_of_the_request_is_on_the_command_line() -> None:
+    process = start()
+    try:
+        words = Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")
+        assert words[1:] == [b"-P", b"-m", b"chairlift.engine.child", b""]
+    finally:
+        process.stop()

@@ -1,0 +1,64 @@
+"""Limits that make no sense are refused with both numbers; what is derived from them never contradicts them."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis.strategies import integers, none
+
+from chairlift.core.errors import ConfigError
+from chairlift.engine.config import CacheConfig, SchedulerConfig
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "low"),
+    [
+        ("max_batch_tokens", 0, 1), ("max_running_requests", 0, 1), ("max_prefill_tokens", 0, 1),
+        ("long_prefill_threshold", -1, 1), ("max_chunk_tokens", 0, 1), ("max_queue_size", 0, 1),
+        ("max_model_len", 1, 2), ("protect_after", 0, 1), ("max_bypass", -1, 0), ("prefix_wait_steps", -1, 0),
+    ],
+)  # fmt: skip
+def test_an_option_below_its_bound_is_refused(option: str, value: int, low: int) -> None:
+    with pytest.raises(ConfigError, match=f"{option} must be at least {low}, got {value}") as caught:
+        SchedulerConfig(**{option: value})
+    assert caught.value.details == {"option": option}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"num_blocks": 0}, "num_blocks must be at least 1, got 0"),
+        ({"num_blocks": 1, "block_size": 0}, "block_size must be at least 1, got 0"),
+        ({"num_blocks": 1, "windows": ()}, "at least one layer group"),
+        ({"num_blocks": 1, "windows": (None, 0)}, r"windows\[1\] must be at least 1, got 0"),
+    ],
+)
+def test_an_impossible_cache_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        CacheConfig(**options)
+
+
+limit = none() | integers(1, 50)
+
+
+@given(integers(1, 50), integers(1, 50), limit, limit, limit)
+def test_derived_limits_stay_within_those_that_were_given(
+    batch: int, running: int, prefill: int | None, threshold: int | None, chunk: int | None
+) -> None:
+    config = SchedulerConfig(
+        max_batch_tokens=batch, max_running_requests=running, max_prefill_tokens=prefill,
+        long_prefill_threshold=threshold, max_chunk_tokens=chunk,
+    )  # fmt: skip
+    assert 1 <= config.seats <= min(batch, running)
+    assert 1 <= config.fair_chunk <= config.max_chunk <= config.prefill_budget <= batch
+    assert config.prefill_budget <= (prefill or batch) and config.max_chunk <= (chunk or batch)
+    assert config.fair_chunk <= (threshold or batch)
+
+
+def test_the_fair_chunk_is_a_quarter_of_the_prompt_tokens_of_a_step() -> None:
+    assert SchedulerConfig(max_batch_tokens=2048).fair_chunk == 512
+    assert SchedulerConfig(max_batch_tokens=3).fair_chunk == 1
+
+
+def test_overlap_means_two_launches() -> None:
+    assert (SchedulerConfig().depth, SchedulerConfig(overlap=True).depth) == (1, 2)

@@ -1,0 +1,110 @@
+"""The counters of one request, and the states that users see in them."""
+
+import pytest
+
+from chairlift.core.errors import ForwardFailed
+from chairlift.core.request import FinishReason, RequestState
+from chairlift.engine.sequence import Sequence, Status
+from support_engine import answer, ask, make_scheduler, turn
+
+
+def make(prompt: int = 6, outputs: int = 3, **options: object) -> Sequence:
+    return Sequence(ask("a", prompt, outputs, **options), 0, b"root", 10.0)
+
+
+def test_a_new_sequence_wants_its_whole_prompt() -> None:
+    sequence = make()
+    assert (sequence.num_wanted, sequence.num_seen, sequence.num_outputs) == (6, 6, 0)
+    assert sequence.deadline is None and sequence.slot == -1 and sequence.table is None
+
+
+def test_a_deadline_counts_from_the_arrival() -> None:
+    assert make(timeout=2.5).deadline == 12.5
+
+
+def test_what_is_pending_counts_as_seen_and_may_be_wanted() -> None:
+    sequence = make()
+    sequence.num_scheduled, sequence.num_pending = 6, 1
+    assert (sequence.num_wanted, sequence.num_seen) == (1, 7)
+
+
+def test_nothing_is_wanted_once_the_samples_in_flight_reach_the_limit() -> None:
+    sequence = make(outputs=1)
+    sequence.num_scheduled, sequence.num_pending = 6, 1
+    assert sequence.num_wanted == 0
+
+
+def test_all_kinds_of_stop_ids_count() -> None:
+    assert make(stop=[4, 5], eos_token_ids=(2, 3)).stop_ids == {2, 3, 4, 5}
+
+
+def test_blocks_are_named_as_they_fill() -> None:
+    sequence = make()
+    sequence.name_blocks(4)
+    assert len(sequence.block_hashes) == 1
+    sequence.token_ids += [1, 2]
+    sequence.name_blocks(4)
+    assert len(sequence.block_hashes) == 2
+
+
+def test_the_boarding_card_says_how_many_tokens_are_outputs() -> None:
+    sequence = make(adapter="x", eos_token_ids=(2,))
+    sequence.token_ids += [8, 9]
+    sequence.slot = 5
+    card = sequence.boarding_card()
+    assert (card.slot, card.token_ids, card.num_prior_outputs) == (5, (1, 2, 3, 4, 5, 6, 8, 9), 2)
+    assert (card.adapter, card.eos_token_ids, card.params) == ("x", (2,), sequence.request.params)
+
+
+@pytest.mark.parametrize(
+    ("reason", "state"),
+    [
+        (FinishReason.STOP, RequestState.FINISHED), (FinishReason.LENGTH, RequestState.FINISHED),
+        (FinishReason.ABORT, RequestState.CANCELLED), (FinishReason.ERROR, RequestState.FAILED),
+    ],
+)  # fmt: skip
+def test_the_last_state_tells_how_it_ended(reason: FinishReason, state: RequestState) -> None:
+    sequence = make()
+    sequence.status, sequence.finish_reason = Status.FINISHED, reason
+    assert sequence.state is state
+
+
+def test_the_states_of_a_chunked_prompt_with_a_preemption() -> None:
+    scheduler = make_scheduler(max_chunk_tokens=4)
+    scheduler.add(ask("a", 6, 3), 0.0)
+    sequence = scheduler.sequences["a"]
+    seen = [sequence.state]
+    for _ in range(2):
+        plan = scheduler.schedule(0.0)
+        assert plan is not None
+        seen.append(sequence.state)
+        scheduler.commit(answer(plan), 0.0)
+        seen.append(sequence.state)
+    scheduler.roster.preempt(sequence, 0.0)
+    seen.append(sequence.state)
+    turn(scheduler)
+    seen.append(sequence.state)
+    turn(scheduler)
+    seen.append(sequence.state)
+    assert seen == [
+        "pending", "prefilling_split", "split_pending_remainder", "prefilling", "decoding",
+        "pending", "decoding", "finished",
+    ]  # fmt: skip
+
+
+def test_a_whole_prompt_in_one_step_is_prefilling() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(ask("a", 6, 3), 0.0)
+    plan = scheduler.schedule(0.0)
+    assert plan is not None and scheduler.sequences["a"].state is RequestState.PREFILLING
+    sequence = scheduler.sequences["a"]
+    scheduler.rollback(plan, ForwardFailed("boom"), 0.0)
+    assert sequence.state is RequestState.FAILED
+
+
+def test_usage_counts_prompt_outputs_and_what_was_cached() -> None:
+    sequence = make()
+    sequence.token_ids.append(3)
+    sequence.cached_tokens = 4
+    usage = sequence.usage()
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens) == (6, 1, 4)

@@ -1,0 +1,37 @@
+"""Counters add up to what was scheduled, generated and ended."""
+
+from chairlift.engine.fake_runner import FakeConfig
+from chairlift.engine.stats import Counters, StepStats
+from support_engine import Lift, ask
+
+
+def test_counters_add_up() -> None:
+    lift = Lift(FakeConfig(vocab_size=200, num_blocks=64, block_size=4))
+    lift.submit(ask("a", 8, 5), ask("b", 8, 3), ask("c", [9, 9], 40))
+    lift.step(4)
+    lift.abort("c")
+    lift.drain()
+    counters = lift.scheduler.counters
+    assert counters.prompt_tokens == 18 and counters.cached_tokens == 4
+    assert counters.output_tokens == sum(map(len, lift.tokens.values()))
+    assert counters.finished_by_reason == {"stop": 0, "length": 2, "abort": 1, "error": 0}
+    assert counters.max_in_flight == 1 and counters.preemptions == counters.failed_steps == 0
+
+
+def test_every_reason_has_a_count_from_the_start() -> None:
+    assert Counters().finished_by_reason == {"stop": 0, "length": 0, "abort": 0, "error": 0}
+
+
+def test_each_step_is_told_in_numbers() -> None:
+    told: list[StepStats] = []
+    lift = Lift(FakeConfig(vocab_size=200, num_blocks=64, block_size=4), max_batch_tokens=8, max_running_requests=1)
+    lift.loop._on_step = told.append
+    lift.submit(ask("a", 10, 2), ask("b", [3], 1))
+    lift.drain()
+    assert [stats.step_id for stats in told] == list(range(len(told)))
+    assert [stats.num_tokens for stats in told] == [8, 2, 1, 1]
+    assert [stats.num_prefill_tokens for stats in told] == [8, 2, 0, 0]
+    assert [stats.num_outputs for stats in told] == [0, 1, 1, 1]
+    assert [(stats.running, stats.waiting) for stats in told] == [(1, 1), (1, 1), (0, 1), (0, 0)]
+    assert all(stats.in_flight == 1 and stats.schedule_ms >= 0 and stats.collect_ms >= 0 for stats in told)
+    assert told[-1].free_blocks == 64

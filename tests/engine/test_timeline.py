@@ -1,0 +1,116 @@
+"""Why a request waited: the seconds by reason add up to its time in line, and nobody touches who waits."""
+
+import random
+
+import pytest
+
+from chairlift.core.request import Timeline
+from chairlift.engine.fake_runner import FakeConfig
+from chairlift.engine.timeline import Diary, WaitClock, WaitReason
+from support_engine import Lift, ask
+from support_rides import ride
+
+
+def test_the_clock_counts_each_reason_for_as_long_as_it_holds() -> None:
+    clock = WaitClock()
+    clock.set(WaitReason.BLOCKS, 2.0)
+    clock.set(WaitReason.RUNNING_LIMIT, 5.0)
+    assert clock.read(5.5) == (2.0, 3.0, 0.5) and clock.reason is WaitReason.RUNNING_LIMIT
+
+
+def test_a_diary_reads_the_difference() -> None:
+    clock, diary = WaitClock(), Diary(10.0)
+    clock.set(WaitReason.BLOCKS, 10.0)
+    diary.joined(clock, 12.0)
+    clock.set(WaitReason.BUDGET, 15.0)
+    diary.left(clock, 16.0)
+    assert dict(diary.timeline().waited) == {"budget": 1.0, "blocks": 3.0}
+
+
+def test_waiting_for_a_prefix_is_its_own_whatever_the_line_does() -> None:
+    clock, diary = WaitClock(), Diary(0.0)
+    diary.joined(clock, 0.0)
+    clock.set(WaitReason.BLOCKS, 1.0)
+    diary.prefix_wait(clock, 2.0)
+    diary.prefix_wait(clock, 3.0)
+    assert diary.waits_for_prefix
+    diary.prefix_over(clock, 6.0)
+    diary.prefix_over(clock, 7.0)
+    assert not diary.waits_for_prefix
+    diary.left(clock, 8.0)
+    assert dict(diary.timeline().waited) == {"budget": 1.0, "blocks": 3.0, "prefix": 4.0}
+
+
+def test_leaving_the_line_ends_the_wait_for_a_prefix() -> None:
+    clock, diary = WaitClock(), Diary(0.0)
+    diary.joined(clock, 0.0)
+    diary.prefix_wait(clock, 2.0)
+    diary.left(clock, 5.0)
+    assert dict(diary.timeline().waited) == {"budget": 2.0, "prefix": 3.0}
+
+
+def test_moments_are_told_from_when_it_was_queued() -> None:
+    diary = Diary(100.0)
+    diary.note("scheduled", 101.5)
+    diary.note("finished", 103.0, "stop")
+    assert [(event.name, event.at, event.detail) for event in diary.timeline().events] == [
+        ("queued", 0.0, ""), ("scheduled", 1.5, ""), ("finished", 3.0, "stop"),
+    ]  # fmt: skip
+
+
+def in_line(timeline: Timeline) -> float:
+    """Seconds between joining the line (queued, preempted) and leaving it (scheduled, finished)."""
+    total, since = 0.0, None
+    for event in timeline.events:
+        if event.name in {"queued", "preempted"}:
+            since = event.at
+        elif event.name in {"scheduled", "finished"} and since is not None:
+            total, since = total + event.at - since, None
+    return total
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_seconds_waited_add_up_to_the_time_in_line(seed: int) -> None:
+    """Whatever happens: preemptions, aborts, faults, prefixes; and the events are in order of time."""
+    for final in ride(seed, 60).finals.values():
+        if final.timeline is not None:
+            assert sum(seconds for _, seconds in final.timeline.waited) == pytest.approx(in_line(final.timeline))
+            assert all(seconds > 0 for _, seconds in final.timeline.waited)
+            moments = [event.at for event in final.timeline.events]
+            assert moments == sorted(moments) and final.timeline.events[-1].name == "finished"
+
+
+def test_every_reason_is_told_as_it_was() -> None:
+    """One after another: seats, blocks, the step's tokens, another's prefix."""
+    rng = random.Random(1)
+    tells = {
+        "running_limit": ({"max_running_requests": 1}, [[1, 2], [3, 4]], 64),
+        "blocks": ({}, [[rng.randrange(200) for _ in range(20)] for _ in range(2)], 8),
+        "budget": ({"max_batch_tokens": 8, "long_prefill_threshold": 8}, [[1] * 16, [2] * 16], 64),
+        "prefix": ({"max_batch_tokens": 8, "max_chunk_tokens": 4}, [[1] * 16, [1] * 16], 64),
+    }
+    for reason, (options, prompts, num_blocks) in tells.items():
+        lift = Lift(FakeConfig(vocab_size=200, num_blocks=num_blocks, block_size=4), **options)
+        lift.submit(*[ask(str(number), prompt, 5) for number, prompt in enumerate(prompts)])
+        lift.drain()
+        timeline = lift.finals["1"].timeline
+        assert timeline is not None and [name for name, _ in timeline.waited] == [reason], reason
+
+
+def test_a_request_that_gave_its_prefix_up_waits_for_something_else_from_then_on() -> None:
+    fake = FakeConfig(vocab_size=200, num_blocks=12, block_size=4)
+    lift = Lift(fake, max_chunk_tokens=1, prefix_wait_steps=3)
+    lift.submit(ask("a", 20, 20), ask("b", 20, 20))
+    lift.step()
+    lift.clock.advance(1.0)
+    assert lift.sequence("b").diary.waits_for_prefix
+    for _ in range(5):
+        lift.step()
+        lift.clock.advance(1.0)
+    assert lift.sequence("b").table is None, "it was to find no room"
+    assert not lift.sequence("b").diary.waits_for_prefix
+    lift.drain()
+    timeline = lift.finals["b"].timeline
+    assert timeline is not None
+    waited = dict(timeline.waited)
+    assert waited["prefix"] == pytest.approx(3.0) and waited["blocks"] > 0

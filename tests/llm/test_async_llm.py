@@ -1,0 +1,293 @@
+"""AsyncLLM over a fake model: deltas, cancelling, many streams, event loops, failures and closing."""
+
+import asyncio
+import gc
+import threading
+import weakref
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chairlift import AsyncLLM, SamplingParams
+from chairlift.core.errors import DuplicateRequestId, EngineDead, InvalidRequest, NonFiniteLogits, TokenOutOfRange
+from chairlift.llm.output import TextEvent
+from chairlift.llm.service import ModelDefaults, Service
+from support_services import FAKE, AsciiTokenizer, Gate, fake_service, is_idle, text_of, tokens_of, wait_until
+
+SEEDED = SamplingParams(max_tokens=24, seed=3)
+LONG = SamplingParams(max_tokens=400, seed=3)
+SLOW = replace(FAKE, seconds_per_step=0.005)
+
+
+async def whole(llm: AsyncLLM, prompt: Any, params: SamplingParams | None = SEEDED, **options: Any) -> list[TextEvent]:
+    return [event async for event in llm.generate(prompt, params, **options)]
+
+
+def text(events: list[TextEvent]) -> str:
+    return "".join(event.delta for event in events)
+
+
+def ids(events: list[TextEvent]) -> list[int]:
+    return [token for event in events for token in event.token_ids]
+
+
+def run(service: Service, story: Any) -> Any:
+    """Run `story(llm)` in an event loop, and prove afterwards that the engine holds nothing."""
+
+    async def told() -> Any:
+        async with AsyncLLM.over(service) as llm:
+            found = await story(llm)
+            while not is_idle(service):
+                await asyncio.sleep(0.005)
+            assert await llm.validate() == []
+            return found
+
+    return asyncio.run(asyncio.wait_for(told(), 60))
+
+
+def test_the_deltas_together_are_the_text_and_the_last_event_tells_all() -> None:
+    events = run(fake_service(), lambda llm: whole(llm, "hello"))
+    assert text(events) == text_of("hello", SEEDED)
+    assert ids(events) == tokens_of("hello", SEEDED)
+    assert [event.finish_reason for event in events[:-1]] == [None] * (len(events) - 1)
+    last = events[-1]
+    assert last.finish_reason == "length" and last.error is None and last.seed == 3
+    assert last.usage is not None and last.timeline is not None
+    assert (last.usage.prompt_tokens, last.usage.completion_tokens) == (5, 24)
+    assert last.timeline.events[0].name == "queued"
+    assert all(event.usage is None for event in events[:-1])
+
+
+def test_ids_without_params_take_the_models_defaults() -> None:
+    defaults = ModelDefaults(sampling={"temperature": 0.0}, max_tokens=5)
+    events = run(fake_service(defaults=defaults), lambda llm: whole(llm, [1, 2, 3], None))
+    assert ids(events) == tokens_of([1, 2, 3], SamplingParams(temperature=0, max_tokens=5))
+
+
+def test_a_chat_goes_through_the_template() -> None:
+    async def story(llm: AsyncLLM) -> list[TextEvent]:
+        return [event async for event in llm.chat([{"role": "user", "content": "hello"}], SEEDED)]
+
+    assert ids(run(fake_service(), story)) == tokens_of("user=hello;a=", SEEDED)
+
+
+def test_logprobs_come_with_their_tokens() -> None:
+    params = SamplingParams(max_tokens=9, seed=3, logprobs=0)
+    events = run(fake_service(), lambda llm: whole(llm, "x", params))
+    assert all([entry.token_id for entry in event.logprobs] == list(event.token_ids) for event in events)
+
+
+def test_a_stop_string_ends_the_stream_and_the_request() -> None:
+    stop = text_of("x", SEEDED)[10:13]
+    service = fake_service(SLOW)
+
+    async def story(llm: AsyncLLM) -> list[TextEvent]:
+        found = await whole(llm, "x", replace(LONG, stop=(stop,)))
+        assert (await llm.scheduler_state())["finished_by_reason"]["abort"] == 1
+        return found
+
+    events = run(service, story)
+    assert text(events) == text_of("x", SEEDED)[:10]
+    assert (events[-1].finish_reason, events[-1].stop_reason) == ("stop", stop)
+
+
+def test_two_hundred_streams_at_once_do_not_mix() -> None:
+    async def story(llm: AsyncLLM) -> list[list[TextEvent]]:
+        params = [SamplingParams(max_tokens=1 + number % 20, seed=number) for number in range(200)]
+        return await asyncio.gather(*(whole(llm, f"rider {n}", params[n]) for n in range(200)))
+
+    for number, events in enumerate(run(fake_service(max_running_requests=16), story)):
+        assert ids(events) == tokens_of(f"rider {number}", SamplingParams(max_tokens=1 + number % 20, seed=number))
+
+
+@pytest.mark.parametrize("way", ["aclose", "break", "cancel", "raise"])
+def test_leaving_early_aborts_within_a_step(way: str) -> None:
+    """The engine is asked at once after leaving: its answer comes after the abort and at most the step in progress."""
+    service = fake_service(SLOW)
+
+    async def story(llm: AsyncLLM) -> int:
+        seen = asyncio.Event()
+
+        async def reader() -> None:
+            stream = llm.generate("x", LONG)
+            if way == "break":
+                async for _ in llm.generate("x", LONG):
+                    seen.set()
+                    break
+                return
+            async with aclosing(stream):
+                async for _ in stream:
+                    seen.set()
+                    if way == "aclose":
+                        break
+                    if way == "raise":
+                        raise RuntimeError("the reader fell")
+
+        task = asyncio.create_task(reader())
+        await seen.wait()
+        if way == "cancel":
+            task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert is_idle(service)
+        state = await llm.scheduler_state()
+        assert state["finished_by_reason"]["abort"] == 1
+        return state["steps"]
+
+    assert run(service, story) < 400
+
+
+def test_a_stream_that_nobody_began_to_read_is_not_queued() -> None:
+    async def story(llm: AsyncLLM) -> int:
+        await llm.generate("x", LONG).aclose()
+        return (await llm.scheduler_state())["steps"]
+
+    assert run(fake_service(), story) == 0
+
+
+def test_cancelling_one_stream_leaves_its_neighbours_alone() -> None:
+    async def story(llm: AsyncLLM) -> list[int]:
+        others = [asyncio.create_task(whole(llm, f"rider {n}", SamplingParams(max_tokens=60, seed=n))) for n in (1, 2)]
+        stream = llm.generate("gone", LONG)
+        await anext(stream)
+        await stream.aclose()
+        return [ids(await task) for task in others]
+
+    found = run(fake_service(SLOW), story)
+    assert found == [tokens_of(f"rider {n}", SamplingParams(max_tokens=60, seed=n)) for n in (1, 2)]
+
+
+def test_invalid_requests_raise_at_the_call() -> None:
+    async def story(llm: AsyncLLM) -> None:
+        with pytest.raises(TokenOutOfRange):
+            llm.generate([1, 999])
+        with pytest.raises(InvalidRequest, match="request_id must have 1 to 256"):
+            llm.generate("x", request_id="n" * 300)
+        with pytest.raises(InvalidRequest, match="SamplingParams"):
+            llm.generate("x", {"seed": 1})  # type: ignore[arg-type]
+        with pytest.raises(InvalidRequest):
+            llm.chat([])
+
+    run(fake_service(), story)
+
+
+def test_a_request_id_is_free_again_when_its_request_has_ended() -> None:
+    gate = Gate(after=3)
+
+    async def story(llm: AsyncLLM) -> None:
+        first = llm.generate("x", LONG, request_id="mine")
+        event = await anext(first)
+        assert event.request_id == "mine"
+        with pytest.raises(DuplicateRequestId, match="mine"):
+            await whole(llm, "y", request_id="mine")
+        gate.opened.set()
+        rest = [event async for event in first]
+        assert rest[-1].finish_reason == "length"  # the duplicate did not disturb it
+        assert ids([event, *rest]) == tokens_of("x", LONG)
+        assert ids(await whole(llm, "y", request_id="mine")) == tokens_of("y", SEEDED)
+
+    run(fake_service(hook=gate), story)
+
+
+def test_a_failure_is_the_last_event() -> None:
+    service = fake_service(replace(FAKE, nan=126))
+    events = run(service, lambda llm: whole(llm, [126]))
+    assert len(events) == 1 and events[0].finish_reason == "error"
+    assert isinstance(events[0].error, NonFiniteLogits) and events[0].usage is not None
+
+
+def test_text_that_cannot_be_made_ends_the_stream_with_its_error() -> None:
+    broken = tokens_of("x", SEEDED)[5]
+    events = run(fake_service(SLOW, tokenizer=AsciiTokenizer(broken)), lambda llm: whole(llm, "x", LONG))
+    assert events[-1].error is not None and events[-1].error.code == "detokenize_failed"
+    assert len(ids(events)) <= 6
+
+
+def test_a_timeout_is_the_last_event() -> None:
+    slow = replace(FAKE, seconds_per_step=0.02)
+    events = run(fake_service(slow), lambda llm: whole(llm, "x", LONG, timeout=0.1))
+    assert events[-1].error is not None and events[-1].error.code == "timeout"
+    assert ids(events) == tokens_of("x", LONG)[: len(ids(events))]
+
+
+def test_event_loops_in_two_threads_share_one_engine() -> None:
+    service = fake_service()
+    llm = AsyncLLM.over(service)
+    found: dict[int, list[int]] = {}
+
+    def ride(number: int) -> None:
+        async def story() -> None:
+            for turn in range(5):
+                found[number * 10 + turn] = ids(await whole(llm, f"loop {number} {turn}"))
+
+        asyncio.run(story())
+
+    threads = [threading.Thread(target=ride, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert found == {n * 10 + t: tokens_of(f"loop {n} {t}", SEEDED) for n in range(3) for t in range(5)}
+    assert is_idle(service)
+    llm.close()
+
+
+def test_an_event_loop_that_went_away_does_not_hurt_the_engine() -> None:
+    service = fake_service(SLOW)
+    llm = AsyncLLM.over(service)
+    loop = asyncio.new_event_loop()
+    stream = llm.generate("x", LONG)
+    loop.run_until_complete(anext(stream))
+    loop.close()
+    assert ids(asyncio.run(whole(llm, "y"))) == tokens_of("y", SEEDED)
+    assert service.client.validate() == []
+    llm.close()
+
+
+def test_closing_ends_open_streams_with_engine_dead_and_later_calls_too() -> None:
+    gate = Gate(after=3)
+    service = fake_service(hook=gate)
+
+    async def story() -> None:
+        llm = AsyncLLM.over(service)
+        task = asyncio.create_task(whole(llm, "x", LONG))
+        await asyncio.to_thread(gate.reached.wait, 30)
+        closing = asyncio.create_task(asyncio.to_thread(llm.close))
+        gate.opened.set()
+        events = await task
+        await closing
+        assert isinstance(events[-1].error, EngineDead)
+        with pytest.raises(EngineDead):
+            await whole(llm, "x")
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+
+
+def test_the_states_name_what_is_promised() -> None:
+    service = fake_service()
+
+    async def story(llm: AsyncLLM) -> None:
+        assert {"waiting_requests", "active_requests", "waiting_order"} <= (await llm.scheduler_state()).keys()
+        assert {"total_blocks", "free_blocks", "memory_utilization"} <= (await llm.cache_state()).keys()
+        assert (await llm.load()).total_blocks == 128
+        assert llm.defaults is service.defaults and llm.report == {}
+
+    run(service, story)
+    wait_until(lambda: not any(thread.name == "chairlift-engine" for thread in threading.enumerate()))
+
+
+def test_an_event_loop_that_has_ended_is_forgotten() -> None:
+    loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
+
+    async def story(llm: AsyncLLM) -> None:
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        await whole(llm, "hello")
+
+    service = fake_service()
+    llm = AsyncLLM.over(service)
+    for _ in range(3):
+        asyncio.run(story(llm))
+    gc.collect()
+    assert [loop() for loop in loops] == [None] * 3
+    llm.close()

@@ -1,0 +1,242 @@
+"""build: model folders and options become services, over real tiny models; what cannot be is refused."""
+
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import support_text
+from chairlift import LLM, SamplingParams
+from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest, ModelError, UnsupportedArchitecture
+from chairlift.engine.config import SchedulerConfig
+from chairlift.llm.build import prepare
+from chairlift.llm.options import Options
+from chairlift.model.settings import RunnerConfig
+from support_models import EOS_TOKEN_IDS, save_tiny, tiny_hf_model
+from support_text import build
+
+GREEDY = SamplingParams(temperature=0, max_tokens=24)
+PROMPTS = ["The lift never stops", "Nobody waits", "Die Gäste fahren 中文"]
+VOCAB = {"vocab_size": 700}
+TEMPLATE = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny llama with a tokenizer, a chat template and greedy defaults."""
+    path = save_tiny("llama", tmp_path_factory.mktemp("llama"), **VOCAB)
+    support_text.save(path, *build("qwen"), template=TEMPLATE)
+    return path
+
+
+def changed(source: Path, target: Path, **files: dict[str, Any] | None) -> Path:
+    """Copy a folder by links, with some JSON files changed (name without .json) or left out (None)."""
+    target.mkdir()
+    for path in source.iterdir():
+        change = files.get(path.stem, {}) if path.suffix == ".json" else {}
+        if change is None:
+            continue
+        if change:
+            (target / path.name).write_text(json.dumps({**json.loads(path.read_text()), **change}))
+        else:
+            (target / path.name).symlink_to(path)
+    return target
+
+
+@pytest.fixture(scope="module")
+def llm(folder: Path) -> Iterator[LLM]:
+    with LLM(folder, dtype="float64") as made:
+        yield made
+        assert made.validate() == []
+
+
+def greedy_of_transformers(prompt: list[int], max_tokens: int) -> list[int]:
+    model = tiny_hf_model("llama", **VOCAB)
+    out = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=max_tokens, pad_token_id=0)
+    return out[0, len(prompt) :].tolist()
+
+
+# -- a folder with everything ------------------------------------------------------------------------------------------
+
+
+def test_greedy_tokens_and_text_are_those_of_transformers_and_the_tokenizer(llm: LLM, folder: Path) -> None:
+    tokenizer = support_text.HFTokenizer.load(folder)
+    for prompt, result in zip(PROMPTS, llm.generate(PROMPTS, GREEDY, use_tqdm=False), strict=True):
+        assert result.prompt_token_ids == tokenizer.encode(prompt)
+        choice = result.outputs[0]
+        assert choice.token_ids == greedy_of_transformers(result.prompt_token_ids, 24)
+        stopped = choice.token_ids[-1] in EOS_TOKEN_IDS
+        assert choice.finish_reason == ("stop" if stopped else "length")
+        assert choice.text == tokenizer.decode(choice.token_ids[:-1] if stopped else choice.token_ids)
+
+
+def test_logprobs_hold_the_likeliest_tokens(llm: LLM) -> None:
+    params = SamplingParams(temperature=0, max_tokens=5, logprobs=3)
+    (result,) = llm.generate(PROMPTS[0], params, use_tqdm=False)
+    for token, entry in zip(result.outputs[0].token_ids, result.outputs[0].logprobs or (), strict=True):
+        assert entry.token_id == token == entry.top[0][0]
+        assert entry.logprob == entry.top[0][1] < 0
+        assert len(entry.top) == 3 and [value for _, value in entry.top] == sorted((v for _, v in entry.top))[::-1]
+
+
+def test_chat_renders_the_folders_template(llm: LLM) -> None:
+    (result,) = llm.chat([{"role": "user", "content": "hello"}], GREEDY, use_tqdm=False)
+    assert result.prompt == "user: hello\n"
+    assert result.outputs[0].token_ids == greedy_of_transformers(result.prompt_token_ids, 24)
+
+
+def test_the_report_tells_what_was_derived(llm: LLM) -> None:
+    assert {"model", "device", "dtype", "num_blocks", "max_model_len"} <= llm.report.keys()
+    assert llm.report["dtype"] == "float64"
+
+
+def test_a_process_of_its_own_gives_the_same(llm: LLM, folder: Path) -> None:
+    params = [SamplingParams(max_tokens=12, seed=number, logprobs=1) for number in range(3)]
+    here = llm.generate(PROMPTS, params, use_tqdm=False)
+    with LLM(folder, dtype="float64", client="process", overlap=True, num_blocks=64) as other:
+        there = other.generate(PROMPTS, params, use_tqdm=False)
+        assert other.cache_state()["total_blocks"] == 64
+        assert other.validate() == [] and other.scheduler_state()["active_requests"] == 0
+        assert other.report["dtype"] == "float64"
+    for one, other_one in zip(here, there, strict=True):
+        assert one.outputs[0].token_ids == other_one.outputs[0].token_ids
+        assert one.outputs[0].text == other_one.outputs[0].text
+        pairs = zip(one.outputs[0].logprobs or (), other_one.outputs[0].logprobs or (), strict=True)
+        assert all(mine.logprob == pytest.approx(theirs.logprob, rel=1e-9) for mine, theirs in pairs)
+
+
+def test_a_start_that_fails_in_a_process_is_the_same_typed_error(folder: Path, tmp_path: Path) -> None:
+    broken = changed(folder, tmp_path / "broken")
+    (broken / "model.safetensors").unlink()
+    said = []
+    for client in ("inline", "process"):
+        with pytest.raises(ModelError) as caught:
+            LLM(broken, client=client)  # type: ignore[arg-type]
+        said.append(caught.value.message)
+    assert said[0] == said[1] and "safetensors" in said[0]
+
+
+# -- the folder's own defaults -----------------------------------------------------------------------------------------
+
+
+def test_generation_config_gives_defaults_that_a_request_can_override(folder: Path, tmp_path: Path) -> None:
+    own = {"do_sample": False, "eos_token_id": [2, 5], "max_new_tokens": 6, "temperature": 0.3}
+    with LLM(changed(folder, tmp_path / "own", generation_config=own), dtype="float64") as llm:
+        assert dict(llm.defaults.sampling) == {"temperature": 0.0}
+        assert llm.defaults.eos_token_ids[:2] == (2, 5) and llm.defaults.max_tokens == 6
+        ids = llm.generate(PROMPTS[:1], None, use_tqdm=False)[0]
+        greedy = greedy_of_transformers(ids.prompt_token_ids, 6)
+        assert ids.outputs[0].token_ids == greedy
+        drawn = llm.generate(PROMPTS[0], SamplingParams(temperature=2.0, seed=1, max_tokens=6), use_tqdm=False)[0]
+        assert drawn.outputs[0].token_ids != greedy
+
+
+def test_the_tokenizers_end_of_text_counts_where_the_folder_names_none(folder: Path, tmp_path: Path) -> None:
+    (_, tokens) = build("qwen")
+    bare = changed(folder, tmp_path / "bare", generation_config=None, config={"eos_token_id": None})
+    tokenizer = support_text.HFTokenizer.load(bare)
+    assert tokens["eos_token"] == tokenizer.token_text(tokenizer.eos_token_ids[0])
+    assert prepare(bare, {}).defaults.eos_token_ids == tokenizer.eos_token_ids
+
+
+def test_a_folder_without_a_tokenizer_takes_ids_only(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bare = changed(folder, tmp_path / "ids", tokenizer=None, tokenizer_config=None)
+    with caplog.at_level(logging.WARNING, "chairlift"), LLM(bare, dtype="float64", num_blocks=64) as llm:
+        (result,) = llm.generate([5, 6, 7], GREEDY, use_tqdm=False)
+        with pytest.raises(InvalidRequest, match=r"no tokenizer\.json"):
+            llm.generate("text", GREEDY)
+    assert result.outputs[0].token_ids == greedy_of_transformers([5, 6, 7], 24)
+    assert result.outputs[0].text == ""
+    assert "has no tokenizer.json" in caplog.text
+
+
+# -- no folder ---------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_model_it_is_the_tiny_random_one_with_text_and_chat() -> None:
+    with LLM(num_blocks=64) as llm:
+        (result,) = llm.generate("hello", SamplingParams(max_tokens=4, seed=1), use_tqdm=False)
+        (chat,) = llm.chat([{"role": "user", "content": "hi"}], GREEDY, use_tqdm=False)
+    assert result.prompt_token_ids == [256, *b"hello"]
+    assert chat.prompt == "user: hi\nassistant: "
+
+
+def test_a_seeded_llm_draws_the_same_seeds_again() -> None:
+    def ride(seed: int | None) -> list[list[int]]:
+        with LLM(num_blocks=64, seed=seed) as llm:
+            results = llm.generate(["a", "a"], SamplingParams(max_tokens=6), use_tqdm=False)
+            return [result.outputs[0].token_ids for result in results]
+
+    first = ride(5)
+    assert first == ride(5)
+    assert first != ride(6)
+    assert first[0] != first[1]
+
+
+# -- what cannot be ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"max_batch_token": 5}, "unknown option 'max_batch_token'; did you mean 'max_batch_tokens'?"),
+        ({"zzz": 5}, "unknown option 'zzz'; there is dtype"),
+        ({"client": "thread"}, "unknown client 'thread'; there is inline, process"),
+        ({"policy": "best"}, "unknown policy 'best'"),
+        ({"batching": "best"}, "unknown batching 'best'"),
+        ({"safety_margin": 0.5}, "safety_margin belongs to batching 'fifo'"),
+        ({"batching": "fifo", "safety_margin": 1.5}, "safety_margin must be at least 0"),
+        ({"max_batch_tokens": 0}, "max_batch_tokens must be at least 1, got 0"),
+        ({"max_queue_size": 0}, "max_queue_size must be at least 1, got 0"),
+        ({"seed": "x"}, "seed: expected `int | null`, got `str`"),
+        ({"num_blocks": "5"}, "num_blocks: expected `int | null`, got `str`"),
+        ({"block_size": 1.5}, "block_size: expected `int`, got `float`"),
+        ({"max_running_requests": True}, "max_running_requests: expected `int`, got `bool`"),
+        ({"overlap": "yes"}, "overlap: expected `bool`, got `str`"),
+        ({"enable_prefix_caching": 1}, "enable_prefix_caching: expected `bool`, got `int`"),
+        ({"dtype": None}, "dtype: expected `str`, got `null`"),
+        ({"client": None}, "unknown client None"),
+        ({"client": [1]}, "unknown client [1]"),
+    ],
+)  # fmt: skip
+def test_an_impossible_option_is_refused_before_the_model_is_looked_for(options: Any, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        LLM("/no/such/folder", **options)
+    assert said in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"dtype": "int3"}, {"device": "toaster"}, {"block_size": 0}, {"num_blocks": 0}, {"max_memory": -1.0},
+        {"attention_backend": "magic"}, {"max_model_len": 1},
+    ],
+)  # fmt: skip
+def test_an_impossible_option_of_the_runner_is_refused_at_start(options: Any) -> None:
+    with pytest.raises(ConfigError):
+        LLM(**options)
+
+
+def test_a_model_that_is_not_there_or_not_ours_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no model folder '/no/such/folder'"):
+        LLM("/no/such/folder")
+    with pytest.raises(ModelError, match=r"no config\.json in"):
+        LLM(tmp_path)
+    (tmp_path / "config.json").write_text('{"architectures": ["Mamba2ForCausalLM"], "model_type": "mamba2"}')
+    with pytest.raises(UnsupportedArchitecture, match="Mamba2ForCausalLM"):
+        LLM(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ChairliftError, match=r"config\.json"):
+        LLM(tmp_path)
+
+
+def test_every_option_belongs_to_a_part() -> None:
+    parts = {spec.name for kind in (SchedulerConfig, RunnerConfig) for spec in fields(kind)}
+    assert set(Options.__annotations__) - parts == {"enable_prefix_caching", "client", "revision"}

@@ -1,0 +1,488 @@
+"""LLM over a fake model: order, kinds of prompts, refusals, stops, failures, timeouts, threads and closing."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from chairlift import LLM, SamplingParams
+from chairlift.core.errors import (
+    ContextLengthExceeded,
+    DetokenizeFailed,
+    EngineDead,
+    ForwardFailed,
+    InvalidRequest,
+    NonFiniteLogits,
+    RequestTimeout,
+    TokenOutOfRange,
+)
+from chairlift.engine.fake_runner import FakeConfig
+from chairlift.llm.service import ModelDefaults, Service
+from support_services import FAKE, AsciiTokenizer, Gate, fake_service, is_idle, text_of, tokens_of, wait_until
+
+SEEDED = SamplingParams(max_tokens=24, seed=3)
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    made = fake_service()
+    yield made
+    assert made.client.validate() == []
+    made.client.close()
+
+
+@pytest.fixture
+def llm(service: Service) -> LLM:
+    return LLM.over(service)
+
+
+def run(llm: LLM, prompts: Any, params: Any = SEEDED, **options: Any) -> Any:
+    return llm.generate(prompts, params, use_tqdm=False, **options)
+
+
+# -- prompts and parameters --------------------------------------------------------------------------------------------
+
+
+def test_outputs_come_in_the_order_of_the_prompts_whatever_ends_first(llm: LLM) -> None:
+    prompts = [f"rider {number}" for number in range(40)]
+    params = [SamplingParams(max_tokens=40 - number, seed=number) for number in range(40)]
+    results = run(llm, prompts, params)
+    assert [result.prompt for result in results] == prompts
+    assert [result.outputs[0].token_ids for result in results] == list(map(tokens_of, prompts, params))
+    assert [result.outputs[0].text for result in results] == list(map(text_of, prompts, params))
+    assert [result.outputs[0].seed for result in results] == list(range(40))
+    assert len({result.request_id for result in results}) == 40
+
+
+def test_one_params_serves_all_prompts(llm: LLM) -> None:
+    results = run(llm, ["a", "bb"])
+    assert [result.outputs[0].token_ids for result in results] == [tokens_of("a", SEEDED), tokens_of("bb", SEEDED)]
+
+
+@pytest.mark.parametrize(
+    "prompts",
+    [
+        [5, 6, 7], (5, 6, 7), range(5, 8), np.array([5, 6, 7]), np.array([5, 6, 7], np.uint8), torch.tensor([5, 6, 7]),
+        [np.int64(5), 6, np.int32(7)], [torch.tensor(5), torch.tensor(6), torch.tensor(7)], [[5, 6, 7]],
+        [np.array([5, 6, 7])], [torch.tensor([5, 6, 7])], np.array([[5, 6, 7]]), torch.tensor([[5, 6, 7]]),
+    ],
+)  # fmt: skip
+def test_a_flat_list_of_ids_is_one_prompt_and_a_nested_one_is_many(llm: LLM, prompts: Any) -> None:
+    (result,) = run(llm, prompts)
+    assert result.prompt is None
+    assert result.prompt_token_ids == [5, 6, 7]
+    assert all(type(token) is int for token in result.prompt_token_ids)
+    assert result.outputs[0].token_ids == tokens_of([5, 6, 7], SEEDED)
+
+
+def test_strings_and_ids_may_stand_side_by_side(llm: LLM) -> None:
+    text, ids = run(llm, ["ab", list(b"ab")])
+    assert text.outputs[0].token_ids == ids.outputs[0].token_ids
+
+
+def test_no_prompts_give_no_outputs(llm: LLM) -> None:
+    assert run(llm, []) == []
+
+
+@pytest.mark.parametrize(
+    ("prompts", "params", "error", "said"),
+    [
+        (["ok", ""], SEEDED, InvalidRequest, "prompt"),
+        (["ok", []], SEEDED, InvalidRequest, "prompt"),
+        (["ok", 5], SEEDED, InvalidRequest, "a prompt must be a string or a list of ids, got 5"),
+        (["ok", [1.5]], SEEDED, InvalidRequest, "float"),
+        (["ok", [True]], SEEDED, InvalidRequest, "bool"),
+        ([1.5, 2.5], SEEDED, InvalidRequest, "float"),
+        (torch.tensor([0.5]), SEEDED, InvalidRequest, "float"),
+        (np.array([True, False]), SEEDED, InvalidRequest, "bool"),
+        (b"bytes", SEEDED, InvalidRequest, "bytes"),
+        (["ok", b"bytes"], SEEDED, InvalidRequest, "bytes"),
+        ({"prompt": "x"}, SEEDED, InvalidRequest, "dict"),
+        ({1, 2}, SEEDED, InvalidRequest, "set"),
+        ([["nested", "text"]], SEEDED, InvalidRequest, "str"),
+        (None, SEEDED, InvalidRequest, "NoneType"),
+        (7, SEEDED, InvalidRequest, "int"),
+        (["ok", [1, 128]], SEEDED, TokenOutOfRange, "token id 128 is outside the vocabulary of 128"),
+        (["ok", [-1]], SEEDED, TokenOutOfRange, "-1"),
+        (["ok", "\ud800"], SEEDED, InvalidRequest, "half a character"),
+        (["ok", "x" * 512], SEEDED, ContextLengthExceeded, "512 tokens, the limit is 512"),
+        (["ok", "x" * 500], SamplingParams(max_tokens=13), ContextLengthExceeded, "500 tokens and max_tokens is 13"),
+        (["ok", "x"], [SEEDED], InvalidRequest, "2 prompts but 1 SamplingParams"),
+        (["ok", "x"], [SEEDED, {"seed": 1}], InvalidRequest, "must be SamplingParams, got dict"),
+        (["ok", "x"], {"seed": 1}, InvalidRequest, "dict"),
+        (["ok", "x"], [SEEDED, SamplingParams(stop_token_ids=(128,))], TokenOutOfRange, "stop_token_ids"),
+        (["ok", "x"], [SEEDED, SamplingParams(logit_bias={999: 1})], TokenOutOfRange, "logit_bias"),
+    ],
+)  # fmt: skip
+def test_one_invalid_request_raises_before_anything_is_queued(
+    llm: LLM, prompts: Any, params: Any, error: type[Exception], said: str
+) -> None:
+    with pytest.raises(error, match=said):
+        run(llm, prompts, params)
+    state = llm.scheduler_state()
+    assert state["steps"] == 0 and not any(state["finished_by_reason"].values())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"priority": 1.5}, "priority"), ({"priority": 2**40}, "priority"), ({"tenant": 5}, "tenant"),
+        ({"tenant": "x" * 257}, "tenant"), ({"timeout": 0}, "timeout"), ({"timeout": -1}, "timeout"),
+        ({"timeout": float("nan")}, "timeout"), ({"timeout": float("inf")}, "timeout"), ({"timeout": "1"}, "timeout"),
+    ],
+)  # fmt: skip
+def test_impossible_options_of_a_call_raise_before_anything_is_queued(
+    llm: LLM, options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        run(llm, ["a", "b"], **options)
+    assert llm.scheduler_state()["steps"] == 0
+
+
+# -- chat --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_flat_list_of_messages_is_one_conversation_and_a_nested_one_is_many(llm: LLM) -> None:
+    hello, bye = [{"role": "user", "content": "hello"}], [{"role": "user", "content": "bye"}]
+    (one,) = llm.chat(hello, SEEDED, use_tqdm=False)
+    assert one.prompt == "user=hello;a="
+    assert one.outputs[0].token_ids == tokens_of("user=hello;a=", SEEDED)
+    first, second = llm.chat([hello, bye], [SEEDED, SamplingParams(max_tokens=2, seed=1)], use_tqdm=False)
+    assert first.outputs[0].token_ids == one.outputs[0].token_ids
+    assert second.prompt == "user=bye;a=" and len(second.outputs[0].token_ids) == 2
+
+
+@pytest.mark.parametrize("messages", [[], "hello", {"role": "user", "content": "x"}, [[]], [5], None])
+def test_impossible_messages_raise_before_anything_is_queued(llm: LLM, messages: Any) -> None:
+    with pytest.raises(InvalidRequest):
+        llm.chat(messages, SEEDED, use_tqdm=False)
+    assert llm.scheduler_state()["steps"] == 0
+
+
+# -- how an output ends ------------------------------------------------------------------------------------------------
+
+
+def test_max_tokens_ends_an_output_with_length_and_the_usage_adds_up(llm: LLM) -> None:
+    (result,) = run(llm, "hello")
+    assert result.outputs[0].finish_reason == "length"
+    assert result.outputs[0].stop_reason is None and result.error is None
+    assert (result.usage.prompt_tokens, result.usage.completion_tokens, result.usage.cached_tokens) == (5, 24, 0)
+
+
+def test_without_max_tokens_the_output_is_as_long_as_fits(llm: LLM) -> None:
+    (result,) = run(llm, "hello", SamplingParams(seed=1))
+    assert len(result.prompt_token_ids) + len(result.outputs[0].token_ids) == FAKE.max_model_len
+
+
+def test_cached_tokens_count_what_came_from_the_prefix_cache(llm: LLM) -> None:
+    run(llm, "a prompt of some length")
+    (again,) = run(llm, "a prompt of some length")
+    assert again.usage.cached_tokens == 20  # five full blocks of four; one token always stays to compute
+    assert again.outputs[0].token_ids == tokens_of("a prompt of some length", SEEDED)
+    llm.flush_cache()
+    assert run(llm, "a prompt of some length")[0].usage.cached_tokens == 0
+    assert run(llm, "a prompt of some length", tenant="other")[0].usage.cached_tokens == 0
+
+
+@pytest.mark.parametrize("length", [1, 2, 5])
+@pytest.mark.parametrize("include", [False, True])
+def test_a_stop_string_cuts_the_text_where_str_find_does(service: Service, length: int, include: bool) -> None:
+    llm = LLM.over(service)
+    whole = text_of("stop me", SamplingParams(max_tokens=200, seed=9))
+    stop = whole[60 : 60 + length]
+    params = SamplingParams(max_tokens=200, seed=9, stop=stop, include_stop_str_in_output=include)
+    (result,) = run(llm, "stop me", params)
+    choice, at = result.outputs[0], whole.find(stop)
+    assert choice.text == whole[: at + length if include else at]
+    assert (choice.finish_reason, choice.stop_reason) == ("stop", stop)
+    assert choice.token_ids == list(whole[: at + length].encode())  # a token is a character here
+    assert result.usage.completion_tokens == len(choice.token_ids)
+    assert is_idle(service)
+
+
+def test_a_stop_string_ends_the_request_in_the_engine_too() -> None:
+    params = SamplingParams(max_tokens=400, seed=9, stop=text_of("stop me", SamplingParams(max_tokens=9, seed=9))[-3:])
+    service = fake_service(replace(FAKE, seconds_per_step=0.005))
+    with LLM.over(service) as llm:
+        (result,) = run(llm, "stop me", params)
+        state = llm.scheduler_state()
+        assert is_idle(service)
+    assert result.outputs[0].finish_reason == "stop"
+    assert result.usage.completion_tokens == 9
+    assert state["finished_by_reason"]["abort"] == 1 and state["steps"] < 200
+
+
+def test_a_stop_string_that_ends_with_the_last_token_is_a_stop_all_the_same(llm: LLM) -> None:
+    whole = text_of("x", SEEDED)
+    stop = whole[-3:]
+    assert whole.find(stop) == 21
+    (result,) = run(llm, "x", SamplingParams(max_tokens=24, seed=3, stop=[stop]))
+    assert (result.outputs[0].finish_reason, result.outputs[0].text) == ("stop", whole[:-3])
+
+
+def test_the_beginning_of_a_stop_string_at_the_end_is_text(llm: LLM) -> None:
+    whole = text_of("x", SEEDED)
+    (result,) = run(llm, "x", SamplingParams(max_tokens=24, seed=3, stop=[whole[-2:] + "never"]))
+    assert (result.outputs[0].finish_reason, result.outputs[0].text) == ("length", whole)
+
+
+def test_a_stop_token_is_in_the_ids_and_not_in_the_text(llm: LLM) -> None:
+    whole = tokens_of("x", SEEDED)
+    stop = whole[10]
+    at = whole.index(stop)
+    (result,) = run(llm, "x", SamplingParams(max_tokens=24, seed=3, stop_token_ids=(stop,)))
+    choice = result.outputs[0]
+    assert choice.token_ids == whole[: at + 1]
+    assert choice.text == bytes(whole[:at]).decode()
+    assert (choice.finish_reason, choice.stop_reason) == ("stop", stop)
+
+
+def test_end_of_sequence_ends_an_output_unless_it_is_ignored() -> None:
+    whole = tokens_of("x", SEEDED)
+    eos = whole[10]
+    at = whole.index(eos)
+    with LLM.over(fake_service(defaults=ModelDefaults(eos_token_ids=(99_999, eos)))) as llm:
+        ended, ignored = run(llm, ["x", "x"], [SEEDED, SamplingParams(max_tokens=24, seed=3, ignore_eos=True)])
+    assert ended.outputs[0].token_ids == whole[: at + 1]
+    assert ended.outputs[0].text == bytes(whole[:at]).decode()
+    assert (ended.outputs[0].finish_reason, ended.outputs[0].stop_reason) == ("stop", None)
+    assert ignored.outputs[0].token_ids == whole
+    assert ignored.outputs[0].text == bytes(whole).decode()
+
+
+def test_logprobs_are_one_a_token_also_where_a_stop_string_cuts(llm: LLM) -> None:
+    whole = text_of("x", SEEDED)
+    with_stop = SamplingParams(max_tokens=24, seed=3, logprobs=0, stop=[whole[7:9]])
+    plain, cut, without = run(llm, ["x"] * 3, [SamplingParams(max_tokens=24, seed=3, logprobs=0), with_stop, SEEDED])
+    for result in (plain, cut):
+        choice = result.outputs[0]
+        assert [entry.token_id for entry in choice.logprobs] == choice.token_ids
+        assert all(entry.logprob == -1.0 and entry.top == () for entry in choice.logprobs)
+    assert without.outputs[0].logprobs is None
+
+
+def test_the_timeline_tells_the_life_in_order(llm: LLM) -> None:
+    (result,) = run(llm, "x")
+    events = result.timeline.events
+    assert [event.name for event in events] == ["queued", "scheduled", "first_token", "finished"]
+    moments = [event.at for event in events]
+    assert moments[0] == 0 and moments == sorted(moments)
+
+
+def test_the_timeline_says_what_a_request_waited_for() -> None:
+    with LLM.over(fake_service(max_running_requests=1)) as llm:
+        _, second = run(llm, ["first", "second"])
+    assert dict(second.timeline.waited)["running_limit"] > 0
+
+
+# -- seeds and defaults ------------------------------------------------------------------------------------------------
+
+
+def test_a_seed_that_was_drawn_is_reported_and_gives_the_same_again(llm: LLM) -> None:
+    first, second = run(llm, ["x", "x"], SamplingParams(max_tokens=8))
+    assert first.outputs[0].seed != second.outputs[0].seed
+    assert first.outputs[0].token_ids != second.outputs[0].token_ids
+    again = SamplingParams(max_tokens=8, seed=first.outputs[0].seed)
+    assert run(llm, "x", again)[0].outputs[0].token_ids == first.outputs[0].token_ids
+
+
+def test_the_models_defaults_hold_where_a_request_asks_for_nothing() -> None:
+    defaults = ModelDefaults(sampling={"temperature": 0.0}, max_tokens=7)
+    with LLM.over(fake_service(defaults=defaults)) as llm:
+        assert llm.defaults is defaults
+        greedy, longer = run(llm, ["x", "x"], [None, SamplingParams(max_tokens=9)])
+        (close_to_the_end,) = run(llm, "y" * 509, None)
+    assert greedy.outputs[0].token_ids == tokens_of("x", SamplingParams(temperature=0, max_tokens=7))
+    assert len(longer.outputs[0].token_ids) == 9
+    assert len(close_to_the_end.outputs[0].token_ids) == 3  # what fits, not an error
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("fault", "kind"), [("nan", NonFiniteLogits), ("poison", ForwardFailed)])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_request_that_fails_does_not_raise_and_its_neighbours_do_not_notice(
+    fault: str, kind: type[Exception], overlap: bool
+) -> None:
+    bad = 126  # in no neighbour's context
+    quiet = [
+        (prompt, params)
+        for prompt, params in ((f"rider {n}", SamplingParams(max_tokens=16, seed=n)) for n in range(40))
+        if bad not in tokens_of(prompt, params)
+    ][:8]
+    config = FakeConfig(
+        vocab_size=128, max_model_len=512, num_blocks=128, block_size=4,
+        nan=bad if fault == "nan" else None, poison=bad if fault == "poison" else None,
+    )  # fmt: skip
+    prompts = [prompt for prompt, _ in quiet]
+    service = fake_service(config, overlap=overlap)
+    with LLM.over(service) as llm:
+        results = run(llm, [*prompts[:4], "bad " + chr(bad), *prompts[4:]],
+                      [*(params for _, params in quiet[:4]), SEEDED, *(params for _, params in quiet[4:])])  # fmt: skip
+        failed = results.pop(4)
+        assert is_idle(service) and llm.validate() == []
+    assert len(quiet) == 8
+    assert isinstance(failed.error, kind)
+    assert failed.outputs[0].finish_reason == "error" and failed.outputs[0].token_ids == []
+    assert [result.outputs[0].token_ids for result in results] == [tokens_of(*pair) for pair in quiet]
+    assert all(result.error is None for result in results)
+
+
+def test_text_that_cannot_be_made_fails_that_request_alone() -> None:
+    whole = tokens_of("x", SEEDED)
+    broken = whole[12]
+    at = whole.index(broken)
+    other = next(n for n in range(99) if broken not in tokens_of("x", SamplingParams(max_tokens=24, seed=n)))
+    service = fake_service(tokenizer=AsciiTokenizer(broken=broken))
+    with LLM.over(service) as llm:
+        bad, good = run(llm, ["x", "x"], [SEEDED, SamplingParams(max_tokens=24, seed=other)])
+        assert is_idle(service)
+    assert isinstance(bad.error, DetokenizeFailed)
+    assert bad.outputs[0].finish_reason == "error"
+    assert bad.outputs[0].text == bytes(whole[:at]).decode()
+    assert bad.outputs[0].token_ids == whole[: at + 1]
+    assert good.error is None and good.outputs[0].text == text_of("x", SamplingParams(max_tokens=24, seed=other))
+
+
+def test_a_timeout_keeps_what_was_said_so_far() -> None:
+    gate = Gate(after=4)
+    service = fake_service(hook=gate)
+    with LLM.over(service) as llm:
+        timer = threading.Timer(0.4, gate.opened.set)
+        timer.start()
+        (result,) = run(llm, "x", SamplingParams(max_tokens=400, seed=3), timeout=0.2)
+        timer.join()
+        assert is_idle(service)
+    assert isinstance(result.error, RequestTimeout) and "0.2 s" in str(result.error)
+    choice = result.outputs[0]
+    assert choice.finish_reason == "error"
+    assert 4 <= len(choice.token_ids) < 400
+    assert choice.token_ids == tokens_of("x", SamplingParams(max_tokens=400, seed=3))[: len(choice.token_ids)]
+    assert choice.text == bytes(choice.token_ids).decode()
+
+
+def test_more_prompts_than_the_line_takes_are_served_all_the_same() -> None:
+    with LLM.over(fake_service(max_queue_size=3, max_running_requests=2)) as llm:
+        results = run(llm, [f"rider {number}" for number in range(20)])
+    assert [result.error for result in results] == [None] * 20
+
+
+def test_two_threads_ride_together_also_when_they_fill_the_line() -> None:
+    service = fake_service(max_queue_size=4, max_running_requests=2)
+    found: dict[int, Any] = {}
+
+    def ride(number: int) -> None:
+        prompts = [f"thread {number} rider {n}" for n in range(15)]
+        found[number] = [(result.error, result.outputs[0].token_ids) for result in run(LLM.over(service), prompts)]
+
+    threads = [threading.Thread(target=ride, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    for number in range(3):
+        assert found[number] == [(None, tokens_of(f"thread {number} rider {n}", SEEDED)) for n in range(15)]
+    assert is_idle(service)
+    service.client.close()
+
+
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals reach the main thread")
+def test_ctrl_c_aborts_what_is_open() -> None:
+    gate = Gate(after=3)
+    service = fake_service(hook=gate)
+
+    main = threading.get_ident()
+
+    def interrupt() -> None:
+        gate.reached.wait(30)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        run(LLM.over(service), ["a", "b"], SamplingParams(max_tokens=300, seed=1))
+    thread.join()
+    gate.opened.set()
+    wait_until(lambda: is_idle(service))
+    assert service.client.scheduler_state()["finished_by_reason"]["abort"] == 2
+    service.client.close()
+
+
+def test_closing_ends_open_requests_with_an_error() -> None:
+    gate = Gate(after=3)
+    service = fake_service(hook=gate)
+    llm = LLM.over(service)
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.extend(run(llm, ["a", "b"], SamplingParams(max_tokens=300, seed=1))))
+    thread.start()
+    assert gate.reached.wait(30)
+    closer = threading.Thread(target=llm.close)
+    closer.start()
+    gate.opened.set()
+    closer.join(30)
+    thread.join(30)
+    assert [type(result.error) for result in found] == [EngineDead, EngineDead]
+    assert all(result.outputs[0].finish_reason == "error" for result in found)
+
+
+def test_a_closed_engine_says_so_and_may_be_closed_again() -> None:
+    llm = LLM.over(fake_service())
+    with llm:
+        run(llm, "x")
+    llm.close()
+    with pytest.raises(EngineDead):
+        run(llm, "x")
+    with pytest.raises(EngineDead):
+        llm.cache_state()
+
+
+# -- what is going on --------------------------------------------------------------------------------------------------
+
+
+def test_the_states_name_what_is_promised(llm: LLM) -> None:
+    run(llm, ["a", "b"])
+    assert llm.cache_state().keys() >= {
+        "total_blocks", "free_blocks", "cached_blocks", "allocated_blocks", "block_size", "memory_utilization",
+    }  # fmt: skip
+    cache = llm.cache_state()
+    assert cache["free_blocks"] + cache["cached_blocks"] + cache["allocated_blocks"] == cache["total_blocks"] == 128
+    assert llm.scheduler_state().keys() >= {"waiting_requests", "active_requests", "waiting_order", "wait_reasons"}
+    assert llm.validate() == []
+    assert llm.load().running_requests == 0
+    assert llm.report == {}
+
+
+def test_who_waits_is_seen_in_order_with_the_reason() -> None:
+    gate = Gate(after=2)
+    service = fake_service(hook=gate, max_running_requests=1)
+    llm = LLM.over(service)
+    thread = threading.Thread(target=run, args=(llm, ["a", "b", "c"]))
+    thread.start()
+    assert gate.reached.wait(30)
+    gate.after = 2
+    threading.Timer(0.05, gate.opened.set).start()
+    state = llm.scheduler_state()
+    thread.join(30)
+    service.client.close()
+    assert (state["active_requests"], state["waiting_requests"]) == (1, 2)
+    assert [name.rpartition("-")[2] for name in state["waiting_order"]] == ["1", "2"]
+    assert set(state["wait_reasons"].values()) == {"running_limit"}
+
+
+def test_a_model_without_a_tokenizer_takes_ids_and_gives_ids() -> None:
+    with LLM.over(fake_service(with_tokenizer=False)) as llm:
+        (result,) = run(llm, [1, 2, 3])
+        assert result.outputs[0].token_ids == tokens_of([1, 2, 3], SEEDED)
+        assert result.outputs[0].text == ""
+        with pytest.raises(InvalidRequest, match="token ids"):
+            run(llm, "text")
+        with pytest.raises(InvalidRequest, match="tokenizer"):
+            run(llm, [1, 2], SamplingParams(stop="x"))
+        with pytest.raises(InvalidRequest, match="tokenizer"):
+            llm.chat([{"role": "user", "content": "x"}], use_tqdm=False)

@@ -1,0 +1,85 @@
+"""Service: prompts become checked, resolved requests with ids of their own."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.core.sampling import SamplingParams
+from chairlift.llm.service import ModelDefaults, Service, plain
+from support_services import fake_service
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    defaults = ModelDefaults(eos_token_ids=(7,), sampling={"temperature": 0.5, "top_k": 9}, max_tokens=20)
+    made = fake_service(defaults=defaults, seeds=random.Random(11))
+    yield made
+    made.client.close()
+
+
+def test_a_request_is_resolved_with_the_models_defaults(service: Service) -> None:
+    request = service.assembler("ab", SamplingParams(top_k=2)).request
+    params = request.params
+    assert request.prompt_token_ids == (97, 98) and request.eos_token_ids == (7,)
+    assert (params.temperature, params.top_k, params.top_p, params.max_tokens) == (0.5, 2, 1.0, 20)
+    assert (request.priority, request.tenant, request.timeout) == (0, "", None)
+
+
+def test_what_is_asked_for_arrives_in_the_request(service: Service) -> None:
+    request = service.assembler("ab", None, request_id="mine", priority=-3, tenant="t", timeout=2.5).request
+    assert (request.request_id, request.priority, request.tenant, request.timeout) == ("mine", -3, "t", 2.5)
+    chat = service.chat_assembler([{"role": "user", "content": "x"}], None, tenant="t", timeout=1.0)
+    assert (chat.request.tenant, chat.request.timeout, chat.prompt) == ("t", 1.0, "user=x;a=")
+
+
+def test_a_default_length_shrinks_to_what_fits(service: Service) -> None:
+    assert service.assembler("x" * 500, None).request.params.max_tokens == 12
+
+
+def test_ignoring_the_end_of_sequence_takes_it_out_of_the_request(service: Service) -> None:
+    assert service.assembler("x", SamplingParams(ignore_eos=True)).request.eos_token_ids == ()
+
+
+def test_seeds_that_nobody_gave_come_from_the_services_own(service: Service) -> None:
+    drawn = [service.assembler("x", None).request.params.seed for _ in range(3)]
+    source = random.Random(11)
+    assert drawn == [source.getrandbits(63) for _ in range(3)]
+    assert service.assembler("x", SamplingParams(seed=-5)).request.params.seed == -5
+
+
+def test_request_ids_are_never_the_same(service: Service) -> None:
+    other = fake_service()
+    names = [each.assembler("x", None).request.request_id for each in (service, other) for _ in range(50)]
+    assert len(set(names)) == 100
+    other.client.close()
+
+
+def test_plain_turns_arrays_into_lists_and_nothing_else() -> None:
+    given: Any = [1, 2]
+    assert plain(np.array([[1], [2]])) == [[1], [2]] and type(plain(np.int64(3))) is int
+    assert plain(given) is given and plain("text") == "text"
+
+
+def test_ids_may_come_from_anything_that_can_be_walked_once(service: Service) -> None:
+    walked: Any = iter([1, 2, 3])
+    assert service.assembler(walked, None).request.prompt_token_ids == (1, 2, 3)
+    nothing: Any = object()
+    with pytest.raises(InvalidRequest, match="object"):
+        service.assembler(nothing, None)
+
+
+@pytest.mark.parametrize("name", ["request_id", "tenant"])
+@pytest.mark.parametrize("value", [5, b"x", "half \ud800 of a pair", "x" * 257])
+def test_a_name_that_cannot_cross_a_process_border_is_refused(service: Service, name: str, value: Any) -> None:
+    with pytest.raises(InvalidRequest, match=name) as caught:
+        service.assembler("x", None, **{name: value})
+    assert caught.value.details["param"] == name
+
+
+def test_an_empty_request_id_is_not_taken_for_none(service: Service) -> None:
+    with pytest.raises(InvalidRequest, match="request_id must have 1 to 256 characters, got 0"):
+        service.assembler("x", None, request_id="")

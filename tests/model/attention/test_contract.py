@@ -1,0 +1,223 @@
+"""The contract of every attention backend: random batches against dense attention in float64.
+
+Every slot of the cache that a row of the batch does not own, and every block behind a window, holds NaN.
+A new backend joins by a line in model/attention/registry.py.
+"""
+
+import random
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+from chairlift.model.attention.base import KV, AttentionBackend, AttentionSpec, ForwardBatch
+from chairlift.model.attention.registry import BACKENDS, make_backend
+from support_batches import Row, make_batch
+
+CPU = torch.device("cpu")
+BOUNDS = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 2e-2, torch.float16: 3e-3}
+
+# (new tokens, tokens before them) of each row; those with one token come first.
+BATCHES = {
+    "pure decode": ((1, 0), (1, 1), (1, 36), (1, 63), (1, 130)),
+    "fresh prefill": ((2, 0), (37, 0), (64, 0), (90, 0)),
+    "chunk behind a prefix": ((7, 1), (16, 48), (33, 100)),
+    "mixed": ((1, 5), (1, 99), (3, 0), (40, 31), (65, 64)),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A batch, what each of its rows holds, and a cache that holds it."""
+
+    batch: ForwardBatch
+    rows: tuple[Row, ...]
+    keys: tuple[Tensor, ...]  # by row, float64 [seq_len, kv_heads, D]
+    values: tuple[Tensor, ...]
+    query: Tensor  # float64 [T, heads, D]
+    window: int | None
+
+
+def make_case(
+    name: str, block_size: int, kv_heads: int, shared: int, window: int | None, padding: int, seed: int, width: int = 16
+) -> Case:
+    dice, generator = random.Random(seed), torch.Generator().manual_seed(seed)
+    shapes = BATCHES[name]
+    free = list(range(1, 1 + sum(-(-(new + before) // block_size) for new, before in shapes)))
+    dice.shuffle(free)
+    rows = []
+    for new, before in shapes:
+        table = [free.pop() for _ in range(-(-(new + before) // block_size))]
+        if window is not None:  # block 0 holds NaN only
+            behind = max(0, before - window + 1) // block_size
+            table[:behind] = [0] * behind
+        rows.append(Row(new, new + before, (tuple(table),)))
+
+    def draw(length: int, heads: int) -> Tensor:
+        return torch.randn(length, heads, width, generator=generator, dtype=torch.float64)
+
+    batch = make_batch(rows, block_size, padding)
+    return Case(
+        batch, tuple(rows), tuple(draw(row.seq_len, kv_heads) for row in rows),
+        tuple(draw(row.seq_len, kv_heads) for row in rows), draw(batch.num_tokens, kv_heads * shared), window,
+    )  # fmt: skip
+
+
+def dense(case: Case, spec: AttentionSpec, dtype: torch.dtype) -> Tensor:
+    """Attend without a cache, head by head and token by token, in float64 over inputs rounded to dtype."""
+    out = torch.zeros_like(case.query)
+    query = case.query.to(dtype).double()
+    for index, row in enumerate(case.rows):
+        keys, values = (every[index].to(dtype).double() for every in (case.keys, case.values))
+        shared = query.shape[1] // keys.shape[1]
+        for offset in range(row.new):
+            token = case.batch.cu_q_list[index] + offset
+            position = row.seq_len - row.new + offset
+            first = 0 if spec.window is None else max(0, position - spec.window + 1)
+            for head in range(query.shape[1]):
+                seen = slice(first, position + 1)
+                scores = keys[seen, head // shared] @ query[token, head] * spec.scale
+                if spec.softcap is not None:
+                    scores = spec.softcap * torch.tanh(scores / spec.softcap)
+                if spec.sinks is not None:
+                    scores = torch.cat((scores, spec.sinks[head : head + 1].double()))
+                weights = scores.softmax(0)[: position + 1 - first]
+                out[token, head] = weights @ values[seen, head // shared]
+    return out
+
+
+def fill(backend: AttentionBackend, case: Case, block_size: int, dtype: torch.dtype) -> KV:
+    """Make a cache of NaN and put in what the rows computed earlier (their last `window` tokens, under a window)."""
+    blocks = 1 + sum(len(row.tables[0]) for row in case.rows)
+    _, heads, width = case.keys[0].shape
+    kv = backend.alloc_kv(1, blocks, block_size, heads, width, dtype, CPU)[0]
+    kv.key.fill_(torch.nan)
+    kv.value.fill_(torch.nan)
+    for row, keys, values in zip(case.rows, case.keys, case.values, strict=True):
+        before = row.seq_len - row.new
+        first = 0 if case.window is None else max(0, before - case.window + 1)
+        for position in range(first, before):
+            place = (row.tables[0][position // block_size], position % block_size)
+            kv.key[place], kv.value[place] = keys[position].to(dtype), values[position].to(dtype)
+    return kv
+
+
+def attended(backend: AttentionBackend, case: Case, spec: AttentionSpec, block_size: int, dtype: torch.dtype) -> Tensor:
+    """Write what the step brings, attend through the backend."""
+    kv = fill(backend, case, block_size, dtype)
+    backend.reserve(len(case.rows), case.batch.num_tokens, case.batch.groups[0].block_table.shape[1])
+    new = [
+        torch.cat([each[row.seq_len - row.new :] for row, each in zip(case.rows, every, strict=True)])
+        for every in (case.keys, case.values)
+    ]
+    padding = case.batch.num_tokens - len(new[0])
+    key, value = (torch.cat((each, torch.full((padding, *each.shape[1:]), torch.nan))).to(dtype) for each in new)
+    query = case.query.to(dtype)
+    backend.write_kv(key, value, kv, case.batch.groups[0].slot_mapping)
+    out = torch.full_like(query, torch.nan)
+    backend.attend(query, kv, case.batch, spec, backend.plan(case.batch), out)
+    return out
+
+
+def check(backend: str, case: Case, spec: AttentionSpec, block_size: int, dtype: torch.dtype) -> None:
+    found = attended(make_backend(backend), case, spec, block_size, dtype).double()
+    expected = dense(case, spec, dtype)
+    real = case.batch.cu_q_list[-1]
+    assert (found[:real] - expected[:real]).abs().max() <= BOUNDS[dtype]
+    assert torch.equal(found[real:], torch.zeros_like(found[real:]))
+
+
+@pytest.mark.parametrize("window", [None, 1, 20, 64])
+@pytest.mark.parametrize("block_size", [1, 16, 32, 37, 64])
+@pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_batch_equals_dense_attention(backend: str, name: str, block_size: int, window: int | None) -> None:
+    case = make_case(name, block_size, 2, 2, window, 0, seed=block_size)
+    check(backend, case, AttentionSpec(0, 0.25, window), block_size, torch.float64)
+
+
+@pytest.mark.parametrize("shared", [1, 4, 8])
+@pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_grouped_heads_share_their_keys(backend: str, name: str, shared: int) -> None:
+    for kv_heads in (1, 3):
+        case = make_case(name, 16, kv_heads, shared, 20, 0, seed=shared)
+        check(backend, case, AttentionSpec(0, 0.3, 20), 16, torch.float64)
+
+
+@pytest.mark.parametrize("softcap", [None, 0.7])
+@pytest.mark.parametrize("sinks", [False, True])
+@pytest.mark.parametrize("window", [None, 20])
+@pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_soft_cap_and_sinks(backend: str, name: str, window: int | None, sinks: bool, softcap: float | None) -> None:
+    case = make_case(name, 16, 2, 2, window, 0, seed=1)
+    logits = torch.tensor([1.5, -2.0, 0.0, 4.0], dtype=torch.float64) if sinks else None
+    check(backend, case, AttentionSpec(0, 0.25, window, softcap, logits), 16, torch.float64)
+
+
+@pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_padding_is_neither_written_nor_attended(backend: str, name: str) -> None:
+    check(backend, make_case(name, 16, 2, 4, None, 5, seed=2), AttentionSpec(0, 0.25), 16, torch.float64)
+
+
+@pytest.mark.parametrize("softcap", [None, 5.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_narrow_types_stay_within_their_rounding(backend: str, dtype: torch.dtype, softcap: float | None) -> None:
+    case = make_case("mixed", 16, 2, 2, 40, 2, seed=3, width=32)
+    check(backend, case, AttentionSpec(0, 0.2, 40, softcap), 16, dtype)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_row_has_the_same_result_alone_bit_for_bit(backend: str) -> None:
+    case = make_case("mixed", 16, 2, 2, 20, 0, seed=4)
+    spec = AttentionSpec(0, 0.25, 20)
+    together = attended(make_backend(backend), case, spec, 16, torch.float32)
+    for index, row in enumerate(case.rows):
+        rows = slice(case.batch.cu_q_list[index], case.batch.cu_q_list[index + 1])
+        blocks = tuple(min(block, 1) * (place + 1) for place, block in enumerate(row.tables[0]))
+        moved = Row(row.new, row.seq_len, (blocks,))
+        alone = Case(
+            make_batch([moved], 16), (moved,), case.keys[index : index + 1], case.values[index : index + 1],
+            case.query[rows], 20,
+        )  # fmt: skip
+        assert torch.equal(attended(make_backend(backend), alone, spec, 16, torch.float32), together[rows])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_only_named_slots_are_written(backend: str) -> None:
+    one = make_backend(backend)
+    kv = one.alloc_kv(1, 3, 4, 2, 8, torch.float32, CPU)[0]
+    key, value = torch.randn(4, 2, 8), torch.randn(4, 2, 8)
+    one.write_kv(key, value, kv, torch.tensor([9, -1, 0, 7]))
+    for cache, new in ((kv.key, key), (kv.value, value)):
+        expected = torch.zeros(12, 2, 8)
+        expected[[9, 0, 7]] = new[[0, 2, 3]]
+        assert torch.equal(cache.view(12, 2, 8), expected)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_blocks_are_copied_in_every_kv_as_they_were_before(backend: str) -> None:
+    one = make_backend(backend)
+    kv = one.alloc_kv(2, 5, 4, 1, 2, torch.float32, CPU)
+    for each in kv:
+        each.key.normal_()
+        each.value.normal_()
+    before = [(each.key.clone(), each.value.clone()) for each in kv]
+    one.copy_blocks(kv, torch.tensor([[1, 2], [2, 3], [0, 4]], dtype=torch.int32))
+    for each, (key, value) in zip(kv, before, strict=True):
+        assert torch.equal(each.key, key[[0, 1, 1, 2, 0]])
+        assert torch.equal(each.value, value[[0, 1, 1, 2, 0]])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_fresh_cache_holds_zeros_in_the_shape_that_was_asked_for(backend: str) -> None:
+    caches = make_backend(backend).alloc_kv(3, 5, 7, 2, 6, torch.bfloat16, CPU)
+    assert len(caches) == 3
+    for cache in (each for kv in caches for each in (kv.key, kv.value)):
+        assert cache.shape == (5, 7, 2, 6)
+        assert cache.dtype == torch.bfloat16
+        assert not cache.any()

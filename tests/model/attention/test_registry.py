@@ -1,0 +1,21 @@
+"""Names of attention backends: known ones are made, others end with the list."""
+
+import pytest
+
+from chairlift.core.errors import ConfigError
+from chairlift.model.attention.reference import ReferenceAttention
+from chairlift.model.attention.registry import BACKENDS, make_backend
+
+
+def test_the_reference_is_made_by_its_name() -> None:
+    assert isinstance(make_backend("reference"), ReferenceAttention)
+
+
+def test_every_name_leads_to_a_class() -> None:
+    for name in BACKENDS:
+        make_backend(name)
+
+
+def test_an_unknown_name_ends_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match="'flash' is unknown; known are reference"):
+        make_backend("flash")

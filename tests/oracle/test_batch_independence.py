@@ -1,0 +1,99 @@
+"""A seeded request draws the same tokens whatever rides with it: alone, in 50 batches, preempted, after a flush."""
+
+import os
+import random
+
+import pytest
+
+from chairlift import LLM, SamplingParams
+from support_oracle import oracle, own_prompt, shared_prompt
+
+BATCHES = 50
+DRAWN = {
+    "plain": SamplingParams(temperature=1.0, seed=7, max_tokens=24, ignore_eos=True),
+    "cut": SamplingParams(temperature=1.3, top_k=40, top_p=0.9, min_p=0.01, seed=-3, max_tokens=24, ignore_eos=True),
+    "penalised": SamplingParams(
+        temperature=0.9, repetition_penalty=1.3, presence_penalty=0.5, frequency_penalty=0.7, seed=2**62,
+        logit_bias={11: 4.0, 12: -100.0}, min_tokens=5, max_tokens=24, stop_token_ids=(30, 31), logprobs=3,
+    ),
+}  # fmt: skip
+PROMPT = list(own_prompt(3, 41))
+
+
+@pytest.fixture(scope="module", params=("llama", "gemma3"))
+def folder(request: pytest.FixtureRequest) -> str:
+    return str(oracle(request.param, 20 if request.param == "gemma3" else None).folder)
+
+
+def neighbours(rng: random.Random, count: int) -> tuple[list[list[int]], list[SamplingParams]]:
+    """Requests of every kind, some with the same beginning as PROMPT."""
+    prompts, params = [], []
+    for number in range(count):
+        kinds = (own_prompt(rng.randrange(40), rng.randrange(1, 70)), shared_prompt(number, 40, rng.randrange(1, 20)))
+        prompts.append(list(rng.choice((*kinds, (*PROMPT[:32], *kinds[0])))))
+        sampled = SamplingParams(
+            temperature=rng.choice((0.7, 1.0)), top_p=rng.choice((0.8, 1.0)), seed=rng.randrange(99)
+        )
+        greedy = SamplingParams(temperature=0)
+        chosen = rng.choice((sampled, greedy, *DRAWN.values()))
+        fields = {name: getattr(chosen, name) for name in ("temperature", "top_p", "seed", "repetition_penalty")}
+        params.append(SamplingParams(**fields, max_tokens=rng.randrange(1, 30), ignore_eos=True))
+    return prompts, params
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_batch_does_not_change_a_draw(folder: str, name: str) -> None:
+    with LLM(folder, dtype="float64", num_blocks=600, max_chunk_tokens=16) as llm:
+        alone = llm.generate([PROMPT], DRAWN[name], use_tqdm=False)[0].outputs[0]
+        for batch in range(BATCHES if os.environ.get("CHAIRLIFT_FULL") == "1" else 12):
+            rng = random.Random(batch)
+            prompts, params = neighbours(rng, rng.randrange(1, 16))
+            place = rng.randrange(len(prompts) + 1)
+            prompts.insert(place, PROMPT)
+            params.insert(place, DRAWN[name])
+            if rng.random() < 0.3:
+                llm.flush_cache()
+            mine = llm.generate(prompts, params, use_tqdm=False)[place].outputs[0]
+            assert mine.token_ids == alone.token_ids
+            assert mine.seed == DRAWN[name].seed
+            if mine.logprobs is not None:
+                assert alone.logprobs is not None
+                for one, other in zip(mine.logprobs, alone.logprobs, strict=True):
+                    assert one.token_id == other.token_id
+                    assert one.logprob == pytest.approx(other.logprob, abs=1e-5)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_a_preemption_does_not_change_a_draw(family: str, overlap: bool) -> None:
+    folder = oracle(family, None).folder
+    options = {"dtype": "float64", "block_size": 4, "max_chunk_tokens": 16, "overlap": overlap}
+    with LLM(folder, num_blocks=900, **options) as roomy:
+        alone = [roomy.generate([PROMPT], params, use_tqdm=False)[0].outputs[0] for params in DRAWN.values()]
+    with LLM(folder, num_blocks=46, max_model_len=70, **options) as tight:
+        made = tight.generate([PROMPT] * 3 + [list(own_prompt(n, 40)) for n in range(5)], [
+            *DRAWN.values(), *[SamplingParams(temperature=0, max_tokens=29, ignore_eos=True)] * 5,
+        ], use_tqdm=False)  # fmt: skip
+        assert tight.scheduler_state()["preemptions"] > 0
+        assert [output.outputs[0].token_ids for output in made[:3]] == [output.token_ids for output in alone]
+        assert tight.validate() == []
+
+
+def test_a_flushed_cache_does_not_change_a_draw(folder: str) -> None:
+    params = DRAWN["cut"]
+    with LLM(folder, dtype="float64", num_blocks=200) as llm:
+        first, again = (llm.generate([PROMPT], params, use_tqdm=False)[0] for _ in range(2))
+        assert (first.usage.cached_tokens, again.usage.cached_tokens) == (0, 32)
+        assert llm.flush_cache() > 0
+        flushed = llm.generate([PROMPT], params, use_tqdm=False)[0]
+        assert flushed.usage.cached_tokens == 0
+        assert first.outputs[0].token_ids == again.outputs[0].token_ids == flushed.outputs[0].token_ids
+
+
+def test_a_request_without_a_seed_reports_one_that_repeats_it(folder: str) -> None:
+    with LLM(folder, dtype="float64", num_blocks=200) as llm:
+        free = SamplingParams(temperature=1.0, max_tokens=12)
+        first, second = (llm.generate([PROMPT], free, use_tqdm=False)[0].outputs[0] for _ in range(2))
+        assert first.seed != second.seed
+        again = SamplingParams(temperature=1.0, max_tokens=12, seed=first.seed)
+        assert llm.generate([PROMPT], again, use_tqdm=False)[0].outputs[0].token_ids == first.token_ids

@@ -1,0 +1,292 @@
+"""Whole runs against transformers: greedy tokens are equal, token for token, whatever happens around a request.
+
+Every case proves that its factors really happened: preemptions, cached tokens, freed window blocks, two launches in
+flight, aborted neighbours.
+"""
+
+import os
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+
+import pytest
+
+from chairlift.core.request import FinishReason, GenerateRequest, Output
+from chairlift.core.sampling import SamplingParams
+from chairlift.engine.admission import Limits
+from chairlift.engine.client import EngineClient
+from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.fake_runner import FakeConfig, FakeRunner
+from chairlift.engine.inline import InlineClient
+from chairlift.engine.loop import EngineLoop
+from chairlift.engine.process import open_engine
+from chairlift.engine.runner import RunnerInfo, RunnerSpec
+from chairlift.model.settings import RunnerConfig
+from support_oracle import (
+    MAX_OUTPUT,
+    Case,
+    cases,
+    covered_pairs,
+    lengths,
+    oracle,
+    own_prompt,
+    possible_pairs,
+    shared_prompt,
+)
+
+FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
+COUNT = 320
+SHARE = 64
+WAIT = 120.0
+MAX_MODEL_LEN = 512
+PLENTY = 3000
+
+
+@dataclass(slots=True)
+class Run:
+    """What is asked of the engine in one case."""
+
+    warm_up: list[GenerateRequest]
+    kept: list[GenerateRequest]
+    aborted: list[GenerateRequest]
+    num_blocks: int
+    config: SchedulerConfig
+    news: "SimpleQueue[list[Output]]" = field(default_factory=SimpleQueue)
+
+
+def request_of(name: str, prompt: tuple[int, ...], max_tokens: int, ignore_eos: bool) -> GenerateRequest:
+    params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=ignore_eos)
+    eos = () if ignore_eos else (2, 7)
+    resolved = params.resolved({}, max_tokens=max_tokens, seed=0)
+    return GenerateRequest(request_id=name, prompt_token_ids=prompt, params=resolved, eos_token_ids=eos)
+
+
+def own_tokens(case: Case, prefix: int, drawn: int) -> int:
+    """How many tokens of its own a prompt gets.
+
+    Where somebody must be preempted all are about equally long, and their outputs need another block.
+    """
+    size = case.block_size
+    if not case.preemption:
+        return drawn
+    if case.crossed:  # short at first, or the blocks behind the window make the room
+        return max(6, size - 3)
+    return (size - 3 - prefix) % size or size if size > MAX_OUTPUT else max(1, 45 - prefix + drawn % 4)
+
+
+def prompts_of(case: Case, rng: random.Random) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+    """Return (prompts for the warm-up, prompts of the batch) so that the case's kind of hit must happen."""
+    size, count, sizes = case.block_size, case.requests, lengths(case)
+    if case.hit == "none":
+        return [], [own_prompt(number, own_tokens(case, 0, next(sizes))) for number in range(count)]
+    blocks = {1: 20, 16: 2}.get(size, 1)
+    if case.hit == "exact prompt":
+        again = shared_prompt(0, blocks * size + own_tokens(case, blocks * size, rng.randrange(1, size + 1)), 0)
+        own = [len(again) if case.preemption else next(sizes) for _ in range(1, count)]
+        return [again], [again, *(own_prompt(number, length) for number, length in enumerate(own, start=1))]
+    prefix = blocks * size + (size // 2 if case.hit == "partial block" else 0)
+    tails = [shared_prompt(n, prefix, own_tokens(case, prefix, rng.randrange(1, 20))) for n in range(count + 1)]
+    if case.crossed and not case.preemption:
+        tails[1] = shared_prompt(1, prefix, max(1, size + 26 - prefix))
+    return ([], tails[1:]) if case.hit == "in flight" else (tails[:1], tails[1:])
+
+
+def tightest(case: Case, run: Run, windows: tuple[int | None, ...]) -> int:
+    """The smallest pool that the largest request fits into."""
+    info = RunnerInfo(
+        vocab_size=304, max_model_len=MAX_MODEL_LEN, num_blocks=PLENTY, block_size=case.block_size, windows=windows
+    )
+    limits = Limits.of(run.config, info)
+    everybody = [*run.warm_up, *run.kept, *run.aborted]
+    return max(limits.blocks_needed(len(r.prompt_token_ids) + (r.params.max_tokens or 0) - 1) for r in everybody)
+
+
+def ordered(case: Case, line: list[GenerateRequest]) -> list[GenerateRequest]:
+    """The order in which requests arrive."""
+    line = list(line)
+    if case.arrival == "shuffled":
+        random.Random(f"order {case.seed}").shuffle(line)
+    return line
+
+
+def preemptions(
+    case: Case, run: Run, windows: tuple[int | None, ...], num_blocks: int, line: list[GenerateRequest]
+) -> int:
+    """How often somebody is preempted in a fake run of the same requests."""
+    fake = FakeConfig(
+        vocab_size=304, max_model_len=MAX_MODEL_LEN, num_blocks=num_blocks, block_size=case.block_size,
+        windows=windows, verify=False,
+    )  # fmt: skip
+    loop = EngineLoop(FakeRunner(fake), run.config)
+    loop.start()
+    for request in line:
+        loop.submit(request)
+    while not loop.is_idle:
+        loop.step()
+    loop.stop()
+    return loop.scheduler.counters.preemptions
+
+
+def preempting_pool(case: Case, run: Run, windows: tuple[int | None, ...]) -> int:
+    """The smallest pool in which somebody must be preempted when they arrive in the case's order."""
+    smallest = tightest(case, run, windows)
+    line = ordered(case, run.kept)
+    for num_blocks in range(smallest, 8 * smallest + 200, max(1, smallest // 12)):
+        if preemptions(case, run, windows, num_blocks, line) >= min(2, case.requests - 1):
+            return num_blocks
+    raise AssertionError("no pool makes this case preempt")
+
+
+def windows_of(case: Case) -> tuple[int | None, ...]:
+    """The layer groups of the case's model."""
+    window = case.variant[1]
+    return {"mistral": (window,), "qwen2-sliding": (None, window, window), "gemma3": (window,) * 3 + (None,)}.get(
+        case.family, (None,)
+    )
+
+
+def run_of(case: Case) -> Run:
+    rng = random.Random(f"run {case.seed}")
+    ignore_eos = case.preemption or case.aborts or rng.random() < 0.3
+    warm, batch = prompts_of(case, rng)
+    config = SchedulerConfig(
+        max_batch_tokens=rng.choice((64, 256, 2048)), max_chunk_tokens=case.chunk, overlap=case.overlap,
+        max_running_requests=64, max_model_len=MAX_MODEL_LEN,
+    )  # fmt: skip
+    output = MAX_OUTPUT if case.preemption else None
+    kept = [
+        request_of(f"kept-{number}", prompt, output or rng.randrange(2, MAX_OUTPUT + 1), ignore_eos)
+        for number, prompt in enumerate(batch)
+    ]
+    if case.crossed:
+        kept[0] = request_of("kept-0", batch[0], MAX_OUTPUT, True)
+    gone = max(1, case.requests // 3) if case.aborts else 0
+    aborted = [request_of(f"gone-{n}", own_prompt(40 + n, 9), MAX_OUTPUT, True) for n in range(gone)]
+    warm_up = [request_of(f"warm-{n}", prompt, 2, True) for n, prompt in enumerate(warm)]
+    run = Run(warm_up, kept, aborted, PLENTY, config)
+    if case.preemption:
+        run.num_blocks = preempting_pool(case, run, windows_of(case))
+    return run
+
+
+@contextmanager
+def client_of(case: Case, run: Run) -> Iterator[EngineClient]:
+    settings = RunnerConfig(
+        model=str(oracle(*case.variant).folder), dtype="float64", device="cpu", block_size=case.block_size,
+        num_blocks=run.num_blocks, max_batch_tokens=run.config.max_batch_tokens, max_model_len=MAX_MODEL_LEN,
+        max_running_requests=64,
+    )  # fmt: skip
+    spec = RunnerSpec("chairlift.model.torch_runner:build", settings.encode())
+    client: EngineClient
+    if case.client == "inline":
+        client = InlineClient(EngineLoop(spec.build(), run.config))
+    else:
+        client = open_engine(spec, run.config)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+class Passenger:
+    """What came back for one request so far."""
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.last: Output | None = None
+
+
+def ride(case: Case, run: Run, client: EngineClient) -> dict[str, Passenger]:
+    """Submit everything as the case's arrival says, abort who is to be aborted, and wait for every last Output."""
+    rng = random.Random(f"ride {case.seed}")
+    passengers: dict[str, Passenger] = defaultdict(Passenger)
+    for request in run.warm_up:
+        client.submit(request, run.news.put)
+    _collect(run, client, passengers, {request.request_id for request in run.warm_up}, {})
+    late = run.aborted if case.preemption else []  # whom nobody misses must not make the room before it is scarce
+    line = ordered(case, run.kept if late else [*run.aborted, *run.kept])
+    aborts = {request.request_id: rng.randrange(1, MAX_OUTPUT // 2) for request in run.aborted}
+    awaited = {request.request_id for request in [*line, *late]}
+    step = len(line) if case.arrival != "staggered" else max(2, len(line) - 1 if case.preemption else len(line) // 3)
+    for start in range(0, len(line), step):
+        for request in line[start : start + step]:
+            client.submit(request, run.news.put)
+        if start + step < len(line):
+            _take(run, client, passengers, aborts)
+    while late and not client.scheduler_state()["preemptions"]:
+        _take(run, client, passengers, aborts)
+    for request in late:
+        client.submit(request, run.news.put)
+    _collect(run, client, passengers, awaited, aborts)
+    return passengers
+
+
+def _take(run: Run, client: EngineClient, passengers: dict[str, Passenger], aborts: dict[str, int]) -> None:
+    for output in run.news.get(timeout=WAIT):
+        passenger = passengers[output.request_id]
+        assert passenger.last is None, f"{output.request_id} has news after its last Output"
+        passenger.tokens += output.token_ids
+        if output.finish_reason is not None:
+            passenger.last = output
+        elif len(passenger.tokens) >= aborts.get(output.request_id, MAX_OUTPUT + 1):
+            client.abort(output.request_id)
+
+
+def _collect(
+    run: Run, client: EngineClient, passengers: dict[str, Passenger], awaited: set[str], aborts: dict[str, int]
+) -> None:
+    while any(passengers[name].last is None for name in awaited):
+        _take(run, client, passengers, aborts)
+
+
+def check_tokens(case: Case, run: Run, passengers: dict[str, Passenger]) -> None:
+    truth = oracle(*case.variant)
+    for request in [*run.warm_up, *run.kept]:
+        wanted = truth.continuation(request.prompt_token_ids, ignore_eos=request.params.ignore_eos)
+        limit = request.params.max_tokens
+        passenger = passengers[request.request_id]
+        assert passenger.last is not None
+        assert passenger.last.error is None, passenger.last.error
+        assert passenger.tokens == wanted[:limit], f"{request.request_id} of {case}"
+    for request in run.aborted:
+        wanted = truth.continuation(request.prompt_token_ids, ignore_eos=True)
+        assert passengers[request.request_id].tokens == wanted[: len(passengers[request.request_id].tokens)]
+
+
+def check_factors(case: Case, run: Run, passengers: dict[str, Passenger], client: EngineClient) -> None:
+    """Every factor that the case names has really happened."""
+    scheduler, cache = client.scheduler_state(), client.cache_state()
+    assert scheduler["max_in_flight"] == (2 if case.overlap else 1)
+    assert (scheduler["preemptions"] > 0) == case.preemption
+    assert (cache["window_blocks_freed"] > 0) == case.crossed
+    cached = [passengers[r.request_id].last.usage.cached_tokens for r in run.kept]  # type: ignore[union-attr]
+    if case.hit == "none":
+        assert not any(cached)
+    elif not case.preemption:
+        assert max(cached) > 0
+    if case.hit == "exact prompt" and not case.preemption:
+        whole = len(run.kept[0].prompt_token_ids)
+        assert cached[0] == (whole - 1) // case.block_size * case.block_size
+    if case.hit in {"full", "partial block"} and not case.preemption:
+        prefix = {1: 20, 16: 32}.get(case.block_size, case.block_size)
+        assert cached == [prefix] * len(cached)
+    if case.aborts:
+        assert any(passengers[r.request_id].last.finish_reason is FinishReason.ABORT for r in run.aborted)  # type: ignore[union-attr]
+    assert client.validate() == []
+    assert cache["allocated_blocks"] == 0
+
+
+def test_the_cases_cover_every_pair_of_factors() -> None:
+    assert possible_pairs() <= covered_pairs(cases(COUNT))
+
+
+@pytest.mark.parametrize("case", cases(COUNT) if FULL else cases(COUNT)[:SHARE], ids=lambda case: f"{case.seed}")
+def test_tokens_equal_generate(case: Case) -> None:
+    run = run_of(case)
+    with client_of(case, run) as client:
+        passengers = ride(case, run, client)
+        check_tokens(case, run, passengers)
+        check_factors(case, run, passengers, client)

@@ -1,0 +1,200 @@
+"""KVCache against an obvious model: what each block holds, who holds it, and the longest prefix by brute force."""
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.strategies import DataObject, data, integers, lists, sampled_from
+
+from chairlift.core.errors import OutOfBlocks
+from chairlift.engine.config import CacheConfig
+from chairlift.engine.kv.block import NO_BLOCK
+from chairlift.engine.kv.cache import Hit, KVCache
+from chairlift.engine.kv.hashing import BlockHash, extend_chain
+from chairlift.engine.kv.table import BlockTable
+from support_engine import FULL
+
+ROOT = b"root"
+Name = tuple[int, tuple[int, ...]]
+"""(group, the tokens up to the block's end): what a hash stands for."""
+
+
+@dataclass
+class Rider:
+    """One sequence: its tokens, its real table, and the blocks the model says it holds."""
+
+    tokens: list[int]
+    table: BlockTable
+    computed: int
+    held: list[dict[int, int]]
+    published: int
+    hashes: list[BlockHash] = field(default_factory=list)
+
+
+class CacheAgainstAModel(RuleBasedStateMachine):
+    """Two letters make the tokens, so that prefixes meet often."""
+
+    @initialize(
+        size=sampled_from([1, 2, 3]), num_blocks=integers(4, 30),
+        windows=sampled_from([(None,), (3,), (None, 4), (None, 2, 5), (2, 7)]),
+    )  # fmt: skip
+    def begin(self, size: int, num_blocks: int, windows: tuple[int | None, ...]) -> None:
+        self.size, self.windows = size, windows
+        self.cache = KVCache(CacheConfig(num_blocks=num_blocks, block_size=size, windows=windows))
+        self.order = list(range(num_blocks))
+        self.references = dict.fromkeys(range(num_blocks), 0)
+        self.names: dict[Name, int] = {}
+        self.riders: list[Rider] = []
+
+    # -- the model ---------------------------------------------------------------------------------------------------
+
+    def first_needed(self, group: int, num_tokens: int) -> int:
+        """First block with a position that a token at num_tokens, or a later one, sees."""
+        window = self.windows[group]
+        return 0 if window is None else max(0, num_tokens - window + 1) // self.size
+
+    def name(self, group: int, tokens: list[int], index: int) -> Name:
+        return group, tuple(tokens[: (index + 1) * self.size])
+
+    def longest(self, tokens: list[int]) -> int:
+        for length in reversed(range((len(tokens) - 1) // self.size + 1)):
+            needed = [
+                self.name(group, tokens, index)
+                for group in range(len(self.windows))
+                for index in range(self.first_needed(group, length * self.size), length)
+            ]
+            if all(name in self.names for name in needed):
+                return length
+        raise AssertionError("no prefix at all is always there")
+
+    def took(self, blocks: list[int]) -> None:
+        assert blocks == self.order[: len(blocks)], "blocks were not taken in the order of eviction"
+        del self.order[: len(blocks)]
+        self.names = {name: block for name, block in self.names.items() if block not in blocks}
+        self.references.update(dict.fromkeys(blocks, 1))
+
+    def gave_back(self, block: int) -> None:
+        self.references[block] -= 1
+        if not self.references[block]:
+            self.order.insert(len(self.order) if block in self.names.values() else 0, block)
+
+    # -- rules -------------------------------------------------------------------------------------------------------
+
+    def hashes_of(self, tokens: list[int]) -> list[BlockHash]:
+        hashes: list[BlockHash] = []
+        extend_chain(hashes, ROOT, tokens, self.size)
+        return hashes
+
+    def check_hit(self, hit: Hit, tokens: list[int]) -> None:
+        length = self.longest(tokens)
+        assert hit.num_tokens == length * self.size < len(tokens)
+        for group, blocks in enumerate(hit.blocks):
+            first = self.first_needed(group, hit.num_tokens)
+            wanted = [self.names[self.name(group, tokens, index)] for index in range(min(first, length), length)]
+            assert list(blocks) == [NO_BLOCK] * min(first, length) + wanted
+        shared = [block for blocks in hit.blocks for block in blocks if block != NO_BLOCK]
+        assert hit.num_shared == len(shared)
+        assert hit.num_revived == sum(1 for block in shared if not self.references[block])
+
+    @rule(tokens=lists(integers(0, 1), min_size=1, max_size=14), choice=data())
+    def board(self, tokens: list[int], choice: DataObject) -> None:
+        hashes = self.hashes_of(tokens)
+        hit = self.cache.match(hashes, len(tokens))
+        self.check_hit(hit, tokens)
+        wanted = choice.draw(integers(hit.num_tokens + 1, len(tokens)))
+        new = sum(-(-wanted // self.size) - len(blocks) for blocks in hit.blocks)
+        if new + hit.num_revived > len(self.order):
+            with pytest.raises(OutOfBlocks):
+                self.cache.open(hit, wanted, hashes)
+            return
+        table = self.cache.open(hit, wanted, hashes)
+        rider = Rider(tokens, table, hit.num_tokens, [{} for _ in self.windows], hit.num_tokens // self.size, hashes)
+        for group, blocks in enumerate(hit.blocks):
+            for index, block in enumerate(blocks):
+                if block != NO_BLOCK:
+                    if not self.references[block]:
+                        self.order.remove(block)
+                    self.references[block] += 1
+                    rider.held[group][index] = block
+        taken = []
+        for group in range(len(self.windows)):
+            for index in range(len(hit.blocks[group]), -(-wanted // self.size)):
+                rider.held[group][index] = table.groups[group][index]
+                taken.append(table.groups[group][index])
+        self.took(taken)
+        self.riders.append(rider)
+
+    @precondition(lambda self: self.riders)
+    @rule(choice=data(), more=lists(integers(0, 1), max_size=5))
+    def grow(self, choice: DataObject, more: list[int]) -> None:
+        rider = choice.draw(sampled_from(self.riders))
+        rider.tokens += more
+        rider.hashes = self.hashes_of(rider.tokens)
+        wanted = -(-len(rider.tokens) // self.size)
+        missing = sum(max(0, wanted - len(blocks)) for blocks in rider.table.groups)
+        if missing > len(self.order):
+            with pytest.raises(OutOfBlocks):
+                self.cache.reserve(rider.table, len(rider.tokens))
+            return
+        new = self.cache.reserve(rider.table, len(rider.tokens))
+        assert len(new) == missing
+        self.took([block for _, _, block in new])
+        for group, index, block in new:
+            assert index not in rider.held[group]
+            rider.held[group][index] = block
+
+    @precondition(lambda self: self.riders)
+    @rule(choice=data())
+    def publish(self, choice: DataObject) -> None:
+        rider = choice.draw(sampled_from(self.riders))
+        most = min(len(rider.tokens), rider.table.capacity)
+        rider.computed = choice.draw(integers(min(rider.computed, most), most))
+        self.cache.publish(rider.table, rider.hashes, rider.computed)
+        full = rider.computed // self.size
+        for index in range(rider.published, full):
+            for group, held in enumerate(rider.held):
+                block, name = held.get(index), self.name(group, rider.tokens, index)
+                if block is not None and name not in self.names and block not in self.names.values():
+                    self.names[name] = block
+        rider.published = max(rider.published, full)
+        for group, held in enumerate(rider.held):
+            for index in sorted(held):
+                if index < self.first_needed(group, rider.computed):
+                    self.gave_back(held.pop(index))
+
+    @precondition(lambda self: self.riders)
+    @rule(choice=data())
+    def release(self, choice: DataObject) -> None:
+        rider = choice.draw(sampled_from(self.riders))
+        self.riders.remove(rider)
+        self.cache.release(rider.table, rider.hashes)
+        tail_first = sorted(
+            ((-index, group) for group, held in enumerate(rider.held) for index in held), key=lambda item: item
+        )
+        for index, group in tail_first:
+            self.gave_back(rider.held[group][-index])
+        with pytest.raises(AssertionError, match="released twice"):
+            self.cache.release(rider.table, rider.hashes)
+
+    @rule()
+    def flush(self) -> None:
+        cached = {name for name, block in self.names.items() if not self.references[block]}
+        assert self.cache.flush() == len(cached)
+        self.names = {name: block for name, block in self.names.items() if name not in cached}
+
+    @invariant()
+    def the_same(self) -> None:
+        if not hasattr(self, "cache"):
+            return
+        assert self.cache.check() == []
+        assert list(self.cache.pool._order) == self.order
+        for rider in self.riders:
+            held = [(group, index, block) for group, held in enumerate(rider.held) for index, block in held.items()]
+            assert sorted(rider.table.held()) == sorted(held)
+        for name in self.cache._pending:
+            assert any(name in rider.hashes[rider.published :] for rider in self.riders), "pending, and nobody computes"
+
+
+TestCacheAgainstAModel = CacheAgainstAModel.TestCase
+TestCacheAgainstAModel.settings = settings(max_examples=2000 if FULL else 100, stateful_step_count=40)

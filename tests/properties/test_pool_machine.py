@@ -1,0 +1,87 @@
+"""BlockPool against a list, a dict and a counter: same blocks, same order of eviction, same names."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.strategies import DataObject, data, integers, sampled_from
+
+from chairlift.core.errors import OutOfBlocks
+from chairlift.engine.kv.pool import BlockName, BlockPool
+from support_engine import FULL
+
+TOTAL = 6
+NAMES: list[BlockName] = [(group, bytes([number])) for group in range(2) for number in range(3)]
+
+
+class PoolAgainstAModel(RuleBasedStateMachine):
+    """`order` is the free list, `held` who is referenced how often, `names` what each block holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pool = BlockPool(TOTAL)
+        self.order = list(range(TOTAL))
+        self.held: Counter[int] = Counter()
+        self.names: dict[BlockName, int] = {}
+
+    @rule(count=integers(0, TOTAL + 1))
+    def take(self, count: int) -> None:
+        if count > len(self.order):
+            with pytest.raises(OutOfBlocks, match=f"{count} blocks needed, {len(self.order)} of {TOTAL} are free"):
+                self.pool.take(count)
+            return
+        wanted, self.order = self.order[:count], self.order[count:]
+        assert self.pool.take(count) == wanted
+        self.names = {name: block for name, block in self.names.items() if block not in wanted}
+        self.held.update(wanted)
+
+    @precondition(lambda self: self.names)
+    @rule(choice=data())
+    def share(self, choice: DataObject) -> None:
+        name = choice.draw(sampled_from(sorted(self.names)))
+        block = self.pool.find(name)
+        assert block == self.names[name]
+        self.pool.share(block)
+        if not self.held[block]:
+            self.order.remove(block)
+        self.held[block] += 1
+
+    @precondition(lambda self: +self.held)
+    @rule(choice=data())
+    def give_back(self, choice: DataObject) -> None:
+        block = choice.draw(sampled_from(sorted(+self.held)))
+        self.pool.give_back(block)
+        self.held[block] -= 1
+        if not self.held[block]:
+            named = block in self.names.values()
+            self.order.insert(len(self.order) if named else 0, block)
+
+    @precondition(lambda self: +self.held)
+    @rule(choice=data(), name=sampled_from(NAMES))
+    def publish(self, choice: DataObject, name: BlockName) -> None:
+        block = choice.draw(sampled_from(sorted(+self.held)))
+        self.pool.publish(block, name)
+        if name not in self.names and block not in self.names.values():
+            self.names[name] = block
+
+    @rule()
+    def forget_cached(self) -> None:
+        cached = {name for name, block in self.names.items() if not self.held[block]}
+        assert self.pool.forget_cached() == len(cached)
+        self.names = {name: block for name, block in self.names.items() if name not in cached}
+
+    @invariant()
+    def the_same(self) -> None:
+        assert self.pool.check(self.held.elements()) == []
+        assert list(self.pool._order) == self.order
+        assert {name: block for name in NAMES if (block := self.pool.find(name)) is not None} == self.names
+        counts = self.pool.counts()
+        cached = sum(1 for block in self.names.values() if not self.held[block])
+        assert (counts.cached, counts.held) == (cached, len(+self.held))
+        assert counts.free + counts.cached + counts.held == counts.total == TOTAL
+        assert all(self.pool.references(block) == self.held[block] for block in range(TOTAL))
+
+
+TestPoolAgainstAModel = PoolAgainstAModel.TestCase
+TestPoolAgainstAModel.settings = settings(max_examples=1000 if FULL else 60, stateful_step_count=50)

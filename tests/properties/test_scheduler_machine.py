@@ -1,0 +1,131 @@
+"""Scheduler and fake runner under any sequence of events: every plan within its limits, every request one right end."""
+
+import random
+from typing import Any
+
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.strategies import DataObject, booleans, data, integers, lists, none, sampled_from
+
+from chairlift.core.errors import ChairliftError, SamplingFailed
+from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.fake_runner import FakeConfig
+from chairlift.engine.plan import StepPlan
+from support_engine import FULL, Lift, ask
+from support_rides import BAD_TOKENS, peak_of
+
+LONGEST = 40
+
+
+class Machine(RuleBasedStateMachine):
+    """support_engine.Audit holds each plan against budgets, chunks, seats, passing and the waiting bound."""
+
+    @initialize(
+        overlap=booleans(), block_size=sampled_from([1, 3, 16]), room=sampled_from([1.0, 1.5, 4.0]),
+        windows=sampled_from([(None,), (None, 6), (4, 9)]), caching=booleans(),
+        max_batch_tokens=sampled_from([3, 9, 64]), max_running_requests=sampled_from([2, 6]),
+        max_chunk_tokens=sampled_from([None, 1, 5]), max_prefill_tokens=sampled_from([None, 4]),
+        max_bypass=sampled_from([0, 2]), prefix_wait_steps=sampled_from([0, 3, 100]), protect_after=integers(1, 3),
+        batching=sampled_from(["mixed", "fifo"]), trouble=booleans(),
+    )  # fmt: skip
+    def begin(
+        self, overlap: bool, block_size: int, room: float, windows: tuple[int | None, ...], caching: bool,
+        trouble: bool, **options: Any,
+    ) -> None:  # fmt: skip
+        config = SchedulerConfig(overlap=overlap, **options)
+        peak = peak_of(windows, block_size, LONGEST, config.max_chunk * config.depth)
+        poison, nan = BAD_TOKENS if trouble else (None, None)
+        fake = FakeConfig(vocab_size=50, max_model_len=LONGEST, num_blocks=int(peak * room), block_size=block_size,
+                          windows=windows, poison=poison, nan=nan)  # fmt: skip
+        self.failing: dict[tuple[int, str], object] = {}
+        self.bad_rows: dict[int, int] = {}
+        self.lift = Lift(
+            fake,
+            caching=caching,
+            hook=self.hook,
+            row_faults=self.row_faults,
+            overlap=overlap,
+            max_queue_size=8,
+            **options,
+        )
+        self.disturbed = False
+
+    def hook(self, plan: StepPlan, stage: str) -> None:
+        if self.failing.pop((plan.step_id, stage), None):
+            raise RuntimeError(f"{stage} of step {plan.step_id} fails")
+
+    def row_faults(self, plan: StepPlan) -> list[tuple[int, ChairliftError]]:
+        row = self.bad_rows.pop(plan.step_id, None)
+        return [] if row is None else [(row % plan.num_rows, SamplingFailed("chosen to fail"))]
+
+    @rule(
+        prefix=integers(0, 2), length=integers(0, 20), more=integers(1, 12), outputs=integers(1, 20),
+        stop=sampled_from([(), (7, 8, 9)]), tenant=sampled_from(["", "other"]),
+        timeout=none() | sampled_from([0.5, 3.0]),
+    )  # fmt: skip
+    def submit(
+        self, prefix: int, length: int, more: int, outputs: int, stop: tuple[int, ...], tenant: str,
+        timeout: float | None,
+    ) -> None:  # fmt: skip
+        number = len(self.lift.requests)
+        rng = random.Random(number)
+        prompt = [(prefix * 7 + position) % 40 for position in range(length)] + [rng.randrange(50) for _ in range(more)]
+        outputs = min(outputs, LONGEST - len(prompt))
+        self.disturbed = self.disturbed or timeout is not None
+        self.lift.submit(ask(str(number), prompt, outputs, stop=stop, tenant=tenant, timeout=timeout))
+
+    @precondition(lambda self: not self.lift.loop.is_idle)
+    @rule(times=integers(1, 6))
+    def step(self, times: int) -> None:
+        for _ in range(times):
+            if not self.lift.loop.is_idle:
+                self.lift.step()
+
+    @precondition(lambda self: self.lift.requests)
+    @rule(choice=data())
+    def abort(self, choice: DataObject) -> None:
+        name = choice.draw(sampled_from(sorted(self.lift.requests)))
+        is_open = name in self.lift.scheduler.sequences
+        self.disturbed = self.disturbed or is_open
+        assert (self.lift.abort(name) is not None) == is_open
+
+    @rule(seconds=sampled_from([0.1, 0.3, 1.0]))
+    def advance(self, seconds: float) -> None:
+        self.lift.clock.advance(seconds)
+
+    @rule(stage=sampled_from(["launch", "collect"]), steps=lists(integers(0, 4), min_size=1, max_size=3))
+    def fail(self, stage: str, steps: list[int]) -> None:
+        self.disturbed = True
+        for ahead in steps:
+            self.failing[self.lift.scheduler._steps + ahead, stage] = True
+
+    @rule(row=integers(0, 8), ahead=integers(0, 3))
+    def fail_a_row(self, row: int, ahead: int) -> None:
+        self.disturbed = True
+        self.bad_rows[self.lift.scheduler._steps + ahead] = row
+
+    @rule()
+    def flush(self) -> None:
+        self.lift.cache.flush()
+
+    @invariant()
+    def ledger(self) -> None:
+        if not hasattr(self, "lift"):
+            return
+        scheduler = self.lift.scheduler
+        assert scheduler.check() == []
+        assert scheduler.waiting_tokens == sum(len(sequence.token_ids) for sequence in scheduler.line)
+        order = [sequence.arrival for sequence in scheduler.line]
+        assert order == sorted(order), "somebody lost its place"
+
+    def teardown(self) -> None:
+        if hasattr(self, "lift"):
+            try:
+                self.lift.drain()
+                self.lift.prove(calm=not self.disturbed)
+            finally:
+                self.lift.close()
+
+
+TestMachine = Machine.TestCase
+TestMachine.settings = settings(max_examples=1500 if FULL else 120, stateful_step_count=50)

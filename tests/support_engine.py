@@ -1,0 +1,352 @@
+"""An engine on a fake model under a fake clock, and every plan of it audited."""
+
+import os
+from collections.abc import Callable
+from collections.abc import Sequence as Items
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from chairlift.core.clock import FakeClock
+from chairlift.core.errors import ChairliftError
+from chairlift.core.request import FinishReason, GenerateRequest, Output
+from chairlift.core.sampling import SamplingParams
+from chairlift.engine.admission import Limits
+from chairlift.engine.config import CacheConfig, SchedulerConfig
+from chairlift.engine.fake_runner import FakeConfig, FakeRunner, expected_tokens
+from chairlift.engine.kv.cache import KVCache
+from chairlift.engine.loop import EngineLoop
+from chairlift.engine.plan import StepPlan, StepResult
+from chairlift.engine.runner import RunnerInfo
+from chairlift.engine.scheduler import Scheduler
+from chairlift.engine.sequence import Sequence, Status
+
+FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
+"""Whether all seeds and steps run (`make test-all`)."""
+
+Hook = Callable[[StepPlan, str], None]
+
+
+def ask(
+    name: str, prompt: Items[int] | int, max_tokens: int = 4, *, stop: Items[int] = (), seed: int = 0, **options: Any
+) -> GenerateRequest:
+    """Make a greedy request; a number as prompt stands for the ids 1, 2, ... of that length."""
+    ids = tuple(range(1, prompt + 1)) if isinstance(prompt, int) else tuple(prompt)
+    params = SamplingParams(max_tokens=max_tokens, temperature=0.0, stop_token_ids=tuple(stop), seed=seed)
+    options.setdefault("request_id", name)
+    return GenerateRequest(prompt_token_ids=ids, params=params.resolved({}, max_tokens=1, seed=0), **options)
+
+
+def make_scheduler(
+    *, num_blocks: int = 64, block_size: int = 4, windows: tuple[int | None, ...] = (None,), caching: bool = True,
+    vocab_size: int = 1000, max_model_len: int = 512, **options: Any,
+) -> Scheduler:  # fmt: skip
+    """Make a scheduler without a loop and without a runner."""
+    config = SchedulerConfig(**options)
+    info = RunnerInfo(vocab_size=vocab_size, max_model_len=max_model_len, num_blocks=num_blocks,
+                      block_size=block_size, windows=windows)  # fmt: skip
+    cache = CacheConfig(num_blocks=num_blocks, block_size=block_size, windows=windows, enable_prefix_caching=caching)
+    return Scheduler(config, KVCache(cache), Limits.of(config, info))
+
+
+def answer(
+    plan: StepPlan, token: int | Items[int] = 7, *, faults: Items[tuple[int, ChairliftError]] = ()
+) -> StepResult:
+    """Make the result of a plan by hand: one token for all sample rows, or one for each."""
+    rows = len(plan.sample_rows)
+    tokens = [token] * rows if isinstance(token, int) else list(token)
+    assert len(tokens) == rows
+    bounds = np.arange(rows + 1, dtype=np.int32)
+    return StepResult(plan.step_id, np.array(tokens, np.int32), bounds, faults=tuple(faults))
+
+
+def turn(scheduler: Scheduler, now: float = 0.0, token: int = 7) -> tuple[StepPlan, list[Output]]:
+    """Schedule a step, which must be possible, and commit it with that token for everybody."""
+    plan = scheduler.schedule(now)
+    assert plan is not None, "nothing can ride"
+    return plan, scheduler.commit(answer(plan, token), now)
+
+
+def rows_of(scheduler: Scheduler) -> dict[str, int]:
+    """Return who rides in the newest flight, and with how many tokens."""
+    return {row.sequence.request.request_id: row.end - row.start for row in scheduler.flights[-1].rows}
+
+
+def expected_end(request: GenerateRequest, fake: FakeConfig) -> tuple[list[int], bool]:
+    """Return all tokens the request gets, and whether it then fails: it reads a poisoned or NaN token."""
+    tokens = expected_tokens(request.prompt_token_ids, request.params, fake, request.eos_token_ids)
+    bad = {fake.poison, fake.nan} - {None}
+    if bad & set(request.prompt_token_ids):
+        return [], True
+    first = next((at for at, token in enumerate(tokens[:-1]) if token in bad), None)
+    return (tokens, False) if first is None else (tokens[: first + 1], True)
+
+
+@dataclass
+class Stint:
+    """One time in line: what was on board when it began, and the counters then."""
+
+    on_board: set[int]
+    boardings: int
+    steps: int
+    failed: int
+
+
+@dataclass
+class Audit:
+    """Holds every plan against the limits, and every wait against the bound in boarding.py."""
+
+    scheduler: Scheduler
+    everybody: dict[int, Sequence] = field(default_factory=dict)
+    boardings: list[int] = field(default_factory=list)
+    stints: dict[int, Stint] = field(default_factory=dict)
+    passed: dict[int, int] = field(default_factory=dict)
+    fruitless: int = 0
+    longest_wait: int = 0
+    plans: list[tuple[object, ...]] = field(default_factory=list)
+    keep_plans: bool = False
+    lenient: bool = False  # blocks are refused although there are some, so a generating one may miss a step
+
+    def __post_init__(self) -> None:
+        self._schedule = self.scheduler.schedule
+        self.scheduler.schedule = self.schedule  # type: ignore[method-assign]
+
+    def joined(self, sequence: Sequence) -> None:
+        counters = self.scheduler.counters
+        self.everybody[sequence.arrival] = sequence
+        on_board = set(self.scheduler.running)
+        self.stints[sequence.arrival] = Stint(on_board, len(self.boardings), counters.steps, counters.failed_steps)
+
+    def schedule(self, now: float) -> StepPlan | None:
+        scheduler = self.scheduler
+        before = dict(scheduler.running)
+        rides = {arrival: sequence.ride for arrival, sequence in before.items()}
+        wanted = {arrival: sequence.num_wanted for arrival, sequence in before.items()}
+        starts = {arrival: sequence.num_scheduled for arrival, sequence in before.items()}
+        excused = self.lenient or bool(scheduler._suspects)
+        waiting = set(self.stints)
+        plan = self._schedule(now)
+        for arrival, sequence in before.items():
+            if sequence.status is Status.WAITING and sequence.ride != rides[arrival]:
+                self.joined(sequence)
+        boarded = [arrival for arrival in scheduler.running if arrival not in before]
+        for arrival in boarded:
+            self._boarded(arrival, waiting)
+        self._not_stuck(plan)
+        if plan is not None:
+            self._budgets(plan)
+            for row in scheduler.flights[-1].rows:
+                if row.sequence.arrival in starts:
+                    assert row.start == starts[row.sequence.arrival], "a row does not begin where the last one ended"
+            riders = {row.sequence.arrival for row in scheduler.flights[-1].rows}
+            for arrival, sequence in before.items():
+                stayed = sequence.status is Status.RUNNING and sequence.ride == rides[arrival]
+                generates = stayed and wanted[arrival] == 1
+                assert excused or not generates or arrival in riders, "a generating one got nothing"
+        return plan
+
+    def _not_stuck(self, plan: StepPlan | None) -> None:
+        scheduler = self.scheduler
+        if plan is None and not scheduler.flights and scheduler.sequences and not scheduler.roster.ended:
+            self.fruitless += 1
+            assert self.fruitless < 3, "somebody is open, nobody rides and nothing is in flight"
+        else:
+            self.fruitless = 0
+
+    def _budgets(self, plan: StepPlan) -> None:
+        config, counts = self.scheduler.config, plan.num_new_tokens.tolist()
+        assert sum(counts) == plan.num_tokens <= config.max_batch_tokens
+        assert sum(count for count in counts if count > 1) <= config.prefill_budget
+        assert all(1 <= count <= config.max_chunk for count in counts)
+        assert plan.num_rows <= config.seats and len(set(plan.slots.tolist())) == plan.num_rows
+        assert len(self.scheduler.flights) <= config.depth
+        if self.keep_plans:
+            arrays = (plan.slots, plan.num_new_tokens, plan.start_positions, plan.new_blocks, plan.input_ids)
+            self.plans.append((plan.step_id, plan.released, plan.admitted, *(array.tobytes() for array in arrays)))
+
+    def _boarded(self, arrival: int, waiting: set[int]) -> None:
+        """Count whom it passed, then hold its time in line against the bound."""
+        scheduler, config = self.scheduler, self.scheduler.config
+        self.boardings.append(arrival)
+        for older in waiting:
+            sequence = self.everybody[older]
+            pending = sequence.waiting_for is not None and scheduler.cache.is_pending(sequence.waiting_for)
+            excused = sequence.status is not Status.WAITING or pending or sequence.num_pending
+            if older < arrival and not excused:
+                self.passed[older] = self.passed.get(older, 0) + 1
+                assert self.passed[older] <= config.max_bypass, "passed more often than max_bypass"
+        stint = self.stints.pop(arrival)
+        ahead = [self.everybody[one] for one in stint.on_board | set(self.boardings[stint.boardings : -1])]
+        outputs = sum(one.max_outputs for one in ahead)
+        work = outputs + sum(one.num_prompt for one in ahead)
+        failed = scheduler.counters.failed_steps - stint.failed
+        waited = scheduler.counters.steps - stint.steps
+        # schedule() has already counted the step with which it boards.
+        lost = config.depth * (1 + failed)
+        bound = (1 + config.protect_after + outputs) * work + lost
+        assert waited <= bound, f"waited {waited} steps, the bound is {bound}"
+        # The same with the preemptions that there really were, which is much closer.
+        done = sum((1 + one.num_preemptions) * (one.num_prompt + one.max_outputs) for one in ahead)
+        assert waited <= done + lost, f"waited {waited} steps behind {done} tokens of work"
+        self.longest_wait = max(self.longest_wait, waited)
+        sequence = self.everybody[arrival]
+        older_outputs = sum(one.max_outputs for one in self.everybody.values() if one.arrival <= arrival)
+        assert sequence.num_preemptions <= config.protect_after + older_outputs
+
+    def forget(self, arrival: int) -> None:
+        """It is gone; a stint without a boarding ends here."""
+        self.stints.pop(arrival, None)
+        self.passed.pop(arrival, None)
+
+
+class StrictRunner(FakeRunner):
+    """A fake that remembers which plans broke its contract; the engine would take that for a failing forward pass."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.breaches: list[BaseException] = []
+
+    def launch(self, plan: StepPlan) -> None:
+        try:
+            super().launch(plan)
+        except (AssertionError, LookupError) as error:
+            self.breaches.append(error)
+            raise
+
+
+class Lift:
+    """An EngineLoop over a FakeRunner; remembers what everybody asked for and got."""
+
+    def __init__(
+        self, fake: FakeConfig, *, caching: bool = True, hook: Hook | None = None,
+        row_faults: Callable[[StepPlan], list[tuple[int, ChairliftError]]] | None = None,
+        keep_plans: bool = False, **options: Any,
+    ) -> None:  # fmt: skip
+        self.fake = fake
+        self.clock = FakeClock()
+        self.runner = StrictRunner(fake, hook=hook, row_faults=row_faults)
+        self.loop = EngineLoop(self.runner, SchedulerConfig(**options), clock=self.clock, enable_prefix_caching=caching)
+        self.loop.start()
+        self.scheduler = self.loop.scheduler
+        self.cache = self.scheduler.cache
+        self.audit = Audit(self.scheduler, keep_plans=keep_plans)
+        self.requests: dict[str, GenerateRequest] = {}
+        self.tokens: dict[str, list[int]] = {}
+        self.finals: dict[str, Output] = {}
+        self._arrivals: dict[str, int] = {}
+
+    def submit(self, *requests: GenerateRequest) -> None:
+        for request in requests:
+            assert request.request_id not in self.requests, "ids are used once here"
+            self.requests[request.request_id] = request
+            self.tokens[request.request_id] = []
+            refused = self.loop.submit(request)
+            if refused is not None:
+                self._take([refused])
+            else:
+                sequence = self.scheduler.sequences[request.request_id]
+                self._arrivals[request.request_id] = sequence.arrival
+                self.audit.joined(sequence)
+
+    def abort(self, request_id: str) -> Output | None:
+        output = self.loop.abort(request_id)
+        self._take([] if output is None else [output])
+        return output
+
+    def step(self, times: int = 1) -> list[Output]:
+        news: list[Output] = []
+        for _ in range(times):
+            news += self.loop.step()
+        self._take(news)
+        return news
+
+    def drain(self, limit: int = 20_000) -> None:
+        """Step until nothing is open, then prove the ledger and what everybody got."""
+        while not self.loop.is_idle:
+            self.step()
+            self.clock.advance(0.01)
+            limit -= 1
+            assert limit, f"still open: {list(self.scheduler.sequences)}"
+        self.prove()
+
+    def close(self) -> None:
+        self.loop.stop()
+
+    def _take(self, outputs: list[Output]) -> None:
+        for output in outputs:
+            name = output.request_id
+            assert name not in self.finals, f"{name} got news after its last Output"
+            self.tokens[name] += output.token_ids
+            if output.finish_reason is not None:
+                self.finals[name] = output
+                assert output.usage is not None
+                assert output.usage.completion_tokens == len(self.tokens[name])
+                if name in self._arrivals:
+                    self.audit.forget(self._arrivals[name])
+
+    def sequence(self, name: str) -> Sequence:
+        return self.scheduler.sequences[name]
+
+    def prove(self, *, calm: bool = False) -> None:
+        """Ledger clean; everybody who is done got the right tokens.
+
+        In a calm run (no aborts, timeouts, faults but poison and NaN) also the end itself is exactly the expected one.
+        """
+        assert self.loop.check() == []
+        assert self.runner.breaches == [], "a plan broke the runner's contract"
+        if self.loop.is_idle:
+            assert set(self.finals) == set(self.requests), "somebody got no last Output"
+            counts = self.cache.counts()
+            assert counts.held == 0 and counts.free + counts.cached == counts.total
+            assert not self.cache._pending, "a block is pending and nobody rides"
+        for name, request in self.requests.items():
+            self._prove_tokens(request, self.finals.get(name), calm)
+
+    def _prove_tokens(self, request: GenerateRequest, final: Output | None, calm: bool) -> None:
+        tokens, fails = expected_end(request, self.fake)
+        got = self.tokens[request.request_id]
+        assert got == tokens[: len(got)], f"{request.request_id}: {got} instead of {tokens}"
+        if final is None:
+            return
+        if final.finish_reason in {FinishReason.STOP, FinishReason.LENGTH}:
+            assert got == tokens and not fails
+        else:
+            assert (final.finish_reason is FinishReason.ERROR) == isinstance(final.error, ChairliftError)
+        if calm and request.request_id in self._arrivals:
+            assert (final.finish_reason is FinishReason.ERROR) == fails, f"{request.request_id}: {final}"
+            assert got == tokens
+
+
+class NthCall:
+    """Raises at the n-th call it is asked about, once; counts them all."""
+
+    def __init__(self, nth: int) -> None:
+        self.nth, self.calls = nth, 0
+
+    def __call__(self) -> None:
+        self.calls += 1
+        if self.calls == self.nth:
+            raise RuntimeError(f"call {self.nth} fails")
+
+    @property
+    def reached(self) -> bool:
+        return self.calls >= self.nth
+
+
+def released_tables(scheduler: Scheduler) -> list[object]:
+    """Watch the cache's one door from now on."""
+    seen: list[object] = []
+    release = scheduler.cache.release
+
+    def watched(table: object, hashes: object) -> None:
+        seen.append(table)
+        release(table, hashes)  # type: ignore[arg-type]
+
+    scheduler.cache.release = watched  # type: ignore[method-assign]
+    return seen
+
+
+def finish_alone(scheduler: Scheduler) -> None:
+    while scheduler.sequences:
+        turn(scheduler)

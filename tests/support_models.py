@@ -1,0 +1,93 @@
+"""Tiny transformers models with seeded weights: the oracles of tests, in memory or as folders on disk.
+
+Weights are drawn in float32, so `tiny_hf_model(kind, seed, dtype)` and a folder of `save_tiny(kind, folder, seed)`
+loaded with that dtype hold the same numbers. They are three times as large as a fresh model's, because the greedy
+output of a fresh one soon runs in a circle and would hide errors of position.
+"""
+
+import os
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import torch
+import transformers
+
+KINDS = ("llama", "mistral", "qwen2", "qwen3", "gemma3")
+VOCAB_SIZE = 304
+MAX_POSITIONS = 1024
+EOS_TOKEN_IDS = (2, 7)
+
+COMMON: dict[str, Any] = {
+    "vocab_size": VOCAB_SIZE, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": MAX_POSITIONS,
+    "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "initializer_range": 0.06,
+}  # fmt: skip
+LLAMA3_ROPE = {
+    "rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 128,
+}  # fmt: skip
+YARN_ROPE = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 256}
+VARIANTS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "llama": ("LlamaConfig", "LlamaForCausalLM", {"tie_word_embeddings": False}),
+    "llama-linear": ("LlamaConfig", "LlamaForCausalLM", {
+        "rope_parameters": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0},
+    }),
+    "llama-llama3": ("LlamaConfig", "LlamaForCausalLM", {"rope_parameters": LLAMA3_ROPE}),
+    "llama-yarn": ("LlamaConfig", "LlamaForCausalLM", {"rope_parameters": YARN_ROPE}),
+    "llama-bias": ("LlamaConfig", "LlamaForCausalLM", {"attention_bias": True, "mlp_bias": True}),
+    "mistral": ("MistralConfig", "MistralForCausalLM", {"sliding_window": 20}),
+    "mistral-full": ("MistralConfig", "MistralForCausalLM", {"sliding_window": None, "num_key_value_heads": 1}),
+    "qwen2": ("Qwen2Config", "Qwen2ForCausalLM", {"tie_word_embeddings": True}),
+    "qwen2-sliding": ("Qwen2Config", "Qwen2ForCausalLM", {
+        "use_sliding_window": True, "sliding_window": 20, "max_window_layers": 1,
+    }),
+    "qwen3": ("Qwen3Config", "Qwen3ForCausalLM", {"head_dim": 32, "tie_word_embeddings": True}),
+    "gemma3": ("Gemma3TextConfig", "Gemma3ForCausalLM", {
+        "num_hidden_layers": 4, "head_dim": 32, "query_pre_attn_scalar": 24, "sliding_window": 20,
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention", "sliding_attention"],
+    }),
+    "gemma3-softcap": ("Gemma3TextConfig", "Gemma3ForCausalLM", {
+        "hidden_size": 72, "head_dim": 16, "sliding_window": 9, "final_logit_softcapping": 5.0, "attention_bias": True,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "rope_theta": 1e6, "factor": 8.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+        },
+    }),
+}  # fmt: skip
+
+
+def tiny_config(kind: str, **changes: Any) -> Any:
+    """Make the transformers config of a kind (a key of VARIANTS), some fields changed."""
+    config, _, fields = VARIANTS[kind]
+    return getattr(transformers, config)(**{**COMMON, **fields, **changes})
+
+
+def _scaled(name: str, drawn: torch.Tensor, gemma: bool) -> torch.Tensor:
+    """Gemma's tied embeddings are kept small (and its last norm large), else the greedy token repeats for ever."""
+    if name.endswith("norm.weight"):
+        centre = (7.0 if name == "model.norm.weight" else 0.0) if gemma else 1.0
+        return drawn * 0.2 + centre
+    return drawn * 0.06 * (0.375 if gemma and "embed_tokens" in name else 3)
+
+
+def tiny_hf_model(kind: str, seed: int = 0, dtype: torch.dtype = torch.float64, **changes: Any) -> Any:
+    """Make the transformers model of a kind with weights drawn from a seed; eval mode, attention "sdpa"."""
+    model = getattr(transformers, VARIANTS[kind][1])._from_config(
+        tiny_config(kind, **changes), dtype=dtype, attn_implementation="sdpa"
+    )
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in sorted(model.named_parameters()):
+            drawn = torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(_scaled(name, drawn, gemma=kind.startswith("gemma")))
+    model.generation_config.eos_token_id = list(EOS_TOKEN_IDS)
+    return model.eval()
+
+
+def save_tiny(kind: str, folder: Path, seed: int = 0, **changes: Any) -> Path:
+    """Write config.json, generation_config.json and float32 model.safetensors of a kind into a folder; returns it."""
+    tiny_hf_model(kind, seed, torch.float32, **changes).save_pretrained(folder)
+    return Path(folder)

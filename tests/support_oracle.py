@@ -1,0 +1,159 @@
+"""The oracle of whole runs: transformers' greedy `generate()` on tiny float64 models, and cases that cross all factors.
+
+Case           one point of the crossing: family, block size, chunk, prefix hit, preemption, client ...
+cases(count)   seeded, pairwise covered: every two values of every two factors occur together somewhere
+Oracle         prompts of one model variant and their greedy continuations, computed once and kept
+"""
+
+import itertools
+import random
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from support_models import EOS_TOKEN_IDS, VOCAB_SIZE, save_tiny, tiny_hf_model
+
+SLIDING = {"mistral": "sliding_window", "qwen2-sliding": "sliding_window", "gemma3": "sliding_window"}
+FAMILIES = ("llama", "llama-llama3", "llama-yarn", "mistral", "qwen2", "qwen2-sliding", "qwen3", "gemma3")
+MAX_OUTPUT = 24
+BASE_PREFIX = 120
+
+FACTORS: dict[str, tuple[Any, ...]] = {
+    "family": FAMILIES,
+    "arrival": ("at once", "staggered", "shuffled"),
+    "requests": (1, 2, 5, 12, 32),
+    "block_size": (1, 16, 32, 37),
+    "chunk": (1, 7, 64, None),
+    "hit": ("none", "partial block", "full", "exact prompt", "in flight"),
+    "preemption": (False, True),
+    "aborts": (False, True),
+    "crossed": (False, True),
+    "overlap": (False, True),
+    "client": ("inline", "process"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One point of the crossing; see FACTORS."""
+
+    family: str
+    arrival: str
+    requests: int
+    block_size: int
+    chunk: int | None
+    hit: str
+    preemption: bool
+    aborts: bool
+    crossed: bool
+    overlap: bool
+    client: str
+    seed: int
+
+    @property
+    def variant(self) -> tuple[str, int | None]:
+        """The model: a family, and its window where it has one."""
+        return self.family, (20 if self.crossed else 400) if self.family in SLIDING else None
+
+
+def _possible(point: dict[str, Any]) -> bool:
+    """What cannot be together: a family without a window crosses none, one request has no neighbour ..."""
+    if point["crossed"] and point["family"] not in SLIDING:
+        return False
+    if point["requests"] == 1 and (point["preemption"] or point["aborts"] or point["hit"] == "in flight"):
+        return False
+    shares = point["hit"] != "none"
+    if point["preemption"] and shares and (point["crossed"] or point["family"] == "mistral"):
+        return False  # long prompts give back more behind their window than they grow; shared ones are let in with care
+    return not (point["block_size"] == 1 and point["hit"] == "partial block")
+
+
+def _pairs(point: dict[str, Any]) -> set[tuple[Any, ...]]:
+    return {(a, point[a], b, point[b]) for a, b in itertools.combinations(FACTORS, 2)}
+
+
+def _draw(rng: random.Random) -> dict[str, Any]:
+    while True:
+        point = {name: rng.choice(values) for name, values in FACTORS.items()}
+        if _possible(point):
+            return point
+
+
+def possible_pairs() -> set[tuple[Any, ...]]:
+    """Every pair of values that some possible case has."""
+    rng = random.Random(1)
+    return set().union(*(_pairs(_draw(rng)) for _ in range(40_000)))
+
+
+@cache
+def cases(count: int) -> tuple[Case, ...]:
+    """Return seeded cases; the first ones cover all pairs greedily, the rest are drawn at random."""
+    rng, uncovered = random.Random(2026), possible_pairs()
+    made: list[Case] = []
+    while len(made) < count:
+        drawn = [_draw(rng) for _ in range(60 if uncovered else 1)]
+        best = max(drawn, key=lambda point: len(_pairs(point) & uncovered))
+        uncovered -= _pairs(best)
+        made.append(Case(**best, seed=len(made)))
+    return tuple(made)
+
+
+def covered_pairs(chosen: tuple[Case, ...]) -> set[tuple[Any, ...]]:
+    """Every pair of values that occurs in these cases."""
+    names = [spec.name for spec in fields(Case) if spec.name != "seed"]
+    return set().union(*(_pairs({name: getattr(case, name) for name in names}) for case in chosen))
+
+
+class Oracle:
+    """One model variant in float64: its folder, and what transformers generates for a prompt."""
+
+    def __init__(self, family: str, window: int | None) -> None:
+        changes = {} if window is None else {SLIDING[family]: window}
+        self.model = tiny_hf_model(family, 0, torch.float64, **changes)
+        self._kept = tempfile.TemporaryDirectory(prefix="chairlift-oracle-")
+        self.folder = save_tiny(family, Path(self._kept.name), 0, **changes)
+        self._known: dict[tuple[tuple[int, ...], bool], list[int]] = {}
+
+    def continuation(self, prompt: tuple[int, ...], *, ignore_eos: bool) -> list[int]:
+        """Greedy tokens after the prompt, MAX_OUTPUT at most, end of sequence included."""
+        key = prompt, ignore_eos
+        if key not in self._known:
+            eos = {"eos_token_id": None} if ignore_eos else {"eos_token_id": list(EOS_TOKEN_IDS)}
+            made = self.model.generate(
+                torch.tensor([prompt]), max_new_tokens=MAX_OUTPUT, do_sample=False, pad_token_id=0, **eos
+            )
+            self._known[key] = made[0, len(prompt) :].tolist()
+        return self._known[key]
+
+
+@cache
+def oracle(family: str, window: int | None) -> Oracle:
+    """Return the oracle of a model variant, made once a test process."""
+    torch.set_num_threads(1)
+    return Oracle(family, window)
+
+
+def own_prompt(number: int, length: int) -> tuple[int, ...]:
+    """A prompt whose first token no other number has, so that it shares nothing with them."""
+    rng = random.Random(f"own {number}")
+    return (10 + number, *(rng.randrange(8, VOCAB_SIZE) for _ in range(length - 1)))
+
+
+def shared_prompt(number: int, prefix: int, own: int) -> tuple[int, ...]:
+    """The common beginning up to `prefix` tokens, then tokens of its own, the first of which no other number has."""
+    rng, tail = random.Random("base"), random.Random(f"tail {number}")
+    base = [200, *(rng.randrange(8, VOCAB_SIZE) for _ in range(BASE_PREFIX - 1))][:prefix]
+    return (*base, *([10 + number, *(tail.randrange(8, VOCAB_SIZE) for _ in range(own - 1))] if own else []))
+
+
+def lengths(case: Case) -> Iterator[int]:
+    """Prompt lengths of a case: mostly short, the first one long enough to leave a window's block behind."""
+    rng = random.Random(f"lengths {case.seed}")
+    yield case.block_size + 26 if case.crossed else rng.randrange(1, 60)
+    while True:
+        yield rng.choice((rng.randrange(1, 12), rng.randrange(1, 60)))

@@ -1,0 +1,193 @@
+"""Engines in other processes for tests: fakes with faults on demand, sinks that keep all news, waits with an end."""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from chairlift.core.errors import EngineDead, ModelError
+from chairlift.core.request import FinishReason, GenerateRequest, Output
+from chairlift.core.sampling import SamplingParams
+from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.fake_runner import FakeConfig, FakeRunner
+from chairlift.engine.ipc.watch import WatchConfig
+from chairlift.engine.plan import StepPlan
+from chairlift.engine.process import ProcessClient, open_engine
+from chairlift.engine.runner import RunnerInfo, RunnerSpec
+
+TESTS = Path(__file__).parent
+PATIENCE = 60.0
+"""Seconds; the end of every wait. Only a test that fails takes so long."""
+
+BRISK = WatchConfig(heartbeat_timeout=2.0, stop_timeout=6.0, first_backoff=0.05)
+
+HANG, DIE, EXIT, PRINT = 250, 251, 252, 253
+"""Prompt tokens at which the runner of `faulty` sleeps for ever, gives up, takes the process along, prints."""
+
+
+def fake_spec(config: FakeConfig | None = None) -> RunnerSpec:
+    return RunnerSpec("chairlift.engine.fake_runner:build", msgspec.msgpack.encode(config or FakeConfig()))
+
+
+def spec_of(factory: Callable[[bytes], Any], config: FakeConfig | None = None) -> RunnerSpec:
+    """Name a factory of this module; the child finds it when PYTHONPATH has the tests' folder."""
+    return RunnerSpec(f"support_process:{factory.__name__}", msgspec.msgpack.encode(config or FakeConfig()))
+
+
+def faulty(payload: bytes) -> FakeRunner:
+    def hook(plan: StepPlan, stage: str) -> None:
+        ids = plan.input_ids.tolist()
+        if stage != "launch":
+            return
+        if HANG in ids:
+            time.sleep(3600)
+        if DIE in ids:
+            raise EngineDead("the device fell off the bus")
+        if EXIT in ids:
+            os._exit(3)
+        if PRINT in ids:
+            sys.stdout.write("the runner prints this\n")
+            sys.stdout.flush()
+
+    return FakeRunner(msgspec.msgpack.decode(payload, type=FakeConfig), hook=hook)
+
+
+class _Start:
+    """A runner whose start() does something first."""
+
+    def __init__(self, payload: bytes, first: Callable[[], None]) -> None:
+        self._runner, self._first = FakeRunner(msgspec.msgpack.decode(payload, type=FakeConfig)), first
+
+    def start(self) -> RunnerInfo:
+        self._first()
+        return self._runner.start()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
+
+
+def slow_start(payload: bytes) -> Any:
+    return _Start(payload, lambda: time.sleep(1.5))
+
+
+def endless_start(payload: bytes) -> Any:
+    return _Start(payload, lambda: time.sleep(3600))
+
+
+def no_model(payload: bytes) -> Any:
+    def first() -> None:
+        raise ModelError("model.safetensors is truncated: 10 bytes of 4096", file="model.safetensors", size=10)
+
+    return _Start(payload, first)
+
+
+def broken_start(payload: bytes) -> Any:
+    def first() -> None:
+        raise ZeroDivisionError("nobody expected this")
+
+    return _Start(payload, first)
+
+
+def fails_once_gone(payload: bytes) -> Any:
+    """Starts once; every later start fails: the flag file that the environment names says which it is."""
+    flag = Path(os.environ["CHAIRLIFT_TEST_FLAG"])
+
+    def first() -> None:
+        if flag.exists():
+            raise ModelError("the model folder is gone", file=str(flag))
+        flag.touch()
+
+    return _Start(payload, first)
+
+
+def make_request(name: str, prompt: tuple[int, ...] = (1, 2, 3), **fields: Any) -> GenerateRequest:
+    outside = {key: fields.pop(key) for key in ("timeout", "tenant", "eos_token_ids") if key in fields}
+    params = SamplingParams(**fields).resolved({}, max_tokens=16, seed=len(name))
+    return GenerateRequest(request_id=name, prompt_token_ids=prompt, params=params, **outside)
+
+
+class News:
+    """A sink that keeps everything, and says when requests have ended."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self.batches: list[list[Output]] = []
+        self.ends: dict[str, list[Output]] = {}
+        self.tokens: dict[str, list[int]] = {}
+
+    def __call__(self, outputs: list[Output]) -> None:
+        with self._changed:
+            self.batches.append(outputs)
+            for output in outputs:
+                self.tokens.setdefault(output.request_id, []).extend(output.token_ids)
+                if output.finish_reason is not None:
+                    self.ends.setdefault(output.request_id, []).append(output)
+            self._changed.notify_all()
+
+    def end(self, name: str) -> Output:
+        """Wait for the one last Output of a request."""
+        self.wait(lambda: name in self.ends)
+        (last,) = self.ends[name]
+        return last
+
+    def wait(self, condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
+        with self._changed:
+            assert self._changed.wait_for(condition, seconds), f"nothing came of it in {seconds} s"
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"nothing came of it in {seconds} s"
+        time.sleep(0.01)
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended (a zombie that nobody reaped counts as ended)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+def socket_of(client: ProcessClient) -> Path:
+    assert client.process is not None
+    return Path(client.process.address.removeprefix("ipc://"))
+
+
+def pid_of(client: ProcessClient) -> int:
+    assert client.process is not None
+    return client.process.pid
+
+
+@contextmanager
+def engine(
+    spec: RunnerSpec | None = None, config: SchedulerConfig | None = None, *, watch: WatchConfig = BRISK, **more: Any
+) -> Iterator[ProcessClient]:
+    client = open_engine(spec or fake_spec(), config or SchedulerConfig(), watch=watch, **more)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def works(client: ProcessClient, name: str = "probe") -> bool:
+    """Whether a request gets all its tokens."""
+    news = News()
+    client.submit(make_request(name, max_tokens=3), news)
+    return news.end(name).finish_reason is FinishReason.LENGTH and len(news.tokens[name]) == 3
+
+
+def child_environment() -> dict[str, str]:
+    """The environment in which a child finds this module."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])}
+
+
+def python_command(code: str) -> list[str]:
+    return [sys.executable, "-c", code]

@@ -1,0 +1,79 @@
+"""A slow model of the sampler, in numpy and by the definitions, and short ways to make requests for tests."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from chairlift.core.sampling import SamplingParams
+from chairlift.engine.plan import NewSequence
+from chairlift.model.draws import uniforms
+
+EOS = (3, 5)
+
+
+def params(**chosen: object) -> SamplingParams:
+    """Make resolved parameters; what is not chosen is neutral."""
+    return SamplingParams(**chosen).resolved({}, max_tokens=100, seed=0)
+
+
+def sequence(
+    slot: int, chosen: SamplingParams, prompt: tuple[int, ...] = (1, 2), outputs: tuple[int, ...] = (), **more: object
+) -> NewSequence:
+    """Make what a runner is told of a sequence."""
+    made = NewSequence(slot, prompt + outputs, len(outputs), chosen, EOS)
+    return replace(made, **more)
+
+
+def shaped_logits(raw: np.ndarray, new: NewSequence) -> np.ndarray:
+    """Move raw logits [V] by penalties, bias and bans, one token at a time."""
+    p, logits = new.params, raw.astype(np.float64).copy()
+    outputs = new.token_ids[len(new.token_ids) - new.num_prior_outputs :] if new.num_prior_outputs else ()
+    for token in range(len(raw)):
+        if token in new.token_ids:
+            logits[token] = (
+                logits[token] / p.repetition_penalty if logits[token] > 0 else logits[token] * p.repetition_penalty
+            )
+        logits[token] -= p.frequency_penalty * outputs.count(token)
+        if token in outputs:
+            logits[token] -= p.presence_penalty
+        if token in p.logit_bias:
+            logits[token] += p.logit_bias[token] if p.logit_bias[token] > -100 else -np.inf
+        if len(outputs) < p.min_tokens and token in (*new.eos_token_ids, *p.stop_token_ids):
+            logits[token] = -np.inf
+    return logits
+
+
+def probabilities(raw: np.ndarray, new: NewSequence) -> np.ndarray:
+    """Return the distribution [V] from which the next token is drawn; a greedy request's has one token."""
+    p, logits = new.params, shaped_logits(raw, new)
+    if p.greedy:
+        return np.eye(len(raw))[int(np.argmax(logits))]
+    logits = logits / p.temperature
+    if 0 < p.top_k < len(raw):
+        logits = np.where(logits >= np.sort(logits)[-p.top_k], logits, -np.inf)
+    if p.top_p < 1:
+        likely, kept, mass = _softmax(logits), np.zeros(len(raw), bool), 0.0
+        for token in sorted(range(len(raw)), key=lambda token: (-logits[token], token)):
+            if mass >= p.top_p:
+                break
+            kept[token], mass = True, mass + likely[token]
+        logits = np.where(kept, logits, -np.inf)
+    likely = _softmax(logits)
+    likely = np.where(likely < p.min_p * likely.max(), 0.0, likely)
+    return likely / likely.sum()
+
+
+def token_of(likely: np.ndarray, number: float) -> int:
+    """Return the first token, by id, whose running sum exceeds the number."""
+    return int(np.searchsorted(np.cumsum(likely), number, side="right"))
+
+
+def drawn_by_model(raw: np.ndarray, new: NewSequence, choice: int = 0) -> int:
+    """Return the token that the request's own seed and position give."""
+    row = [np.array([part], np.int64) for part in (new.params.seed, choice, new.num_prior_outputs)]
+    return token_of(probabilities(raw, new), float(uniforms(*row)[0]))
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    weights = np.exp(logits - logits.max())
+    return weights / weights.sum()

@@ -1,0 +1,102 @@
+"""Text services over a FakeRunner: deterministic tokens, ASCII text, faults and gates where a test wants them."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from chairlift.core.sampling import SamplingParams
+from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.fake_runner import FakeConfig, FakeRunner, expected_tokens
+from chairlift.engine.inline import InlineClient
+from chairlift.engine.loop import EngineLoop
+from chairlift.engine.plan import StepPlan
+from chairlift.llm.service import ModelDefaults, Service
+from chairlift.text.chat import ChatTemplate
+from chairlift.text.tokenizer import ByteTokenizer, Tokenizer
+
+TEMPLATE = "{% for message in messages %}{{ message.role }}={{ message.content }};{% endfor %}a="
+FAKE = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=128, block_size=4)
+
+
+class AsciiTokenizer(ByteTokenizer):
+    """One token a character and nothing put around it, so that all of a fake's tokens are text.
+
+    `broken` is an id whose text cannot be made.
+    """
+
+    eos_token_ids = ()
+
+    def __init__(self, broken: int | None = None) -> None:
+        super().__init__()
+        self.broken = broken
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        return super().encode(text, add_special_tokens=False)
+
+    def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
+        if self.broken is not None and self.broken in token_ids:
+            raise RuntimeError(f"no text for {self.broken}")
+        return super().decode(token_ids, skip_special_tokens)
+
+
+@dataclass
+class Gate:
+    """Lets a fake's steps pass one by one, or all when it is open. It opens by itself after 30 s, so no test hangs."""
+
+    opened: threading.Event = field(default_factory=threading.Event)
+    reached: threading.Event = field(default_factory=threading.Event)
+    after: int = 0
+
+    def __call__(self, plan: StepPlan, stage: str) -> None:
+        if stage == "launch":
+            self.after -= 1
+            if self.after < 0:
+                self.reached.set()
+                self.opened.wait(30)
+
+
+def fake_service(
+    config: FakeConfig = FAKE, *, hook: Callable[[StepPlan, str], None] | None = None,
+    tokenizer: Tokenizer | None = None, with_tokenizer: bool = True, defaults: ModelDefaults | None = None,
+    seeds: random.Random | None = None, **scheduler: Any,
+) -> Service:  # fmt: skip
+    """Start an engine over a fake and put a service around it; whoever asks for one closes its client."""
+    options = SchedulerConfig(**scheduler)
+    reader = (tokenizer or AsciiTokenizer()) if with_tokenizer else None
+    return Service(
+        client=InlineClient(EngineLoop(FakeRunner(config, hook=hook), options)),
+        tokenizer=reader,
+        chat_template=None if reader is None else ChatTemplate({"default": TEMPLATE}, reader),
+        defaults=defaults or ModelDefaults(),
+        model="fake",
+        max_queue_size=options.max_queue_size,
+        seeds=seeds or random.Random(5),
+    )
+
+
+def tokens_of(prompt: str | Sequence[int], params: SamplingParams, eos: Sequence[int] = ()) -> list[int]:
+    """Return what the fake must say, computed without an engine; params need max_tokens and a seed."""
+    ids = list(prompt.encode()) if isinstance(prompt, str) else list(prompt)
+    return expected_tokens(ids, params.resolved({}, max_tokens=1, seed=0), FAKE, eos)
+
+
+def text_of(prompt: str | Sequence[int], params: SamplingParams) -> str:
+    """Return the text of those tokens."""
+    return bytes(tokens_of(prompt, params)).decode()
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Wait for what another thread is about to do; fails after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.002)
+
+
+def is_idle(service: Service) -> bool:
+    """Whether no request is in the engine and no block is held."""
+    state, cache = service.client.scheduler_state(), service.client.cache_state()
+    return state["active_requests"] == state["waiting_requests"] == cache["allocated_blocks"] == 0
