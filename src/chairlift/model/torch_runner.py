@@ -171,7 +171,7 @@ class TorchRunner:
             backend.reserve(
                 config.max_running_requests, config.max_batch_tokens, -(-max_model_len // config.block_size)
             )
-        except (MemoryError, RuntimeError) as error:
+        except (MemoryError, OSError, RuntimeError) as error:
             raise ConfigError(f"cannot allocate {pool.num_blocks} blocks: {error}", option="num_blocks") from error
         return kv
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from chairlift.model.attention.base import KV, AttentionSpec, ForwardBatch
+from chairlift.model.pages import host_zeros
 
 MAX_QUERIES = 1024
 """New tokens of a row that are attended at once."""
@@ -48,7 +49,8 @@ class ReferenceAttention:
         shape = (num_blocks, block_size, kv_heads, head_dim)
 
         def zeros() -> Tensor:
-            return torch.zeros(shape, dtype=dtype, device=device)
+            on_host = device.type == "cpu"
+            return host_zeros(shape, dtype) if on_host else torch.zeros(shape, dtype=dtype, device=device)
 
         return [KV(zeros(), zeros()) for _ in range(layers)]
 

@@ -1,0 +1,46 @@
+"""Zeros on the host: right, writable, alive as long as their tensor, and an error where there is no memory."""
+
+import gc
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from chairlift.model.pages import host_zeros
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("shape", [(3, 5, 1, 7), (70, 16, 8, 128)])
+def test_host_zeros_are_zeros_that_can_be_written_and_outlive_their_maker(
+    shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    made = [host_zeros(shape, dtype) for _ in range(3)]
+    assert all(zeros.shape == shape and zeros.dtype == dtype and not zeros.any() for zeros in made)
+    made[1].fill_(1)
+    gc.collect()
+    assert made[1].double().sum() == math.prod(shape)
+    assert not made[0].any()
+    assert not made[2].any()
+
+
+def test_host_zeros_without_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("mmap.MADV_HUGEPAGE", raising=False)
+    assert not host_zeros((64, 16, 8, 128), torch.float32).any()
+
+
+def test_host_zeros_that_are_not_there_are_an_error_and_no_dead_process() -> None:
+    with pytest.raises((MemoryError, OSError)):
+        host_zeros((2**50,), torch.float64)
+
+
+def test_large_zeros_lie_in_a_private_mapping_or_the_kernel_gives_no_huge_pages() -> None:
+    address = host_zeros((70, 16, 8, 128), torch.float32)
+    start = address.data_ptr()
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        span, rights = line.split()[:2]
+        low, high = (int(end, 16) for end in span.split("-"))
+        if low <= start < high:
+            assert rights == "rw-p"
+            return
+    raise AssertionError("the tensor is in no mapping")
