@@ -72,6 +72,7 @@ def test_chat_makes_a_message_of_a_text(tmp_path: Path) -> None:
         ({"prompt": "a", "max_tokens": 1.5}, "max_tokens must be an integer, got float"),
         ({"prompt": "a", "ignore_eos": 1}, "ignore_eos must be true or false"),
         ({"prompt": "a", "logit_bias": {"x": 1}}, "logit_bias must be an integer"),
+        ({"prompt": "a", "logit_bias": {"9" * 5000: 1}}, "logit_bias: Exceeds the limit"),
         ({"prompt": "a", "id": 1.5}, "id must be a string or an integer, got a number"),
         ({"prompt": "a", "id": None}, "id must be a string or an integer, got null"),
         ({"prompt": "a", "id": 3}, "id 3 is already that of line 3"),

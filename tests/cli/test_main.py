@@ -198,6 +198,19 @@ def test_output_is_utf_8_whatever_the_terminal_says() -> None:
     assert done.returncode == 0 and "中" in done.stdout.decode("utf-8")
 
 
+@pytest.mark.parametrize(("words", "code"), [("--prompt x", 0), ("--prompt -", 2), ("--prompts -", 2)])
+def test_closed_streams_are_empty_ones(tmp_path: Path, words: str, code: int) -> None:
+    command = f"{sys.executable} -m chairlift generate --max-tokens 1 {words} --output out.jsonl <&- >&- 2>&-"
+    assert subprocess.run(command, shell=True, cwd=tmp_path, timeout=120).returncode == code
+    assert (tmp_path / "out.jsonl").exists() == (code == 0)
+
+
+def test_what_is_said_never_comes_among_the_results() -> None:
+    command = f"{sys.executable} -m chairlift generate --json --max-tokens 1 --prompt x 2>&-"
+    done = subprocess.run(command, shell=True, stdout=subprocess.PIPE, timeout=120)
+    assert done.returncode == 0 and done.stdout.startswith(b"{") and done.stdout.count(b"\n") == 1
+
+
 def test_the_parser_takes_no_abbreviations() -> None:
     parser, generate = build_parser()
     assert not parser.allow_abbrev and not generate.allow_abbrev

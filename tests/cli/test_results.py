@@ -35,6 +35,13 @@ def test_a_result_has_everything_of_one_request() -> None:
     }  # fmt: skip
 
 
+def test_half_a_surrogate_pair_in_an_id_is_written_as_it_was_read(tmp_path: Path) -> None:
+    job = Job(name="\ud800中", asked=("prompt", [1, 2]))
+    with (tmp_path / "out.jsonl").open("w", encoding="utf-8") as file:
+        file.write(as_json(job, result(CompletionOutput())))
+    assert json.loads((tmp_path / "out.jsonl").read_text(encoding="utf-8"))["id"] == job.name
+
+
 def test_an_error_is_its_code_and_its_sentence() -> None:
     job = Job(name=1, asked=("messages", [{"role": "user", "content": "x"}]))
     line = json.loads(as_json(job, result(CompletionOutput(finish_reason=FinishReason.ERROR), NonFiniteLogits("NaN"))))

@@ -144,12 +144,14 @@ def _asked(entry: Mapping[str, Any], where: str, chat: bool) -> tuple[str, Any]:
 
 def _params(entry: Mapping[str, Any], where: str, sampling: Mapping[str, Any]) -> SamplingParams:
     own = {name: value for name, value in entry.items() if name in SAMPLING_FIELDS}
-    if isinstance(bias := own.get("logit_bias"), dict):
-        own["logit_bias"] = {int(token) if token.isdecimal() else token: value for token, value in bias.items()}
     try:
+        if isinstance(bias := own.get("logit_bias"), dict):
+            own["logit_bias"] = {int(token) if token.isdecimal() else token: value for token, value in bias.items()}
         return SamplingParams(**{**sampling, **own})
     except InvalidRequest as error:
         raise located(where, error.message) from None
+    except ValueError as error:  # Python reads no integer of thousands of digits
+        raise located(where, f"logit_bias: {error}") from None
 
 
 def _kind(value: Any) -> str:

@@ -16,7 +16,7 @@ from chairlift.llm.output import RequestOutput
 
 
 def as_json(job: Job, result: RequestOutput) -> str:
-    """Return one line of JSON, without its newline."""
+    """Return one line of JSON, without its newline; half a surrogate pair in the input stays the escape it was."""
     choice, error, (kind, asked) = result.outputs[0], result.error, job.asked
     entry: dict[str, Any] = {
         "id": job.name,
@@ -37,7 +37,7 @@ def as_json(job: Job, result: RequestOutput) -> str:
         entry["logprobs"] = [
             {"token_id": each.token_id, "logprob": each.logprob, "top": each.top} for each in choice.logprobs
         ]
-    return json.dumps(entry, ensure_ascii=False)
+    return json.dumps(entry, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
 
 
 def check_output(path: str) -> None:

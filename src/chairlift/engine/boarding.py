@@ -73,9 +73,9 @@ class Boarding:
             if wanted > 1:
                 prompts.append(sequence)
             elif wanted and draft.tokens_left:
-                assert sequence.table is not None
-                end = sequence.num_scheduled + 1
-                if end <= sequence.table.capacity or self._make_room(draft, sequence, end, now):
+                table, end = sequence.table, sequence.num_scheduled + 1
+                assert table is not None
+                if end <= table.capacity or self._make_room(draft, sequence, end, now):
                     draft.rows[sequence] = 1
                     draft.tokens_left -= 1
         if prompts and not self._may_prefill(draft):
@@ -228,9 +228,10 @@ class Boarding:
 
     def _top_up(self, draft: Draft) -> None:
         """Give the rest of the step to long prompts, as far as the blocks go without sending anybody away."""
-        for sequence, count in list(draft.rows.items()):
+        for sequence in draft.prompts:
             if draft.tokens_left < 1 or draft.prefill_left < 1:
                 return
+            count = draft.rows[sequence]
             more = self._chunk(draft, sequence.num_wanted - count, self._config.max_chunk - count)
             if more < 1:
                 continue

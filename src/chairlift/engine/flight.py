@@ -37,6 +37,7 @@ class Draft:
         tokens_left: of the whole step.
         prefill_left: of the step's prompt tokens.
         rows: tokens handed to each sequence.
+        prompts: those of them that got prompt tokens, in order.
         new_blocks: blocks that a sequence got in this step.
         in_flight: launches on their way.
         preempted: whether somebody had to leave for it.
@@ -46,12 +47,16 @@ class Draft:
     prefill_left: int
     in_flight: int = 0
     rows: dict[Sequence, int] = field(default_factory=dict)
+    prompts: list[Sequence] = field(default_factory=list)
     new_blocks: dict[Sequence, list[NewBlock]] = field(default_factory=dict)
     preempted: bool = False
 
     def give_prefill(self, sequence: Sequence, count: int) -> None:
         """Hand prompt tokens to a sequence, on top of what it has."""
-        self.rows[sequence] = self.rows.get(sequence, 0) + count
+        if sequence not in self.rows:
+            self.rows[sequence] = 0
+            self.prompts.append(sequence)
+        self.rows[sequence] += count
         self.tokens_left -= count
         self.prefill_left -= count
 
@@ -60,7 +65,8 @@ class Draft:
         count = self.rows.pop(sequence, 0)
         self.new_blocks.pop(sequence, None)
         self.tokens_left += count
-        if sequence.num_wanted > 1:
+        if sequence in self.prompts:
+            self.prompts.remove(sequence)
             self.prefill_left += count
 
     def launch(self, step_id: int, released: tuple[int, ...]) -> Flight:
@@ -80,14 +86,14 @@ class Draft:
         admitted = []
         new_blocks: list[tuple[int, int, int, int]] = []
         for sequence, count in singles + chunks:
-            slot, start = sequence.slot, sequence.num_scheduled
+            slot, start, token_ids = sequence.slot, sequence.num_scheduled, sequence.token_ids
             end = start + count
-            known = len(sequence.token_ids)
+            known = len(token_ids)
             sample = -1
             if end == known + sequence.num_pending:
                 sample = len(sample_rows)
                 sample_rows.append(len(rows))
-            input_ids += sequence.token_ids[start:end]
+            input_ids += token_ids[start:end]
             if end > known:
                 input_ids.append(LAST_SAMPLED)
             if not sequence.known:

@@ -29,7 +29,7 @@ Command = Callable[[], None]
 class InlineClient:
     """Turns an EngineLoop in its own thread; commands reach it between steps.
 
-    While there is nothing to do the thread sleeps until a command comes or a request's time is up.
+    While no request is open the thread sleeps until a command comes.
     """
 
     def __init__(self, loop: EngineLoop) -> None:

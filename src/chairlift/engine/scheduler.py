@@ -47,6 +47,7 @@ class Scheduler:
         self._deadlines: list[tuple[float, int, str]] = []
         self._arrivals = 0
         self._steps = 0
+        self._block_size, self._caching = cache.config.block_size, cache.config.enable_prefix_caching
         self._windowed = any(window is not None for window in cache.config.windows)
 
     # -- intake ----------------------------------------------------------------------------------------------------
@@ -64,8 +65,8 @@ class Scheduler:
         root = root_hash(self.cache.config.model_id, request.adapter, request.tenant)
         sequence = Sequence(request, self._arrivals, root, now)
         self._arrivals += 1
-        if self.cache.config.enable_prefix_caching:
-            sequence.name_blocks(self.cache.config.block_size)
+        if self._caching:
+            sequence.name_blocks(self._block_size)
         if sequence.deadline is not None:
             self._tidy_deadlines()
             heappush(self._deadlines, (sequence.deadline, sequence.arrival, request.request_id))
@@ -131,8 +132,8 @@ class Scheduler:
         flight = self.flights.popleft()
         assert flight.plan.step_id == result.step_id, f"got step {result.step_id}, expected {flight.plan.step_id}"
         faults = dict(result.faults)
-        tokens, bounds, logprobs = result.tokens.tolist(), result.cu_tokens.tolist(), result.logprobs
-        block_size, caching = self.cache.config.block_size, self.cache.config.enable_prefix_caching
+        tokens, bounds, logprobs = tuple(result.tokens.tolist()), result.cu_tokens.tolist(), result.logprobs
+        block_size, caching = self._block_size, self._caching
         outputs: list[Output] = []
         for row, (sequence, ride, _, end, sample) in enumerate(flight.rows):
             if sample >= 0:
@@ -182,17 +183,18 @@ class Scheduler:
         return []
 
     def _append(
-        self, sequence: Sequence, tokens: list[int], logprobs: tuple[TokenLogprob | None, ...], now: float
+        self, sequence: Sequence, tokens: tuple[int, ...], logprobs: tuple[TokenLogprob | None, ...], now: float
     ) -> Output:
         """Take new tokens in, up to the one that ends the request."""
-        if len(sequence.token_ids) == sequence.num_prompt:
+        token_ids, longest = sequence.token_ids, sequence.num_prompt + sequence.max_outputs
+        if len(token_ids) == sequence.num_prompt:
             sequence.diary.note("first_token", now)
         reason = None
         for count, token in enumerate(tokens, start=1):
-            sequence.token_ids.append(token)
+            token_ids.append(token)
             if token in sequence.stop_ids:
                 reason = FinishReason.STOP
-            elif len(sequence.token_ids) - sequence.num_prompt >= sequence.max_outputs:
+            elif len(token_ids) >= longest:
                 reason = FinishReason.LENGTH
             if reason is not None:
                 tokens, logprobs = tokens[:count], logprobs[:count]
@@ -202,11 +204,10 @@ class Scheduler:
             self.roster.waiting_tokens += len(tokens)
         said = tuple(entry for entry in logprobs if entry is not None) if logprobs else ()
         if reason is not None:
-            return self.roster.finish(sequence, reason, now, tokens=tuple(tokens), logprobs=said)
-        size = self.cache.config.block_size
-        if len(sequence.token_ids) // size > len(sequence.block_hashes) and self.cache.config.enable_prefix_caching:
-            sequence.name_blocks(size)
-        return Output(sequence.request.request_id, tuple(tokens), said)
+            return self.roster.finish(sequence, reason, now, tokens=tokens, logprobs=said)
+        if self._caching and len(token_ids) // self._block_size > len(sequence.block_hashes):
+            sequence.name_blocks(self._block_size)
+        return Output(sequence.request.request_id, tokens, said)
 
     def check(self) -> list[str]:
         """Prove the ledger of blocks, slots and counters; returns what is wrong, nothing when all is well."""

@@ -298,6 +298,20 @@ def test_only_questions_can_be_asked(question: str, offices: Callable[..., Offic
     assert type(office.answer(b"a", 1).error) is InvalidRequest
 
 
+def test_a_step_does_not_age_while_the_whole_process_sleeps(offices: Callable[..., Office]) -> None:
+    office = offices(FakeConfig(seconds_per_step=0.2))
+    office.open()
+    office.say(b"a", HELLO)
+    office.say(b"a", Submit(make_request("r", max_tokens=900)))
+    wait_until(lambda: office.engine.step_began is not None)
+    began = office.engine.step_began
+    assert began is not None
+    office.desk.tick(began)
+    office.desk.tick(began + 3600.0)  # Ctrl-Z and, an hour later, fg
+    letter = office.letters[b"a"][-1]
+    assert isinstance(letter, Beat) and letter.load.step_age <= 2 * IDLE_SECONDS
+
+
 def test_beats_carry_counts_and_the_age_of_the_step(offices: Callable[..., Office]) -> None:
     office = offices(FakeConfig(seconds_per_step=0.2))
     office.open()
@@ -306,9 +320,11 @@ def test_beats_carry_counts_and_the_age_of_the_step(offices: Callable[..., Offic
     wait_until(lambda: office.engine.step_began is not None)
     began = office.engine.step_began
     assert began is not None
-    office.desk.tick(began + 50.0)
-    beats = [letter for letter in office.letters[b"a"] if isinstance(letter, Beat)]
-    assert beats[-1].load.step_age > 49.0
+    for second in range(50):
+        office.say(b"a", Pulse(), began + second)
+        office.desk.tick(began + second)
+    letter = office.letters[b"a"][-1]
+    assert isinstance(letter, Beat) and letter.load.step_age == pytest.approx(49.0)
     now = [began + 50.0]
 
     def rides() -> bool:

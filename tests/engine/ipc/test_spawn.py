@@ -2,12 +2,13 @@
 
 import os
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.ipc.spawn import LONGEST_SOCKET_PATH, EngineProcess, spawn
+from chairlift.engine.ipc.spawn import LONGEST_SOCKET_PATH, EngineProcess, _private_folder, spawn
 from chairlift.engine.ipc.watch import WatchConfig
 from support_process import BRISK, child_environment, endless_start, fake_spec, is_gone, spec_of, wait_until
 
@@ -73,6 +74,16 @@ def test_a_long_folder_for_temporary_files_is_left_for_a_short_one(
         assert list(long.iterdir()) == []
     finally:
         process.stop()
+
+
+def test_the_length_of_the_folder_is_counted_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        wide = Path(short) / ("中" * 30)
+        wide.mkdir()
+        monkeypatch.setattr("tempfile.tempdir", str(wide))
+        folder = _private_folder()
+        folder.rmdir()
+        assert folder.parent == Path("/tmp")
 
 
 def test_nothing_of_the_request_is_on_the_command_line() -> None:

@@ -103,6 +103,8 @@ class Desk:
         self._owners: dict[str, tuple[Guest, str]] = {}
         self._load = LoadReport(state=ReplicaState.STARTING)
         self._load_asked = False
+        self._step_began: float | None = None
+        self._step_age = Silence(IDLE_SECONDS, 0.0)
         self._questions: SimpleQueue[tuple[str, Callable[[Any], None]]] = SimpleQueue()
         self._num_guests = self._num_requests = 0
 
@@ -253,7 +255,12 @@ class Desk:
 
     def _report(self, now: float) -> LoadReport:
         began = None if self._engine is None else self._engine.step_began
-        return replace(self._load, step_age=0.0 if began is None else max(0.0, now - began))
+        if began is None:
+            return replace(self._load, step_age=0.0)
+        if began != self._step_began:
+            self._step_began = began
+            self._step_age.heard(began)
+        return replace(self._load, step_age=max(0.0, self._step_age.look(now)))
 
     def _ask_load(self) -> None:
         """Have the counts for the next heartbeat by then, unless a long step goes on."""

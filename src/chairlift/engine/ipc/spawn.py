@@ -19,7 +19,7 @@ COMMAND = ("-P", "-m", "chairlift.engine.child")
 """Never the caller's script: nothing of it is imported again. -P: nor what lies in the current folder."""
 
 LENGTH_BYTES = 4
-LONGEST_SOCKET_PATH = 100  # the system's limit is 107 (Linux) or 103 (macOS)
+LONGEST_SOCKET_PATH = 100  # bytes; the system's limit is 107 (Linux) or 103 (macOS)
 SOCKET_NAME = "engine"
 
 
@@ -105,7 +105,7 @@ def spawn(
 
 def _private_folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="chairlift-engine-"))
-    if len(str(folder / SOCKET_NAME)) > LONGEST_SOCKET_PATH:
+    if len(os.fsencode(folder / SOCKET_NAME)) > LONGEST_SOCKET_PATH:
         folder.rmdir()
         folder = Path(tempfile.mkdtemp(prefix="chairlift-engine-", dir="/tmp"))
     return folder

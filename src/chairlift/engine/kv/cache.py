@@ -5,6 +5,7 @@ running sequence   reserve(tokens) before a step, publish(computed) after it
 leaving sequence   release(): named blocks stay findable until they are taken
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -213,14 +214,13 @@ class KVCache:
     def sole_tokens(self, table: BlockTable, num_computed: int) -> int:
         """Computed tokens that would have to be computed again if this table were released and its blocks taken.
 
-        Blocks that others hold too stay; they are a prefix of the table.
+        Blocks that others hold too stay; they are a prefix of the table, whose end is found by bisection.
         """
-        blocks = table.groups[self._full[0] if self._full else 0]
-        shared = 0
-        for block in blocks:
-            if block != NO_BLOCK and self.pool.references(block) < 2:
-                break
-            shared += 1
+
+        def is_sole(block: BlockId) -> bool:
+            return block != NO_BLOCK and self.pool.references(block) < 2
+
+        shared = bisect_left(table.groups[self._full[0] if self._full else 0], True, key=is_sole)
         return max(0, num_computed - shared * self.config.block_size)
 
     def counts(self) -> PoolCounts:
