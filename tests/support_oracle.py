@@ -70,6 +70,9 @@ def _possible(point: dict[str, Any]) -> bool:
     shares = point["hit"] != "none"
     if point["preemption"] and shares and (point["crossed"] or point["family"] == "mistral"):
         return False  # long prompts give back more behind their window than they grow; shared ones are let in with care
+    apart = point["requests"] == 2 or (point["hit"] == "exact prompt" and point["chunk"] == 1)
+    if point["preemption"] and point["block_size"] > MAX_OUTPUT and apart:
+        return False  # an output needs one block more, at one moment, and they need not be there together
     return not (point["block_size"] == 1 and point["hit"] == "partial block")
 
 

@@ -168,7 +168,7 @@ class InlineClient:
     def _turn(self) -> None:
         loop = self._loop
         while self._wait():
-            while self._commands:
+            for _ in range(len(self._commands)):  # not what comes meanwhile, so that a flood of them stops no step
                 self._commands.popleft()()
             if not loop.is_idle:
                 self._proven = False

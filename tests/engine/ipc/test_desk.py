@@ -372,6 +372,29 @@ def test_a_client_that_acknowledges_nothing_gets_a_window_and_is_dropped_when_to
     assert len(news()) == WINDOW
 
 
+class Refilled(deque[list[Output]]):
+    """A backlog to which a fast engine adds a step whenever one is taken."""
+
+    taken = 0
+
+    def popleft(self) -> list[Output]:
+        self.taken += 1
+        assert self.taken < 100, "the desk's thread is held at one client's backlog"
+        self.append([])
+        return super().popleft()
+
+
+def test_a_fast_engine_does_not_hold_the_desk_at_one_backlog(offices: Callable[..., Office]) -> None:
+    office = offices()
+    office.open()
+    office.say(b"a", HELLO)
+    guest = office.desk._guests[b"a"]
+    guest.backlog = Refilled([[], []])
+    office.desk._flush(guest)
+    assert len(guest.backlog) == 2
+    assert guest.unread == 1
+
+
 def test_a_slow_client_gets_few_large_messages_and_every_step(offices: Callable[..., Office]) -> None:
     office = offices(FakeConfig(seconds_per_step=0.015))
     office.open()

@@ -237,7 +237,9 @@ class Desk:
             return
         guest.is_posted = False
         steps = []
-        while guest.backlog:
+        for _ in range(
+            len(guest.backlog)
+        ):  # not what comes meanwhile: a fast engine would hold this thread here for ever
             steps.append([self._renamed(guest, output) for output in guest.backlog.popleft()])
         if steps:
             guest.unread += 1
