@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, RequestTooLarge, TokenOutOfRange
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.kv.groups import GroupLayout
+from chairlift.engine.kv.groups import GroupLayout, peak_blocks
 from chairlift.engine.runner import RunnerInfo
 
 MAX_REQUEST_ID_CHARS = 256
@@ -40,7 +40,7 @@ class Limits:
         low, high = 0, max_model_len
         while low < high:
             middle = (low + high + 1) // 2
-            fits = sum(layout.peak_blocks(middle, lookahead) for layout in layouts) <= info.num_blocks
+            fits = peak_blocks(layouts, middle, lookahead) <= info.num_blocks
             low, high = (middle, high) if fits else (low, middle - 1)
         return cls(
             vocab_size=info.vocab_size, max_model_len=max_model_len, num_blocks=info.num_blocks, layouts=layouts,
@@ -49,7 +49,7 @@ class Limits:
 
     def blocks_needed(self, num_tokens: int) -> int:
         """Most blocks that a sequence of num_tokens holds at once."""
-        return sum(layout.peak_blocks(num_tokens, self.lookahead) for layout in self.layouts)
+        return peak_blocks(self.layouts, num_tokens, self.lookahead)
 
     def room(self, prompt_tokens: int) -> int:
         """Most output tokens after such a prompt; below 1 when there is no room for any.

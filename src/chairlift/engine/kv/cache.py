@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from chairlift.core.errors import OutOfBlocks
 from chairlift.engine.config import CacheConfig
 from chairlift.engine.kv.block import NO_BLOCK, BlockId
-from chairlift.engine.kv.groups import GroupLayout
+from chairlift.engine.kv.groups import GroupLayout, peak_blocks
 from chairlift.engine.kv.hashing import BlockHash
 from chairlift.engine.kv.pool import BlockPool, PoolCounts
 from chairlift.engine.kv.table import BlockTable
@@ -56,7 +56,7 @@ class KVCache:
 
     def peak_blocks(self, num_tokens: int, lookahead: int) -> int:
         """Most blocks, over all groups, that one sequence of num_tokens holds at once."""
-        return sum(layout.peak_blocks(num_tokens, lookahead) for layout in self.layouts)
+        return peak_blocks(self.layouts, num_tokens, lookahead)
 
     def is_pending(self, name: BlockHash) -> bool:
         """Whether somebody is computing the block with this hash."""

@@ -1,5 +1,6 @@
 """How much of a sequence each layer group keeps: everything, or what lies within its sliding window."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -36,3 +37,8 @@ class GroupLayout:
             return whole
         span = self.window - 1 + lookahead
         return min(whole, self.blocks_for(span - 1) + 1)
+
+
+def peak_blocks(layouts: Sequence[GroupLayout], num_tokens: int, lookahead: int) -> int:
+    """Most blocks, over all groups, that one sequence holds at once while it grows to num_tokens."""
+    return sum(layout.peak_blocks(num_tokens, lookahead) for layout in layouts)
