@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import chairlift
-from chairlift.cli.main import build_parser, main
+from chairlift.cli.main import main
 from chairlift.core.errors import EngineDead, QueueFull
 
 HEAVY = (
@@ -209,8 +209,3 @@ def test_what_is_said_never_comes_among_the_results() -> None:
     command = f"{sys.executable} -m chairlift generate --json --max-tokens 1 --prompt x 2>&-"
     done = subprocess.run(command, shell=True, stdout=subprocess.PIPE, timeout=120)
     assert done.returncode == 0 and done.stdout.startswith(b"{") and done.stdout.count(b"\n") == 1
-
-
-def test_the_parser_takes_no_abbreviations() -> None:
-    parser, generate = build_parser()
-    assert not parser.allow_abbrev and not generate.allow_abbrev

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.cli.main import build_parser
+from chairlift.cli.verbs import build_parser
 from chairlift.cli.settings import ENGINE, SAMPLING, Setting, given
 from chairlift.core.sampling import SAMPLING_FIELDS, SamplingParams
 from chairlift.engine.config import SchedulerConfig
@@ -18,7 +18,7 @@ ALL = {setting.name: setting for setting in SAMPLING + ENGINE}
 
 def parsed(*arguments: str, **environ: str) -> dict[str, Any]:
     """Parse options of `generate` with an environment."""
-    found = build_parser()[0].parse_args(["generate", *arguments])
+    found = build_parser().parse_args(["generate", *arguments])
     return given(SAMPLING + ENGINE, found, environ)
 
 

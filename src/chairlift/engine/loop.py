@@ -129,10 +129,12 @@ class EngineLoop:
     def _stats(self, plan: StepPlan, num_prefill_tokens: int, num_outputs: int) -> StepStats:
         scheduler = self.scheduler
         schedule, launch, collect, commit = (seconds * 1e3 for seconds in self._phases)
+        pool, cache = scheduler.cache.pool, scheduler.cache
         return StepStats(
             step_id=plan.step_id, num_sequences=plan.num_rows, num_tokens=plan.num_tokens,
             num_prefill_tokens=num_prefill_tokens, num_outputs=num_outputs, running=len(scheduler.running),
-            waiting=len(scheduler.line), free_blocks=scheduler.cache.pool.available,
+            waiting=len(scheduler.line), free_blocks=pool.available,
+            held_slots=(pool.total - pool.available) * cache.config.block_size, unused_slots=scheduler.unused_slots,
             preemptions=scheduler.counters.preemptions, in_flight=len(scheduler.flights) + 1,
             schedule_ms=schedule, launch_ms=launch, collect_ms=collect, commit_ms=commit,
         )  # fmt: skip

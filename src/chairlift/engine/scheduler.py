@@ -102,6 +102,12 @@ class Scheduler:
         return self.roster.waiting_tokens
 
     @property
+    def unused_slots(self) -> int:
+        """Token slots that riding sequences hold and that no confirmed token fills yet."""
+        tables = ((sequence.table, sequence.num_computed) for sequence in self.running.values())
+        return len(self.cache.layouts) * sum(table.capacity - computed for table, computed in tables if table)
+
+    @property
     def is_idle(self) -> bool:
         """Whether there is nothing in line, nothing riding and nothing in flight."""
         return not (self.sequences or self.flights or self.roster.ended)

@@ -54,6 +54,8 @@ class StepStats:
         running: requests on board after the step.
         waiting: requests in line after the step.
         free_blocks: blocks nobody holds after the step.
+        held_slots: token slots of the blocks that somebody holds after the step, shared ones counted once.
+        unused_slots: those of them that hold no confirmed token yet.
         preemptions: total since the start.
         in_flight: launches on their way after this one's launch.
         schedule_ms: deciding.
@@ -70,6 +72,8 @@ class StepStats:
     running: int
     waiting: int
     free_blocks: int
+    held_slots: int
+    unused_slots: int
     preemptions: int
     in_flight: int
     schedule_ms: float
