@@ -13,9 +13,11 @@ from chairlift.core.errors import ChairliftError
 from chairlift.core.request import FinishReason, GenerateRequest, Output
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.admission import Limits
+from chairlift.engine.batching import MAX_PREFILL_STREAK
 from chairlift.engine.config import CacheConfig, SchedulerConfig
 from chairlift.engine.fake_runner import FakeConfig, FakeRunner, expected_tokens
 from chairlift.engine.kv.cache import KVCache
+from chairlift.engine.lines.priority import PriorityLine
 from chairlift.engine.loop import EngineLoop
 from chairlift.engine.plan import StepPlan, StepResult
 from chairlift.engine.runner import RunnerInfo
@@ -102,6 +104,7 @@ class Audit:
     boardings: list[int] = field(default_factory=list)
     stints: dict[int, Stint] = field(default_factory=dict)
     passed: dict[int, int] = field(default_factory=dict)
+    streaks: dict[int, int] = field(default_factory=dict)
     fruitless: int = 0
     longest_wait: int = 0
     plans: list[tuple[object, ...]] = field(default_factory=list)
@@ -133,6 +136,7 @@ class Audit:
         boarded = [arrival for arrival in scheduler.running if arrival not in before]
         for arrival in boarded:
             self._boarded(arrival, waiting)
+        self._slots_are_used()
         self._not_stuck(plan)
         if plan is not None:
             self._budgets(plan)
@@ -140,11 +144,22 @@ class Audit:
                 if row.sequence.arrival in starts:
                     assert row.start == starts[row.sequence.arrival], "a row does not begin where the last one ended"
             riders = {row.sequence.arrival for row in scheduler.flights[-1].rows}
-            for arrival, sequence in before.items():
-                stayed = sequence.status is Status.RUNNING and sequence.ride == rides[arrival]
-                generates = stayed and wanted[arrival] == 1
-                assert excused or not generates or arrival in riders, "a generating one got nothing"
+            stayed = {
+                arrival for arrival, sequence in before.items()
+                if sequence.status is Status.RUNNING and sequence.ride == rides[arrival]
+            }  # fmt: skip
+            if not excused:
+                self._nobody_is_left_out({each for each in stayed - riders if wanted[each] == 1})
         return plan
+
+    def _slots_are_used(self) -> None:
+        """A rider holds at most a block's end that nothing is scheduled into, and nothing confirmed in a lookahead."""
+        size, lookahead = self.scheduler.cache.config.block_size, self.scheduler.limits.lookahead
+        for sequence in self.scheduler.running.values():
+            assert sequence.table is not None
+            assert sequence.table.capacity - sequence.num_computed <= size - 1 + lookahead
+            calm = not (self.lenient or self.scheduler.counters.failed_steps)  # a step taken back keeps its blocks
+            assert not calm or sequence.table.capacity - sequence.num_scheduled <= size - 1, "blocks held for nothing"
 
     def _not_stuck(self, plan: StepPlan | None) -> None:
         scheduler = self.scheduler
@@ -171,9 +186,11 @@ class Audit:
         self.boardings.append(arrival)
         for older in waiting:
             sequence = self.everybody[older]
+            if not self._is_before(sequence, self.everybody[arrival]):
+                continue
             pending = sequence.waiting_for is not None and scheduler.cache.is_pending(sequence.waiting_for)
             excused = sequence.status is not Status.WAITING or pending or sequence.num_pending
-            if older < arrival and not excused:
+            if not excused:
                 self.passed[older] = self.passed.get(older, 0) + 1
                 assert self.passed[older] <= config.max_bypass, "passed more often than max_bypass"
         stint = self.stints.pop(arrival)
@@ -193,6 +210,21 @@ class Audit:
         sequence = self.everybody[arrival]
         older_outputs = sum(one.max_outputs for one in self.everybody.values() if one.arrival <= arrival)
         assert sequence.num_preemptions <= config.protect_after + older_outputs
+
+    def _is_before(self, one: Sequence, other: Sequence) -> bool:
+        """Whether the line says for good that one boards before the other, if it fits."""
+        line, policy = self.scheduler.line, self.scheduler.config.policy
+        if isinstance(line, PriorityLine):
+            return (line.rank(one), one.arrival) < (line.rank(other), other.arrival)
+        return policy == "fifo" and one.arrival < other.arrival
+
+    def _nobody_is_left_out(self, left_out: set[int]) -> None:
+        """Those who generate ride in every step, but for prompts that go first: then not too seldom."""
+        batching = self.scheduler.config.batching
+        self.streaks = {arrival: self.streaks.get(arrival, 0) + 1 for arrival in left_out}
+        assert not left_out or batching in {"prefill_first", "static"}, "a generating one got nothing"
+        if batching == "prefill_first":
+            assert max(self.streaks.values(), default=0) <= MAX_PREFILL_STREAK, "prompts went first too often"
 
     def forget(self, arrival: int) -> None:
         """It is gone; a stint without a boarding ends here."""

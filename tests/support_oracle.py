@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from chairlift.engine.batching import NAMES
+from chairlift.engine.policy import POLICIES
 from support_models import EOS_TOKEN_IDS, VOCAB_SIZE, save_tiny, tiny_hf_model
 
 SLIDING = {"mistral": "sliding_window", "qwen2-sliding": "sliding_window", "gemma3": "sliding_window"}
@@ -35,6 +37,9 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "crossed": (False, True),
     "overlap": (False, True),
     "client": ("inline", "process"),
+    "policy": tuple(sorted(POLICIES)),
+    "batching": NAMES,
+    "backend": ("torch", "reference"),
 }
 
 
@@ -53,6 +58,9 @@ class Case:
     crossed: bool
     overlap: bool
     client: str
+    policy: str
+    batching: str
+    backend: str
     seed: int
 
     @property
@@ -67,6 +75,8 @@ def _possible(point: dict[str, Any]) -> bool:
         return False
     if point["requests"] == 1 and (point["preemption"] or point["aborts"] or point["hit"] == "in flight"):
         return False
+    if point["preemption"] and point["batching"] in {"fifo", "static", "decode_first"}:
+        return False  # they let too few board together to run out of blocks
     shares = point["hit"] != "none"
     if point["preemption"] and shares and (point["crossed"] or point["family"] == "mistral"):
         return False  # long prompts give back more behind their window than they grow; shared ones are let in with care

@@ -5,10 +5,12 @@ from typing import Any
 
 from chairlift.core.errors import ChairliftError, SamplingFailed
 from chairlift.core.request import GenerateRequest
+from chairlift.engine.batching import NAMES
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.fake_runner import FakeConfig
 from chairlift.engine.kv.groups import GroupLayout
 from chairlift.engine.plan import StepPlan
+from chairlift.engine.policy import POLICIES
 from support_engine import Lift, ask
 
 BAD_TOKENS = (48, 49)
@@ -24,7 +26,7 @@ def made_up_lift(rng: random.Random, *, calm: bool, keep_plans: bool = False) ->
     """Make an engine with drawn limits, from very tight to roomy ones."""
     options: dict[str, Any] = {
         "max_batch_tokens": rng.choice([4, 16, 64, 512]),
-        "max_running_requests": rng.choice([1, 3, 8, 32, 32]),
+        "max_running_requests": rng.choice([1, 3, 32, 32, 32]),
         "max_prefill_tokens": rng.choice([None, None, 3, 10]),
         "max_chunk_tokens": rng.choice([None, None, 1, 7]),
         "long_prefill_threshold": rng.choice([None, 5]),
@@ -32,7 +34,11 @@ def made_up_lift(rng: random.Random, *, calm: bool, keep_plans: bool = False) ->
         "max_bypass": rng.choice([0, 1, 16]),
         "prefix_wait_steps": rng.choice([0, 2, 256]),
         "protect_after": rng.choice([1, 3]),
-        "batching": rng.choice(["mixed", "mixed", "mixed", "fifo"]),
+        "batching": rng.choice(["mixed", "mixed", "mixed", *NAMES]),
+        "policy": rng.choice(["fifo", *POLICIES]),
+        "priority_ageing": rng.choice([0.01, 1.0]),
+        "tenant_weights": rng.choice([{}, {"other": 3.0}]),
+        "target_itl_ms": rng.choice([None, None, None, 0.1, 20.0]),
         "max_queue_size": rng.choice([5, 1000]),
     }
     block_size = rng.choice([1, 2, 4, 16, 37])
@@ -41,7 +47,7 @@ def made_up_lift(rng: random.Random, *, calm: bool, keep_plans: bool = False) ->
     blind = windows == (1,)  # sees no past, so it need not compute one, and a bad token in it harms nobody
     peak = peak_of(windows, block_size, 80, config.max_chunk * config.depth)
     fake = FakeConfig(
-        vocab_size=50, max_model_len=80, num_blocks=int(peak * rng.choice([0.6, 1, 1.3, 1.6, 2, 6])) + 1,
+        vocab_size=50, max_model_len=80, num_blocks=int(peak * rng.choice([0.6, 1, 1.3, 1.3, 1.6, 2, 6])) + 1,
         block_size=block_size, windows=windows, seed=rng.randrange(1000),
         poison=BAD_TOKENS[0] if rng.random() < 0.4 and not blind else None,
         nan=BAD_TOKENS[1] if rng.random() < 0.4 and not blind else None,
@@ -69,7 +75,8 @@ def made_up_request(rng: random.Random, name: str, prefixes: list[list[int]], *,
     timeout = rng.uniform(0.01, 1.5) if not calm and rng.random() < 0.2 else None
     stop = (7,) if rng.random() < 0.3 else ()
     outputs = rng.randrange(1, 82 - len(prompt) if rng.random() < 0.99 else 100)
-    return ask(name, prompt, outputs, stop=stop, tenant=rng.choice(["", "", "other"]), timeout=timeout)
+    tenant, priority = rng.choice(["", "", "other"]), rng.choice([0, 0, -1, 5])
+    return ask(name, prompt, outputs, stop=stop, tenant=tenant, timeout=timeout, priority=priority)
 
 
 def ride(seed: int, steps: int, *, keep_plans: bool = False) -> Lift:

@@ -10,17 +10,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from chairlift.core.sampling import SamplingParams as SamplingParams
+    from chairlift.engine.known_names import FIFOScheduler as FIFOScheduler
+    from chairlift.engine.known_names import PagedAttentionCache as PagedAttentionCache
+    from chairlift.engine.known_names import PrefillFirstScheduler as PrefillFirstScheduler
+    from chairlift.engine.known_names import RequestStatus as RequestStatus
     from chairlift.llm.async_llm import AsyncLLM as AsyncLLM
     from chairlift.llm.llm import LLM as LLM
     from chairlift.llm.output import RequestOutput as RequestOutput
 
 __version__ = "0.1.0"
-__all__ = ["LLM", "AsyncLLM", "RequestOutput", "SamplingParams", "__version__"]
+__all__ = [
+    "LLM", "AsyncLLM", "FIFOScheduler", "PagedAttentionCache", "PrefillFirstScheduler", "RequestOutput",
+    "RequestStatus", "SamplingParams", "__version__",
+]  # fmt: skip
 
 _HOMES = {
     "LLM": "chairlift.llm.llm",
     "AsyncLLM": "chairlift.llm.async_llm",
+    "FIFOScheduler": "chairlift.engine.known_names",
+    "PagedAttentionCache": "chairlift.engine.known_names",
+    "PrefillFirstScheduler": "chairlift.engine.known_names",
     "RequestOutput": "chairlift.llm.output",
+    "RequestStatus": "chairlift.engine.known_names",
     "SamplingParams": "chairlift.core.sampling",
 }
 

@@ -1,11 +1,17 @@
 """Console: quiet when asked, bars only where somebody sees them, and text that cannot steer a terminal."""
 
 import io
+import json
 import logging
+from pathlib import Path
 
 import pytest
 
 from chairlift.cli.console import Console, configure_logging, tamed
+from chairlift.cli.settings import LOGGING
+from chairlift.cli.verbs import build_parser
+from chairlift.core.errors import ConfigError
+from chairlift.observability.logging import LEVELS, LogConfig
 
 
 class Terminal(io.StringIO):
@@ -34,17 +40,73 @@ def test_control_characters_do_not_reach_a_terminal() -> None:
     assert tamed(text, io.StringIO()) == text
 
 
-@pytest.mark.parametrize(
-    ("verbose", "quiet", "seen"),
-    [(False, False, ["warning"]), (False, True, []), (True, False, ["debug", "info", "warning"])],
-)
-def test_the_log_says_as_much_as_was_asked_for(
-    capsys: pytest.CaptureFixture[str], verbose: bool, quiet: bool, seen: list[str]
-) -> None:
-    configure_logging(verbose=False, quiet=False)
-    configure_logging(verbose=verbose, quiet=quiet)
+def configure(*words: str, **environ: str) -> None:
+    """Configure the log as `chairlift generate WORDS` does."""
+    configure_logging(build_parser().parse_args(["generate", *words]), environ)
+
+
+def say_something() -> None:
     log = logging.getLogger("chairlift.somewhere")
-    for level in ("debug", "info", "warning"):
+    for level in ("debug", "info", "warning", "error"):
         getattr(log, level)("this is %s", level)
-    said = capsys.readouterr().err
-    assert [line.rpartition(" ")[2] for line in said.splitlines()] == seen
+
+
+def last_words(text: str) -> list[str]:
+    return [line.rpartition(" ")[2] for line in text.splitlines()]
+
+
+ALL = ["debug", "info", "warning", "error"]
+
+
+@pytest.mark.parametrize(
+    ("words", "seen"),
+    [
+        ([], ALL[2:]), (["-q"], ALL[3:]), (["-v"], ALL), (["--log-level", "info"], ALL[1:]),
+        (["-q", "--log-level", "debug"], ALL[3:]), (["-v", "--log-level", "error"], ALL[3:]),
+    ],
+)  # fmt: skip
+def test_the_log_says_as_much_as_was_asked_for(
+    capsys: pytest.CaptureFixture[str], words: list[str], seen: list[str]
+) -> None:
+    configure()
+    configure(*words)
+    say_something()
+    assert last_words(capsys.readouterr().err) == seen
+
+
+def test_quiet_is_for_standard_error_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    configure("-q", "--log-file", str(tmp_path / "log"), "--log-level", "info")
+    say_something()
+    assert last_words(capsys.readouterr().err) == ALL[3:]
+    assert last_words((tmp_path / "log").read_text()) == ALL[1:]
+
+
+def test_the_environment_configures_the_log_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    configure(CHAIRLIFT_LOG_FORMAT="json", CHAIRLIFT_LOG_LEVEL="error", CHAIRLIFT_LOG_FILE=str(tmp_path / "log"))
+    say_something()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert json.loads(line)["message"] == "this is error"
+    assert (tmp_path / "log").read_text().splitlines() == [line]
+
+
+def test_files_are_rotated_as_was_asked_for(tmp_path: Path) -> None:
+    configure("-q", "--log-file", str(tmp_path / "log"), "--log-file-size", "1KB", "--log-backups", "2")
+    for _ in range(100):
+        say_something()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "log.1", "log.2"]
+    assert all(path.stat().st_size <= 1000 for path in tmp_path.iterdir())
+
+
+def test_what_cannot_be_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot write .*nowhere"):
+        configure("--log-file", str(tmp_path / "nowhere" / "log"))
+    with pytest.raises(ConfigError, match="CHAIRLIFT_LOG_LEVEL must be one of debug, info, warning, error, got 'loud'"):
+        configure(CHAIRLIFT_LOG_LEVEL="loud")
+
+
+def test_the_defaults_that_help_shows_are_those_that_hold() -> None:
+    shown = {setting.name: setting.kind(str(setting.default)) for setting in LOGGING if setting.default != ""}
+    config = LogConfig()
+    assert LEVELS[shown.pop("log_level")] == config.level == config.stream_level
+    names = {"log_format": config.form, "log_file_size": config.max_bytes, "log_backups": config.backups}
+    assert shown == names

@@ -22,6 +22,7 @@ from chairlift.cli.results import OrderedLines
 from chairlift.llm.service import ModelDefaults, Service
 from support_models import save_tiny
 from support_services import FAKE, Gate, fake_service, text_of, tokens_of, wait_until
+from support_traces import check_trace, read_trace, requests_of, steps_of
 
 SEEDED = SamplingParams(max_tokens=16, seed=3)
 FLAGS = ["--max-tokens", "16", "--seed", "3"]
@@ -316,3 +317,13 @@ def test_a_terminal_shows_a_bar(tmp_path: Path) -> None:
         assert running.stdout is not None and len(running.stdout.read().splitlines()) == 3
     os.close(ours)
     assert b"3/3" in seen and b"output tok/s" in seen
+
+
+def test_a_profile_of_the_steps_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ["--prompt", "x", "--max-tokens", "5", "--ignore-eos", "--num-blocks", "50"]
+    assert main(["generate", "-q", *words, "--profile", str(tmp_path / "trace.json")]) == 0
+    events = read_trace(tmp_path / "trace.json")
+    check_trace(events)
+    assert len(steps_of(events)) == 5 and list(requests_of(events).values()) == [["queued", "prefill", "decode"]]
+    assert main(["generate", *words, "--profile", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"chairlift: cannot write {tmp_path}: Is a directory"

@@ -42,7 +42,9 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 # -- help --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["generate", "--help"], ["--version"], ["generate", "--nonsense"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["generate", "--help"], ["doctor", "--help"], ["--version"], ["generate", "--x"]]
+)
 def test_help_and_refusals_of_the_command_line_import_nothing_heavy(arguments: list[str]) -> None:
     code = (
         "import sys\nfrom chairlift.cli.main import main\n"
@@ -89,7 +91,7 @@ def test_python_m_chairlift_is_the_command_line() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["generat"], "unknown command 'generat'; there is generate"),
+        (["generat"], "unknown command 'generat'; there is generate, bench, doctor"),
         (["generate", "--temprature", "1"], "unknown option --temprature, did you mean --temperature?"),
         (["generate", "--temprature=1"], "unknown option --temprature, did you mean --temperature?"),
         (["generate", "-x"], "unknown option -x"),
@@ -105,7 +107,7 @@ def test_python_m_chairlift_is_the_command_line() -> None:
         (["generate", "--prompt", ""], "the prompt is empty"),
         (["generate", "-v", "-q"], "-q/--quiet: not allowed with argument -v/--verbose"),
         (["generate", "--max-batch-tokens", "0"], "max_batch_tokens must be at least 1, got 0"),
-        (["generate", "--policy", "best"], "unknown policy 'best'; there is fifo"),
+        (["generate", "--policy", "best"], "unknown policy 'best'; there is cache_aware, fair, fifo, priority"),
         (["generate", "--client", "thread"], "unknown client 'thread'; there is inline, process"),
     ],
 )  # fmt: skip

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from chairlift.cli.settings import ENGINE, SAMPLING, Setting, given, size
 from chairlift.cli.verbs import build_parser
-from chairlift.cli.settings import ENGINE, SAMPLING, Setting, given
 from chairlift.core.sampling import SAMPLING_FIELDS, SamplingParams
 from chairlift.engine.config import SchedulerConfig
 from chairlift.llm.options import Options
@@ -87,6 +87,17 @@ def test_a_bias_that_is_no_pair_is_refused(text: str) -> None:
 
 def test_a_stop_of_the_environment_is_one_string() -> None:
     assert parsed(CHAIRLIFT_STOP="a,b") == {"stop": ["a,b"]}
+
+
+@pytest.mark.parametrize(("text", "number"), [("1", 1), ("50MB", 50_000_000), ("1.5KiB", 1536), ("0", 0)])
+def test_a_size_is_bytes(text: str, number: int) -> None:
+    assert size(text) == number and type(size(text)) is int
+
+
+@pytest.mark.parametrize("text", ["much", "1TiB", "0.5", "nan", ""])
+def test_a_size_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        size(text)
 
 
 @pytest.mark.parametrize("text", ["much", "1TiB", "GiB", "infGiB"])

@@ -9,6 +9,7 @@ from chairlift.core.errors import (
     ChairliftError,
     ConfigError,
     ContextLengthExceeded,
+    DeadlineUnreachable,
     DetokenizeFailed,
     DuplicateRequestId,
     EngineDead,
@@ -43,6 +44,7 @@ EXAMPLES = [
     UnsupportedArchitecture("no family knows X", architecture="X"),
     QueueFull(7, 7),
     RequestTimeout(2.5),
+    DeadlineUnreachable(3.25, 1.5),
     OutOfBlocks(free=2, total=9, needed=3),
     RequestFailed("alone"),
     ForwardFailed("the model raised"),
@@ -107,6 +109,7 @@ def test_details_may_have_any_name(name: str) -> None:
         (DuplicateRequestId("a'b"), '"a\'b" is already in use'),
         (QueueFull(7, 5), "7 requests wait, the limit is 5"),
         (RequestTimeout(0.5), "timeout of 0.5 s"),
+        (DeadlineUnreachable(3.25, -1.0), "needs at least 3.25 s by itself, 0 s of its timeout are left"),
         (OutOfBlocks(free=2, total=9, needed=3), "3 blocks needed, 2 of 9 are free"),
     ],
 )
@@ -116,7 +119,7 @@ def test_a_sentence_carries_both_numbers(error: ChairliftError, sentence: str) -
 
 def test_a_retry_helps_where_the_caller_did_nothing_wrong() -> None:
     helps = {kind.code for kind in KINDS if kind.retryable}
-    assert helps == {"queue_full", "timeout", "out_of_blocks", "engine_dead"}
+    assert helps == {"queue_full", "timeout", "deadline_unreachable", "out_of_blocks", "engine_dead"}
 
 
 @pytest.mark.parametrize("error", [each for each in EXAMPLES if isinstance(each, InvalidRequest)], ids=repr)

@@ -8,6 +8,7 @@ import pytest
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.request import (
+    MAX_PRIORITY,
     MAX_TIMEOUT,
     FinishReason,
     GenerateRequest,
@@ -51,6 +52,12 @@ def test_an_impossible_timeout_is_refused(timeout: float) -> None:
 @pytest.mark.parametrize("timeout", [None, 0, 0.5, MAX_TIMEOUT])
 def test_a_possible_timeout_is_taken(timeout: float | None) -> None:
     assert replace(REQUEST, timeout=timeout).timeout == timeout
+
+
+@pytest.mark.parametrize("priority", [MAX_PRIORITY + 1, -(2**63), 10**400, 0.5, "1", True, None])
+def test_an_impossible_priority_is_refused(priority: int) -> None:
+    with pytest.raises(InvalidRequest, match="priority must be"):
+        replace(REQUEST, priority=priority)
 
 
 def test_a_bad_request_cannot_come_over_the_wire_either() -> None:

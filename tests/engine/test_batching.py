@@ -1,31 +1,90 @@
-"""Whether prompt tokens may ride, and how a policy is chosen."""
+"""What each batching policy grants, and how one is chosen."""
+
+from dataclasses import replace
 
 import pytest
 
 from chairlift.core.errors import ConfigError
-from chairlift.engine.batching import DEFAULT_SAFETY_MARGIN, FifoMargin, Mixed, make_batching
+from chairlift.engine.batching import (
+    BATCHINGS,
+    DECODE_FIRST_SHARE,
+    DEFAULT_SAFETY_MARGIN,
+    MAX_PREFILL_STREAK,
+    NAMES,
+    DecodeFirst,
+    FifoMargin,
+    Mixed,
+    PrefillFirst,
+    Seen,
+    Share,
+    Static,
+    make_batching,
+)
+from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.timeline import WaitReason
 from support_engine import answer, ask, make_scheduler, rows_of, turn
 
+BUDGET = 64
+BUSY = Seen(generating=4, reading=1, free_share=0.5, seats_left=3, boarded=0, stopped_by=WaitReason.BUDGET,
+            prefill_budget=BUDGET)  # fmt: skip
+EMPTY = replace(BUSY, generating=0, reading=0)
 
-def test_mixed_always_lets_prompts_ride() -> None:
-    assert Mixed().may_prefill(free_share=0.0, generating=9)
+
+def test_mixed_grants_everything_always() -> None:
+    assert Mixed().share(replace(BUSY, free_share=0.0)) == Share(BUDGET)
 
 
 @pytest.mark.parametrize(
-    ("free_share", "generating", "may"), [(0.3, 1, True), (0.2, 1, True), (0.19, 1, False), (0.0, 0, True)]
+    ("free_share", "generating", "reading", "share"),
+    [
+        (0.3, 1, 1, Share(BUDGET)),
+        (0.2, 1, 1, Share(BUDGET)),
+        (0.19, 1, 1, Share(0, boarding=False)),
+        (0.19, 0, 1, Share(BUDGET, boarding=False)),
+        (0.0, 0, 0, Share(BUDGET)),
+    ],
 )
 def test_below_the_margin_prompts_ride_only_when_nobody_generates(
-    free_share: float, generating: int, may: bool
+    free_share: float, generating: int, reading: int, share: Share
 ) -> None:
-    assert FifoMargin(0.2).may_prefill(free_share=free_share, generating=generating) is may
+    seen = replace(BUSY, free_share=free_share, generating=generating, reading=reading)
+    assert FifoMargin(0.2).share(seen) == share
 
 
-def test_policies_are_chosen_by_name() -> None:
-    assert isinstance(make_batching("mixed", None), Mixed)
-    for margin, free in ((None, DEFAULT_SAFETY_MARGIN), (0.5, 0.5)):
-        fifo = make_batching("fifo", margin)
-        assert fifo.may_prefill(free_share=free, generating=1)
-        assert not fifo.may_prefill(free_share=free - 0.01, generating=1)
+def test_prefill_first_leaves_out_those_who_generate_so_many_times_in_a_row_at_most() -> None:
+    policy = PrefillFirst()
+    first = [policy.share(BUSY).prompts_first for _ in range(2 * (MAX_PREFILL_STREAK + 1))]
+    assert first == ([True] * MAX_PREFILL_STREAK + [False]) * 2
+
+
+def test_decode_first_gives_prompts_a_small_share_while_anybody_generates() -> None:
+    assert DecodeFirst().share(BUSY) == Share(BUDGET // DECODE_FIRST_SHARE)
+    assert DecodeFirst().share(EMPTY) == Share(BUDGET)
+    assert DecodeFirst().share(replace(BUSY, prefill_budget=3)).prefill_tokens == 1, "never none: they would starve"
+
+
+def test_static_fills_reads_generates_and_only_then_fills_again() -> None:
+    policy = Static()
+    filling = Share(BUDGET, boarding=True, prompts_first=True, generating=False)
+    assert policy.share(EMPTY) == filling
+    assert policy.share(replace(BUSY, boarded=3)) == filling, "the budget ended the step, not the batch"
+    assert policy.share(replace(BUSY, boarded=0)) == replace(filling, boarding=False), "still reading"
+    assert policy.share(replace(BUSY, boarded=0, reading=0)) == Share(BUDGET, boarding=False, prompts_first=True)
+    assert policy.share(replace(BUSY, boarded=3)).boarding is False, "a batch that is closed stays so"
+    assert policy.share(EMPTY) == filling
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_policies_are_chosen_by_name(name: str) -> None:
+    kinds = {**BATCHINGS, "fifo": FifoMargin}
+    assert type(make_batching(SchedulerConfig(batching=name))) is kinds[name]
+
+
+@pytest.mark.parametrize(("margin", "free"), [(None, DEFAULT_SAFETY_MARGIN), (0.5, 0.5)])
+def test_the_margin_is_the_given_one(margin: float | None, free: float) -> None:
+    fifo = make_batching(SchedulerConfig(batching="fifo", safety_margin=margin))
+    assert fifo.share(replace(BUSY, free_share=free)).boarding
+    assert not fifo.share(replace(BUSY, free_share=free - 0.01)).boarding
 
 
 @pytest.mark.parametrize(
@@ -35,12 +94,59 @@ def test_policies_are_chosen_by_name() -> None:
         ("fifo", -0.1, "at least 0 and less than 1, got -0.1"),
         ("fifo", float("nan"), "at least 0 and less than 1, got nan"),
         ("mixed", 0.2, "belongs to batching 'fifo'"),
-        ("other", None, "unknown batching 'other'; there is fifo, mixed"),
+        ("other", None, "unknown batching 'other'; there is decode_first, fifo, mixed, prefill_first, static"),
     ],
 )
 def test_an_impossible_choice_is_refused(name: str, margin: float | None, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        make_batching(name, margin)
+        make_batching(SchedulerConfig(batching=name, safety_margin=margin))
+
+
+# -- in the scheduler ----------------------------------------------------------------------------------------------
+
+
+def steps(batching: str, count: int, **options: int) -> list[dict[str, int]]:
+    """One with an output of 3, then one with a prompt of 12 behind it and one with a prompt of 4."""
+    scheduler = make_scheduler(batching=batching, max_batch_tokens=8, long_prefill_threshold=8, **options)
+    scheduler.add(ask("a", [500] * 4, 4), 0.0)
+    turn(scheduler)
+    scheduler.add(ask("b", [501] * 12, 2), 0.0)
+    scheduler.add(ask("c", [502] * 4, 2), 0.0)
+    seen = []
+    for _ in range(count):
+        scheduler.schedule(0.0)
+        seen.append(rows_of(scheduler))
+        scheduler.commit(answer(scheduler.flights[-1].plan), 0.0)
+    return seen
+
+
+def test_mixed_rides_in_the_scheduler() -> None:
+    assert steps("mixed", 2) == [{"a": 1, "b": 7}, {"a": 1, "b": 5, "c": 2}]
+
+
+def test_prefill_first_rides_in_the_scheduler() -> None:
+    assert steps("prefill_first", 3) == [{"b": 8}, {"b": 4, "c": 4}, {"a": 1, "b": 1, "c": 1}]
+
+
+def test_decode_first_rides_in_the_scheduler() -> None:
+    assert steps("decode_first", 4) == [{"a": 1, "b": 1}] * 3 + [{"b": 8}]
+
+
+def test_static_rides_in_the_scheduler() -> None:
+    assert steps("static", 6) == [{"a": 1}, {"a": 1}, {"a": 1}, {"b": 8}, {"b": 4, "c": 4}, {"b": 1, "c": 1}]
+
+
+def test_a_static_batch_is_filled_over_several_steps_and_keeps_its_seats_empty() -> None:
+    scheduler = make_scheduler(batching="static", max_batch_tokens=8, max_running_requests=3,
+                               long_prefill_threshold=4)  # fmt: skip
+    for number in range(5):
+        scheduler.add(ask(str(number), [510 + number] * 4, 2 + 3 * (number == 2)), 0.0)
+    seen = []
+    while scheduler.sequences:
+        scheduler.schedule(0.0)
+        seen.append(set(rows_of(scheduler)))
+        scheduler.commit(answer(scheduler.flights[-1].plan), 0.0)
+    assert seen == [{"0", "1"}, {"2"}, {"0", "1", "2"}, *[{"2"}] * 3, {"3", "4"}, {"3", "4"}]
 
 
 def test_under_the_margin_a_newcomer_waits_until_blocks_are_free() -> None:

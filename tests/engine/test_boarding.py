@@ -248,7 +248,7 @@ def test_work_that_another_holds_too_is_not_lost() -> None:
     scheduler.add(ask("shares", [*prefix, 2], 9), 0.0)
     scheduler.add(ask("alone", [503] * 4, 9), 0.0)
     turn(scheduler)
-    assert scheduler._boarding._victim().request.request_id == "shares"
+    assert scheduler._boarding._riding._victim().request.request_id == "shares"
 
 
 def test_who_was_preempted_often_is_spared() -> None:
@@ -257,9 +257,9 @@ def test_who_was_preempted_often_is_spared() -> None:
     scheduler.add(ask("short", [502] * 3, 9), 0.0)
     turn(scheduler)
     scheduler.sequences["short"].num_preemptions = 2
-    assert scheduler._boarding._victim().request.request_id == "long"
+    assert scheduler._boarding._riding._victim().request.request_id == "long"
     scheduler.sequences["long"].num_preemptions = 2
-    assert scheduler._boarding._victim().request.request_id == "short", "among the spared the last to come"
+    assert scheduler._boarding._riding._victim().request.request_id == "short", "among the spared the last to come"
 
 
 def test_a_victim_gives_back_what_it_got_in_the_same_step() -> None:

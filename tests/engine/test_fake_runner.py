@@ -9,7 +9,7 @@ import pytest
 from chairlift.core.clock import FakeClock
 from chairlift.core.errors import NonFiniteLogits, SamplingFailed
 from chairlift.core.sampling import SamplingParams
-from chairlift.engine.fake_runner import FakeConfig, FakeRunner, build, expected_tokens, next_token
+from chairlift.engine.fake_runner import FakeConfig, FakeRunner, build, expected_tokens, next_token, unverified_token
 from chairlift.engine.plan import LAST_SAMPLED, NewSequence, StepPlan
 from support_engine import answer, ask, make_scheduler
 
@@ -169,6 +169,40 @@ def test_a_step_takes_the_seconds_it_is_told_to() -> None:
     assert clock.now() == 2.0
 
 
+def test_a_step_that_is_timed_has_passed_when_it_is_collected() -> None:
+    clock = FakeClock(5.0)
+    seconds = iter([2.0, 3.0, 1.0])
+    runner = FakeRunner(FAKE, clock=clock, step_time=lambda plan: next(seconds))
+    runner.launch(first_plan())
+    clock.advance(0.5)
+    runner.launch(next_plan(6))
+    assert clock.now() == 5.5, "two launches are in flight and nothing has been waited for"
+    runner.collect()
+    assert clock.now() == 7.0
+    runner.collect()
+    assert clock.now() == 10.0, "the second began when the first ended"
+    clock.advance(4.0)
+    runner.launch(next_plan(7, step_id=2))
+    runner.collect()
+    assert clock.now() == 15.0, "an idle machine begins at once"
+
+
+def test_timed_steps_that_are_void_take_no_more_time() -> None:
+    def fail(plan: StepPlan, stage: str) -> None:
+        if stage == "collect" and plan.step_id == 0:
+            raise RuntimeError("told to")
+
+    clock, seconds = FakeClock(), iter([10.0, 10.0, 4.0])
+    runner = FakeRunner(FAKE, clock=clock, hook=fail, step_time=lambda plan: next(seconds))
+    runner.launch(first_plan())
+    runner.launch(next_plan(6))
+    with pytest.raises(RuntimeError, match="told to"):
+        runner.collect()
+    runner.launch(replace(first_plan(), step_id=2))
+    runner.collect()
+    assert clock.now() == 14.0
+
+
 def test_logprobs_come_when_somebody_asks() -> None:
     runner = FakeRunner(FAKE)
     plan = first_plan()
@@ -191,3 +225,19 @@ def test_it_says_what_it_pretends_to_be_and_is_built_from_bytes() -> None:
 def test_without_verifying_nothing_is_kept() -> None:
     runner = FakeRunner(replace(FAKE, verify=False))
     assert len(run(runner, first_plan(blocks=()))) == 1
+
+
+@pytest.mark.parametrize("slowly", [False, True], ids=["plain", "with faults to look for"])
+def test_without_verifying_a_token_hangs_on_prompt_seed_and_position_alone(slowly: bool) -> None:
+    fake = replace(FAKE, verify=False)
+    plan = first_plan(blocks=())
+    card = plan.admitted[0]
+    runner = FakeRunner(fake, row_faults=(lambda plan: []) if slowly else None)
+    first = run(runner, plan)
+    assert first == [unverified_token(card.token_ids, card.params, len(card.token_ids), fake)]
+    second = run(runner, next_plan(6, first[0]))
+    assert second == [unverified_token(card.token_ids, card.params, len(card.token_ids) + 1, fake)] != first
+    returned = replace(card, token_ids=(*card.token_ids, *first), num_prior_outputs=1)
+    again = FakeRunner(fake, row_faults=(lambda plan: []) if slowly else None)
+    run(again, replace(plan, admitted=(returned,)))
+    assert run(again, next_plan(6, first[0])) == second, "also after a preemption"

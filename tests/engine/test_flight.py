@@ -81,13 +81,12 @@ def test_taking_back_a_chunk_gives_the_step_its_tokens_again() -> None:
         draft.give_prefill(rider, count)
         assert (draft.tokens_left, draft.prefill_left) == (20 - count, 10 - count)
         draft.take_back(rider)
-        assert (draft.tokens_left, draft.prefill_left, draft.rows) == (20, 10, {})
+        assert (draft.tokens_left, draft.prefill_left, draft.num_rows) == (20, 10, 0)
 
 
 def test_taking_back_a_generated_token_leaves_the_prompt_budget_alone() -> None:
     draft, rider = Draft(20, 10), sequence(1)
-    draft.rows[rider] = 1
-    draft.tokens_left -= 1
+    draft.give_decodes([rider])
     draft.new_blocks[rider] = [(0, 0, 3)]
     draft.take_back(rider)
     assert (draft.tokens_left, draft.prefill_left, draft.new_blocks) == (20, 10, {})

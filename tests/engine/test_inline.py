@@ -15,6 +15,7 @@ from chairlift.engine.fake_runner import FakeConfig, FakeRunner, expected_tokens
 from chairlift.engine.inline import InlineClient
 from chairlift.engine.loop import EngineLoop
 from chairlift.engine.plan import StepPlan
+from chairlift.engine.stats import StepStats
 from support_engine import ask
 
 FAKE = FakeConfig(vocab_size=200, num_blocks=64, block_size=4)
@@ -266,6 +267,82 @@ def test_a_sink_may_submit_ask_and_close(client: InlineClient) -> None:
     assert second.wait().finish_reason is FinishReason.LENGTH
     client._thread.join(SECONDS)
     assert not client._thread.is_alive()
+
+
+def test_every_step_is_shown_before_its_outputs_until_it_is_enough(client: InlineClient) -> None:
+    heard: list[Any] = []
+    box = Box()
+    client.watch_steps(heard.append)
+
+    def sink(outputs: list[Output]) -> None:
+        heard.append(outputs)
+        box(outputs)
+
+    client.submit(ask("a", 9, 7), sink)
+    box.wait()
+    steps = [news for news in heard if isinstance(news, StepStats)]
+    assert [stats.step_id for stats in steps] == list(range(7))
+    assert all(isinstance(first, StepStats) and isinstance(then, list) for first, then in batched(heard))
+    client.watch_steps(None)
+    again = Box()
+    client.submit(ask("b", 9, 7), again)
+    again.wait()
+    assert len([news for news in heard if isinstance(news, StepStats)]) == 7
+
+
+def batched(things: list[Any]) -> Iterator[tuple[Any, Any]]:
+    return zip(things[::2], things[1::2], strict=True)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_warm_up_between_steps_changes_nothing(overlap: bool) -> None:
+    runner = FakeRunner(FAKE)
+    client = start(runner, overlap=overlap)
+    boxes = [Box() for _ in range(8)]
+    requests = [ask(str(number), [number, 5, 6], 90) for number in range(8)]
+    for request, box in zip(requests, boxes, strict=True):
+        client.submit(request, box)
+    for _ in range(5):
+        assert client.warmup() >= 0
+    for request, box in zip(requests, boxes, strict=True):
+        assert box.wait().finish_reason is FinishReason.LENGTH
+        assert box.tokens == expected_tokens(request.prompt_token_ids, request.params, FAKE)
+    before = client.load(), client.cache_state(), client.scheduler_state()
+    client.warmup()
+    assert (client.load(), client.cache_state(), client.scheduler_state()) == before
+    assert runner.warmups == 6 and client.validate() == [] and before[0].output_tokens == 8 * 90
+    client.close()
+    with pytest.raises(EngineDead):
+        client.warmup()
+
+
+def test_a_warm_up_that_fails_is_told_and_the_engine_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_large() -> None:
+        raise MemoryError("no room for 2048 tokens")
+
+    runner = FakeRunner(FAKE)
+    monkeypatch.setattr(runner, "warmup", too_large)
+    client, box = start(runner), Box()
+    with pytest.raises(MemoryError, match="no room"):
+        client.warmup()
+    client.submit(ask("a", 3, 5), box)
+    assert box.wait().finish_reason is FinishReason.LENGTH
+    client.close()
+
+
+def test_a_runner_that_dies_while_its_steps_are_collected_for_a_warm_up_ends_everybody(
+    gated: InlineClient, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def land() -> list[Output]:
+        raise EngineDead("the device is gone")
+
+    monkeypatch.setattr(gated._loop, "land", land)
+    box = Box()
+    gated.submit(ask("a", 3, 90), box)
+    gate.opened.set()
+    with pytest.raises(EngineDead, match="the device is gone"):
+        gated.warmup()
+    assert "the device is gone" in str(box.wait().error)
 
 
 def test_flushing_forgets_what_nobody_holds(client: InlineClient) -> None:

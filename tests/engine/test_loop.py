@@ -12,7 +12,8 @@ from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.fake_runner import FakeConfig, FakeRunner
 from chairlift.engine.loop import EngineLoop
 from chairlift.engine.plan import StepPlan
-from support_engine import Lift, ask
+from chairlift.engine.stats import StepStats
+from support_engine import Lift, NthCall, ask
 
 FAKE = FakeConfig(vocab_size=200, num_blocks=64, block_size=4)
 
@@ -94,6 +95,30 @@ def test_overlap_keeps_two_launches_in_flight() -> None:
     lift.drain()
     lift.prove(calm=True)
     lift.close()
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_only_steps_that_were_committed_are_shown(overlap: bool) -> None:
+    told: list[StepStats] = []
+    fails = NthCall(4)
+    lift = Lift(FAKE, overlap=overlap, hook=lambda plan, at: fails())
+    lift.loop.on_step = told.append
+    lift.submit(ask("a", 3, 6), ask("b", 5, 6))
+    lift.drain()
+    assert lift.scheduler.counters.failed_steps == 1
+    assert sum(stats.num_outputs for stats in told) == 12
+    assert lift.loop._began == {}
+    lift.close()
+
+
+def test_who_watches_and_raises_hurts_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    lift = Lift(FAKE)
+    second = NthCall(2)
+    lift.loop.on_step = lambda stats: second()
+    lift.submit(ask("a", 3, 6))
+    lift.drain()
+    lift.prove(calm=True)
+    assert caplog.text.count("who watches the steps raised") == 1
 
 
 def test_what_is_wrong_with_the_ledger_is_logged_and_returned(caplog: pytest.LogCaptureFixture) -> None:

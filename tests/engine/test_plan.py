@@ -19,6 +19,22 @@ def test_a_plan_counts_its_rows_and_tokens() -> None:
     assert (plan().num_rows, plan().num_tokens) == (2, 4)
 
 
+def test_a_plan_counts_what_its_rows_see() -> None:
+    """Row 0 has token 2 and sees 3; row 1 has tokens 0 to 2, which see 1, 2 and 3."""
+    assert plan().num_context_tokens == 3 + 3
+    assert plan().num_prefill_pairs == 1 + 2 + 3
+
+
+def test_pairs_of_long_prompts_do_not_overflow() -> None:
+    rows = np.array([0], np.int32)
+    long = StepPlan(
+        step_id=0, released=(), admitted=(), slots=rows, num_new_tokens=np.array([100_000], np.int32),
+        start_positions=np.array([1_000_000], np.int32), new_blocks=np.empty((0, 4), np.int32),
+        input_ids=np.zeros(100_000, np.int32), sample_rows=rows,
+    )  # fmt: skip
+    assert long.num_prefill_pairs == 100_000 * 1_000_000 + 100_000 * 100_001 // 2
+
+
 def test_a_plan_without_copies_has_an_empty_list_of_pairs() -> None:
     assert plan().copies.shape == (0, 2) and plan().copies.dtype == np.int32
 

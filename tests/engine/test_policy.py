@@ -1,62 +1,27 @@
-"""The fifo line: order of arrival for life, whatever comes and goes."""
-
-import random
+"""How a line is chosen by its name."""
 
 import pytest
 
 from chairlift.core.errors import ConfigError
-from chairlift.engine.policy import FifoLine, make_line
-from chairlift.engine.sequence import Sequence
-from support_engine import ask
+from chairlift.engine.config import CacheConfig, SchedulerConfig
+from chairlift.engine.kv.cache import KVCache
+from chairlift.engine.lines.cache_aware import CacheAwareLine
+from chairlift.engine.lines.fair import FairLine
+from chairlift.engine.lines.fifo import FifoLine
+from chairlift.engine.lines.priority import PriorityLine
+from chairlift.engine.policy import POLICIES, check_policy, make_line
+
+KINDS = {"fifo": FifoLine, "priority": PriorityLine, "fair": FairLine, "cache_aware": CacheAwareLine}
 
 
-def sequences(count: int) -> list[Sequence]:
-    return [Sequence(ask(str(number), 3), number, b"root", 0.0) for number in range(count)]
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_a_line_is_chosen_by_name(name: str) -> None:
+    line = make_line(SchedulerConfig(policy=name), KVCache(CacheConfig(num_blocks=4)))
+    assert type(line) is KINDS[name] and len(line) == 0 and list(line) == []
 
 
-def order(line: FifoLine) -> list[int]:
-    return [sequence.arrival for sequence in line]
-
-
-def test_a_victim_returns_to_its_place() -> None:
-    """Pitfall 11: it does not lose its place among equals."""
-    line, all_of_them = FifoLine(), sequences(5)
-    for sequence in all_of_them:
-        line.add(sequence)
-    for arrival in (1, 0, 3):
-        line.remove(all_of_them[arrival])
-    assert order(line) == [2, 4]
-    for arrival in (3, 0, 1):
-        line.add(all_of_them[arrival])
-    assert order(line) == [0, 1, 2, 3, 4] and len(line) == 5
-
-
-def test_any_coming_and_going_keeps_the_order_of_arrival() -> None:
-    rng, line, inside, outside = random.Random(3), FifoLine(), list[Sequence](), sequences(40)
-    for _ in range(500):
-        if outside and rng.random() < 0.5:
-            # New ones come in order; those that were in already may come back at any time.
-            back = [sequence for sequence in outside if sequence.ride]
-            fresh = [sequence for sequence in outside if not sequence.ride][:1]
-            chosen = rng.choice(back + fresh)
-            chosen.ride += 1
-            outside.remove(chosen)
-            inside.append(chosen)
-            line.add(chosen)
-        elif inside:
-            chosen = rng.choice(inside)
-            inside.remove(chosen)
-            outside.append(chosen)
-            line.remove(chosen)
-        assert order(line) == sorted(sequence.arrival for sequence in inside) and len(line) == len(inside)
-
-
-def test_who_is_not_in_line_cannot_leave_it() -> None:
-    with pytest.raises(ValueError, match="not in list"):
-        FifoLine().remove(sequences(1)[0])
-
-
-def test_a_line_is_chosen_by_name() -> None:
-    assert isinstance(make_line("fifo"), FifoLine)
-    with pytest.raises(ConfigError, match="unknown policy 'lifo'; there is fifo"):
-        make_line("lifo")
+def test_an_unknown_name_is_refused_with_those_that_exist() -> None:
+    with pytest.raises(ConfigError, match="unknown policy 'lifo'; there is cache_aware, fair, fifo, priority"):
+        check_policy("lifo")
+    with pytest.raises(ConfigError, match="unknown policy 'lifo'"):
+        make_line(SchedulerConfig(policy="lifo"), KVCache(CacheConfig(num_blocks=4)))

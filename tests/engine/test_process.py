@@ -1,6 +1,9 @@
 """ProcessClient is an EngineClient: the same outputs as InlineClient and as no engine at all, across the border."""
 
+import itertools
+import os
 import random
+import signal
 import subprocess
 import threading
 import time
@@ -31,6 +34,7 @@ from chairlift.engine.ipc.spawn import spawn
 from chairlift.engine.ipc.watch import WatchConfig
 from chairlift.engine.loop import EngineLoop
 from chairlift.engine.process import connect, open_engine
+from chairlift.engine.stats import StepStats
 from support_process import (
     BRISK,
     PATIENCE,
@@ -49,8 +53,10 @@ from support_process import (
     pid_of,
     python_command,
     slow_start,
+    slow_warmup,
     socket_of,
     spec_of,
+    wait_until,
     works,
 )
 
@@ -250,6 +256,59 @@ def test_questions_are_answered() -> None:
         news.end("waits")
         assert client.flush_cache() >= 2
         assert client.cache_state()["cached_blocks"] == 0
+
+
+def test_every_step_is_shown_across_the_border_before_its_outputs() -> None:
+    heard: list[Any] = []
+    with engine() as client:
+        client.watch_steps(heard.append)
+        news = News()
+        client.submit(make_request("a", max_tokens=20), lambda outputs: (heard.append(outputs), news(outputs)))
+        news.end("a")
+        steps = [thing for thing in heard if isinstance(thing, StepStats)]
+        assert [stats.step_id for stats in steps] == list(range(20))
+        assert heard.index(steps[-1]) < len(heard) - 1
+        assert [stats.num_tokens for stats in steps] == [3] + [1] * 19
+        assert all(first.ended_ms <= second.ended_ms for first, second in itertools.pairwise(steps))
+        client.watch_steps(None)
+        before = len(steps)
+        assert works(client)
+        assert len([thing for thing in heard if isinstance(thing, StepStats)]) == before
+
+
+def test_an_engine_that_is_started_again_is_watched_again() -> None:
+    told: list[StepStats] = []
+    with engine() as client:
+        client.watch_steps(told.append)
+        assert works(client) and len(told) == 3
+        os.kill(pid_of(client), signal.SIGKILL)
+        wait_until(lambda: client.restarts == 1 and client.load().state is ReplicaState.READY)
+        assert works(client) and [stats.step_id for stats in told[3:]] == [0, 1, 2]
+
+
+def test_who_watches_and_raises_hurts_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    def raises(stats: StepStats) -> None:
+        raise RuntimeError("not mine")
+
+    with engine() as client:
+        client.watch_steps(raises)
+        assert works(client) and works(client, "again")
+        assert client.restarts == 0
+    assert "who watches the steps raised" in caplog.text
+
+
+def test_a_warm_up_is_no_hang_and_changes_nothing() -> None:
+    watch = WatchConfig(heartbeat_timeout=2.0, step_timeout=0.4, ask_timeout=0.4)
+    with engine(spec_of(slow_warmup, FakeConfig(seconds_per_step=0.01)), watch=watch) as client:
+        news, request = News(), make_request("a", max_tokens=60)
+        client.submit(request, news)
+        news.wait(lambda: "a" in news.tokens)
+        assert client.warmup() >= 1.0
+        assert news.end("a").finish_reason is FinishReason.LENGTH
+        assert news.tokens["a"] == expected_tokens(request.prompt_token_ids, request.params, FakeConfig())
+        load = client.load()
+        assert (load.steps, load.output_tokens, load.prompt_tokens) == (60, 60, 3)
+        assert client.restarts == 0 and client.validate() == []
 
 
 def test_a_long_step_delays_answers_but_load_uses_the_last_heartbeat() -> None:

@@ -1,5 +1,9 @@
 """Counters add up to what was scheduled, generated and ended."""
 
+import itertools
+
+import pytest
+
 from chairlift.engine.fake_runner import FakeConfig
 from chairlift.engine.stats import Counters, StepStats
 from support_engine import Lift, ask
@@ -25,7 +29,7 @@ def test_every_reason_has_a_count_from_the_start() -> None:
 def test_each_step_is_told_in_numbers() -> None:
     told: list[StepStats] = []
     lift = Lift(FakeConfig(vocab_size=200, num_blocks=64, block_size=4), max_batch_tokens=8, max_running_requests=1)
-    lift.loop._on_step = told.append
+    lift.loop.on_step = told.append
     lift.submit(ask("a", 10, 2), ask("b", [3], 1))
     lift.drain()
     assert [stats.step_id for stats in told] == list(range(len(told)))
@@ -35,3 +39,21 @@ def test_each_step_is_told_in_numbers() -> None:
     assert [(stats.running, stats.waiting) for stats in told] == [(1, 1), (1, 1), (0, 1), (0, 0)]
     assert all(stats.in_flight == 1 and stats.schedule_ms >= 0 and stats.collect_ms >= 0 for stats in told)
     assert told[-1].free_blocks == 64
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_the_phases_of_all_steps_lie_one_after_another_on_one_clock(overlap: bool) -> None:
+    told: list[StepStats] = []
+    lift = Lift(FakeConfig(vocab_size=200, num_blocks=64, block_size=4), max_batch_tokens=8, overlap=overlap)
+    lift.loop.on_step = told.append
+    lift.submit(ask("a", 10, 9), ask("b", [3], 5))
+    lift.drain()
+    lift.close()
+    spans = []
+    for stats in told:
+        launched = stats.began_ms + stats.schedule_ms + stats.launch_ms
+        spans += [(stats.began_ms, launched), (stats.collect_began_ms, stats.ended_ms)]
+        assert 0 <= stats.began_ms <= launched <= stats.collect_began_ms <= stats.ended_ms
+    spans.sort()
+    assert all(first[1] <= second[0] + 1e-6 for first, second in itertools.pairwise(spans))
+    assert [stats.began_ms for stats in told] == sorted(stats.began_ms for stats in told)

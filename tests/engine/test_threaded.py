@@ -30,6 +30,7 @@ class Gated:
         self.gate = threading.Semaphore(0)
         self.launched: list[int] = []
         self.stops = 0
+        self.warmed_by: list[int] = []
 
     def start(self) -> RunnerInfo:
         return RunnerInfo(vocab_size=9, max_model_len=9, num_blocks=9, block_size=9)
@@ -43,6 +44,11 @@ class Gated:
 
     def collect(self) -> StepResult:
         return answer(self.last)
+
+    def warmup(self) -> None:
+        self.warmed_by.append(threading.get_ident())
+        if len(self.warmed_by) == 2:
+            raise MemoryError("too large")
 
     def stop(self) -> None:
         self.stops += 1
@@ -73,6 +79,20 @@ def test_two_launches_return_before_either_is_done(inner: Gated, runner: Threade
     inner.gate.release(2)
     assert [runner.collect().step_id, runner.collect().step_id] == [0, 1]
     assert inner.launched == [0, 1]
+
+
+def test_the_thread_that_computes_warms_up_and_a_failure_there_harms_nobody(
+    inner: Gated, runner: ThreadedRunner
+) -> None:
+    inner.gate.release(9)
+    runner.warmup()
+    assert runner._thread is not None and inner.warmed_by == [runner._thread.ident]
+    with pytest.raises(MemoryError, match="too large"):
+        runner.warmup()
+    runner.launch(plan(0))
+    assert runner.collect().step_id == 0
+    runner.warmup()
+    assert len(inner.warmed_by) == 3
 
 
 def test_a_launch_after_a_failure_is_void(inner: Gated, runner: ThreadedRunner) -> None:

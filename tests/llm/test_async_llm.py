@@ -277,6 +277,17 @@ def test_the_states_name_what_is_promised() -> None:
     wait_until(lambda: not any(thread.name == "chairlift-engine" for thread in threading.enumerate()))
 
 
+def test_a_warm_up_can_be_awaited_while_a_stream_goes_on() -> None:
+    async def story(llm: AsyncLLM) -> None:
+        stream = llm.generate("a b", SEEDED)
+        texts = [(await anext(stream)).delta]
+        assert await llm.warmup() >= 0
+        texts += [event.delta async for event in stream]
+        assert "".join(texts) == text_of("a b", SEEDED)
+
+    run(fake_service(), story)
+
+
 def test_an_event_loop_that_has_ended_is_forgotten() -> None:
     loops: list[weakref.ref[asyncio.AbstractEventLoop]] = []
 

@@ -239,4 +239,4 @@ def test_a_model_that_is_not_there_or_not_ours_is_one_sentence(tmp_path: Path) -
 
 def test_every_option_belongs_to_a_part() -> None:
     parts = {spec.name for kind in (SchedulerConfig, RunnerConfig) for spec in fields(kind)}
-    assert set(Options.__annotations__) - parts == {"enable_prefix_caching", "client", "revision"}
+    assert set(Options.__annotations__) - parts == {"enable_prefix_caching", "client", "revision", "profile"}

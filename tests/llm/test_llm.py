@@ -458,6 +458,15 @@ def test_the_states_name_what_is_promised(llm: LLM) -> None:
     assert llm.report == {}
 
 
+def test_a_warm_up_changes_nothing(llm: LLM) -> None:
+    (first,) = run(llm, "a b")
+    before = llm.load(), llm.cache_state()
+    assert llm.warmup() >= 0
+    assert (llm.load(), llm.cache_state()) == before
+    (again,) = run(llm, "a b")
+    assert again.outputs[0].token_ids == first.outputs[0].token_ids
+
+
 def test_who_waits_is_seen_in_order_with_the_reason() -> None:
     gate = Gate(after=2)
     service = fake_service(hook=gate, max_running_requests=1)

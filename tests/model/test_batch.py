@@ -174,3 +174,17 @@ def test_a_slot_drawn_twice_goes_on_with_its_first_draw() -> None:
     tables.apply(plan_of([(0, 0, [1])], new_blocks=array([0, 0, 0, 0])))
     tables.remember(np.array([0, 0, 0]), array(11, 12, 13))
     assert tables.inputs(plan_of([(0, 1, [LAST_SAMPLED])]), CPU).input_ids.tolist() == [11]
+
+
+def test_padding_writes_nowhere_and_belongs_to_nobody() -> None:
+    tables = SlotTables(2, 2, 4, VOCAB, padded=lambda count: count + 3)
+    blocks = array([0, 0, 0, 5], [0, 1, 0, 6], [1, 0, 0, 7], [1, 1, 0, 8])
+    plan = plan_of([(0, 0, [1]), (1, 0, [2, 3, 4, 5])], new_blocks=blocks)
+    tables.apply(plan)
+    inputs = tables.inputs(plan, CPU)
+    batch = inputs.batch
+    assert batch.num_tokens == len(inputs.input_ids) == len(batch.positions) == 8
+    assert inputs.input_ids[5:].tolist() == [0, 0, 0] and batch.positions[5:].tolist() == [0, 0, 0]
+    for group in batch.groups:
+        assert group.slot_mapping[5:].tolist() == [-1, -1, -1] and (group.slot_mapping[:5] >= 0).all()
+    assert batch.cu_q_list[-1] == 5 and int(batch.logit_rows.max()) == 4

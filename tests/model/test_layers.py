@@ -14,6 +14,7 @@ from chairlift.model.config import ModelConfig, parse_config
 from chairlift.model.layers import Decoder, Linear, RMSNorm, take_head
 from chairlift.model.ops import TorchOps
 from chairlift.model.registry import random_model
+from chairlift.model.take import Take
 from support_batches import Row, make_batch
 
 CPU = torch.device("cpu")
@@ -115,9 +116,9 @@ def test_a_tied_head_is_the_embedding_itself() -> None:
         taken.append(name)
         return torch.randn(wanted)
 
-    assert take_head(take, shape(), table) is table
+    assert take_head(Take(take), shape(), table) is table
     assert taken == []
-    assert take_head(take, shape(tie_word_embeddings=False), table).shape == (40, 16)
+    assert take_head(Take(take), shape(tie_word_embeddings=False), table).shape == (40, 16)
     assert taken == ["lm_head.weight"]
 
 
@@ -129,16 +130,30 @@ def test_a_projection_takes_a_bias_only_where_there_is_one(bias: bool) -> None:
         taken[name] = wanted
         return torch.ones(wanted)
 
-    linear = Linear.taken(take, "p", 3, 2, bias)
+    linear = Linear.taken(Take(take), {"p": 3}, 2, bias)
     assert taken == {"p.weight": (3, 2), **({"p.bias": (3,)} if bias else {})}
     assert linear(torch.ones(1, 2), ops).tolist() == [[3.0] * 3 if bias else [2.0] * 3]
+
+
+def test_projections_of_one_input_lie_below_each_other() -> None:
+    values = {"a.weight": 1.0, "b.weight": 2.0, "a.bias": 10.0, "b.bias": 20.0}
+    take = Take(lambda name, wanted: torch.full(wanted, values[name]))
+    both = Linear.taken(take, {"a": 1, "b": 2}, 3, bias=True)
+    assert both(torch.ones(1, 3), ops).tolist() == [[13.0, 26.0, 26.0]]
+
+
+def test_query_and_key_heads_keep_their_own_norms_when_they_are_normalised_together() -> None:
+    x = torch.randn(5, 6, 8, dtype=torch.float64)
+    query, key = (RMSNorm(torch.randn(8, dtype=torch.float64), 1e-6) for _ in range(2))
+    together = query.beside(key, 4, 2)(x, ops)
+    assert torch.equal(together, torch.cat((query(x[:, :4], ops), key(x[:, 4:], ops)), 1))
 
 
 def test_a_norm_of_gemmas_kind_has_its_one_added_in_float32() -> None:
     def take(name: str, wanted: tuple[int, ...]) -> Tensor:
         return torch.full(wanted, 0.001, dtype=torch.bfloat16)
 
-    gemma, llama = (RMSNorm.taken(take, "n", 4, shape(), kind) for kind in (True, False))
+    gemma, llama = (RMSNorm.taken(Take(take), "n", 4, shape(), kind) for kind in (True, False))
     assert gemma.weight.dtype == torch.float32
     assert float(gemma.weight[0]) == pytest.approx(1.001, abs=1e-5)  # bfloat16 has nothing between 1 and 1.0078
     assert llama.weight.dtype == torch.bfloat16

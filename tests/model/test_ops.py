@@ -40,7 +40,8 @@ def test_the_rotation_equals_transformers(dtype: torch.dtype) -> None:
     cos, sin = angles.cos().to(dtype), angles.sin().to(dtype)
     wide = torch.cat((cos, cos), -1)[None], torch.cat((sin, sin), -1)[None]
     expected, _ = apply_rotary_pos_emb(query.transpose(0, 1)[None], query.transpose(0, 1)[None], *wide)
-    assert torch.equal(ops.rotate(query, cos[:, None], sin[:, None]), expected[0].transpose(0, 1))
+    twice = torch.cat((cos, cos), -1)[:, None], torch.cat((-sin, sin), -1)[:, None]
+    assert torch.equal(ops.rotate(query, *twice), expected[0].transpose(0, 1))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -59,12 +60,13 @@ def test_linear_and_embedding_are_torchs() -> None:
     x, weight, bias = (drawn(*shape, dtype=torch.float64) for shape in ((3, 4), (5, 4), (5,)))
     assert torch.allclose(ops.linear(x, weight, bias), x @ weight.T + bias)
     assert torch.allclose(ops.linear(x, weight, None), x @ weight.T)
+    assert ops.pack(weight) is weight
     assert torch.equal(ops.embed(torch.tensor([4, 0]), weight), weight[[4, 0]])
 
 
 def test_no_operation_changes_its_arguments() -> None:
     x, other, weight = drawn(2, 4, 8, dtype=torch.float32), drawn(2, 4, 8, dtype=torch.float32), torch.ones(8)
-    cos, sin = torch.rand(2, 1, 4), torch.rand(2, 1, 4)
+    cos, sin = torch.rand(2, 1, 8), torch.rand(2, 1, 8)
     before = x.clone()
     ops.rms_norm(x, weight, 1e-6), ops.rms_norm_float32(x, weight, 1e-6), ops.gated(x, other, "silu")
     ops.rotate(x, cos, sin), ops.softcap(x, 2.0), ops.linear(x, torch.ones(3, 8), None)

@@ -1,13 +1,15 @@
-"""Zeros on the host: right, writable, alive as long as their tensor, and an error where there is no memory."""
+"""Zeros on the host: right, writable, alive as long as their tensor, an error where there is no memory; kept pages."""
 
 import gc
 import math
+import platform
+import resource
 from pathlib import Path
 
 import pytest
 import torch
 
-from chairlift.model.pages import host_zeros
+from chairlift.model.pages import host_zeros, keep_freed_memory
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
@@ -44,3 +46,27 @@ def test_large_zeros_lie_in_a_private_mapping_or_the_kernel_gives_no_huge_pages(
             assert rights == "rw-p"
             return
     raise AssertionError("the tensor is in no mapping")
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="a setting of glibc")
+def test_glibc_keeps_what_is_freed() -> None:
+    def touch() -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for _ in range(10):
+            torch.ones(4 << 20, dtype=torch.uint8)
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    assert keep_freed_memory()
+    touch()
+    assert touch() < 10 * 1024 // 2  # each of them has 1024 pages
+
+
+@pytest.mark.parametrize("library", [object(), OSError("no libc"), TypeError("no name")])
+def test_another_c_library_is_left_alone(library: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(name: None) -> object:
+        if isinstance(library, Exception):
+            raise library
+        return library
+
+    monkeypatch.setattr("ctypes.CDLL", load)
+    assert not keep_freed_memory()

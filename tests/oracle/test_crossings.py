@@ -59,11 +59,15 @@ class Run:
     news: "SimpleQueue[list[Output]]" = field(default_factory=SimpleQueue)
 
 
-def request_of(name: str, prompt: tuple[int, ...], max_tokens: int, ignore_eos: bool) -> GenerateRequest:
+def request_of(
+    name: str, prompt: tuple[int, ...], max_tokens: int, ignore_eos: bool, *, priority: int = 0, tenant: str = ""
+) -> GenerateRequest:
     params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=ignore_eos)
     eos = () if ignore_eos else (2, 7)
     resolved = params.resolved({}, max_tokens=max_tokens, seed=0)
-    return GenerateRequest(request_id=name, prompt_token_ids=prompt, params=resolved, eos_token_ids=eos)
+    return GenerateRequest(
+        request_id=name, prompt_token_ids=prompt, params=resolved, eos_token_ids=eos, priority=priority, tenant=tenant
+    )
 
 
 def own_tokens(case: Case, prefix: int, drawn: int) -> int:
@@ -159,11 +163,19 @@ def run_of(case: Case) -> Run:
     warm, batch = prompts_of(case, rng)
     config = SchedulerConfig(
         max_batch_tokens=rng.choice((64, 256, 2048)), max_chunk_tokens=case.chunk, overlap=case.overlap,
-        max_running_requests=64, max_model_len=MAX_MODEL_LEN,
+        max_running_requests=64, max_model_len=MAX_MODEL_LEN, policy=case.policy, batching=case.batching,
     )  # fmt: skip
+    tenants = ("", "other") if case.hit == "none" else ("",)  # a tenant meets its own prefixes only
     output = MAX_OUTPUT if case.preemption else None
     kept = [
-        request_of(f"kept-{number}", prompt, output or rng.randrange(2, MAX_OUTPUT + 1), ignore_eos)
+        request_of(
+            f"kept-{number}",
+            prompt,
+            output or rng.randrange(2, MAX_OUTPUT + 1),
+            ignore_eos,
+            priority=number % 3,
+            tenant=tenants[number % len(tenants)],
+        )
         for number, prompt in enumerate(batch)
     ]
     if case.crossed:
@@ -182,7 +194,7 @@ def client_of(case: Case, run: Run) -> Iterator[EngineClient]:
     settings = RunnerConfig(
         model=str(oracle(*case.variant).folder), dtype="float64", device="cpu", block_size=case.block_size,
         num_blocks=run.num_blocks, max_batch_tokens=run.config.max_batch_tokens, max_model_len=MAX_MODEL_LEN,
-        max_running_requests=64,
+        max_running_requests=64, attention_backend=case.backend,
     )  # fmt: skip
     spec = RunnerSpec("chairlift.model.torch_runner:build", settings.encode())
     client: EngineClient

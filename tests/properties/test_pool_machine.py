@@ -51,7 +51,7 @@ class PoolAgainstAModel(RuleBasedStateMachine):
     @rule(choice=data())
     def give_back(self, choice: DataObject) -> None:
         block = choice.draw(sampled_from(sorted(+self.held)))
-        self.pool.give_back(block)
+        self.pool.give_back([block])
         self.held[block] -= 1
         if not self.held[block]:
             named = block in self.names.values()

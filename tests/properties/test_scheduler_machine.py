@@ -8,9 +8,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from hypothesis.strategies import DataObject, booleans, data, integers, lists, none, sampled_from
 
 from chairlift.core.errors import ChairliftError, SamplingFailed
+from chairlift.engine.batching import NAMES
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.fake_runner import FakeConfig
 from chairlift.engine.plan import StepPlan
+from chairlift.engine.policy import POLICIES
 from support_engine import FULL, Lift, ask
 from support_rides import BAD_TOKENS, peak_of
 
@@ -26,7 +28,8 @@ class Machine(RuleBasedStateMachine):
         max_batch_tokens=sampled_from([3, 9, 64]), max_running_requests=sampled_from([2, 6]),
         max_chunk_tokens=sampled_from([None, 1, 5]), max_prefill_tokens=sampled_from([None, 4]),
         max_bypass=sampled_from([0, 2]), prefix_wait_steps=sampled_from([0, 3, 100]), protect_after=integers(1, 3),
-        batching=sampled_from(["mixed", "fifo"]), trouble=booleans(),
+        batching=sampled_from(NAMES), policy=sampled_from(sorted(POLICIES)), target_itl_ms=sampled_from([None, 0.5]),
+        trouble=booleans(),
     )  # fmt: skip
     def begin(
         self, overlap: bool, block_size: int, room: float, windows: tuple[int | None, ...], caching: bool,
@@ -61,18 +64,19 @@ class Machine(RuleBasedStateMachine):
     @rule(
         prefix=integers(0, 2), length=integers(0, 20), more=integers(1, 12), outputs=integers(1, 20),
         stop=sampled_from([(), (7, 8, 9)]), tenant=sampled_from(["", "other"]),
-        timeout=none() | sampled_from([0.5, 3.0]),
+        timeout=none() | sampled_from([0.5, 3.0]), priority=integers(-2, 2),
     )  # fmt: skip
     def submit(
         self, prefix: int, length: int, more: int, outputs: int, stop: tuple[int, ...], tenant: str,
-        timeout: float | None,
+        timeout: float | None, priority: int,
     ) -> None:  # fmt: skip
         number = len(self.lift.requests)
         rng = random.Random(number)
         prompt = [(prefix * 7 + position) % 40 for position in range(length)] + [rng.randrange(50) for _ in range(more)]
         outputs = min(outputs, LONGEST - len(prompt))
         self.disturbed = self.disturbed or timeout is not None
-        self.lift.submit(ask(str(number), prompt, outputs, stop=stop, tenant=tenant, timeout=timeout))
+        request = ask(str(number), prompt, outputs, stop=stop, tenant=tenant, timeout=timeout, priority=priority)
+        self.lift.submit(request)
 
     @precondition(lambda self: not self.lift.loop.is_idle)
     @rule(times=integers(1, 6))
@@ -115,8 +119,10 @@ class Machine(RuleBasedStateMachine):
         scheduler = self.lift.scheduler
         assert scheduler.check() == []
         assert scheduler.waiting_tokens == sum(len(sequence.token_ids) for sequence in scheduler.line)
-        order = [sequence.arrival for sequence in scheduler.line]
-        assert order == sorted(order), "somebody lost its place"
+        order = list(scheduler.line)
+        assert len(set(order)) == len(order) == len(scheduler.line), "somebody is in line twice, or not at all"
+        if scheduler.config.policy == "fifo":
+            assert order == sorted(order, key=lambda each: each.arrival), "somebody lost its place"
 
     def teardown(self) -> None:
         if hasattr(self, "lift"):

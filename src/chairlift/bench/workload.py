@@ -1,5 +1,6 @@
-"""Workloads: who asks for what, and when; made from a seed or read from a file."""
+"""Workloads: who asks for what, and when; made from a seed (generators.py) or read from a file (trace.py)."""
 
+import hashlib
 from dataclasses import dataclass
 
 
@@ -37,3 +38,20 @@ class Workload:
     name: str
     seed: int
     items: tuple[WorkItem, ...]
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Of all requests together."""
+        return sum(len(item.prompt_token_ids) for item in self.items)
+
+    @property
+    def output_tokens(self) -> int:
+        """Of all requests together."""
+        return sum(item.output_tokens for item in self.items)
+
+    def digest(self) -> str:
+        """Return a SHA-256 of everything in it, so that two runs can show that they did the same work."""
+        hashed = hashlib.sha256()
+        for item in self.items:
+            hashed.update(f"{item!r}\n".encode())
+        return hashed.hexdigest()

@@ -1,9 +1,11 @@
 """Console: what people see on standard error, and generated text on a terminal that it cannot take over."""
 
-import logging
+import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TextIO
+
+from chairlift.cli import settings
 
 # Control characters could move the cursor, ring, or set the title; newline and tab may pass.
 _TAMED = {code: "\N{REPLACEMENT CHARACTER}" for code in [*range(32), *range(127, 160)] if chr(code) not in "\n\t"}
@@ -35,14 +37,33 @@ def tamed(text: str, file: TextIO) -> str:
     return text.translate(_TAMED) if file.isatty() else text
 
 
-def configure_logging(*, verbose: bool, quiet: bool) -> None:
-    """Send Chairlift's log to standard error: warnings, with -v everything, with -q errors alone."""
-    handler = logging.StreamHandler(sys.stderr)
-    detailed = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-    handler.setFormatter(logging.Formatter(detailed if verbose else "chairlift: %(message)s"))
-    log = logging.getLogger("chairlift")
-    for old in log.handlers[:]:
-        log.removeHandler(old)
-    log.addHandler(handler)
-    log.propagate = False
-    log.setLevel(logging.DEBUG if verbose else logging.ERROR if quiet else logging.WARNING)
+def tamed_line(text: str) -> str:
+    """Return a line without control characters, whoever reads it."""
+    return text.translate(_TAMED).replace("\n", " ")
+
+
+def configure_logging(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
+    """Send Chairlift's log to standard error, and to --log-file; -v logs everything, -q quiets standard error alone.
+
+    Raises ConfigError for a file that cannot be written, and for what the environment says.
+    """
+    from chairlift.core.errors import ConfigError
+    from chairlift.observability.logging import LEVELS, LogConfig, configure
+
+    try:
+        asked = settings.given(settings.LOGGING, arguments, environ)
+    except argparse.ArgumentTypeError as error:
+        raise ConfigError(str(error)) from None
+    verbose, quiet, file = arguments.verbose, arguments.quiet, asked.get("log_file", "")
+    level = LEVELS[asked.get("log_level", "debug" if verbose else "warning")]
+    stream_level = LEVELS["error"] if quiet else level
+    names = {"log_format": "form", "log_file_size": "max_bytes", "log_backups": "backups"}
+    config = LogConfig(
+        level=level if file else stream_level, stream_level=stream_level, file=file,
+        detailed=verbose or "log_level" in asked,
+        **{field: asked[name] for name, field in names.items() if name in asked},
+    )  # fmt: skip
+    try:
+        configure(config, sys.stderr)
+    except OSError as error:
+        raise ConfigError(f"cannot write {file}: {error.strerror or error}", option="log_file") from None

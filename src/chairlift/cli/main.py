@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from chairlift.cli import settings
 from chairlift.cli.parser import BadUsage
 from chairlift.cli.verbs import build_parser, check_verb
 
@@ -74,7 +75,7 @@ def _explain(error: Exception, verbose: bool) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     from chairlift.cli.console import configure_logging
 
-    configure_logging(verbose=arguments.verbose, quiet=arguments.quiet)
+    configure_logging(arguments, settings.environment())
     code: int = importlib.import_module(arguments.module).run(arguments)
     return code
 
@@ -87,4 +88,5 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
         arguments.parser.refuse(next((word for word in unknown if word.startswith("-")), unknown[0]))
+    arguments.words = list(argv)
     return arguments

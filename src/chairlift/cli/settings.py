@@ -60,6 +60,31 @@ def biases(text: str) -> dict[int, float]:
     return {whole(token): number(bias) for token, _, bias in pairs}
 
 
+def size(text: str) -> int:
+    """Read bytes such as 50000000, 50MB or 64MiB."""
+    amount = share_or_bytes(text)
+    if isinstance(amount, float) and not amount.is_integer():
+        raise argparse.ArgumentTypeError(f"must be bytes like 50MB, got {text!r}")
+    return int(amount)
+
+
+def one_of(*names: str) -> Callable[[str], str]:
+    """Make what reads one of these names."""
+
+    def read(text: str) -> str:
+        if text not in names:
+            raise argparse.ArgumentTypeError(f"must be one of {', '.join(names)}, got {text!r}")
+        return text
+
+    return read
+
+
+def shares(text: str) -> dict[str, float]:
+    """Read NAME=SHARE pairs with commas between them; a name alone has the share 1."""
+    pairs = [part.partition("=") for part in text.split(",")]
+    return {name: number(share) if equals else 1.0 for name, equals, share in pairs}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
     """One option.
@@ -149,12 +174,42 @@ ENGINE = (
     Setting(name="max_memory", kind=share_or_bytes, metavar="X", help="for the KV cache: a share of the free, or 4GiB"),
     Setting(name="enable_prefix_caching", kind=flag, spelled="prefix_caching", help="share equal prefixes (default)"),
     Setting(name="overlap", kind=flag, help="two launches in flight"),
-    Setting(name="policy", default="fifo", help="order of the line"),
-    Setting(name="batching", default="mixed", help="how a step is shared: mixed, fifo"),
+    Setting(name="policy", default="fifo", help="order of the line: fifo, priority, fair, cache_aware"),
+    Setting(name="priority_ageing", kind=number, metavar="S", default=10, help="of priority: waiting worth one step"),
+    Setting(name="tenant_weights", kind=shares, metavar="T=W,..", help="of fair: shares of service, 1 for others"),
+    Setting(name="batching", default="mixed", help="mixed, fifo, prefill_first, decode_first, static"),
     Setting(name="safety_margin", kind=number, metavar="X", help="of batching fifo: free blocks kept for generating"),
-    Setting(name="attention_backend", default="reference", help="how attention is computed"),
+    Setting(name="target_itl_ms", kind=number, metavar="MS", help="milliseconds of a step in which somebody generates"),
+    Setting(name="attention_backend", default="auto", help="how attention is computed: torch, reference"),
+    Setting(name="profile", metavar="FILE", help="write a trace of the steps there; it opens in Perfetto"),
     Setting(name="client", default="inline", help="inline: the engine in a thread; process: in its own process"),
 )  # fmt: skip
+
+
+LOGGING = (
+    Setting(name="log_level", kind=one_of("debug", "info", "warning", "error"), metavar="LEVEL", default="warning",
+            help="what is logged: debug, info, warning, error"),
+    Setting(name="log_format", kind=one_of("human", "json"), metavar="FORMAT", default="human", help="human or json"),
+    Setting(name="log_file", metavar="FILE", help="log there too"),
+    Setting(name="log_file_size", kind=size, metavar="BYTES", default="50MB", help="at which the file is rotated"),
+    Setting(name="log_backups", kind=whole, metavar="N", default=5, help="rotated files that are kept"),
+)  # fmt: skip
+
+WORKLOAD = (
+    Setting(name="workload", default="longtail", help="longtail, uniform, prefix, w1, w2, w3 or a FILE.jsonl"),
+    Setting(name="requests", kind=whole, metavar="N", help="how many (default: the workload's own number)"),
+    Setting(name="rate", kind=number, metavar="R", help="they arrive at random, R a second (default: all at once)"),
+    Setting(name="tenants", kind=shares, metavar="A=10,B=1", help="they belong to these, by shares of the load"),
+    Setting(name="seed", kind=whole, metavar="N", default=0, help="of everything drawn"),
+)
+
+
+SIMULATED = tuple(
+    setting for setting in ENGINE
+    if setting.name
+    not in ("dtype", "device", "revision", "max_memory", "attention_backend", "profile", "client")
+)  # fmt: skip
+"""Those of ENGINE that mean something without a model."""
 
 
 def given(settings: Sequence[Setting], arguments: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, Any]:

@@ -23,6 +23,40 @@ makes noise."""
 GENERATE_END = """Sampling and engine options can also be set in the environment: --max-tokens is CHAIRLIFT_MAX_TOKENS.
 The command line wins."""
 
+BENCH_HELP = """Measure: the real engine on a workload made from a seed."""
+OFFLINE_HELP = """Run a workload on the engine in one go, and tell its speed.
+
+  chairlift bench offline MODEL --workload longtail --requests 256 --json result.json --plot result.png
+  chairlift bench offline MODEL --compare batching=mixed,static --repeat 3
+  chairlift bench offline MODEL --workload w1 --against transformers --repeat 3
+
+Every request is greedy and as long as the workload says. A line of a trace FILE.jsonl is {"at": 0.5, "prompt": [1, 2],
+"output_tokens": 9} or has "prompt_tokens": N instead, and may have "tenant", "priority" and "timeout". What is compared
+takes turns, each in a process of its own. Without MODEL a tiny random model runs."""
+OFFLINE_END = """Workload and engine options can also be set in the environment: --max-running-requests is
+CHAIRLIFT_MAX_RUNNING_REQUESTS. The command line wins."""
+
+SIMULATE_HELP = """Run a workload on the real scheduler and cache, with a fake clock and a model that only takes time.
+
+  chairlift bench simulate --workload longtail --requests 10000 --rate 8 --json result.json
+  chairlift bench simulate --policy fair --tenants big=10,small=1 --rate 20
+  chairlift bench offline MODEL --profile trace.json && chairlift bench simulate --fit trace.json
+
+How long a step takes comes from --step-times {"step": 0.02, "row": 0.001, "prefill_token": 0.0005,
+"context_token": 4e-6, "prefill_pair": 5e-7} (seconds), from --fit, or else from a small model that was measured on two
+CPU cores. The same seed gives the same report."""
+SCENARIOS_HELP = """Measure in the simulator, with fixed seeds, what the policies promise: fairness, ageing, prefix
+hits, the inter-token target, a small pool, and pages against preallocated memory."""
+COST_HELP = """Measure what deciding costs: schedule and commit of every policy at 256 and 1,024 running, and with 100
+to 100,000 waiting. One sequence in twenty finishes in each step. Arms take turns."""
+
+DOCTOR_HELP = """Look at this machine, and with MODEL at what it would take and whether it fits.
+
+  chairlift doctor
+  chairlift doctor MODEL --max-model-len 8192
+
+Every problem comes with what to do about it. The exit code is 1 when the model, or any model, cannot be run."""
+
 
 def build_parser() -> Parser:
     """Return the parser of the whole command line.
@@ -33,6 +67,8 @@ def build_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"chairlift {__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND", parser_class=Parser)
     _generate(verbs)
+    _bench(verbs)
+    _doctor(verbs)
     return parser
 
 
@@ -54,10 +90,11 @@ def check_verb(parser: Parser, words: Sequence[str]) -> None:
 
 
 def add_loudness(parser: Parser) -> None:
-    """Declare -v and -q, which every verb has."""
+    """Declare -v and -q and how to log, which every verb has."""
     loud = parser.add_mutually_exclusive_group()
     loud.add_argument("-v", "--verbose", action="store_true", help="log everything; tracebacks")
     loud.add_argument("-q", "--quiet", action="store_true", help="errors alone on standard error")
+    add_settings(parser, "logging", settings.LOGGING)
 
 
 def add_settings(parser: Parser, title: str, group: Iterable[settings.Setting]) -> None:
@@ -85,3 +122,91 @@ def _generate(verbs: "Verbs[Parser]") -> None:
     add_loudness(parser)
     add_settings(parser, "sampling", settings.SAMPLING)
     add_settings(parser, "engine", settings.ENGINE)
+
+
+def _doctor(verbs: "Verbs[Parser]") -> None:
+    parser = verbs.add_parser(
+        "doctor", help="look at this machine, and at what a model would take on it", description=DOCTOR_HELP,
+        usage="chairlift doctor [MODEL] [--json] [options]",
+    )  # fmt: skip
+    parser.leftover = "there is one MODEL, so what is {word}?"
+    parser.set_defaults(module="chairlift.cli.doctor", parser=parser)
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="a Hugging Face model folder or hub id")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    add_loudness(parser)
+    add_settings(parser, "engine", settings.ENGINE)
+
+
+def _bench(verbs: "Verbs[Parser]") -> None:
+    parser = verbs.add_parser("bench", help="measure the engine", description=BENCH_HELP)
+    inner = parser.add_subparsers(dest="bench", required=True, metavar="COMMAND", parser_class=Parser)
+    _bench_offline(inner)
+    _bench_simulate(inner)
+    _bench_scenarios(inner)
+    _bench_cost(inner)
+
+
+def _bench_offline(verbs: "Verbs[Parser]") -> None:
+    parser = verbs.add_parser(
+        "offline", help="run a workload on the engine in one go", description=OFFLINE_HELP, epilog=OFFLINE_END,
+        usage="chairlift bench offline [MODEL] [--workload NAME | FILE.jsonl] [--json FILE] [options]",
+    )  # fmt: skip
+    parser.leftover = "there is one MODEL, so what is {word}?"
+    parser.set_defaults(module="chairlift.cli.bench_offline", parser=parser)
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="a Hugging Face model folder or hub id")
+    parser.add_argument("--json", metavar="FILE", help="write the report there")
+    parser.add_argument("--plot", metavar="FILE.png", help="draw it there (needs matplotlib)")
+    parser.add_argument("--repeat", type=settings.whole, default=1, metavar="N", help="turns of each (default 1)")
+    parser.add_argument(
+        "--compare", action="append", default=[], metavar="OPTION=A,B",
+        help="run with each value of an engine option; given twice, with each combination",
+    )  # fmt: skip
+    parser.add_argument(
+        "--against", action="append", default=[], metavar="PEER,..",
+        help="compare with transformers (generate() in batches of 8, and its continuous batching)",
+    )  # fmt: skip
+    parser.add_argument("--threads", type=settings.whole, metavar="N", help="threads of everybody who runs")
+    add_loudness(parser)
+    add_settings(parser, "workload", settings.WORKLOAD)
+    add_settings(parser, "engine", settings.ENGINE)
+
+
+def _bench_simulate(verbs: "Verbs[Parser]") -> None:
+    parser = verbs.add_parser(
+        "simulate", help="run a workload on the real scheduler in simulated time", description=SIMULATE_HELP,
+        epilog=OFFLINE_END, usage="chairlift bench simulate [--workload NAME | FILE.jsonl] [--json FILE] [options]",
+    )  # fmt: skip
+    parser.set_defaults(module="chairlift.cli.bench_simulate", parser=parser)
+    parser.add_argument("--json", metavar="FILE", help="write the report there")
+    parser.add_argument("--step-times", metavar="FILE", help="how long a step takes, as JSON")
+    parser.add_argument("--fit", metavar="FILE", help="find that out from a real run: --profile's trace of it")
+    parser.add_argument("--save-step-times", metavar="FILE", help="write down what was fitted")
+    parser.add_argument("--noise", type=settings.number, metavar="X", help="spread of the steps' times (default 0)")
+    add_loudness(parser)
+    add_settings(parser, "workload", settings.WORKLOAD)
+    add_settings(parser, "engine", settings.SIMULATED)
+
+
+def _bench_scenarios(verbs: "Verbs[Parser]") -> None:
+    parser = verbs.add_parser(
+        "scenarios", help="measure what the policies promise", description=SCENARIOS_HELP,
+        usage="chairlift bench scenarios [NAME ..] [--json FILE]",
+    )  # fmt: skip
+    parser.set_defaults(module="chairlift.cli.bench_scenarios", parser=parser)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="some of them alone")
+    parser.add_argument("--json", metavar="FILE", help="write the numbers there")
+    add_loudness(parser)
+
+
+def _bench_cost(verbs: "Verbs[Parser]") -> None:
+    parser = verbs.add_parser(
+        "cost", help="measure what deciding costs", description=COST_HELP,
+        usage="chairlift bench cost [POLICY ..] [--json FILE] [options]",
+    )  # fmt: skip
+    parser.set_defaults(module="chairlift.cli.bench_cost", parser=parser)
+    parser.add_argument("policies", nargs="*", metavar="POLICY", help="some of them alone")
+    parser.add_argument("--json", metavar="FILE", help="write the numbers there")
+    parser.add_argument("--windows", type=settings.whole, default=5, metavar="N", help="turns of each (default 5)")
+    parser.add_argument("--steps", type=settings.whole, default=100, metavar="N", help="in a turn (default 100)")
+    parser.add_argument("--seed", type=settings.whole, default=0, metavar="N", help="of everything drawn (default 0)")
+    add_loudness(parser)

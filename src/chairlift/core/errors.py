@@ -11,6 +11,7 @@
     │   └── UnsupportedArchitecture
     ├── QueueFull                   come back later
     ├── RequestTimeout              the request's own time was up
+    ├── DeadlineUnreachable         its time is too short for what it asks, so it was not begun
     ├── OutOfBlocks                 the pool has none left (inside the engine)
     ├── RequestFailed               one request's own fault inside a step
     │   ├── ForwardFailed           the model raised, and this request alone makes it raise
@@ -134,6 +135,17 @@ class RequestTimeout(ChairliftError):
 
     def __init__(self, timeout: float) -> None:
         super().__init__(f"the request did not finish within its timeout of {timeout:g} s", timeout=timeout)
+
+
+class DeadlineUnreachable(ChairliftError):
+    """The request cannot end within its timeout any more, so it is not begun."""
+
+    code = "deadline_unreachable"
+    retryable = True
+
+    def __init__(self, needed: float, left: float) -> None:
+        said = f"the request needs at least {needed:.3g} s by itself, {max(0.0, left):.3g} s of its timeout are left"
+        super().__init__(said, needed=needed, left=left)
 
 
 class OutOfBlocks(ChairliftError):

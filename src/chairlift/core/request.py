@@ -5,7 +5,10 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from chairlift.core.errors import ChairliftError
-from chairlift.core.sampling import SamplingParams, number, refuse
+from chairlift.core.sampling import SamplingParams, number, refuse, whole
+
+MAX_PRIORITY = 2**31
+"""Priorities lie between this and its negative."""
 
 MAX_TIMEOUT = 10 * 365 * 86400.0
 """Seconds; a longer one is a mistake, and infinity is None."""
@@ -42,13 +45,13 @@ class GenerateRequest:
         prompt_token_ids: at least one id, each below the vocabulary size.
         params: resolved (no None among temperature, top_k, top_p, min_p, repetition_penalty, max_tokens, seed).
         eos_token_ids: the model's own end-of-sequence ids; empty under ignore_eos.
-        priority: smaller rides first, where the line's policy looks at it.
+        priority: smaller rides first, where the line's policy looks at it; a whole number.
         tenant: part of the prefix cache's salt, so that tenants share nothing; unit of fairness.
         timeout: seconds from submission, None for no limit.
         adapter: name of the adapter, part of the salt.
 
     Raises:
-        InvalidRequest: an empty prompt or id, or a timeout that is not in [0, MAX_TIMEOUT].
+        InvalidRequest: an empty prompt or id, a timeout that is not in [0, MAX_TIMEOUT], an impossible priority.
     """
 
     request_id: str
@@ -65,6 +68,7 @@ class GenerateRequest:
             raise refuse("prompt", "has 0 tokens, at least 1 is needed")
         if not self.request_id:
             raise refuse("request_id", "must not be empty")
+        whole("priority", self.priority, -MAX_PRIORITY, MAX_PRIORITY)
         if self.timeout is not None:
             number("timeout", self.timeout, 0, MAX_TIMEOUT)
 
@@ -87,8 +91,7 @@ class Usage:
     cached_tokens: int  # prompt tokens that came from the prefix cache when the request first rode
 
 
-@dataclass(frozen=True, slots=True)
-class TimelineEvent:
+class TimelineEvent(NamedTuple):
     """One moment in a request's life."""
 
     name: str  # queued, scheduled, preempted, first_token, finished, ...
@@ -102,7 +105,7 @@ class Timeline:
 
     Attributes:
         events: in order of time; the first is `queued` at 0.
-        waited: seconds spent in line by reason: budget, blocks, running_limit, prefix.
+        waited: seconds spent in line by reason: budget, blocks, running_limit, policy, prefix.
     """
 
     events: tuple[TimelineEvent, ...]

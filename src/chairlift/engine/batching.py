@@ -1,26 +1,76 @@
 """How a step is shared between those who generate and those who still read their prompt."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from chairlift.core.errors import ConfigError
+from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.timeline import WaitReason
 
 DEFAULT_SAFETY_MARGIN = 0.2
 
+MAX_PREFILL_STREAK = 8
+"""Steps in a row in which `prefill_first` may leave out somebody who generates."""
+
+DECODE_FIRST_SHARE = 8
+"""Under `decode_first` prompts take at most one part in so many of a step in which somebody generates."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a batching policy looks at before a step.
+
+    Attributes:
+        generating: riding sequences that want one token.
+        reading: riding sequences that want more of their prompt.
+        free_share: share of the blocks that nobody holds.
+        seats_left: how many more can board.
+        boarded: how many boarded in the step before.
+        stopped_by: what ended the boarding of the step before; None when the line did.
+        prefill_budget: prompt tokens of a step, by the configuration.
+    """
+
+    generating: int
+    reading: int
+    free_share: float
+    seats_left: int
+    boarded: int
+    stopped_by: WaitReason | None
+    prefill_budget: int
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a batching policy grants a step.
+
+    Attributes:
+        prefill_tokens: prompt tokens at most.
+        boarding: whether the line may board.
+        prompts_first: prompts are served, and the line boards, before those who generate; else after them.
+        generating: whether those who generate ride; if nobody else can, they do all the same.
+    """
+
+    prefill_tokens: int
+    boarding: bool = True
+    prompts_first: bool = False
+    generating: bool = True
+
 
 class Batching(Protocol):
-    """Decides whether prompt tokens may ride in a step; generated tokens always do."""
+    """Shares out a step; asked once before each."""
 
-    def may_prefill(self, *, free_share: float, generating: int) -> bool:
-        """Say so, given the share of blocks that nobody holds and how many sequences generate."""
+    def share(self, seen: Seen) -> Share:
+        """Say who gets what."""
         ...
 
 
 class Mixed:
     """Prompt chunks ride in whatever budget the generating sequences leave."""
 
-    def may_prefill(self, *, free_share: float, generating: int) -> bool:
-        """Always."""
-        return True
+    def share(self, seen: Seen) -> Share:
+        """Everybody."""
+        return Share(seen.prefill_budget)
 
 
 class FifoMargin:
@@ -29,23 +79,78 @@ class FifoMargin:
     def __init__(self, safety_margin: float) -> None:
         self._margin = safety_margin
 
-    def may_prefill(self, *, free_share: float, generating: int) -> bool:
-        """Above the margin, or when nobody generates: then somebody has to begin."""
-        return free_share >= self._margin or not generating
+    def share(self, seen: Seen) -> Share:
+        """Below the margin nobody boards; prompts go on only when nobody generates: then somebody has to begin."""
+        if seen.free_share >= self._margin or not seen.generating + seen.reading:
+            return Share(seen.prefill_budget)
+        return Share(0 if seen.generating else seen.prefill_budget, boarding=False)
 
 
-def make_batching(name: str, safety_margin: float | None) -> Batching:
-    """Make the batching policy of that name.
+class PrefillFirst:
+    """Prompts take the step before those who generate, who are never left out MAX_PREFILL_STREAK times in a row."""
+
+    def __init__(self) -> None:
+        self._streak = 0
+
+    def share(self, seen: Seen) -> Share:
+        """Prompts first, but for one step in MAX_PREFILL_STREAK + 1."""
+        self._streak = self._streak + 1 if seen.generating else 0
+        if self._streak > MAX_PREFILL_STREAK:
+            self._streak = 0
+            return Share(seen.prefill_budget)
+        return Share(seen.prefill_budget, prompts_first=True)
+
+
+class DecodeFirst:
+    """While anybody generates, prompts get a small share of each step, so that tokens come evenly."""
+
+    def share(self, seen: Seen) -> Share:
+        """A DECODE_FIRST_SHARE-th of the prompt budget, or all of it when nobody generates."""
+        if not seen.generating:
+            return Share(seen.prefill_budget)
+        return Share(max(1, seen.prefill_budget // DECODE_FIRST_SHARE))
+
+
+class Static:
+    """The yardstick: a batch boards together, reads its prompts, generates, and only then the next one boards.
+
+    Rows that have finished leave the computation; their seats stay empty until the last one ends.
+    """
+
+    def __init__(self) -> None:
+        self._filling = False
+
+    def share(self, seen: Seen) -> Share:
+        """Board while the batch is filled, read while anybody reads, then generate."""
+        if not seen.generating + seen.reading:
+            self._filling = True
+        elif not (seen.boarded and seen.seats_left and seen.stopped_by is WaitReason.BUDGET):
+            self._filling = False
+        reading = self._filling or seen.reading > 0
+        return Share(seen.prefill_budget, boarding=self._filling, prompts_first=True, generating=not reading)
+
+
+BATCHINGS: dict[str, Callable[[], Batching]] = {
+    "mixed": Mixed, "prefill_first": PrefillFirst, "decode_first": DecodeFirst, "static": Static,
+}  # fmt: skip
+"""Those without a setting of their own; "fifo" has its safety margin."""
+
+NAMES = tuple(sorted([*BATCHINGS, "fifo"]))
+
+
+def make_batching(config: SchedulerConfig) -> Batching:
+    """Make the batching policy that config.batching names.
 
     Raises ConfigError when there is none, or when a safety margin is given to one that has no use for it.
     """
+    name, margin = config.batching, config.safety_margin
     if name == "fifo":
-        margin = DEFAULT_SAFETY_MARGIN if safety_margin is None else safety_margin
+        margin = DEFAULT_SAFETY_MARGIN if margin is None else margin
         if not 0 <= margin < 1:
             raise ConfigError(f"safety_margin must be at least 0 and less than 1, got {margin}", option="safety_margin")
         return FifoMargin(margin)
-    if name != "mixed":
-        raise ConfigError(f"unknown batching {name!r}; there is fifo, mixed", option="batching")
-    if safety_margin is not None:
+    if name not in BATCHINGS:
+        raise ConfigError(f"unknown batching {name!r}; there is {', '.join(NAMES)}", option="batching")
+    if margin is not None:
         raise ConfigError("safety_margin belongs to batching 'fifo'", option="safety_margin")
-    return Mixed()
+    return BATCHINGS[name]()

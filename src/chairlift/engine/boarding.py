@@ -1,9 +1,11 @@
-"""Who rides in a step: those on board first, then those in line, then what is left for long prompts.
+"""Who rides in a step: those on board, then those in line, then what is left for long prompts.
 
     1. everybody who generates            one token each
     2. those still reading their prompt   up to the fair chunk each
     3. the line, in its order             up to the fair chunk each, when the whole input fits with a growth reserve
     4. what is left                       to the long prompts, oldest first
+
+That is `mixed`; a batching policy may put 1 last, bound what prompts get, or keep the line waiting (batching.py).
 
 Bounds: a request that does not fit is passed by at most max_bypass others in its life; it waits for another's prefix
 at most prefix_wait_steps a ride; after protect_after preemptions it leaves only when everybody without that protection
@@ -21,15 +23,17 @@ protect_after times without protection, and then only for those before it, after
 free beyond all promised input when it boarded: less than once for each output.
 """
 
-from collections.abc import Iterable
-
-from chairlift.core.errors import OutOfBlocks
-from chairlift.engine.batching import Batching
+from chairlift.core.errors import DeadlineUnreachable, OutOfBlocks
+from chairlift.engine.batching import Seen, make_batching
 from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.deadlines import Deadlines
 from chairlift.engine.flight import Draft
 from chairlift.engine.kv.cache import Hit, KVCache
+from chairlift.engine.riding import Riding
 from chairlift.engine.roster import Roster
 from chairlift.engine.sequence import Sequence, Status
+from chairlift.engine.steering import Steering
+from chairlift.engine.step_times import StepTimes
 from chairlift.engine.timeline import WaitReason
 
 MAX_LOOKED_AT = 128
@@ -40,126 +44,100 @@ GROWTH_TOKENS = 16
 
 
 class Boarding:
-    """Fills drafts from one roster. Keeps no state of its own beyond the batching policy."""
+    """Fills drafts from one roster. Keeps no state but how the last boarding went, and the batching policy's."""
 
     def __init__(
-        self, config: SchedulerConfig, cache: KVCache, roster: Roster, batching: Batching, lookahead: int
+        self,
+        config: SchedulerConfig,
+        cache: KVCache,
+        roster: Roster,
+        lookahead: int,
+        times: StepTimes,
+        deadlines: Deadlines,
     ) -> None:
         self._config = config
+        self._seats = config.seats
         self._cache = cache
         self._roster = roster
-        self._batching = batching
+        self._batching = make_batching(config)
+        self._deadlines = deadlines
+        self._steering = None if config.target_itl_ms is None else Steering(config.target_itl_ms, times)
         self._lookahead = lookahead
+        self._riding = Riding(config, cache, roster)
+        self._boarded = 0
+        self._stopped_by: WaitReason | None = None
 
     def fill(self, draft: Draft, now: float) -> None:
         """Hand out a whole step."""
-        roster = self._roster
-        self.ride(draft, roster.running.values(), now)
-        reason: WaitReason | None = WaitReason.BLOCKS
-        if not draft.preempted and self._may_prefill(draft):
-            reason = self._board(draft, now)
-            self._top_up(draft)
+        roster, riding, pool = self._roster, self._riding, self._cache.pool
+        on_board = riding.sort(list(roster.running.values()))
+        sent_away: list[Sequence] = []
+        if roster.line.sends_away and len(roster.line):
+            sent_away = self._make_way(on_board.reading, now)
+            on_board = riding.sort(list(roster.running.values())) if sent_away else on_board
+        share = self._batching.share(Seen(
+            generating=on_board.num_generating, reading=len(on_board.reading),
+            free_share=pool.available / pool.total, seats_left=self._seats - len(roster.running),
+            boarded=self._boarded, stopped_by=self._stopped_by, prefill_budget=draft.prefill_left,
+        ))  # fmt: skip
+        draft.prefill_left, may_board = share.prefill_tokens, share.boarding
+        if self._steering is not None and on_board.num_generating:
+            draft.prefill_left = min(draft.prefill_left, self._steering.prompt_tokens(on_board))
+            may_board = may_board and not self._steering.is_full(on_board)
+        if not share.prompts_first:
+            riding.generate(draft, on_board, now)
+        riding.read(draft, on_board.reading, now)
+        reason: WaitReason | None = WaitReason.BLOCKS if may_board else WaitReason.POLICY
+        self._boarded = 0
+        if may_board and not draft.preempted:
+            reason = self._board(draft, on_board.reading, sent_away, now)
+            riding.top_up(draft)
+        if share.prompts_first and (share.generating or not draft.num_rows):
+            riding.generate(draft, on_board, now)
+        self._stopped_by = reason
         roster.wait_clock.set(reason or WaitReason.BUDGET, now)
 
-    # -- on board --------------------------------------------------------------------------------------------------
-
-    def ride(self, draft: Draft, sequences: Iterable[Sequence], now: float) -> None:
-        """Hand tokens to sequences on board, generating ones first; some may have to leave for others."""
-        prompts: list[Sequence] = []
-        for sequence in list(sequences):
-            if sequence.status is not Status.RUNNING:
-                continue
-            wanted = sequence.num_wanted
-            if wanted > 1:
-                prompts.append(sequence)
-            elif wanted and draft.tokens_left:
-                table, end = sequence.table, sequence.num_scheduled + 1
-                assert table is not None
-                if end <= table.capacity or self._make_room(draft, sequence, end, now):
-                    draft.rows[sequence] = 1
-                    draft.tokens_left -= 1
-        if prompts and not self._may_prefill(draft):
-            return
-        for sequence in prompts:
-            count = self._chunk(draft, sequence.num_wanted, self._config.fair_chunk)
-            if sequence.status is not Status.RUNNING or count < 1:
-                continue
-            if self._make_room(draft, sequence, sequence.num_scheduled + count, now):
-                draft.give_prefill(sequence, count)
-
-    def _may_prefill(self, draft: Draft) -> bool:
-        pool = self._cache.pool
-        return self._batching.may_prefill(free_share=pool.available / pool.total, generating=len(draft.rows))
-
-    def _chunk(self, draft: Draft, wanted: int, bound: int) -> int:
-        return min(wanted, bound, draft.tokens_left, draft.prefill_left)
-
-    def _make_room(self, draft: Draft, sequence: Sequence, num_tokens: int, now: float) -> bool:
-        """Reserve blocks, sending others back to the line while there are too few; False when it cannot ride now."""
-        roster = self._roster
-        while True:
-            assert sequence.table is not None
-            try:
-                new = self._cache.reserve(sequence.table, num_tokens)
-            except OutOfBlocks as error:
-                victim = self._victim()
-                if len(roster.running) == 1:
-                    if not draft.in_flight:
-                        roster.give_up(sequence, error, now)
-                    return False
-                draft.take_back(victim)
-                draft.preempted = True
-                roster.preempt(victim, now)
-                if victim is sequence:
-                    return False
-            else:
-                if new:
-                    draft.new_blocks.setdefault(sequence, []).extend(new)
-                return True
-
-    def _victim(self) -> Sequence:
-        """Whoever loses the least computed work; those preempted often are spared, the oldest of them to the end."""
-
-        def loss(sequence: Sequence) -> tuple[int, int, int]:
-            assert sequence.table is not None
-            if sequence.num_preemptions >= self._config.protect_after:
-                return 1, 0, -sequence.arrival
-            return 0, self._cache.sole_tokens(sequence.table, sequence.num_computed), -sequence.arrival
-
-        return min(self._roster.running.values(), key=loss)
+    def ride_again(self, draft: Draft, suspects: list[Sequence], now: float) -> None:
+        """Hand tokens to these alone, as far as they are still on board."""
+        riding = self._riding
+        on_board = riding.sort([each for each in suspects if each.status is Status.RUNNING])
+        riding.generate(draft, on_board, now)
+        riding.read(draft, on_board.reading, now)
 
     # -- in line ---------------------------------------------------------------------------------------------------
 
-    def _board(self, draft: Draft, now: float) -> WaitReason | None:
-        """Let waiting sequences board; returns why the line stands still, None when it does not."""
+    def _board(self, draft: Draft, reading: list[Sequence], sent_away: list[Sequence], now: float) -> WaitReason | None:
+        """Let waiting sequences board, but for those just sent away; returns why the line stands still, if it does."""
         roster = self._roster
+        if (reason := self._is_full(draft, 0)) is not None or not len(roster.line):
+            return reason
         boarded: list[Sequence] = []
         passed: list[Sequence] = []
-        promised = -1
-        reason: WaitReason | None = None
+        hopeless: list[tuple[Sequence, DeadlineUnreachable]] = []
+        promised = self._promised(reading)
         looked_at = 0
         for sequence in roster.line:
-            if draft.tokens_left < 1 or draft.prefill_left < 1:
-                reason = reason or WaitReason.BUDGET
-                break
-            if len(roster.running) + len(boarded) >= self._config.seats:
-                reason = reason or WaitReason.RUNNING_LIMIT
+            if (full := self._is_full(draft, len(boarded))) is not None:
+                reason = reason or full
                 break
             if looked_at >= MAX_LOOKED_AT:
                 break
             looked_at += 1
-            if promised < 0:
-                promised = self._promised()
             room = self._cache.pool.available - promised - self._growth_reserve(len(boarded))
             if room < 1 or len(passed) > self._config.max_bypass:
                 reason = WaitReason.BLOCKS
                 break
-            if sequence.num_pending or self._prefix_still_pending(sequence):
+            if sequence.num_pending or sequence in sent_away or self._prefix_still_pending(sequence):
                 continue
             hit = self._cache.match(sequence.block_hashes, len(sequence.token_ids))
             if hit.pending is not None and self._wait_for(sequence, hit, now):
                 continue
             sequence.diary.prefix_over(roster.wait_clock, now)
+            if sequence.deadline is not None and not sequence.ride:
+                error = self._deadlines.hopeless(sequence, hit.num_tokens, now)
+                if error is not None:
+                    hopeless.append((sequence, error))
+                    continue
             if room < self._cache.needed(hit, len(sequence.token_ids), self._lookahead):
                 reason = WaitReason.BLOCKS
                 if sequence.times_passed >= self._config.max_bypass:
@@ -177,9 +155,17 @@ class Boarding:
                 waiting.times_passed += 1
             if any(waiting.times_passed >= self._config.max_bypass for waiting in passed):
                 break
+        for sequence, error in hopeless:
+            roster.give_up(sequence, error, now)
         for sequence in boarded:
             roster.take_seat(sequence, now)
+        self._boarded = len(boarded)
         return reason
+
+    def _is_full(self, draft: Draft, boarded: int) -> WaitReason | None:
+        if draft.tokens_left < 1 or draft.prefill_left < 1:
+            return WaitReason.BUDGET
+        return WaitReason.RUNNING_LIMIT if len(self._roster.running) + boarded >= self._seats else None
 
     def _prefix_still_pending(self, sequence: Sequence) -> bool:
         """Whether it goes on waiting for the same block, without matching anew."""
@@ -199,12 +185,11 @@ class Boarding:
         sequence.diary.prefix_wait(self._roster.wait_clock, now)
         return True
 
-    def _promised(self) -> int:
-        """Blocks that those on board still need for the input they were let in with."""
+    def _promised(self, reading: list[Sequence]) -> int:
+        """Blocks that those who read their prompt still need for the input they were let in with."""
         total = 0
-        for sequence in self._roster.running.values():
-            if sequence.num_scheduled < len(sequence.token_ids) - 1:
-                assert sequence.table is not None
+        for sequence in reading:
+            if sequence.table is not None:
                 total += self._cache.still_needed(sequence.table, len(sequence.token_ids), self._lookahead)
         return total
 
@@ -215,30 +200,55 @@ class Boarding:
     def _open(self, draft: Draft, sequence: Sequence, hit: Hit) -> int:
         """Share the hit, reserve the first chunk; returns the blocks still promised to its input."""
         wanted = len(sequence.token_ids) - hit.num_tokens
-        count = self._chunk(draft, wanted, self._config.fair_chunk)
+        count = self._riding.chunk(draft, wanted, self._riding.fair_chunk)
         sequence.table = self._cache.open(hit, hit.num_tokens + count, sequence.block_hashes)
         sequence.num_scheduled = sequence.num_computed = hit.num_tokens
         if not sequence.ride:
             sequence.cached_tokens = hit.num_tokens
             self._roster.counters.boarded(sequence.num_prompt, hit.num_tokens)
+            self._roster.line.served(sequence.request.tenant, sequence.num_prompt - hit.num_tokens)
         draft.give_prefill(sequence, count)
         return self._cache.still_needed(sequence.table, len(sequence.token_ids), self._lookahead)
 
-    # -- what is left ----------------------------------------------------------------------------------------------
+    # -- making way ------------------------------------------------------------------------------------------------
 
-    def _top_up(self, draft: Draft) -> None:
-        """Give the rest of the step to long prompts, as far as the blocks go without sending anybody away."""
-        for sequence in draft.prompts:
-            if draft.tokens_left < 1 or draft.prefill_left < 1:
-                return
-            count = draft.rows[sequence]
-            more = self._chunk(draft, sequence.num_wanted - count, self._config.max_chunk - count)
-            if more < 1:
-                continue
-            assert sequence.table is not None
-            try:
-                new = self._cache.reserve(sequence.table, sequence.num_scheduled + count + more)
-            except OutOfBlocks:
-                continue
-            draft.new_blocks.setdefault(sequence, []).extend(new)
-            draft.give_prefill(sequence, more)
+    def _make_way(self, reading: list[Sequence], now: float) -> list[Sequence]:
+        """Send those away whom the head of the line outranks, if it can board then and cannot before; returns them."""
+        roster, cache, config = self._roster, self._cache, self._config
+        head = next(iter(roster.line))
+        hit = cache.match(head.block_hashes, len(head.token_ids))
+        if head.num_pending or (hit.pending is not None and head.prefix_steps <= config.prefix_wait_steps):
+            return []
+        wanted = cache.needed(hit, len(head.token_ids), self._lookahead)
+        room = cache.pool.available - self._promised(reading)
+
+        def fits(leaving: int) -> bool:
+            seats = self._seats - len(roster.running) + leaving
+            return seats > 0 and room - self._growth_reserve(-leaving) >= max(1, wanted)
+
+        leaving: list[Sequence] = []
+        if fits(0):
+            return leaving
+        outranked = [
+            each for each in roster.running.values()
+            if each.num_preemptions < config.protect_after and roster.line.outranks(head, each)
+        ]  # fmt: skip
+        outranked.sort(key=lambda each: (-roster.line.expendable(each), self._riding.lost_tokens(each), -each.arrival))
+        for each in outranked:
+            leaving.append(each)
+            room += self._given_back(each)
+            if fits(len(leaving)):
+                break
+        else:
+            return []
+        for each in leaving:
+            roster.preempt(each, now)
+        return leaving
+
+    def _given_back(self, sequence: Sequence) -> int:
+        """Blocks that come free, or are promised no more, when it leaves."""
+        assert sequence.table is not None
+        gone = self._cache.sole_blocks(sequence.table)
+        if sequence.num_wanted > 1:
+            gone += self._cache.still_needed(sequence.table, len(sequence.token_ids), self._lookahead)
+        return gone

@@ -7,10 +7,13 @@ from chairlift.core.load import LoadReport
 from chairlift.core.request import GenerateRequest, Output
 from chairlift.engine.admission import Limits
 from chairlift.engine.runner import RunnerInfo
-from chairlift.engine.stats import CacheState, SchedulerState
+from chairlift.engine.stats import CacheState, SchedulerState, StepStats
 
 Sink = Callable[[list[Output]], None]
 """Takes one step's news of the requests submitted with it; called from the engine's thread, must not block."""
+
+StepSink = Callable[[StepStats], None]
+"""Takes one committed step in numbers; called from the engine's (or the link's) thread, must not block."""
 
 
 class EngineClient(Protocol):
@@ -43,6 +46,14 @@ class EngineClient(Protocol):
         """End a request; its last Output comes through its sink. Nothing happens when it is not open."""
         ...
 
+    def watch_steps(self, sink: StepSink | None) -> None:
+        """Show every step committed from now on to the sink, in order; None ends that.
+
+        A step is shown before its outputs are. One sink a client: a later one takes the place of an earlier one. A call
+        that has begun may end after this returns. A sink that raises is logged and goes on watching.
+        """
+        ...
+
     def load(self) -> LoadReport:
         """Say how busy the engine is."""
         ...
@@ -61,6 +72,14 @@ class EngineClient(Protocol):
 
     def flush_cache(self) -> int:
         """Forget every cached block that nobody holds; returns how many."""
+        ...
+
+    def warmup(self) -> float:
+        """Have the runner compute its largest steps, so that no request pays for the first ones; returns seconds.
+
+        Changes nothing: no token, no block, no count. Open requests wait meanwhile. Raises EngineDead, and what a step
+        of that size raises (no memory for it, say); the engine then goes on.
+        """
         ...
 
     def close(self) -> None:

@@ -1,6 +1,7 @@
 """What an engine is told before it starts: two small frozen parts, one for the line, one for the cache."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import inf
 
 from chairlift.core.errors import ConfigError
 
@@ -9,6 +10,12 @@ def _at_least(low: int, **options: int | None) -> None:
     for name, value in options.items():
         if value is not None and value < low:
             raise ConfigError(f"{name} must be at least {low}, got {value}", option=name)
+
+
+def _positive(**options: float | None) -> None:
+    for name, value in options.items():
+        if value is not None and not 0 < value < inf:
+            raise ConfigError(f"{name} must be a positive number, got {value}", option=name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +38,10 @@ class SchedulerConfig:
         max_bypass: how many smaller requests may pass one that does not fit, in its whole life.
         prefix_wait_steps: how many steps a request waits for blocks that another one is computing.
         protect_after: preemptions after which a request is a victim only when no other is left.
+        priority_ageing: seconds of waiting that are worth one step of priority (policy "priority").
+        tenant_weights: share of service of each tenant, 1 where none is given (policy "fair").
+        target_itl_ms: milliseconds that a step in which somebody generates should take; the prompt tokens in it are
+            chosen for that from the measured times of the steps before. None for as many as fit.
     """
 
     max_batch_tokens: int = 2048
@@ -47,6 +58,9 @@ class SchedulerConfig:
     max_bypass: int = 16
     prefix_wait_steps: int = 256
     protect_after: int = 3
+    priority_ageing: float = 10.0
+    tenant_weights: dict[str, float] = field(default_factory=dict)
+    target_itl_ms: float | None = None
 
     def __post_init__(self) -> None:
         _at_least(
@@ -57,6 +71,10 @@ class SchedulerConfig:
         )  # fmt: skip
         _at_least(2, max_model_len=self.max_model_len)
         _at_least(0, max_bypass=self.max_bypass, prefix_wait_steps=self.prefix_wait_steps)
+        _positive(
+            priority_ageing=self.priority_ageing, target_itl_ms=self.target_itl_ms,
+            **{f"tenant_weights[{tenant!r}]": weight for tenant, weight in self.tenant_weights.items()},
+        )  # fmt: skip
 
     @property
     def depth(self) -> int:

@@ -7,6 +7,7 @@ knows nothing of blocks. Faults happen where they are asked for.
 
 import time
 import zlib
+from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from chairlift.engine.plan import LAST_SAMPLED, NewSequence, StepPlan, StepResul
 from chairlift.engine.runner import RunnerInfo
 
 NEVER_WRITTEN = -1
+_STRIDE = 40_503  # odd and large: neighbouring positions get tokens far apart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +41,8 @@ class FakeConfig:
         seconds_per_token: added for each token of the step.
         poison: a step with this input id raises, whoever brings it.
         nan: a row with this input id has no finite logits.
-        verify: keep and read the cache; False makes a step cost next to nothing.
+        verify: keep and read the cache; False makes a step cost next to nothing, and a token hangs on the prompt, its
+            seed and the position alone.
     """
 
     vocab_size: int = 256
@@ -79,9 +82,19 @@ def expected_tokens(
     return context[len(prompt) :]
 
 
+def unverified_token(prompt: Sequence[int], params: SamplingParams, position: int, config: FakeConfig) -> int:
+    """Return the token at a position, counted from the prompt's begin, of a fake that does not verify."""
+    return (_salt(prompt, params) + position * _STRIDE) % config.vocab_size
+
+
+def _salt(prompt: Sequence[int], params: SamplingParams) -> int:
+    return zlib.crc32(array("q", prompt).tobytes(), 0 if params.greedy else (params.seed or 0) % 2**32)
+
+
 @dataclass(slots=True)
 class _Slot:
     card: NewSequence
+    salt: int = 0
     last_sampled: int | None = None
     num_written: int = 0
     tables: list[dict[int, int]] = field(default_factory=list)
@@ -91,21 +104,30 @@ class FakeRunner:
     """Runs plans on ids alone. Asserts on every breach of the plan's contract.
 
     `hook(plan, stage)` is called at "launch" and "collect" and may raise; `row_faults(plan)` names rows that fail.
+    `step_time(plan)` is how many seconds of the fake clock a step takes, counted from its launch or from the end of the
+    step before it; they have passed when it is collected, so two launches in flight behave as on a device.
     """
 
     def __init__(
         self, config: FakeConfig, *, clock: FakeClock | None = None,
         hook: Callable[[StepPlan, str], None] | None = None,
         row_faults: Callable[[StepPlan], list[tuple[int, ChairliftError]]] | None = None,
+        step_time: Callable[[StepPlan], float] | None = None,
     ) -> None:  # fmt: skip
+        assert step_time is None or clock is not None, "only a fake clock can be moved by a step's time"
         self.config = config
         self._clock = clock
+        self._step_time = step_time
+        self._done_at: deque[float] = deque()
         self._hook = hook or (lambda plan, stage: None)
         self._row_faults = row_faults or (lambda plan: [])
+        self._plain = not (config.verify or row_faults or config.nan is not None or config.poison is not None)
         self._slots: dict[int, _Slot] = {}
         self._done: deque[tuple[StepPlan, StepResult]] = deque()
-        self._memory = np.full((len(config.windows), config.num_blocks, config.block_size), NEVER_WRITTEN, np.int64)
+        pages = config.num_blocks if config.verify else 0
+        self._memory = np.full((len(config.windows), pages, config.block_size), NEVER_WRITTEN, np.int64)
         self.started = self.stopped = False
+        self.warmups = 0
 
     def start(self) -> RunnerInfo:
         """Say what it pretends to be."""
@@ -119,20 +141,31 @@ class FakeRunner:
         """Remember that it was stopped."""
         self.stopped = True
 
+    def warmup(self) -> None:
+        """Count it; there is nothing to warm."""
+        assert not self._done, "a warm-up while steps are in flight"
+        self.warmups += 1
+
     def launch(self, plan: StepPlan) -> None:
         """Run the step at once; raises what the hook raises, and for poison."""
         self._hook(plan, "launch")
         self._admit(plan)
-        self._done.append((plan, self._compute(plan)))
+        self._done.append((plan, self._guess(plan) if self._plain else self._compute(plan)))
         self._spend(self.config.seconds_per_step + self.config.seconds_per_token * plan.num_tokens)
+        if self._step_time is not None and self._clock is not None:
+            began = max(self._clock.now(), self._done_at[-1] if self._done_at else 0.0)
+            self._done_at.append(began + self._step_time(plan))
 
     def collect(self) -> StepResult:
         """Return the oldest result; raises what the hook raises."""
         plan, result = self._done.popleft()
+        if self._done_at and self._clock is not None:
+            self._clock.advance(max(0.0, self._done_at.popleft() - self._clock.now()))
         try:
             self._hook(plan, "collect")
         except Exception:
             self._done.clear()
+            self._done_at.clear()
             raise
         return result
 
@@ -146,10 +179,23 @@ class FakeRunner:
         for slot in plan.released:
             self._slots.pop(slot, None)
         for card in plan.admitted:
-            self._slots[card.slot] = _Slot(card, tables=[{} for _ in self.config.windows])
+            prompt = card.token_ids[: len(card.token_ids) - card.num_prior_outputs]
+            salt = 0 if self.config.verify else _salt(prompt, card.params)
+            self._slots[card.slot] = _Slot(card, salt, tables=[{} for _ in self.config.windows])
+            self._plain = self._plain and card.params.logprobs is None
+        if not self.config.verify:
+            return
         for slot, group, index, block in plan.new_blocks.tolist():
             assert 0 <= block < self.config.num_blocks, f"block {block} does not exist"
             self._slots[slot].tables[group][index] = block
+
+    def _guess(self, plan: StepPlan) -> StepResult:
+        """Draw from prompt and position alone, and look at nothing else."""
+        ends = (plan.start_positions + plan.num_new_tokens)[plan.sample_rows]
+        slots, vocab = self._slots, self.config.vocab_size
+        drawn = zip(plan.slots[plan.sample_rows].tolist(), ends.tolist(), strict=True)
+        tokens = [(slots[slot].salt + end * _STRIDE) % vocab for slot, end in drawn]
+        return StepResult(plan.step_id, np.array(tokens, np.int32), np.arange(len(tokens) + 1, dtype=np.int32))
 
     def _compute(self, plan: StepPlan) -> StepResult:
         faults = dict(self._row_faults(plan))
@@ -170,9 +216,14 @@ class FakeRunner:
                 raise ValueError(f"the fake model cannot read token {self.config.poison}")
             if self.config.nan is not None and self.config.nan in new:
                 faults.setdefault(row, NonFiniteLogits("the fake logits are NaN"))
-            context = self._write(slot, start, new) if self.config.verify else list(slot.card.token_ids)
+            context = self._write(slot, start, new) if self.config.verify else []
             if row in sampled:
-                token = next_token(context, slot.card.params, self.config) if row not in faults else 0
+                if row in faults:
+                    token = 0
+                elif self.config.verify:
+                    token = next_token(context, slot.card.params, self.config)
+                else:
+                    token = (slot.salt + (start + count) * _STRIDE) % self.config.vocab_size
                 slot.last_sampled = token
                 tokens.append(token)
                 logprobs.append(None if slot.card.params.logprobs is None else TokenLogprob(token, -1.0))

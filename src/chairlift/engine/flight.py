@@ -1,12 +1,14 @@
 """A step on its way: the draft while the scheduler fills it, the flight while the runner has it."""
 
+from array import array
+from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from chairlift.engine.kv.cache import NewBlock
-from chairlift.engine.plan import LAST_SAMPLED, StepPlan
+from chairlift.engine.plan import LAST_SAMPLED, Int32, StepPlan
 from chairlift.engine.sequence import Sequence
 
 
@@ -22,11 +24,31 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """A plan and the sequences behind its rows."""
+    """A plan and the sequences behind its rows, in columns: a step has hundreds of rows.
+
+    Attributes:
+        plan: what the runner got.
+        sequences, rides, starts, ends, samples: see Row.
+        num_decodes: leading rows with one token that is drawn from: of these row i is sample i.
+        num_prefill_tokens: tokens of rows that brought more than one.
+        launched_at: seconds, when it was scheduled.
+    """
 
     plan: StepPlan
-    rows: list[Row]
+    sequences: list[Sequence]
+    rides: list[int]
+    starts: list[int]
+    ends: list[int]
+    samples: list[int]
+    num_decodes: int
     num_prefill_tokens: int
+    launched_at: float
+
+    @property
+    def rows(self) -> list[Row]:
+        """The columns as rows."""
+        columns = zip(self.sequences, self.rides, self.starts, self.ends, self.samples, strict=True)
+        return [Row(*row) for row in columns]
 
 
 @dataclass(slots=True)
@@ -36,89 +58,115 @@ class Draft:
     Attributes:
         tokens_left: of the whole step.
         prefill_left: of the step's prompt tokens.
-        rows: tokens handed to each sequence.
-        prompts: those of them that got prompt tokens, in order.
-        new_blocks: blocks that a sequence got in this step.
         in_flight: launches on their way.
+        decodes: those who get the one token that they want, in order.
+        chunks: prompt tokens handed to each of the others, in order.
+        new_blocks: blocks that a sequence got in this step.
         preempted: whether somebody had to leave for it.
     """
 
     tokens_left: int
     prefill_left: int
     in_flight: int = 0
-    rows: dict[Sequence, int] = field(default_factory=dict)
-    prompts: list[Sequence] = field(default_factory=list)
+    decodes: list[Sequence] = field(default_factory=list)
+    chunks: dict[Sequence, int] = field(default_factory=dict)
     new_blocks: dict[Sequence, list[NewBlock]] = field(default_factory=dict)
     preempted: bool = False
 
+    @property
+    def num_rows(self) -> int:
+        """Sequences that ride so far."""
+        return len(self.decodes) + len(self.chunks)
+
     def give_prefill(self, sequence: Sequence, count: int) -> None:
         """Hand prompt tokens to a sequence, on top of what it has."""
-        if sequence not in self.rows:
-            self.rows[sequence] = 0
-            self.prompts.append(sequence)
-        self.rows[sequence] += count
+        self.chunks[sequence] = self.chunks.get(sequence, 0) + count
         self.tokens_left -= count
         self.prefill_left -= count
 
+    def give_decodes(self, sequences: list[Sequence]) -> None:
+        """Hand one token to each of those that generate."""
+        self.decodes += sequences
+        self.tokens_left -= len(sequences)
+
     def take_back(self, sequence: Sequence) -> None:
         """Undo what the sequence got in this step."""
-        count = self.rows.pop(sequence, 0)
         self.new_blocks.pop(sequence, None)
-        self.tokens_left += count
-        if sequence in self.prompts:
-            self.prompts.remove(sequence)
+        if (count := self.chunks.pop(sequence, 0)) > 0:
+            self.tokens_left += count
             self.prefill_left += count
+        elif sequence in self.decodes:
+            self.decodes.remove(sequence)
+            self.tokens_left += 1
 
-    def launch(self, step_id: int, released: tuple[int, ...]) -> Flight:
+    def launch(self, step_id: int, released: tuple[int, ...], now: float) -> Flight:
         """Turn the draft into a plan and advance num_scheduled of everybody in it.
 
         Rows with one token come first. A sequence that the runner does not know brings its boarding card and every
         block it holds; the others bring their new blocks only.
         """
-        singles = [item for item in self.rows.items() if item[1] == 1]
-        chunks = [item for item in self.rows.items() if item[1] != 1]
-        rows: list[Row] = []
-        slots: list[int] = []
-        starts: list[int] = []
-        counts: list[int] = []
-        input_ids: list[int] = []
-        sample_rows: list[int] = []
-        admitted = []
-        new_blocks: list[tuple[int, int, int, int]] = []
-        for sequence, count in singles + chunks:
-            slot, start, token_ids = sequence.slot, sequence.num_scheduled, sequence.token_ids
-            end = start + count
-            known = len(token_ids)
-            sample = -1
-            if end == known + sequence.num_pending:
-                sample = len(sample_rows)
-                sample_rows.append(len(rows))
+        chunks = sorted(self.chunks.items(), key=lambda item: item[1] != 1)
+        decodes, count_decodes = self.decodes, len(self.decodes)
+        sequences = decodes + [sequence for sequence, _ in chunks]
+        starts = [sequence.num_scheduled for sequence in sequences]
+        counts = [1] * count_decodes + [count for _, count in chunks]
+        ends = [start + count for start, count in zip(starts, counts, strict=True)]
+        samples = list(range(count_decodes))
+        sample_rows = samples[:]
+        input_ids = _next_ids(decodes)
+        for row, (sequence, count) in enumerate(chunks, start=count_decodes):
+            start, token_ids = sequence.num_scheduled, sequence.token_ids
+            end, known = start + count, len(token_ids)
             input_ids += token_ids[start:end]
             if end > known:
                 input_ids.append(LAST_SAMPLED)
-            if not sequence.known:
-                assert sequence.table is not None
-                sequence.known = True
-                admitted.append(sequence.boarding_card())
-                new_blocks += [(slot, *held) for held in sequence.table.held()]
-            elif sequence in self.new_blocks:
-                new_blocks += [(slot, *new) for new in self.new_blocks[sequence]]
-            if sample >= 0:
-                sequence.num_pending += 1
             sequence.num_scheduled = end
-            rows.append(Row(sequence, sequence.ride, start, end, sample))
-            slots.append(slot)
-            starts.append(start)
-            counts.append(count)
+            if end == known + sequence.num_pending:
+                sequence.num_pending += 1
+                samples.append(len(sample_rows))
+                sample_rows.append(row)
+            else:
+                samples.append(-1)
+        unknown = [sequence for sequence in sequences if not sequence.known]
         plan = StepPlan(
             step_id=step_id,
             released=released,
-            admitted=tuple(admitted),
-            slots=np.array(slots, np.int32),
-            num_new_tokens=np.array(counts, np.int32),
-            start_positions=np.array(starts, np.int32),
-            new_blocks=np.array(new_blocks, np.int32).reshape(-1, 4),
-            input_ids=np.array(input_ids, np.int32),
-            sample_rows=np.array(sample_rows, np.int32),
+            admitted=tuple(sequence.boarding_card() for sequence in unknown),
+            slots=_packed([sequence.slot for sequence in sequences]),
+            num_new_tokens=_packed(counts),
+            start_positions=_packed(starts),
+            new_blocks=self._blocks_to_tell(unknown),
+            input_ids=_packed(input_ids),
+            sample_rows=_packed(sample_rows),
         )
-        return Flight(plan, rows, len(input_ids) - len(singles))
+        singles = count_decodes + sum(1 for _, count in chunks if count == 1)
+        rides = [sequence.ride for sequence in sequences]
+        return Flight(plan, sequences, rides, starts, ends, samples, count_decodes, len(input_ids) - singles, now)
+
+    def _blocks_to_tell(self, unknown: list[Sequence]) -> Int32:
+        """Rows (slot, group, index, block): all of the unknown ones', the new ones of the others."""
+        told: list[tuple[int, int, int, int]] = []
+        for sequence in unknown:
+            assert sequence.table is not None
+            sequence.known = True
+            self.new_blocks.pop(sequence, None)
+            told += [(sequence.slot, *held) for held in sequence.table.held()]
+        for sequence, blocks in self.new_blocks.items():
+            told += [(sequence.slot, *new) for new in blocks]
+        return np.array(told, np.int32).reshape(-1, 4)
+
+
+def _next_ids(decodes: list[Sequence]) -> list[int]:
+    """The next input id of each, and one token scheduled, one sample pending more."""
+    input_ids = []
+    for sequence in decodes:
+        start, token_ids = sequence.num_scheduled, sequence.token_ids
+        input_ids.append(token_ids[start] if start < len(token_ids) else LAST_SAMPLED)
+        sequence.num_scheduled = start + 1
+        sequence.num_pending += 1
+    return input_ids
+
+
+def _packed(numbers: Items[int]) -> Int32:
+    """An int32 array; by way of array(), which is three times as fast as numpy for a list of ints."""
+    return np.frombuffer(array("i", numbers), np.int32)

@@ -12,7 +12,7 @@ from chairlift.core.load import LoadReport, ReplicaState
 from chairlift.core.request import FinishReason, GenerateRequest, Output, Usage
 from chairlift.engine import dump
 from chairlift.engine.admission import Limits, check
-from chairlift.engine.client import Sink
+from chairlift.engine.client import Sink, StepSink
 from chairlift.engine.loop import EngineLoop
 from chairlift.engine.runner import RunnerInfo
 from chairlift.engine.stats import CacheState, SchedulerState
@@ -74,6 +74,10 @@ class InlineClient:
         """End a request; see EngineClient."""
         self._post(lambda: self._deliver([self._loop.abort(request_id)]))
 
+    def watch_steps(self, sink: StepSink | None) -> None:
+        """Show every step to the sink; see EngineClient."""
+        self._loop.on_step = sink
+
     def load(self) -> LoadReport:
         """Say how busy the engine is; a dead engine says so."""
         try:
@@ -97,6 +101,17 @@ class InlineClient:
     def flush_cache(self) -> int:
         """Forget every cached block that nobody holds."""
         return self._ask(self._loop.scheduler.cache.flush)
+
+    def warmup(self) -> float:
+        """Have the runner compute its largest steps; see EngineClient."""
+        assert threading.current_thread() is not self._thread, "a sink cannot wait for a warm-up"
+        return self._ask(self._warmup)
+
+    def _warmup(self) -> float:
+        if self._dead is not None:
+            raise self._dead
+        self._deliver(self._loop.land())
+        return self._loop.warmup()
 
     @property
     def step_began(self) -> float | None:
@@ -133,6 +148,8 @@ class InlineClient:
                 answer.set_result(question())
             except Exception as error:
                 answer.set_exception(error)
+                if isinstance(error, EngineDead):  # it came up while steps were collected first
+                    raise
 
         if threading.current_thread() is self._thread:
             return question()

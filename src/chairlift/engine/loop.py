@@ -13,6 +13,7 @@ from chairlift.core.load import LoadReport, ReplicaState
 from chairlift.core.request import FinishReason, GenerateRequest, Output, Usage
 from chairlift.engine.admission import Limits
 from chairlift.engine.config import CacheConfig, SchedulerConfig
+from chairlift.engine.flight import Flight
 from chairlift.engine.kv.cache import KVCache
 from chairlift.engine.plan import StepPlan
 from chairlift.engine.runner import Runner, RunnerInfo
@@ -24,19 +25,29 @@ log = logging.getLogger(__name__)
 
 
 class EngineLoop:
-    """One engine: a scheduler and its runner. Every method belongs to one thread."""
+    """One engine: a scheduler and its runner. Every method belongs to one thread.
+
+    Attributes:
+        on_step: takes the stats of each step that was committed, before its outputs go out; may be set at any time.
+        step_began: monotonic seconds at which the step in progress began; None between steps.
+    """
 
     def __init__(
         self, runner: Runner, config: SchedulerConfig, *, enable_prefix_caching: bool = True,
-        clock: Clock | None = None, on_step: Callable[[StepStats], None] | None = None,
+        clock: Clock | None = None, on_step: Callable[[StepStats], None] | None = None, threaded: bool = True,
     ) -> None:  # fmt: skip
-        """Take the parts; nothing runs before start(). With config.overlap the runner works in a thread."""
-        self._runner = ThreadedRunner(runner) if config.overlap else runner
+        """Take the parts; nothing runs before start().
+
+        With config.overlap the runner works in a thread, unless `threaded` is False: then it returns from launch()
+        before the step is done by itself.
+        """
+        self._runner = ThreadedRunner(runner) if config.overlap and threaded else runner
         self._config = config
         self._caching = enable_prefix_caching
         self._clock = clock or SystemClock()
-        self._on_step = on_step
-        self._phases = [0.0, 0.0, 0.0, 0.0]
+        self.on_step = on_step
+        self._began: dict[int, tuple[float, float, float]] = {}  # by step: begin, end of schedule, end of launch
+        self._zero = time.perf_counter()
         self.step_began: float | None = None
         self.info: RunnerInfo
         self.limits: Limits
@@ -45,6 +56,7 @@ class EngineLoop:
     def start(self) -> RunnerInfo:
         """Start the runner and build the scheduler for what it reports."""
         self.info = info = self._runner.start()
+        self._zero = time.perf_counter()
         self.limits = Limits.of(self._config, info)
         cache = CacheConfig(
             num_blocks=info.num_blocks, block_size=info.block_size, windows=info.windows,
@@ -79,9 +91,10 @@ class EngineLoop:
         self.step_began = time.monotonic()
         try:
             outputs = self.scheduler.expire(self._clock.now())
-            plan = self._schedule()
+            began = time.perf_counter()
+            plan = self.scheduler.schedule(self._clock.now())
             if plan is not None:
-                outputs += self._launch(plan)
+                outputs += self._launch(plan, began)
             flights = self.scheduler.flights
             if flights and (plan is None or len(flights) >= self._config.depth):
                 outputs += self._collect()
@@ -89,14 +102,8 @@ class EngineLoop:
         finally:
             self.step_began = None
 
-    def _schedule(self) -> StepPlan | None:
-        began = time.perf_counter()
-        plan = self.scheduler.schedule(self._clock.now())
-        self._phases[0] = time.perf_counter() - began
-        return plan
-
-    def _launch(self, plan: StepPlan) -> list[Output]:
-        began = time.perf_counter()
+    def _launch(self, plan: StepPlan, began: float) -> list[Output]:
+        scheduled = time.perf_counter()
         try:
             self._runner.launch(plan)
         except EngineDead:
@@ -104,11 +111,11 @@ class EngineLoop:
         except Exception as error:
             log.warning("step %d failed at launch: %r", plan.step_id, error)
             return self.scheduler.rollback(plan, error, self._clock.now())
-        self._phases[1] = time.perf_counter() - began
+        self._began[plan.step_id] = (began, scheduled, time.perf_counter())
         return []
 
     def _collect(self) -> list[Output]:
-        scheduler, began = self.scheduler, time.perf_counter()
+        scheduler, waits = self.scheduler, time.perf_counter()
         flight = scheduler.flights[0]
         try:
             result = self._runner.collect()
@@ -116,28 +123,52 @@ class EngineLoop:
             raise
         except Exception as error:
             log.warning("step %d failed: %r", flight.plan.step_id, error)
+            self._began.clear()
             while len(scheduler.flights) > 1:
                 scheduler.rollback(scheduler.flights[-1].plan)
             return scheduler.rollback(flight.plan, error, self._clock.now())
-        self._phases[2] = (collected := time.perf_counter()) - began
+        collected = time.perf_counter()
         outputs = scheduler.commit(result, self._clock.now())
-        self._phases[3] = time.perf_counter() - collected
-        if self._on_step is not None:
-            self._on_step(self._stats(flight.plan, flight.num_prefill_tokens, len(outputs)))
+        moments = (*self._began.pop(flight.plan.step_id), waits, collected, time.perf_counter())
+        if (on_step := self.on_step) is not None:
+            try:
+                on_step(self._stats(flight, len(outputs), moments))
+            except Exception:
+                log.exception("who watches the steps raised")
         return outputs
 
-    def _stats(self, plan: StepPlan, num_prefill_tokens: int, num_outputs: int) -> StepStats:
-        scheduler = self.scheduler
-        schedule, launch, collect, commit = (seconds * 1e3 for seconds in self._phases)
+    def _stats(self, flight: Flight, num_outputs: int, moments: tuple[float, ...]) -> StepStats:
+        scheduler, plan = self.scheduler, flight.plan
+        began, scheduled, launched, waits, collected, ended = ((moment - self._zero) * 1e3 for moment in moments)
         pool, cache = scheduler.cache.pool, scheduler.cache
         return StepStats(
             step_id=plan.step_id, num_sequences=plan.num_rows, num_tokens=plan.num_tokens,
-            num_prefill_tokens=num_prefill_tokens, num_outputs=num_outputs, running=len(scheduler.running),
-            waiting=len(scheduler.line), free_blocks=pool.available,
+            num_prefill_tokens=flight.num_prefill_tokens, num_outputs=num_outputs,
+            context_tokens=plan.num_context_tokens, prefill_pairs=plan.num_prefill_pairs,
+            running=len(scheduler.running), waiting=len(scheduler.line), free_blocks=pool.available,
             held_slots=(pool.total - pool.available) * cache.config.block_size, unused_slots=scheduler.unused_slots,
             preemptions=scheduler.counters.preemptions, in_flight=len(scheduler.flights) + 1,
-            schedule_ms=schedule, launch_ms=launch, collect_ms=collect, commit_ms=commit,
+            schedule_ms=scheduled - began, launch_ms=launched - scheduled, collect_ms=collected - waits,
+            commit_ms=ended - collected, began_ms=began, collect_began_ms=waits,
         )  # fmt: skip
+
+    def land(self) -> list[Output]:
+        """Collect what is in flight without launching more; returns the news."""
+        outputs: list[Output] = []
+        self.step_began = time.monotonic()
+        try:
+            while self.scheduler.flights:
+                outputs += self._collect()
+        finally:
+            self.step_began = None
+        return outputs
+
+    def warmup(self) -> float:
+        """Have the runner compute its largest steps, with nothing in flight; returns seconds. Raises what it raises."""
+        assert not self.scheduler.flights, "land first"
+        began = time.perf_counter()
+        self._runner.warmup()
+        return time.perf_counter() - began
 
     # -- rest ------------------------------------------------------------------------------------------------------
 

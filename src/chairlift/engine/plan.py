@@ -82,6 +82,18 @@ class StepPlan:
         """Tokens in the step."""
         return len(self.input_ids)
 
+    @property
+    def num_context_tokens(self) -> int:
+        """Tokens that its rows can see, those of the step included, summed over the rows; windows do not count."""
+        return int(self.start_positions.sum()) + self.num_tokens
+
+    @property
+    def num_prefill_pairs(self) -> int:
+        """Pairs (token, token it sees) of the rows with more than one token; windows do not count."""
+        longer = self.num_new_tokens > 1
+        count = self.num_new_tokens[longer].astype(np.int64)
+        return int((count * self.start_positions[longer] + count * (count + 1) // 2).sum())
+
 
 @dataclass(frozen=True, slots=True)
 class StepResult:

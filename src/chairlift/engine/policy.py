@@ -1,20 +1,23 @@
-"""Order of the waiting line: one small class a policy, and the names users choose them by."""
+"""Order of the waiting line: what every line can do, and the names users choose them by."""
 
-from bisect import insort
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from heapq import merge
-from operator import attrgetter
 from typing import Protocol
 
 from chairlift.core.errors import ConfigError
+from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.kv.cache import KVCache
+from chairlift.engine.lines.cache_aware import CacheAwareLine
+from chairlift.engine.lines.fair import FairLine
+from chairlift.engine.lines.fifo import FifoLine
+from chairlift.engine.lines.priority import PriorityLine
 from chairlift.engine.sequence import Sequence
-
-_arrival = attrgetter("arrival")
 
 
 class Line(Protocol):
-    """Waiting sequences in the order in which they should board. A victim that returns keeps its place."""
+    """Waiting sequences in the order in which they should board. A victim that returns keeps its place.
+
+    What happens in every step is O(1) or O(log n) in the length of the line, the walk from its head included.
+    """
 
     def add(self, sequence: Sequence) -> None:
         """Take a sequence in, new or returning."""
@@ -32,46 +35,44 @@ class Line(Protocol):
         """Return how many wait."""
         ...
 
+    @property
+    def counts_service(self) -> bool:
+        """Whether served() must be called."""
+        ...
 
-class FifoLine:
-    """First come, first served: order of arrival, also for those that were preempted.
+    def served(self, tenant: str, num_tokens: int) -> None:
+        """Note that so many tokens of its prompts were let in, or so many output tokens delivered."""
+        ...
 
-    New arrivals append to a linked dict; the few that return lie in a short sorted list. Every operation is O(1) in
-    the length of the line (O(returned) for a return).
-    """
+    @property
+    def sends_away(self) -> bool:
+        """Whether somebody on board can be outranked by somebody in line."""
+        ...
 
-    def __init__(self) -> None:
-        self._fresh: OrderedDict[int, Sequence] = OrderedDict()
-        self._returned: list[Sequence] = []
-        self._newest = -1
+    def outranks(self, waiting: Sequence, riding: Sequence) -> bool:
+        """Say whether `riding` may be sent back to the line so that `waiting` can board."""
+        ...
 
-    def __len__(self) -> int:
-        return len(self._fresh) + len(self._returned)
-
-    def __iter__(self) -> Iterator[Sequence]:
-        if not self._returned:
-            return iter(self._fresh.values())
-        return merge(self._returned, self._fresh.values(), key=_arrival)
-
-    def add(self, sequence: Sequence) -> None:
-        """Take a sequence in at its place of arrival."""
-        if sequence.arrival > self._newest:
-            self._newest = sequence.arrival
-            self._fresh[sequence.arrival] = sequence
-        else:
-            insort(self._returned, sequence, key=_arrival)
-
-    def remove(self, sequence: Sequence) -> None:
-        """Take it out."""
-        if self._fresh.pop(sequence.arrival, None) is None:
-            self._returned.remove(sequence)
+    def expendable(self, sequence: Sequence) -> int:
+        """Who leaves first when blocks run out: the greatest; equals by what they lose."""
+        ...
 
 
-POLICIES: dict[str, Callable[[], Line]] = {"fifo": FifoLine}
+POLICIES: dict[str, Callable[[SchedulerConfig, KVCache], Line]] = {
+    "fifo": lambda config, cache: FifoLine(),
+    "priority": lambda config, cache: PriorityLine(config.priority_ageing),
+    "fair": lambda config, cache: FairLine(config.tenant_weights),
+    "cache_aware": lambda config, cache: CacheAwareLine(cache),
+}
 
 
-def make_line(name: str) -> Line:
-    """Make the line of that name. Raises ConfigError naming those that exist."""
+def check_policy(name: str) -> None:
+    """Raise ConfigError, naming those that exist, when there is no line of that name."""
     if name not in POLICIES:
         raise ConfigError(f"unknown policy {name!r}; there is {', '.join(sorted(POLICIES))}", option="policy")
-    return POLICIES[name]()
+
+
+def make_line(config: SchedulerConfig, cache: KVCache) -> Line:
+    """Make the line that config.policy names. Raises ConfigError when there is none."""
+    check_policy(config.policy)
+    return POLICIES[config.policy](config, cache)

@@ -22,7 +22,7 @@ from chairlift.core.errors import ChairliftError, EngineDead, InvalidRequest
 from chairlift.core.load import LoadReport, ReplicaState
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.admission import Limits, check
-from chairlift.engine.client import Sink
+from chairlift.engine.client import Sink, StepSink
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.link import Link
 from chairlift.engine.ipc.open_requests import OpenRequest, OpenRequests
@@ -40,13 +40,14 @@ from chairlift.engine.ipc.wire import (
     Stranger,
     Submit,
     ToClient,
+    Watch,
     Welcome,
     WireError,
     encode,
     typed,
 )
 from chairlift.engine.runner import RunnerInfo, RunnerSpec
-from chairlift.engine.stats import CacheState, SchedulerState
+from chairlift.engine.stats import CacheState, SchedulerState, StepStats
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +70,7 @@ class ProcessClient:
         self._open = OpenRequests()
         self._outbox = Outbox(self._open)
         self._questions = Questions()
+        self._step_sink: StepSink | None = None
         self._link: Link | None = None
         self._process: EngineProcess | None = None
         self._closing = False
@@ -121,6 +123,15 @@ class ProcessClient:
         if self._open.get(request_id) is not None:
             self._outbox.put(Abort(request_id))
 
+    def watch_steps(self, sink: StepSink | None) -> None:
+        """Show every step to the sink; see EngineClient.
+
+        Also those of an engine that is started again. Steps that this process is too slow to read are left out in the
+        engine's process; how many is logged.
+        """
+        self._step_sink = sink
+        self._outbox.put(Watch(sink is not None))
+
     def load(self) -> LoadReport:
         """Say how busy the engine is: counts of this moment, or of the last heartbeat while a long step goes on."""
         if self._open.closed is not None:
@@ -155,6 +166,11 @@ class ProcessClient:
         """Forget every cached block that nobody holds."""
         flushed: int = self._ask("flush_cache", self._watch.ask_timeout)
         return flushed
+
+    def warmup(self) -> float:
+        """Have the runner compute its largest steps; see EngineClient. It may take as long as a start."""
+        seconds: float = self._ask("warmup", self._watch.start_timeout)
+        return seconds
 
     def close(self) -> None:
         """End every open request with EngineDead, stop the engine if it is ours; returns when all is gone."""
@@ -251,7 +267,9 @@ class ProcessClient:
 
     def _take(self, link: Link, message: ToClient) -> None:
         match message:
-            case Outputs(steps):
+            case Outputs(steps, stats, unseen):
+                if stats or unseen:
+                    self._show(stats, unseen)
                 for outputs in steps:
                     self._open.deliver(outputs)
                 link.acknowledge()
@@ -262,6 +280,8 @@ class ProcessClient:
                 self._info, self._limits = info, Limits.of(config, info)
                 self._outbox.limit = config.max_queue_size
                 link.ready = True
+                if self._step_sink is not None:
+                    link.send(Watch(True))
                 if not self._started.done():
                     self._started.set_result(None)
             case Stranger():
@@ -274,6 +294,17 @@ class ProcessClient:
                 raise EngineDead(reason)
             case Beat():
                 pass
+
+    def _show(self, steps: list[StepStats], unseen: int) -> None:
+        if unseen:
+            log.warning("%d steps were not seen: this process reads too slowly", unseen)
+        for stats in steps:
+            if (sink := self._step_sink) is None:
+                return
+            try:
+                sink(stats)
+            except Exception:
+                log.exception("who watches the steps raised")
 
     # -- its own thread: ends --------------------------------------------------------------------------------------
 

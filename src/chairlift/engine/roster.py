@@ -7,7 +7,7 @@ join_line ──► line ──take_seat──► running ──finish──► 
 
 from collections.abc import Iterable
 
-from chairlift.core.errors import ChairliftError, OutOfBlocks
+from chairlift.core.errors import ChairliftError
 from chairlift.core.request import FinishReason, Output, TokenLogprob
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.kv.cache import KVCache
@@ -34,7 +34,7 @@ class Roster:
     def __init__(self, config: SchedulerConfig, cache: KVCache) -> None:
         self._seats = config.seats
         self._cache = cache
-        self.line = make_line(config.policy)
+        self.line = make_line(config, cache)
         self.running: dict[int, Sequence] = {}
         self.sequences: dict[str, Sequence] = {}
         self.wait_clock = WaitClock()
@@ -73,12 +73,14 @@ class Roster:
         sequence.num_scheduled = sequence.num_computed = 0
         sequence.num_preemptions += 1
         sequence.prefix_steps = 0
+        if self._cache.config.enable_prefix_caching:
+            sequence.name_blocks(self._cache.config.block_size)
         self.counters.preemptions += 1
         sequence.diary.note("preempted", now)
         self.join_line(sequence, now)
 
-    def give_up(self, sequence: Sequence, error: OutOfBlocks, now: float) -> None:
-        """End a riding sequence that cannot get on although it rides alone."""
+    def give_up(self, sequence: Sequence, error: ChairliftError, now: float) -> None:
+        """End a sequence that cannot get on, in the middle of a step; its last Output is fetched with the next ones."""
         self.ended.append(self.finish(sequence, FinishReason.ERROR, now, error=error))
 
     def _release(self, sequence: Sequence) -> None:
@@ -87,6 +89,7 @@ class Roster:
         del self.running[sequence.arrival]
         self._cache.release(sequence.table, sequence.block_hashes)
         sequence.table = None
+        sequence.milestone = 0
         self.released.append(sequence.slot)
         self._free_slots.append(sequence.slot)
         sequence.slot = -1

@@ -51,6 +51,13 @@ class Runner(Protocol):
         """Wait for the oldest step that was launched and not collected."""
         ...
 
+    def warmup(self) -> None:
+        """Compute as much as the largest steps do, so that no later step is the first of its size; nothing in flight.
+
+        Nothing that a step reads or a caller sees changes. May raise what a step may; the runner works on.
+        """
+        ...
+
     def stop(self) -> None:
         """Free everything; may be called in any state, more than once."""
         ...

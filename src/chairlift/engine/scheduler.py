@@ -7,27 +7,30 @@
 The lists are roster.py, who rides in a step is decided in boarding.py, what is on its way lies in flight.py.
 """
 
-from collections import deque
-from heapq import heapify, heappop, heappush
+from collections import Counter, deque
+from collections.abc import Iterable
+from math import inf
+
+import numpy as np
 
 from chairlift.core.errors import (
     DuplicateRequestId,
     ForwardFailed,
     QueueFull,
     RequestFailed,
-    RequestTimeout,
 )
 from chairlift.core.request import FinishReason, GenerateRequest, Output, TokenLogprob
 from chairlift.engine.admission import Limits, check
-from chairlift.engine.batching import make_batching
 from chairlift.engine.boarding import Boarding
 from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.deadlines import Deadlines
 from chairlift.engine.flight import Draft, Flight
 from chairlift.engine.kv.cache import KVCache
 from chairlift.engine.kv.hashing import root_hash
 from chairlift.engine.plan import StepPlan, StepResult
 from chairlift.engine.roster import Roster
 from chairlift.engine.sequence import Sequence, Status
+from chairlift.engine.step_times import StepShape, StepTimes
 
 
 class Scheduler:
@@ -41,10 +44,11 @@ class Scheduler:
         self.line, self.running, self.sequences = roster.line, roster.running, roster.sequences
         self.wait_clock, self.counters = roster.wait_clock, roster.counters
         self.flights: deque[Flight] = deque()
-        batching = make_batching(config.batching, config.safety_margin)
-        self._boarding = Boarding(config, cache, roster, batching, limits.lookahead)
+        self.step_times = StepTimes()
+        self._deadlines = Deadlines(self.step_times, config.max_chunk)
+        self._boarding = Boarding(config, cache, roster, limits.lookahead, self.step_times, self._deadlines)
         self._suspects: list[list[Sequence]] = []
-        self._deadlines: list[tuple[float, int, str]] = []
+        self._last_commit = -inf
         self._arrivals = 0
         self._steps = 0
         self._block_size, self._caching = cache.config.block_size, cache.config.enable_prefix_caching
@@ -55,7 +59,8 @@ class Scheduler:
     def add(self, request: GenerateRequest, now: float) -> None:
         """Put a request in line.
 
-        Raises InvalidRequest (or a kind of it) when it can never be served, DuplicateRequestId, QueueFull.
+        Raises InvalidRequest (or a kind of it) when it can never be served, DuplicateRequestId, QueueFull,
+        DeadlineUnreachable.
         """
         check(request, self.limits)
         if request.request_id in self.sequences:
@@ -68,8 +73,11 @@ class Scheduler:
         if self._caching:
             sequence.name_blocks(self._block_size)
         if sequence.deadline is not None:
-            self._tidy_deadlines()
-            heappush(self._deadlines, (sequence.deadline, sequence.arrival, request.request_id))
+            hit = self.cache.match(sequence.block_hashes, sequence.num_prompt)
+            error = None if hit.pending is not None else self._deadlines.hopeless(sequence, hit.num_tokens, now)
+            if error is not None:
+                raise error
+            self._deadlines.watch(sequence)
         self.sequences[request.request_id] = sequence
         self.roster.join_line(sequence, now)
 
@@ -79,22 +87,11 @@ class Scheduler:
         return None if sequence is None else self.roster.finish(sequence, FinishReason.ABORT, now)
 
     def expire(self, now: float) -> list[Output]:
-        """End the requests whose time is up; returns their last Outputs."""
+        """End the requests whose time is up; returns their last Outputs, and those of the ones given up in a step."""
         ended, self.roster.ended = self.roster.ended, []
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, arrival, request_id = heappop(self._deadlines)
-            sequence = self.sequences.get(request_id)
-            if sequence is not None and sequence.arrival == arrival:
-                error = RequestTimeout(sequence.request.timeout or 0.0)
-                ended.append(self.roster.finish(sequence, FinishReason.ERROR, now, error=error))
+        for sequence, error in self._deadlines.up(now):
+            ended.append(self.roster.finish(sequence, FinishReason.ERROR, now, error=error))
         return ended
-
-    def _tidy_deadlines(self) -> None:
-        """Drop those of requests that have ended, when they are most of the heap."""
-        if len(self._deadlines) > 2 * len(self.sequences) + 64:
-            is_open = {(sequence.arrival, name) for name, sequence in self.sequences.items()}
-            self._deadlines = [entry for entry in self._deadlines if entry[1:] in is_open]
-            heapify(self._deadlines)
 
     @property
     def waiting_tokens(self) -> int:
@@ -120,13 +117,13 @@ class Scheduler:
         if self._suspects and self.flights:
             return None
         draft = Draft(self.config.max_batch_tokens, self.config.prefill_budget, in_flight=len(self.flights))
-        while self._suspects and not draft.rows:
-            self._boarding.ride(draft, self._suspects.pop(), now)
-        if not draft.rows:
+        while self._suspects and not draft.num_rows:
+            self._boarding.ride_again(draft, self._suspects.pop(), now)
+        if not draft.num_rows:
             self._boarding.fill(draft, now)
-        if not draft.rows:
+        if not draft.num_rows:
             return None
-        flight = draft.launch(self._steps, tuple(self.roster.released))
+        flight = draft.launch(self._steps, tuple(self.roster.released), now)
         self.roster.released.clear()
         self._steps += 1
         self.flights.append(flight)
@@ -137,11 +134,17 @@ class Scheduler:
         """Take in what the oldest flight brought; returns the news of its requests."""
         flight = self.flights.popleft()
         assert flight.plan.step_id == result.step_id, f"got step {result.step_id}, expected {flight.plan.step_id}"
+        self._time(flight, now)
         faults = dict(result.faults)
-        tokens, bounds, logprobs = tuple(result.tokens.tolist()), result.cu_tokens.tolist(), result.logprobs
-        block_size, caching = self._block_size, self._caching
+        if self.line.counts_service:
+            self._count_service(flight, result)
         outputs: list[Output] = []
-        for row, (sequence, ride, _, end, sample) in enumerate(flight.rows):
+        slow: Iterable[int] = range(len(flight.ends))
+        if not faults and not result.logprobs and len(result.tokens) == len(flight.plan.sample_rows):
+            slow = self._commit_decodes(flight, result.tokens[: flight.num_decodes].tolist(), outputs)
+        ends, rides, samples, bounds = flight.ends, flight.rides, flight.samples, result.cu_tokens
+        for row in slow:
+            sequence, sample = flight.sequences[row], samples[row]
             if sample >= 0:
                 sequence.num_pending -= 1
             if sequence.status is Status.FINISHED:
@@ -149,17 +152,71 @@ class Scheduler:
             if row in faults:
                 outputs.append(self.roster.finish(sequence, FinishReason.ERROR, now, error=faults[row]))
                 continue
-            if ride == sequence.ride:
-                table = sequence.table
-                assert table is not None
-                sequence.num_computed = end
-                if self._windowed or (caching and end // block_size > table.num_published):
-                    self.cache.publish(table, sequence.block_hashes, end)
+            if rides[row] == sequence.ride:
+                self._confirm(sequence, ends[row])
             if sample >= 0:
-                first, last = bounds[sample], bounds[sample + 1]
-                wanted = logprobs[first:last] if logprobs else ()
-                outputs.append(self._append(sequence, tokens[first:last], wanted, now))
+                first, last = int(bounds[sample]), int(bounds[sample + 1])
+                wanted = result.logprobs[first:last] if result.logprobs else ()
+                outputs.append(self._append(sequence, tuple(result.tokens[first:last].tolist()), wanted, now))
         return outputs
+
+    def _commit_decodes(self, flight: Flight, tokens: list[int], outputs: list[Output]) -> list[int]:
+        """Take in one plain token for each decode row; returns the rows that need more than that, all chunks included.
+
+        This is what nearly every row of nearly every step is, so it is the one loop here that is written for speed.
+        Whoever left meanwhile, ends, or fills a block has reached its milestone.
+        """
+        later: list[int] = []
+        new = tuple.__new__
+        for row, (sequence, end, token) in enumerate(zip(flight.sequences, flight.ends, tokens, strict=False)):
+            if end >= sequence.milestone or token in sequence.stop_ids:
+                if token in sequence.stop_ids or self._is_special(sequence, flight.rides[row], end):
+                    later.append(row)
+                    continue
+                self._confirm(sequence, end)
+            sequence.num_pending -= 1
+            sequence.num_computed = end
+            sequence.token_ids.append(token)
+            outputs.append(new(Output, (sequence.name, (token,), (), None, None, None, None)))
+        self.counters.output_tokens += len(outputs)
+        return [*later, *range(flight.num_decodes, len(flight.ends))]
+
+    @staticmethod
+    def _is_special(sequence: Sequence, ride: int, num_computed: int) -> bool:
+        """Whether it left meanwhile, ends with its next token, or has none yet."""
+        gone = sequence.status is not Status.RUNNING or sequence.ride != ride
+        return gone or num_computed + 1 >= sequence.longest or len(sequence.token_ids) == sequence.num_prompt
+
+    def _confirm(self, sequence: Sequence, num_computed: int) -> None:
+        """What was scheduled up to there is computed: its full blocks can be found by others."""
+        table = sequence.table
+        assert table is not None
+        sequence.num_computed = num_computed
+        full = num_computed // self._block_size
+        if self._caching and full > len(sequence.block_hashes):
+            sequence.name_blocks(self._block_size)
+        if self._windowed or (self._caching and full > table.num_published):
+            self.cache.publish(table, sequence.block_hashes, num_computed)
+        # The next block is full, or one lies behind a window; and the one before the last token comes with it.
+        sequence.milestone = min(self.cache.next_change(num_computed), sequence.longest - 1)
+
+    def _time(self, flight: Flight, now: float) -> None:
+        """Learn how long the step took; with two in flight it began when the one before it was committed."""
+        seconds = now - max(flight.launched_at, self._last_commit)
+        self._last_commit = now
+        if seconds > 0:
+            self.step_times.learn(StepShape.of(flight.plan, flight.num_decodes), seconds * 1e3)
+
+    def _count_service(self, flight: Flight, result: StepResult) -> None:
+        """Tell the line which tenant was given how many tokens."""
+        counts, gone = np.diff(result.cu_tokens).tolist(), Status.FINISHED
+        drawn = [
+            (sequence.request.tenant, counts[sample])
+            for sequence, sample in zip(flight.sequences, flight.samples, strict=True)
+            if sample >= 0 and sequence.status is not gone
+        ]
+        for (tenant, count), times in Counter(drawn).items():
+            self.line.served(tenant, count * times)
 
     def rollback(self, plan: StepPlan, error: Exception | None = None, now: float = 0.0) -> list[Output]:
         """Take the newest flight back, as if it had never been scheduled.
@@ -170,7 +227,7 @@ class Scheduler:
         flight = self.flights.pop()
         assert flight.plan is plan, "steps are taken back newest first"
         self.roster.released = [*plan.released, *self.roster.released]
-        for sequence, ride, start, _, sample in flight.rows:
+        for sequence, ride, start, _, sample in (rows := flight.rows):
             if sample >= 0:
                 sequence.num_pending -= 1
             if sequence.status is Status.RUNNING and sequence.ride == ride:
@@ -179,9 +236,9 @@ class Scheduler:
         if error is None:
             return []
         self.counters.failed_steps += 1
-        alive = [row.sequence for row in flight.rows if row.sequence.ride == row.ride]
+        alive = [row.sequence for row in rows if row.sequence.ride == row.ride]
         alive = [sequence for sequence in alive if sequence.status is Status.RUNNING]
-        if len(flight.rows) == 1:
+        if len(rows) == 1:
             cause = error if isinstance(error, RequestFailed) else ForwardFailed(f"the model raised: {error}")
             return [self.roster.finish(sequence, FinishReason.ERROR, now, error=cause) for sequence in alive]
         middle = (len(alive) + 1) // 2
@@ -192,7 +249,7 @@ class Scheduler:
         self, sequence: Sequence, tokens: tuple[int, ...], logprobs: tuple[TokenLogprob | None, ...], now: float
     ) -> Output:
         """Take new tokens in, up to the one that ends the request."""
-        token_ids, longest = sequence.token_ids, sequence.num_prompt + sequence.max_outputs
+        token_ids, longest = sequence.token_ids, sequence.longest
         if len(token_ids) == sequence.num_prompt:
             sequence.diary.note("first_token", now)
         reason = None
@@ -211,7 +268,7 @@ class Scheduler:
         said = tuple(entry for entry in logprobs if entry is not None) if logprobs else ()
         if reason is not None:
             return self.roster.finish(sequence, reason, now, tokens=tokens, logprobs=said)
-        if self._caching and len(token_ids) // self._block_size > len(sequence.block_hashes):
+        if self._caching and sequence.status is Status.WAITING:
             sequence.name_blocks(self._block_size)
         return Output(sequence.request.request_id, tokens, said)
 

@@ -29,13 +29,16 @@ class Sequence:
 
     Attributes:
         request: what was asked.
+        name: its request id.
         arrival: its place in line, kept for life.
         token_ids: everything known, prompt and outputs.
         num_prompt: how many of them are prompt.
+        longest: how many tokens it may have.
+        milestone: as long as num_computed stays below, a plain token needs no more than to be appended.
         num_scheduled: tokens whose keys and values were handed to the runner.
         num_computed: tokens confirmed by commit; never more than num_scheduled.
         num_pending: samples in flight, not in token_ids yet.
-        block_hashes: names of the full blocks of token_ids; empty without prefix caching.
+        block_hashes: names of the full blocks, as far as they are computed or a prompt; empty without prefix caching.
         table: its blocks while it rides.
         slot: its state on the runner's side while it rides, -1 otherwise.
         known: whether the runner has that state.
@@ -48,8 +51,9 @@ class Sequence:
 
     __slots__ = (
         "arrival", "block_hashes", "cached_tokens", "deadline", "diary", "error", "finish_reason", "hash_root",
-        "known", "max_outputs", "num_computed", "num_pending", "num_preemptions", "num_prompt", "num_scheduled",
-        "prefix_steps", "request", "ride", "slot", "status", "stop_ids", "table", "times_passed", "token_ids",
+        "known", "longest", "max_outputs", "milestone", "name", "num_computed", "num_pending", "num_preemptions",
+        "num_prompt", "num_scheduled", "prefix_steps", "request", "ride", "slot", "status", "stop_ids", "table",
+        "times_passed", "token_ids",
         "waiting_for",
     )  # fmt: skip
 
@@ -57,14 +61,17 @@ class Sequence:
         params = request.params
         assert params.max_tokens is not None, "the engine takes resolved parameters only"
         self.request = request
+        self.name = request.request_id
         self.arrival = arrival
         self.hash_root = hash_root
         self.token_ids = list(request.prompt_token_ids)
         self.num_prompt = len(self.token_ids)
         self.max_outputs = params.max_tokens
+        self.longest = self.num_prompt + self.max_outputs
         self.stop_ids = frozenset(request.eos_token_ids).union(params.stop_token_ids)
         self.deadline = None if request.timeout is None else now + request.timeout
         self.num_scheduled = self.num_computed = self.num_pending = 0
+        self.milestone = 0
         self.block_hashes: list[BlockHash] = []
         self.table: BlockTable | None = None
         self.slot = -1
@@ -87,9 +94,7 @@ class Sequence:
     def num_wanted(self) -> int:
         """Tokens that can be handed out now; 0 when the samples in flight already reach its length limit."""
         known = len(self.token_ids) + self.num_pending
-        if known - self.num_prompt >= self.max_outputs:
-            return 0
-        return known - self.num_scheduled
+        return 0 if known >= self.longest else known - self.num_scheduled
 
     @property
     def num_seen(self) -> int:
@@ -118,8 +123,9 @@ class Sequence:
     def boarding_card(self) -> NewSequence:
         """Return what the runner must know of it."""
         request = self.request
+        token_ids = tuple(self.token_ids) if self.num_outputs else request.prompt_token_ids
         return NewSequence(
-            self.slot, tuple(self.token_ids), self.num_outputs, request.params, request.eos_token_ids, request.adapter
+            self.slot, token_ids, self.num_outputs, request.params, request.eos_token_ids, request.adapter
         )
 
     def usage(self) -> Usage:

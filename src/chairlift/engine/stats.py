@@ -51,6 +51,8 @@ class StepStats:
         num_tokens: tokens of the step, prompt and generated ones.
         num_prefill_tokens: tokens of rows that brought more than one.
         num_outputs: requests that had news.
+        context_tokens: tokens that its rows can see, summed over the rows.
+        prefill_pairs: pairs (token, token it sees) of rows that brought more than one.
         running: requests on board after the step.
         waiting: requests in line after the step.
         free_blocks: blocks nobody holds after the step.
@@ -58,6 +60,9 @@ class StepStats:
         unused_slots: those of them that hold no confirmed token yet.
         preemptions: total since the start.
         in_flight: launches on their way after this one's launch.
+        began_ms: from the engine's start to the moment when this step began to be decided.
+        collect_began_ms: from the engine's start to the moment when its result was waited for. With two launches in
+            flight another step's phases lie between this one's launch and that.
         schedule_ms: deciding.
         launch_ms: handing the plan to the runner (computing, where the runner computes at once).
         collect_ms: waiting for the runner.
@@ -69,6 +74,8 @@ class StepStats:
     num_tokens: int
     num_prefill_tokens: int
     num_outputs: int
+    context_tokens: int
+    prefill_pairs: int
     running: int
     waiting: int
     free_blocks: int
@@ -80,6 +87,13 @@ class StepStats:
     launch_ms: float
     collect_ms: float
     commit_ms: float
+    began_ms: float = 0.0
+    collect_began_ms: float = 0.0
+
+    @property
+    def ended_ms(self) -> float:
+        """From the engine's start to the moment when the result was taken in."""
+        return self.collect_began_ms + self.collect_ms + self.commit_ms
 
 
 class SchedulerState(TypedDict):

@@ -16,8 +16,8 @@ class ThreadedRunner:
 
     def __init__(self, inner: Runner) -> None:
         self._inner = inner
-        self._plans: SimpleQueue[tuple[int, StepPlan] | None] = SimpleQueue()
-        self._results: SimpleQueue[StepResult | BaseException] = SimpleQueue()
+        self._plans: SimpleQueue[tuple[int, StepPlan | None] | None] = SimpleQueue()  # no plan: warm up
+        self._results: SimpleQueue[StepResult | BaseException | None] = SimpleQueue()
         self._generation = 0
         self._thread: threading.Thread | None = None
 
@@ -34,6 +34,17 @@ class ThreadedRunner:
 
     def collect(self) -> StepResult:
         """Wait for the oldest step; raises what it raised."""
+        result = self._next()
+        assert result is not None, "a warm-up has no result"
+        return result
+
+    def warmup(self) -> None:
+        """Have the thread warm the inner runner up, and wait: what is warm may belong to a thread."""
+        self._plans.put((self._generation, None))
+        result = self._next()
+        assert result is None, "a warm-up while steps are in flight"
+
+    def _next(self) -> StepResult | None:
         result = self._results.get()
         if isinstance(result, BaseException):
             self._generation += 1
@@ -55,8 +66,12 @@ class ThreadedRunner:
             if generation == failed:
                 continue
             try:
-                self._inner.launch(plan)
-                self._results.put(self._inner.collect())
+                if plan is None:
+                    self._inner.warmup()
+                    self._results.put(None)
+                else:
+                    self._inner.launch(plan)
+                    self._results.put(self._inner.collect())
             except BaseException as error:
                 failed = generation
                 self._results.put(error)

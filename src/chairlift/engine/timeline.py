@@ -16,10 +16,11 @@ class WaitReason(StrEnum):
     BUDGET = "budget"  # the step's tokens are spent, or it had begun already
     BLOCKS = "blocks"  # it, or one before it, does not fit into the free blocks
     RUNNING_LIMIT = "running_limit"  # every seat is taken
+    POLICY = "policy"  # the batching policy lets nobody board now
     PREFIX = "prefix"  # another request is computing its next block
 
 
-LINE_REASONS = (WaitReason.BUDGET, WaitReason.BLOCKS, WaitReason.RUNNING_LIMIT)
+LINE_REASONS = (WaitReason.BUDGET, WaitReason.BLOCKS, WaitReason.RUNNING_LIMIT, WaitReason.POLICY)
 
 
 class WaitClock:
@@ -29,26 +30,25 @@ class WaitClock:
     """
 
     def __init__(self) -> None:
-        self._seconds = dict.fromkeys(LINE_REASONS, 0.0)
-        self._reason = WaitReason.BUDGET
+        self._seconds = [0.0] * len(LINE_REASONS)
+        self._place = LINE_REASONS.index(WaitReason.BUDGET)
         self._since = 0.0
 
     @property
     def reason(self) -> WaitReason:
         """Why whoever is in line did not board."""
-        return self._reason
+        return LINE_REASONS[self._place]
 
     def set(self, reason: WaitReason, now: float) -> None:
         """Say why the line stands still from now on."""
-        self._seconds[self._reason] += now - self._since
-        self._reason, self._since = reason, now
+        self._seconds[self._place] += now - self._since
+        self._place, self._since = LINE_REASONS.index(reason), now
 
-    def read(self, now: float) -> tuple[float, ...]:
+    def read(self, now: float) -> list[float]:
         """Return the seconds so far, in the order of LINE_REASONS."""
-        running = now - self._since
-        return tuple(
-            seconds + (running if reason is self._reason else 0.0) for reason, seconds in self._seconds.items()
-        )
+        seconds = self._seconds[:]
+        seconds[self._place] += now - self._since
+        return seconds
 
 
 class Diary:
@@ -60,7 +60,7 @@ class Diary:
         self.queued_at = now
         self._events: list[tuple[str, float, str]] = [("queued", now, "")]
         self._waited: dict[str, float] = {}
-        self._mark: tuple[float, ...] | None = None
+        self._mark: list[float] | None = None
         self._prefix_since: float | None = None
 
     @property
@@ -107,5 +107,5 @@ class Diary:
 
     def timeline(self) -> Timeline:
         """Return what was written, in seconds since the request was queued."""
-        events = tuple(TimelineEvent(name, at - self.queued_at, detail) for name, at, detail in self._events)
+        events = tuple([TimelineEvent(name, at - self.queued_at, detail) for name, at, detail in self._events])
         return Timeline(events, tuple(self._waited.items()))

@@ -162,6 +162,13 @@ class AsyncLLM:
         """Prove the ledger; returns what is wrong, nothing when all is well."""
         return await asyncio.to_thread(self._service.client.validate)
 
+    async def warmup(self) -> float:
+        """Compute the largest steps once, so that no request pays for the first ones; returns seconds.
+
+        Changes nothing else: no token, no block, no count.
+        """
+        return await asyncio.to_thread(self._service.client.warmup)
+
     async def load(self) -> LoadReport:
         """Say how busy the engine is."""
         return await asyncio.to_thread(self._service.client.load)

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from chairlift.core.errors import ConfigError
+from chairlift.core.errors import ChairliftError, ConfigError
 from chairlift.engine.batching import make_batching
 from chairlift.engine.client import EngineClient
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.inline import InlineClient
 from chairlift.engine.loop import EngineLoop
-from chairlift.engine.policy import make_line
+from chairlift.engine.policy import check_policy
 from chairlift.engine.runner import RunnerSpec
 from chairlift.llm.options import Options
+from chairlift.llm.profile import ProfiledClient, open_trace
 from chairlift.llm.service import ModelDefaults, Service
 from chairlift.text.chat import ChatTemplate
 from chairlift.text.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
@@ -45,6 +46,7 @@ class Prepared:
         scheduler: the engine's part of the options.
         caching: whether equal prefixes are shared.
         client: "inline" or "process".
+        profile: where a trace of the steps goes, "" for nowhere.
         tokenizer: None when the model folder has none.
         chat_template: None with the tokenizer.
         defaults: of the model.
@@ -56,6 +58,7 @@ class Prepared:
     scheduler: SchedulerConfig
     caching: bool
     client: str
+    profile: str
     tokenizer: Tokenizer | None
     chat_template: ChatTemplate | None
     defaults: ModelDefaults
@@ -65,13 +68,23 @@ class Prepared:
         """Load the weights and start the engine. Raises ConfigError, ModelError."""
         if self.tokenizer is None:
             log.warning("%s has no tokenizer.json: prompts must be token ids, outputs have no text", self.model)
-        client = CLIENTS[self.client](self.spec, self.scheduler, self.caching)
+        client = self._client()
         for name, value in client.info.report:
             log.info("%s: %s", name, value)
         return Service(
             client=client, tokenizer=self.tokenizer, chat_template=self.chat_template, defaults=self.defaults,
             model=self.model, max_queue_size=self.scheduler.max_queue_size, seeds=self.seeds,
         )  # fmt: skip
+
+    def _client(self) -> EngineClient:
+        trace = open_trace(self.profile) if self.profile else None
+        try:
+            client = CLIENTS[self.client](self.spec, self.scheduler, self.caching)
+        except BaseException:
+            if trace is not None:
+                trace.close()
+            raise
+        return client if trace is None else ProfiledClient(client, trace)
 
 
 def prepare(model: str | Path | None, options: Options) -> Prepared:
@@ -81,15 +94,15 @@ def prepare(model: str | Path | None, options: Options) -> Prepared:
     _check_types(given)
     kind, seed = given.get("client", "inline"), given.pop("seed", None)
     scheduler = SchedulerConfig(**_part(given, SchedulerConfig))
-    make_line(scheduler.policy)
-    make_batching(scheduler.batching, scheduler.safety_margin)
+    check_policy(scheduler.policy)
+    make_batching(scheduler)
     folder = None if model is None else _resolved(str(model), given.get("revision"))
     spec = RunnerSpec(RUNNER, _runner_config(folder, given).encode())
     tokenizer, chat = _text(folder)
     return Prepared(
         model=str(model or ""), spec=spec, scheduler=scheduler, caching=given.get("enable_prefix_caching", True),
-        client=kind, tokenizer=tokenizer, chat_template=chat, defaults=_defaults(folder, tokenizer),
-        seeds=random.SystemRandom() if seed is None else random.Random(seed),
+        client=kind, profile=given.get("profile") or "", tokenizer=tokenizer, chat_template=chat,
+        defaults=_defaults(folder, tokenizer), seeds=random.SystemRandom() if seed is None else random.Random(seed),
     )  # fmt: skip
 
 
@@ -103,6 +116,38 @@ def build_service(model: str | Path | None, options: Options) -> Service:
     Raises ConfigError for an option that cannot be, ModelError for a model that cannot be loaded.
     """
     return prepare(model, options).start()
+
+
+def examine_machine() -> dict[str, Any]:
+    """Return what torch finds here: devices, threads, limits of memory, attention backends. Raises ImportError."""
+    from chairlift.model.survey import survey_machine
+
+    return survey_machine()
+
+
+def examine_model(model: str, options: Options) -> tuple[dict[str, Any], list[ChairliftError]]:
+    """Find out what a model would take with these options, without loading it, and everything that is wrong with it."""
+    from chairlift.model.settings import RunnerConfig
+    from chairlift.model.survey import survey_model
+
+    facts: dict[str, Any] = {}
+    problems: list[ChairliftError] = []
+    prepared = None
+    try:
+        prepared = prepare(model, options)
+    except ChairliftError as error:
+        problems.append(error)
+    try:
+        folder = _resolved(model, options.get("revision"))
+    except ChairliftError:
+        return facts, problems
+    facts["folder"] = str(folder)
+    runner = RunnerConfig() if prepared is None else RunnerConfig.decode(prepared.spec.payload)
+    found = survey_model(folder, runner)
+    known = {problem.message for problem in problems}
+    problems += [problem for problem in found.problems if problem.message not in known]
+    facts["has_tokenizer"] = (folder / "tokenizer.json").exists()
+    return facts | found.facts, problems
 
 
 def _check_names(given: Mapping[str, Any]) -> None:

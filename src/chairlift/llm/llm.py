@@ -129,6 +129,13 @@ class LLM:
         """Forget every cached block that nobody holds; returns how many."""
         return self._service.client.flush_cache()
 
+    def warmup(self) -> float:
+        """Compute the largest steps once, so that no request pays for the first ones; returns seconds.
+
+        Changes nothing else: no token, no block, no count.
+        """
+        return self._service.client.warmup()
+
     def load(self) -> LoadReport:
         """Say how busy the engine is."""
         return self._service.client.load()

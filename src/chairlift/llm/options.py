@@ -19,14 +19,18 @@ class Options(TypedDict, total=False):
         max_chunk_tokens: prompt tokens of one request in one step, in any case.
         max_queue_size: requests in line.
         max_model_len: tokens of one request, prompt and output.
-        policy: order of the line: "fifo".
-        batching: how a step is shared: "mixed", "fifo".
-        safety_margin: of batching "fifo".
+        policy: order of the line: "fifo", "priority", "fair", "cache_aware".
+        batching: how a step is shared: "mixed", "fifo", "prefill_first", "decode_first", "static".
+        safety_margin: of batching "fifo": share of free blocks below which only generating requests ride.
+        priority_ageing: of policy "priority": seconds of waiting that are worth one step of priority.
+        tenant_weights: of policy "fair": shares of service by tenant, 1 where none is given.
+        target_itl_ms: milliseconds a step should take while somebody generates; prompts get what that leaves.
         enable_prefix_caching: share the blocks of equal prefixes.
         overlap: two launches in flight.
-        attention_backend: name of the attention backend.
+        attention_backend: name of the attention backend; "auto" is the fastest here.
         seed: where the seeds of requests without one come from; None for the system's randomness.
         revision: of a model on the hub.
+        profile: a file for a trace of the steps, which opens in Perfetto.
         client: "inline" is an engine in a thread, "process" in a process of its own.
     """
 
@@ -45,9 +49,13 @@ class Options(TypedDict, total=False):
     policy: str
     batching: str
     safety_margin: float | None
+    priority_ageing: float
+    tenant_weights: dict[str, float]
+    target_itl_ms: float | None
     enable_prefix_caching: bool
     overlap: bool
     attention_backend: str
     seed: int | None
     revision: str | None
+    profile: str | None
     client: Literal["inline", "process"]

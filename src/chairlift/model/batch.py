@@ -6,6 +6,7 @@
 All of it is numpy on the host; one step costs a handful of array operations, whatever its number of tokens.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,7 +28,7 @@ class StepInputs:
     """What the model takes in one step.
 
     Attributes:
-        input_ids: int64 [T] on the device, each below the vocabulary size.
+        input_ids: int64 [T] on the device, each below the vocabulary size; the last ones may be padding.
         batch: the sequences.
     """
 
@@ -41,7 +42,22 @@ class SlotTables:
     Owns: both. Does not own: parameters and histories (sampling_state.py), the blocks themselves.
     """
 
-    def __init__(self, max_slots: int, num_groups: int, block_size: int, vocab_size: int) -> None:
+    def __init__(
+        self,
+        max_slots: int,
+        num_groups: int,
+        block_size: int,
+        vocab_size: int,
+        *,
+        writes: bool = True,
+        padded: Callable[[int], int] = int,
+    ) -> None:
+        """Make tables for so many slots.
+
+        Without `writes` every new token is padding to the cache. A step of n tokens gets padded(n) of them.
+        """
+        self._writes = writes
+        self._padded = padded
         self._block_size = block_size
         self._vocab_size = vocab_size
         self._tables = np.full((num_groups, max_slots, _FIRST_WIDTH), -1, np.int32)
@@ -78,13 +94,14 @@ class SlotTables:
             self._group(self._tables[group, plan.slots, :width], rows, positions, device)
             for group in range(len(self._tables))
         )
+        more = self._padded(plan.num_tokens) - plan.num_tokens
         batch = ForwardBatch(
             num_seqs=plan.num_rows,
-            num_tokens=plan.num_tokens,
+            num_tokens=plan.num_tokens + more,
             num_decodes=num_decodes,
             max_q=int(counts.max(initial=0)),
             max_kv=int(seq_lens.max(initial=0)),
-            positions=torch.from_numpy(positions).to(device),
+            positions=torch.from_numpy(np.pad(positions, (0, more))).to(device),
             cu_q=torch.from_numpy(cu_q.astype(np.int32)).to(device),
             seq_lens=torch.from_numpy(seq_lens.astype(np.int32)).to(device),
             logit_rows=torch.from_numpy((cu_q[plan.sample_rows + 1] - 1).astype(np.int32)).to(device),
@@ -92,7 +109,7 @@ class SlotTables:
             cu_q_list=tuple(cu_q.tolist()),
             seq_lens_list=tuple(seq_lens.tolist()),
         )
-        return StepInputs(torch.from_numpy(self._ids(plan, rows)).to(device), batch)
+        return StepInputs(torch.from_numpy(np.pad(self._ids(plan, rows), (0, more))).to(device), batch)
 
     def remember(self, slots: Int64, tokens: Int32) -> None:
         """Keep the token that each slot sampled; of a slot that stands here n times the first."""
@@ -109,6 +126,10 @@ class SlotTables:
         blocks = table[rows, positions // self._block_size].astype(np.int64)
         assert (blocks >= 0).all(), "a new token has no block"
         slot_mapping = blocks * self._block_size + positions % self._block_size
+        if not self._writes:
+            slot_mapping[:] = -1
+        more = self._padded(len(positions)) - len(positions)
+        slot_mapping = np.pad(slot_mapping, (0, more), constant_values=-1)
         # Entries that were never named lie behind a window; 0 keeps kernels that gather whole tables in bounds.
         named = torch.from_numpy(np.maximum(table, 0))
         return GroupBatch(named.to(device), torch.from_numpy(slot_mapping).to(device))

@@ -65,6 +65,10 @@ class CausalLM(Protocol):
     num_kv_heads: int
     head_dim: int
 
+    def padded(self, num_tokens: int) -> int:
+        """Return how many tokens, at least so many, a step should have; what is beyond is padding."""
+        ...
+
     def forward(self, input_ids: Tensor, context: ForwardContext) -> Tensor:
         """Run input_ids [T] int64 at context.batch.positions through all layers; returns hidden states [T, H]."""
         ...

@@ -5,37 +5,37 @@
     └─────────────────────────────────────────────────────┘ └──────────────────────────────────┘
 
 Inference only: parameters are plain tensors, the runner calls under torch.inference_mode. A family builds these parts
-from `Take`, which hands out each parameter by name and shape; so the names stand in one place, and a `Take` that only
-takes notes tells what a checkpoint must hold.
+from a `Take` (take.py). Projections of the same input are one: query, key and value lie below each other in one
+weight, and so do gate and up; query and key heads are normalised and rotated together.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from chairlift.model.attention.base import AttentionSpec
 from chairlift.model.causal_lm import ForwardContext, LayerGroups
 from chairlift.model.config import ModelConfig
 from chairlift.model.ops import Ops
 from chairlift.model.rope import RopeTable
-
-Take = Callable[[str, tuple[int, ...]], Tensor]
-"""Hands out the parameter of a name, which must have this shape, in the model's dtype and on its device."""
+from chairlift.model.take import Take
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """A projection: weight [O, I], bias [O] or None."""
+    """A projection, or several of one input below each other: weight [O, I] as Ops.pack made it, bias [O] or None."""
 
     weight: Tensor
     bias: Tensor | None
 
     @classmethod
-    def taken(cls, take: Take, name: str, outputs: int, inputs: int, bias: bool) -> "Linear":
-        """Take name.weight and, where there is one, name.bias."""
-        return cls(take(f"{name}.weight", (outputs, inputs)), take(f"{name}.bias", (outputs,)) if bias else None)
+    def taken(cls, take: Take, outputs: Mapping[str, int], inputs: int, bias: bool) -> "Linear":
+        """Take name.weight and, where there is one, name.bias of each name; `outputs` are their rows."""
+        weight = take.matrix([(f"{name}.weight", (rows, inputs)) for name, rows in outputs.items()])
+        return cls(weight, take.rows([(f"{name}.bias", (rows,)) for name, rows in outputs.items()]) if bias else None)
 
     def __call__(self, x: Tensor, ops: Ops) -> Tensor:
         """Project x [T, I] to [T, O]."""
@@ -47,7 +47,7 @@ class RMSNorm:
     """A norm over the last axis.
 
     Attributes:
-        weight: [H]; of Gemma's kind float32 with the 1 added.
+        weight: [H], or [heads, H] where heads have weights of their own; of Gemma's kind float32 with the 1 added.
         eps: added to the mean square.
         gemma: which of the two float32 islands of ops.py.
     """
@@ -62,6 +62,11 @@ class RMSNorm:
         weight = take(f"{name}.weight", (size,))
         return cls(1.0 + weight.float() if gemma else weight, config.norm_eps, gemma)
 
+    def beside(self, other: "RMSNorm", heads: int, other_heads: int) -> "RMSNorm":
+        """Return the norm of `heads` heads by this weight [H] and of `other_heads` behind them by the other's."""
+        weights = (self.weight.expand(heads, -1), other.weight.expand(other_heads, -1))
+        return RMSNorm(torch.cat(weights), self.eps, self.gemma)
+
     def __call__(self, x: Tensor, ops: Ops) -> Tensor:
         """Normalise x [..., H]."""
         norm = ops.rms_norm_float32 if self.gemma else ops.rms_norm
@@ -70,10 +75,9 @@ class RMSNorm:
 
 @dataclass(frozen=True, slots=True)
 class Mlp:
-    """down(activation(gate(x)) * up(x))."""
+    """down(activation(gate(x)) * up(x)); the rows of gate_up are gate's, then up's."""
 
-    gate: Linear
-    up: Linear
+    gate_up: Linear
     down: Linear
     activation: str
 
@@ -82,15 +86,15 @@ class Mlp:
         """Take the three projections under a name."""
         inner, hidden, bias = config.intermediate_size, config.hidden_size, config.mlp_bias
         return cls(
-            Linear.taken(take, f"{name}.gate_proj", inner, hidden, bias),
-            Linear.taken(take, f"{name}.up_proj", inner, hidden, bias),
-            Linear.taken(take, f"{name}.down_proj", hidden, inner, bias),
+            Linear.taken(take, {f"{name}.gate_proj": inner, f"{name}.up_proj": inner}, hidden, bias),
+            Linear.taken(take, {f"{name}.down_proj": hidden}, inner, bias),
             config.activation,
         )
 
     def __call__(self, x: Tensor, ops: Ops) -> Tensor:
         """Map x [T, H] to [T, H]."""
-        return self.down(ops.gated(self.gate(x, ops), self.up(x, ops), self.activation), ops)
+        gate, up = self.gate_up(x, ops).chunk(2, dim=-1)
+        return self.down(ops.gated(gate, up, self.activation), ops)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,33 +102,34 @@ class Attention:
     """Grouped-query attention over the paged cache.
 
     Attributes:
-        query_norm: over each head before the rotation, or None; key_norm likewise.
-        head_dim: D.
+        projection: its rows are query's, key's, value's.
+        head_norm: over each query and key head before the rotation, or None.
+        num_heads: of queries.
+        num_kv_heads: of keys, and of values.
         spec: for the backend.
         kv_index: which KV of the context is this layer's.
     """
 
-    query: Linear
-    key: Linear
-    value: Linear
+    projection: Linear
     output: Linear
-    query_norm: RMSNorm | None
-    key_norm: RMSNorm | None
-    head_dim: int
+    head_norm: RMSNorm | None
+    num_heads: int
+    num_kv_heads: int
     spec: AttentionSpec
     kv_index: int
 
     def __call__(self, x: Tensor, rotation: tuple[Tensor, Tensor], context: ForwardContext, ops: Ops) -> Tensor:
         """Write the keys and values of x [T, H] to the cache, then attend; returns [T, H]."""
-        query = self.query(x, ops).view(len(x), -1, self.head_dim)
-        key = self.key(x, ops).view(len(x), -1, self.head_dim)
-        value = self.value(x, ops).view(len(x), -1, self.head_dim)
-        if self.query_norm is not None and self.key_norm is not None:
-            query, key = self.query_norm(query, ops), self.key_norm(key, ops)
-        query, key = ops.rotate(query, *rotation), ops.rotate(key, *rotation)
+        turning = self.num_heads + self.num_kv_heads
+        heads = self.projection(x, ops).view(len(x), turning + self.num_kv_heads, -1)
+        turned, value = heads[:, :turning], heads[:, turning:]
+        if self.head_norm is not None:
+            turned = self.head_norm(turned, ops)
+        turned = ops.rotate(turned, *rotation)
+        query, key = turned[:, : self.num_heads], turned[:, self.num_heads :]
         kv, backend = context.kv[self.kv_index], context.backend
         backend.write_kv(key, value, kv, context.batch.groups[self.spec.group].slot_mapping)
-        attended = torch.empty_like(query)
+        attended = query.new_empty(query.shape)
         backend.attend(query, kv, context.batch, self.spec, context.plan, attended)
         return self.output(attended.view(len(x), -1), ops)
 
@@ -175,6 +180,10 @@ class Decoder:
         self._embed_scale = embed_scale
         self._softcap = config.final_softcap
 
+    def padded(self, num_tokens: int) -> int:
+        """Return how many tokens a step of so many should have."""
+        return self._ops.padded(num_tokens)
+
     def forward(self, input_ids: Tensor, context: ForwardContext) -> Tensor:
         """Run input_ids [T] int64 at context.batch.positions through all layers; returns normed states [T, H]."""
         positions = context.batch.positions
@@ -189,7 +198,10 @@ class Decoder:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Turn hidden states [R, H] into logits [R, V] of the same dtype."""
-        logits = self._ops.linear(hidden, self._head, None)
+        count = len(hidden)
+        if (more := self._ops.padded(count) - count) > 0:
+            hidden = functional.pad(hidden, (0, 0, 0, more))
+        logits = self._ops.linear(hidden, self._head, None)[:count]
         return logits if self._softcap is None else self._ops.softcap(logits, self._softcap)
 
 
@@ -198,16 +210,19 @@ def take_attention(
 ) -> Attention:
     """Take the attention of one layer; head_norm: with a norm over each query and key head."""
     hidden, width = config.hidden_size, config.head_dim
-    inner, kv_inner, bias = config.num_heads * width, config.num_kv_heads * width, config.qkv_bias
+    inner, kv_inner = config.num_heads * width, config.num_kv_heads * width
     group, kv_index = groups.places[layer]
+    projections = {f"{name}.q_proj": inner, f"{name}.k_proj": kv_inner, f"{name}.v_proj": kv_inner}
+    norm = None
+    if head_norm:
+        query_norm, key_norm = (RMSNorm.taken(take, f"{name}.{one}_norm", width, config, gemma) for one in "qk")
+        norm = query_norm.beside(key_norm, config.num_heads, config.num_kv_heads)
     return Attention(
-        query=Linear.taken(take, f"{name}.q_proj", inner, hidden, bias),
-        key=Linear.taken(take, f"{name}.k_proj", kv_inner, hidden, bias),
-        value=Linear.taken(take, f"{name}.v_proj", kv_inner, hidden, bias),
-        output=Linear.taken(take, f"{name}.o_proj", hidden, inner, config.output_bias),
-        query_norm=RMSNorm.taken(take, f"{name}.q_norm", width, config, gemma) if head_norm else None,
-        key_norm=RMSNorm.taken(take, f"{name}.k_norm", width, config, gemma) if head_norm else None,
-        head_dim=width,
+        projection=Linear.taken(take, projections, hidden, config.qkv_bias),
+        output=Linear.taken(take, {f"{name}.o_proj": hidden}, inner, config.output_bias),
+        head_norm=norm,
+        num_heads=config.num_heads,
+        num_kv_heads=config.num_kv_heads,
         spec=AttentionSpec(group, config.attention_scale, config.layer_windows[layer]),
         kv_index=kv_index,
     )
@@ -215,4 +230,6 @@ def take_attention(
 
 def take_head(take: Take, config: ModelConfig, table: Tensor) -> Tensor:
     """Take the head [V, H]: the embedding table itself where the two are tied."""
-    return table if config.tie_word_embeddings else take("lm_head.weight", (config.vocab_size, config.hidden_size))
+    if config.tie_word_embeddings:
+        return table
+    return take.matrix([("lm_head.weight", (config.vocab_size, config.hidden_size))])

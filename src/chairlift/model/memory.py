@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from chairlift.core.errors import ConfigError
-from chairlift.model.attention.reference import MAX_QUERIES
+from chairlift.model.attention.torch_paged import GATHER_BYTES, KEPT_INDICES, MAX_QUERIES
 from chairlift.model.choice import CHUNK_ELEMENTS
 
 DEVICE_SHARE = 0.9
@@ -57,11 +57,14 @@ class StepShape:
     def peak_bytes(self) -> int:
         """Estimate from above what a step takes besides weights and cache."""
         attention_width = (2 * self.num_heads + 2 * self.num_kv_heads) * self.head_dim
-        widest = max(3 * self.intermediate_size, 2 * attention_width)
+        widest = max(3 * self.intermediate_size, 3 * attention_width)
         # Residual, its normed copy and a float32 island of the norm beside the widest part of a layer.
         activations = self.max_batch_tokens * (self.itemsize * (3 * self.hidden_size + widest) + 8 * self.hidden_size)
-        # The longest sequence is gathered twice over; two masks are bool, and one of them in the model's dtype too.
-        gathered = 4 * self.max_model_len * self.num_kv_heads * self.head_dim * self.itemsize
+        # Backend "torch": a workspace for decoding rows or the longest sequence, and where in the cache their tokens
+        # are. Backend "reference": the longest sequence is gathered twice over.
+        gathered = max(2 * GATHER_BYTES, 4 * self.max_model_len * self.num_kv_heads * self.head_dim * self.itemsize)
+        indices = KEPT_INDICES * (8 + self.itemsize)
+        # Two masks are bool, and one of them in the model's dtype too.
         queries = min(self.max_batch_tokens, self.max_model_len, MAX_QUERIES)
         masks = queries * (self.max_model_len + queries) * (2 + self.itemsize)
         rows = self.max_running_requests * self.vocab_size
@@ -69,7 +72,7 @@ class StepShape:
         logits = rows * (self.itemsize + 2 * (8 if self.itemsize > 4 else 4))
         # Distribution, running sums and order of one chunk of rows, in float64 and int64, with a sort's scratch space.
         sampling = min(rows, max(CHUNK_ELEMENTS, self.vocab_size)) * 8 * 12
-        return activations + gathered + masks + logits + sampling
+        return activations + gathered + indices + masks + logits + sampling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +129,7 @@ def free_memory(
         free, _ = torch.cuda.mem_get_info(device)
         reusable = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return FreeMemory(free + reusable, f"free on {device}")
-    found = [*_of_host(proc), *_of_cgroups(proc, cgroup)]
+    found = host_readings(proc, cgroup)
     if not found:
         raise ConfigError("cannot tell how much memory is free here; set num_blocks", option="num_blocks")
     tightest = min(found, key=lambda one: one.num_bytes)
@@ -135,6 +138,11 @@ def free_memory(
         return tightest
     limit = f"{tightest.limit} less {gibibytes(mapped)} of mapped weights"
     return FreeMemory(max(0, tightest.num_bytes - mapped), limit)
+
+
+def host_readings(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> list[FreeMemory]:
+    """Return what the host, and every cgroup above this process that has a limit, would still give."""
+    return [*_of_host(proc), *_of_cgroups(proc, cgroup)]
 
 
 def mapped_weights(proc: Path = Path("/proc")) -> int:

@@ -17,20 +17,28 @@ from torch.nn import functional
 class Ops(Protocol):
     """What a layer computes. No operation changes its arguments or mixes rows of different tokens."""
 
+    def padded(self, num_tokens: int) -> int:
+        """Return how many rows, at least so many, a step should have; what is beyond is padding."""
+        ...
+
+    def pack(self, weight: Tensor) -> Tensor:
+        """Return weight [O, I] in the layout that `linear` likes best; perhaps itself, perhaps opaque to all others."""
+        ...
+
     def embed(self, input_ids: Tensor, table: Tensor) -> Tensor:
         """Look up input_ids int64 [T] in table [V, H]; returns [T, H]."""
         ...
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Return x [T, I] times the transpose of weight [O, I], plus bias [O]."""
+        """Return x [T, I] times the transpose of weight [O, I], packed or not, plus bias [O]."""
         ...
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        """Llama's norm over the last axis; weight has x's dtype."""
+        """Llama's norm over the last axis; weight [H] or [heads, H] has x's dtype."""
         ...
 
     def rms_norm_float32(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        """Gemma's norm over the last axis; weight is float32 and has its 1 added."""
+        """Gemma's norm over the last axis; weight [H] or [heads, H] is float32 and has its 1 added."""
         ...
 
     def gated(self, gate: Tensor, up: Tensor, activation: str) -> Tensor:
@@ -38,7 +46,10 @@ class Ops(Protocol):
         ...
 
     def rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Rotate x [T, heads, D] by cos and sin [T, 1, D / 2]: element i together with element i + D / 2."""
+        """Rotate x [T, heads, D]: element i together with element i + D / 2.
+
+        cos and sin [T, 1, D] have each angle twice, and the first half of sin is negated (RopeTable.at).
+        """
         ...
 
     def softcap(self, logits: Tensor, cap: float) -> Tensor:
@@ -48,6 +59,14 @@ class Ops(Protocol):
 
 class TorchOps:
     """Ops in plain torch, on any device and dtype; the oracle of every other implementation."""
+
+    def padded(self, num_tokens: int) -> int:
+        """See Ops."""
+        return num_tokens
+
+    def pack(self, weight: Tensor) -> Tensor:
+        """See Ops."""
+        return weight
 
     def embed(self, input_ids: Tensor, table: Tensor) -> Tensor:
         """See Ops."""
@@ -73,7 +92,8 @@ class TorchOps:
 
     def rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         """See Ops."""
-        left, right = x.chunk(2, dim=-1)
+        (left, right), half = x.chunk(2, dim=-1), x.shape[-1] // 2
+        cos, sin = cos[..., :half], sin[..., half:]
         return torch.cat((left * cos - right * sin, right * cos + left * sin), dim=-1)
 
     def softcap(self, logits: Tensor, cap: float) -> Tensor:

@@ -12,9 +12,11 @@ from torch import Tensor
 from chairlift.core.errors import ModelError, UnsupportedArchitecture
 from chairlift.model.causal_lm import CausalLM
 from chairlift.model.config import DTYPES, ModelConfig, read_config
-from chairlift.model.layers import Decoder, Take
+from chairlift.model.fused_ops import ops_for
+from chairlift.model.layers import Decoder
 from chairlift.model.ops import Ops, TorchOps
 from chairlift.model.rope import RopeTable
+from chairlift.model.take import Take
 from chairlift.model.weights import Checkpoint, random_parameters
 
 FAMILIES: Mapping[str, str] = {
@@ -53,7 +55,8 @@ def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
         return one.expand(shape)  # one number that poses as a tensor; a meta tensor would import sympy, for 1.5 s
 
     one = torch.zeros(())
-    _build(config, note, torch.float32, torch.device("cpu"), 1, TorchOps())
+    take = Take(note, join=lambda parts: parts[0])  # what they would be joined into has memory
+    _build(config, take, torch.float32, torch.device("cpu"), 1, TorchOps())
     return shapes
 
 
@@ -67,7 +70,7 @@ def load_model(
         dtype: "auto" is the checkpoint's own; else one of DTYPES.
         device: where parameters go.
         max_model_len: positions that the rotation tables cover; None is the model's own limit.
-        ops: TorchOps by default.
+        ops: those of `ops_for` by default.
 
     Returns the model, and its config with `dtype` as loaded and `tie_word_embeddings` as found.
     Raises ModelError that names the file, the field or the tensor, and UnsupportedArchitecture.
@@ -83,7 +86,7 @@ def load_model(
     checkpoint.check(parameter_shapes(config))
     kind = torch_dtype(config.dtype)
     try:
-        return _build(config, checkpoint.taker(kind, device), kind, device, positions, ops or TorchOps()), config
+        return _build(config, checkpoint.taker(kind, device), kind, device, positions, ops), config
     # On the CPU torch says with a plain RuntimeError that memory is out.
     except (OSError, MemoryError, RuntimeError) as error:
         raise ModelError(f"cannot load the weights of {folder}: {error}", file=str(folder)) from error
@@ -100,7 +103,7 @@ def random_model(
     config = replace(config, dtype=(config.dtype or "float32") if dtype == "auto" else dtype)
     kind = torch_dtype(config.dtype)
     take = random_parameters(config, seed, scale, change)(kind, device)
-    return _build(config, take, kind, device, config.context_length(max_model_len), ops or TorchOps()), config
+    return _build(config, take, kind, device, config.context_length(max_model_len), ops), config
 
 
 def torch_dtype(name: str | None) -> torch.dtype:
@@ -112,11 +115,12 @@ def torch_dtype(name: str | None) -> torch.dtype:
 
 
 def _build(
-    config: ModelConfig, take: Take, dtype: torch.dtype, device: torch.device, positions: int, ops: Ops
+    config: ModelConfig, take: Take, dtype: torch.dtype, device: torch.device, positions: int, ops: Ops | None
 ) -> Decoder:
+    ops = ops or ops_for(dtype, device)
     full = RopeTable.of(config.rope, config.head_dim, positions, dtype, device)
     if config.sliding_rope == config.rope:
         ropes = (full, full)
     else:
         ropes = (full, RopeTable.of(config.sliding_rope, config.head_dim, positions, dtype, device))
-    return family_of(config.architecture).build(config, take, ops, ropes)
+    return family_of(config.architecture).build(config, replace(take, pack=ops.pack), ops, ropes)

@@ -35,8 +35,12 @@ class RopeTable:
         return cls((angles.cos() * scaling).to(dtype), (angles.sin() * scaling).to(dtype))
 
     def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return cosines and sines, each [T, 1, head_dim / 2], of positions int64 [T]."""
-        return self.cos.index_select(0, positions)[:, None], self.sin.index_select(0, positions)[:, None]
+        """Return cosines and sines, each [T, 1, head_dim], of positions int64 [T], as Ops.rotate wants them.
+
+        Both have each angle twice; the first half of the sines is negated.
+        """
+        cos, sin = self.cos.index_select(0, positions)[:, None], self.sin.index_select(0, positions)[:, None]
+        return torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
 
 
 def inverse_frequencies(rope: RopeConfig, head_dim: int) -> tuple[Tensor, float]:

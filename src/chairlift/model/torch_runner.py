@@ -8,7 +8,7 @@ flight. Whatever a launch raises leaves the runner usable: state is by slot, and
 
 import hashlib
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,15 +20,18 @@ from chairlift.core.errors import ChairliftError, ConfigError
 from chairlift.engine.plan import StepPlan, StepResult
 from chairlift.engine.runner import Runner, RunnerInfo
 from chairlift.model.attention.base import KV, AttentionBackend
-from chairlift.model.attention.registry import make_backend
+from chairlift.model.attention.registry import make_backend, resolved
 from chairlift.model.batch import SlotTables
 from chairlift.model.causal_lm import CausalLM, ForwardContext
 from chairlift.model.config import DTYPES, ModelConfig
-from chairlift.model.memory import Pool, PoolShape, StepShape, free_memory, size_pool
+from chairlift.model.memory import Pool, free_memory, size_pool
+from chairlift.model.pages import keep_freed_memory
 from chairlift.model.registry import load_model, torch_dtype
 from chairlift.model.sampler import Drawn, Sampler
 from chairlift.model.settings import RunnerConfig
+from chairlift.model.sizes import shapes
 from chairlift.model.tiny import tiny_model
+from chairlift.model.warmup import largest_plans
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +81,18 @@ class TorchRunner:
         Raises ConfigError for an option that cannot be, ModelError for the model folder.
         """
         config, clock = self._config, SystemClock()
-        _check(config)
+        check_options(config)
         began = clock.now()
         loaded = self._given or load(config)
         loaded_at = clock.now()
+        if loaded.device.type == "cpu":
+            keep_freed_memory()
         backend = make_backend(config.attention_backend)
         max_model_len = loaded.config.context_length(config.max_model_len)
         pool = self._size(loaded, max_model_len)
         kv = self._allocate(loaded, backend, pool, max_model_len)
         model, slots = loaded.model, config.max_running_requests
-        tables = SlotTables(slots, len(model.groups.windows), config.block_size, model.vocab_size)
+        tables = SlotTables(slots, len(model.groups.windows), config.block_size, model.vocab_size, padded=model.padded)
         self._engine = _Engine(loaded, backend, kv, tables, Sampler(slots, model.vocab_size))
         return RunnerInfo(
             vocab_size=model.vocab_size,
@@ -100,7 +105,7 @@ class TorchRunner:
                 ("model", f"{config.model or 'tiny random model'} ({loaded.config.architecture})"),
                 ("device", str(loaded.device)),
                 ("dtype", str(loaded.config.dtype)),
-                ("attention", config.attention_backend),
+                ("attention", resolved(config.attention_backend)),
                 ("max_model_len", f"{max_model_len} (the model's limit is {loaded.config.max_context})"),
                 *pool.report,
                 ("seconds to load", f"{loaded_at - began:.2f}"),
@@ -122,6 +127,19 @@ class TorchRunner:
         assert self._results, "collect without a launch"
         return self._results.popleft()
 
+    def warmup(self) -> None:
+        """Compute the largest steps with tables and a sampler of their own; they read block 0 and write nothing."""
+        assert self._engine is not None, "warm-up before start, or after stop"
+        assert not self._results, "a warm-up while steps are in flight"
+        config, model = self._config, self._engine.loaded.model
+        groups, slots = len(model.groups.windows), config.max_running_requests
+        tables = SlotTables(slots, groups, config.block_size, model.vocab_size, writes=False, padded=model.padded)
+        engine = replace(self._engine, tables=tables, sampler=Sampler(slots, model.vocab_size))
+        max_model_len = engine.loaded.config.context_length(config.max_model_len)
+        with torch.inference_mode():
+            for plan in largest_plans(config.max_batch_tokens, slots, max_model_len, config.block_size, groups):
+                _step(engine, plan)
+
     def stop(self) -> None:
         """Free the model and its cache."""
         was_on_cuda = self._engine is not None and self._engine.loaded.device.type == "cuda"
@@ -132,32 +150,10 @@ class TorchRunner:
             torch.cuda.empty_cache()
 
     def _size(self, loaded: LoadedModel, max_model_len: int) -> Pool:
-        config, model = self._config, loaded.model
-        itemsize = torch_dtype(loaded.config.dtype).itemsize
-        shape = PoolShape(
-            groups=len(model.groups.windows),
-            layers_per_group=model.groups.layers_per_group,
-            block_size=config.block_size,
-            num_kv_heads=model.num_kv_heads,
-            head_dim=model.head_dim,
-            itemsize=itemsize,
-            max_running_requests=config.max_running_requests,
-            max_model_len=max_model_len,
-        )
-        step = StepShape(
-            hidden_size=loaded.config.hidden_size,
-            intermediate_size=loaded.config.intermediate_size,
-            num_heads=loaded.config.num_heads,
-            num_kv_heads=model.num_kv_heads,
-            head_dim=model.head_dim,
-            vocab_size=model.vocab_size,
-            itemsize=itemsize,
-            max_batch_tokens=config.max_batch_tokens,
-            max_running_requests=config.max_running_requests,
-            max_model_len=max_model_len,
-        )
+        config = self._config
+        pool, step = shapes(config, loaded.config, loaded.model.groups, max_model_len)
         return size_pool(
-            shape, step, free_memory(loaded.device), on_host=loaded.device.type != "cuda",
+            pool, step, free_memory(loaded.device), on_host=loaded.device.type != "cuda",
             max_memory=config.max_memory, num_blocks=config.num_blocks,
         )  # fmt: skip
 
@@ -183,8 +179,8 @@ def build(payload: bytes) -> Runner:
 
 def load(config: RunnerConfig) -> LoadedModel:
     """Load the model that the options name. Raises ConfigError and ModelError."""
-    _check(config)
-    device = _device(config.device)
+    check_options(config)
+    device = pick_device(config.device)
     if config.model == "":
         model, shape = tiny_model(
             seed=config.seed, dtype=config.dtype, device=device, max_model_len=config.max_model_len
@@ -207,9 +203,9 @@ def _step(engine: _Engine, plan: StepPlan) -> StepResult:
     drawn = Drawn(np.empty(0, np.int32))
     if plan.num_rows:
         slots = plan.slots[plan.sample_rows].astype(np.int64)
-        logits = _logits(engine, plan, device)
+        hidden = _hidden(engine, plan, device)
         if len(slots):
-            drawn = engine.sampler.sample(logits, slots)
+            drawn = engine.sampler.sample(engine.loaded.model.logits(hidden), slots)
             engine.tables.remember(slots, drawn.tokens)
     faults: dict[int, ChairliftError] = {}
     for index, error in sorted(drawn.faults.items()):
@@ -223,15 +219,16 @@ def _step(engine: _Engine, plan: StepPlan) -> StepResult:
     )
 
 
-def _logits(engine: _Engine, plan: StepPlan, device: torch.device) -> Tensor:
+def _hidden(engine: _Engine, plan: StepPlan, device: torch.device) -> Tensor:
+    """Run the model; returns the hidden states [R, H] of the rows that are sampled."""
     inputs = engine.tables.inputs(plan, device)
     model, batch = engine.loaded.model, inputs.batch
     context = ForwardContext(batch, engine.kv, engine.backend, engine.backend.plan(batch))
-    hidden = model.forward(inputs.input_ids, context)
-    return model.logits(hidden[batch.logit_rows.long()])
+    return model.forward(inputs.input_ids, context).index_select(0, batch.logit_rows)
 
 
-def _check(config: RunnerConfig) -> None:
+def check_options(config: RunnerConfig) -> None:
+    """Raise ConfigError for an option that cannot be, whatever the model."""
     if config.dtype not in ("auto", *DTYPES):
         known = ", ".join(("auto", *DTYPES))
         raise ConfigError(f"dtype {config.dtype!r} is unknown; known are {known}", option="dtype")
@@ -245,7 +242,8 @@ def _check(config: RunnerConfig) -> None:
             raise ConfigError(f"{name} must be at least {least}, got {value}", option=name)
 
 
-def _device(name: str) -> torch.device:
+def pick_device(name: str) -> torch.device:
+    """Return the device of an option `device`. Raises ConfigError for one that cannot be used."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

@@ -7,7 +7,8 @@
     language_model.lm_head.weight         lm_head.weight
     vision_tower..., multi_modal_projector...   left out
 
-Tensors are mapped, not read: one that keeps its dtype on the CPU stays in the page cache, any other is converted alone.
+Tensors are mapped, and copied one by one into what a family makes of them: there is never a second copy of the weights
+beside the kernel's page cache, which it takes back at will. When the model is built nothing stays mapped.
 """
 
 import hashlib
@@ -22,7 +23,7 @@ from torch import Tensor
 
 from chairlift.core.errors import ModelError
 from chairlift.model.config import ModelConfig, read_json
-from chairlift.model.layers import Take
+from chairlift.model.take import Take
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -117,14 +118,14 @@ class Checkpoint:
         return tensor
 
     def taker(self, dtype: torch.dtype, device: torch.device) -> Take:
-        """Return a Take (layers.py) that converts each tensor as it is asked for."""
+        """Return a Take (take.py) that converts each tensor as it is asked for."""
 
-        def take(name: str, shape: tuple[int, ...]) -> Tensor:
+        def read(name: str, shape: tuple[int, ...]) -> Tensor:
             tensor = self.read(name).to(device=device, dtype=dtype)
             assert tuple(tensor.shape) == shape, f"{name}: {tuple(tensor.shape)} against {shape}"
             return tensor
 
-        return take
+        return Take(read)
 
     def settle_tie(self, tied: bool) -> bool:
         """Return whether embedding and head are one tensor, as transformers 5 decides it when it loads.
@@ -179,7 +180,7 @@ def random_parameters(
         return drawn if change is None else change(name, drawn)
 
     def taker(dtype: torch.dtype, device: torch.device) -> Take:
-        return lambda name, shape: draw(name, shape).to(device=device, dtype=dtype)
+        return Take(lambda name, shape: draw(name, shape).to(device=device, dtype=dtype))
 
     return taker
 

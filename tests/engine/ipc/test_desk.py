@@ -30,6 +30,7 @@ from chairlift.engine.ipc.wire import (
     Submit,
     ToClient,
     ToEngine,
+    Watch,
     Welcome,
     encode,
     read_answer,
@@ -416,6 +417,79 @@ def test_a_slow_client_gets_few_large_messages_and_every_step(offices: Callable[
     office.run(reads)
     tokens = [token for output in office.outputs(b"a", "r") for token in output.token_ids]
     assert tokens == expected_tokens((1, 2, 3), request.params, FakeConfig())
+
+
+def steps_of(office: Office, identity: bytes) -> list[int]:
+    letters = [letter for letter in office.letters[identity] if isinstance(letter, Outputs)]
+    return [stats.step_id for letter in letters for stats in letter.stats]
+
+
+def test_only_who_watches_is_shown_the_steps_no_later_than_their_news(offices: Callable[..., Office]) -> None:
+    office = offices()
+    office.open()
+    for name in (b"a", b"b"):
+        office.say(name, HELLO)
+    assert office.engine._loop.on_step is None, "nobody watches, nothing is spent"
+    office.say(b"a", Watch(True))
+    for name in (b"a", b"b"):
+        office.say(name, Submit(make_request("r", max_tokens=9)))
+    for name in (b"a", b"b"):
+        office.end(name, "r")
+    mine, seen = 0, 0
+    for letter in office.letters[b"a"]:
+        if isinstance(letter, Outputs):
+            seen += len(letter.stats)
+            mine += len(letter.steps)
+            assert mine <= seen
+    assert steps_of(office, b"a")[:9] == list(range(9)) and steps_of(office, b"b") == []
+    office.say(b"a", Watch(False))
+    assert office.engine._loop.on_step is None
+
+
+def test_who_has_no_request_sees_the_steps_with_the_next_heartbeat(offices: Callable[..., Office]) -> None:
+    office = offices()
+    office.say(b"a", HELLO)
+    office.say(b"a", Watch(True))
+    office.open()
+    office.say(b"b", HELLO)
+    office.say(b"b", Submit(make_request("r", max_tokens=9)))
+    office.end(b"b", "r")
+    assert steps_of(office, b"a") == []
+    office.desk.tick(1.0)
+    assert steps_of(office, b"a") == list(range(9))
+
+
+@pytest.mark.parametrize("how", ["goodbye", "hello again"])
+def test_nobody_is_shown_steps_when_who_watched_has_gone(how: str, offices: Callable[..., Office]) -> None:
+    office = offices()
+    office.open()
+    office.say(b"a", HELLO)
+    office.say(b"a", Watch(True))
+    office.say(b"a", Watch(True))
+    assert office.engine._loop.on_step is not None
+    office.say(b"a", Goodbye("enough") if how == "goodbye" else HELLO)
+    assert office.engine._loop.on_step is None
+
+
+def test_a_slow_client_that_watches_misses_steps_but_no_news(
+    offices: Callable[..., Office], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chairlift.engine.ipc.step_backlog.MAX_STEPS", 50)
+    office = offices(FakeConfig(seconds_per_step=0.002))
+    office.open()
+    office.say(b"a", HELLO)
+    office.say(b"a", Watch(True))
+    office.say(b"a", Submit(make_request("r", max_tokens=900)))
+    (guest,) = office.desk._guests.values()
+    office.run(lambda: len(guest.backlog) > 120)
+    while not any(output.finish_reason for output in office.outputs(b"a", "r")):
+        office.say(b"a", Ack(1))
+        office.run(lambda: True)
+    letters = [letter for letter in office.letters[b"a"] if isinstance(letter, Outputs)]
+    unseen = sum(letter.unseen for letter in letters)
+    assert unseen > 0 and len(steps_of(office, b"a")) + unseen == 900
+    assert steps_of(office, b"a") == sorted(steps_of(office, b"a"))
+    assert len([token for output in office.outputs(b"a", "r") for token in output.token_ids]) == 900
 
 
 def test_leaving_is_told_to_everybody(offices: Callable[..., Office]) -> None:

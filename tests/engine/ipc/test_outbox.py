@@ -6,7 +6,7 @@ from chairlift.core.errors import QueueFull, RequestTimeout
 from chairlift.core.request import FinishReason
 from chairlift.engine.ipc.open_requests import OpenRequest, OpenRequests
 from chairlift.engine.ipc.outbox import Outbox
-from chairlift.engine.ipc.wire import Abort, Ask, Submit, encode, read_by_engine
+from chairlift.engine.ipc.wire import Abort, Ask, Submit, Watch, encode, read_by_engine
 from support_process import News, make_request
 
 
@@ -50,6 +50,21 @@ def test_letters_leave_in_the_order_in_which_they_came() -> None:
     desk.outbox.put(Abort("a"))
     desk.post(link)
     assert link.sent[-1] == Abort("a") and desk.news.batches == []
+    desk.outbox.close()
+
+
+def test_that_somebody_watches_is_told_to_an_engine_that_is_there_and_kept_for_none() -> None:
+    desk, link = Desktop(), FakeLink(ready=False)
+    for there in (None, link):
+        desk.outbox.put(Watch(True))
+        desk.post(there)
+    link.ready = True
+    desk.post(link)
+    assert link.sent == []
+    for wanted in (True, False, True):
+        desk.outbox.put(Watch(wanted))
+    desk.post(link)
+    assert link.sent == [Watch(True), Watch(False), Watch(True)]
     desk.outbox.close()
 
 

@@ -42,6 +42,7 @@ from chairlift.engine.ipc.wire import (
     Start,
     Stranger,
     Submit,
+    Watch,
     Welcome,
     WireError,
     answer,
@@ -53,6 +54,7 @@ from chairlift.engine.ipc.wire import (
     typed,
 )
 from chairlift.engine.runner import RunnerInfo, RunnerSpec
+from support_stats import make_stats
 
 EVERYTHING = SamplingParams(
     temperature=0.7, top_k=5, top_p=0.9, min_p=0.1, repetition_penalty=1.1, presence_penalty=-1, frequency_penalty=2,
@@ -73,7 +75,16 @@ LAST = Output(
 
 @pytest.mark.parametrize(
     "message",
-    [Hello(PROTOCOL, 1.0, 5.0), Submit(REQUEST), Abort("a"), Ask(2**40, "load"), Ack(7), Pulse(), Goodbye("why")],
+    [
+        Hello(PROTOCOL, 1.0, 5.0),
+        Submit(REQUEST),
+        Abort("a"),
+        Watch(True),
+        Ask(2**40, "load"),
+        Ack(7),
+        Pulse(),
+        Goodbye("why"),
+    ],
     ids=lambda message: type(message).__name__,
 )
 def test_what_a_client_says_arrives(message: Any) -> None:
@@ -84,7 +95,9 @@ def test_what_a_client_says_arrives(message: Any) -> None:
     "message",
     [
         Welcome(12, INFO, SchedulerConfig(max_prefill_tokens=3)), Beat(LoadReport(state=ReplicaState.READY)),
-        Outputs([[Output("x", (1,)), LAST], [Output("y")]]), Answer(3, b"\x01"), Stranger(), Goodbye("why"),
+        Outputs([[Output("x", (1,)), LAST], [Output("y")]]),
+        Outputs([[LAST]], [make_stats(7, began_ms=0.125, running=3)], 5),
+        Answer(3, b"\x01"), Stranger(), Goodbye("why"),
     ],
     ids=lambda message: type(message).__name__,
 )  # fmt: skip
@@ -202,7 +215,7 @@ def test_one_sides_messages_are_none_for_the_other() -> None:
 
 
 def test_whatever_can_be_asked_is_a_method_of_every_client() -> None:
-    assert set(QUESTIONS) == {"load", "scheduler_state", "cache_state", "validate", "flush_cache"}
+    assert set(QUESTIONS) == {"load", "scheduler_state", "cache_state", "validate", "flush_cache", "warmup"}
     assert all(hasattr(EngineClient, question) for question in QUESTIONS)
 
 

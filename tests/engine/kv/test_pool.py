@@ -14,7 +14,7 @@ def test_a_block_goes_from_free_to_held_to_cached_and_back() -> None:
     [block] = pool.take(1)
     assert pool.counts() == PoolCounts(total=3, free=2, cached=0, held=1)
     pool.publish(block, A)
-    pool.give_back(block)
+    pool.give_back([block])
     assert pool.counts() == PoolCounts(total=3, free=2, cached=1, held=0)
     assert pool.find(A) == block
     pool.share(block)
@@ -37,7 +37,7 @@ def test_eviction_takes_one_block_at_a_time_the_least_recently_used_first() -> N
     for block, name in zip(blocks, names, strict=True):
         pool.publish(block, name)
     for block in (1, 0, 2):
-        pool.give_back(block)
+        pool.give_back([block])
     assert pool.take(1) == [1]
     assert [pool.find(name) for name in names] == [0, None, 2]
 
@@ -46,8 +46,8 @@ def test_free_blocks_are_taken_before_cached_ones() -> None:
     pool = BlockPool(2)
     pool.take(2)
     pool.publish(0, A)
-    pool.give_back(0)
-    pool.give_back(1)
+    pool.give_back([0])
+    pool.give_back([1])
     assert pool.take(1) == [1] and pool.find(A) == 0
 
 
@@ -57,7 +57,7 @@ def test_a_name_stays_with_the_first_block_that_has_it() -> None:
     pool.publish(first, A)
     pool.publish(second, A)
     assert pool.find(A) == first
-    pool.give_back(second)
+    pool.give_back([second])
     assert pool.counts().cached == 0 and pool.check([first]) == []
 
 
@@ -74,7 +74,7 @@ def test_forgetting_the_cache_leaves_held_blocks_named() -> None:
     pool.take(2)
     pool.publish(0, A)
     pool.publish(1, B)
-    pool.give_back(1)
+    pool.give_back([1])
     assert pool.forget_cached() == 1
     assert pool.find(A) == 0 and pool.find(B) is None and pool.check([0]) == []
 
@@ -82,7 +82,7 @@ def test_forgetting_the_cache_leaves_held_blocks_named() -> None:
 def test_nothing_is_given_back_or_published_that_nobody_holds() -> None:
     pool = BlockPool(1)
     with pytest.raises(AssertionError, match="nobody holds it"):
-        pool.give_back(0)
+        pool.give_back([0])
     with pytest.raises(AssertionError, match="nobody holds it"):
         pool.publish(0, A)
 

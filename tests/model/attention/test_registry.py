@@ -4,11 +4,17 @@ import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention.reference import ReferenceAttention
-from chairlift.model.attention.registry import BACKENDS, make_backend
+from chairlift.model.attention.registry import BACKENDS, make_backend, resolved
+from chairlift.model.attention.torch_paged import TorchAttention
 
 
 def test_the_reference_is_made_by_its_name() -> None:
     assert isinstance(make_backend("reference"), ReferenceAttention)
+
+
+def test_auto_is_the_torch_backend() -> None:
+    assert isinstance(make_backend("auto"), TorchAttention)
+    assert (resolved("auto"), resolved("reference")) == ("torch", "reference")
 
 
 def test_every_name_leads_to_a_class() -> None:
@@ -17,5 +23,5 @@ def test_every_name_leads_to_a_class() -> None:
 
 
 def test_an_unknown_name_ends_with_the_known_ones() -> None:
-    with pytest.raises(ConfigError, match="'flash' is unknown; known are reference"):
+    with pytest.raises(ConfigError, match="'flash' is unknown; known are auto, torch, reference"):
         make_backend("flash")

@@ -20,6 +20,7 @@ from chairlift.core.request import FinishReason, GenerateRequest, Output, Usage
 from chairlift.engine.client import Sink
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.inline import InlineClient
+from chairlift.engine.ipc.step_backlog import StepBacklog
 from chairlift.engine.ipc.watch import Silence
 from chairlift.engine.ipc.wire import (
     PROTOCOL,
@@ -37,12 +38,14 @@ from chairlift.engine.ipc.wire import (
     Stranger,
     Submit,
     ToClient,
+    Watch,
     Welcome,
     WireError,
     answer,
     encode,
     read_by_engine,
 )
+from chairlift.engine.stats import StepStats
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +77,7 @@ class Guest:
         unread: messages with news that the client has not acknowledged.
         is_posted: whether somebody will look at the backlog: soon, or after the next acknowledgement.
         ids: its open requests: its id -> the desk's.
+        steps: while it watches, the steps it was not told yet; they go out with its news, else with a heartbeat.
     """
 
     identity: bytes
@@ -87,6 +91,7 @@ class Guest:
     unread: int = 0
     is_posted: bool = False
     ids: dict[str, str] = field(default_factory=dict)
+    steps: StepBacklog | None = None
 
 
 class Desk:
@@ -101,6 +106,7 @@ class Desk:
         self._failure: ChairliftError | None = None
         self._guests: dict[bytes, Guest] = {}
         self._owners: dict[str, tuple[Guest, str]] = {}
+        self._watched_by: tuple[StepBacklog, ...] = ()
         self._load = LoadReport(state=ReplicaState.STARTING)
         self._load_asked = False
         self._step_began: float | None = None
@@ -118,6 +124,7 @@ class Desk:
     def opened(self, engine: InlineClient) -> None:
         """The engine has started: everybody is welcome."""
         self._engine = engine
+        self._watch()
         self._load = replace(self._load, state=ReplicaState.READY)
         threading.Thread(target=self._answer, args=(engine,), name="chairlift-answers", daemon=True).start()
         for guest in list(self._guests.values()):
@@ -159,6 +166,9 @@ class Desk:
             case Abort(request_id):
                 if self._engine is not None and (inner := guest.ids.get(request_id)) is not None:
                     self._engine.abort(inner)
+            case Watch(wanted):
+                guest.steps = (guest.steps or StepBacklog()) if wanted else None
+                self._watch()
             case Ask(number, question):
                 self._ask(guest, number, question)
             case Ack(count):
@@ -180,6 +190,8 @@ class Desk:
             elif now >= guest.next_beat:
                 guest.next_beat = now + guest.interval
                 self._say(guest, Beat(self._report(now)))
+                if guest.steps:
+                    self._flush(guest)
                 self._ask_load()
         return max(0.0, min((guest.next_beat - now for guest in self._guests.values()), default=IDLE_SECONDS))
 
@@ -241,9 +253,21 @@ class Desk:
             len(guest.backlog)
         ):  # not what comes meanwhile: a fast engine would hold this thread here for ever
             steps.append([self._renamed(guest, output) for output in guest.backlog.popleft()])
-        if steps:
+        stats, unseen = ([], 0) if guest.steps is None else guest.steps.take()  # after the news: never behind them
+        if steps or stats:
             guest.unread += 1
-            self._say(guest, Outputs(steps))
+            self._say(guest, Outputs(steps, stats, unseen))
+
+    def _watch(self) -> None:
+        """Have the engine show its steps to those who want them, and to nobody at no cost."""
+        self._watched_by = tuple(guest.steps for guest in self._guests.values() if guest.steps is not None)
+        if self._engine is not None:
+            self._engine.watch_steps(self._stepped if self._watched_by else None)
+
+    def _stepped(self, stats: StepStats) -> None:
+        """Take one step in numbers, in the engine's thread; it wakes nobody."""
+        for steps in self._watched_by:
+            steps.add(stats)
 
     def _renamed(self, guest: Guest, output: Output) -> Output:
         """Put the client's own id into an output, and forget the request after its last one."""
@@ -313,6 +337,8 @@ class Desk:
         """Forget a client and end its requests."""
         log.info("client %d leaves with %d open requests: %s", guest.number, len(guest.ids), why)
         del self._guests[guest.identity]
+        if guest.steps is not None:
+            self._watch()
         if self._engine is not None:
             for inner in guest.ids.values():
                 self._engine.abort(inner)

@@ -23,6 +23,7 @@ from chairlift.engine.ipc.wire import (
     Pulse,
     Submit,
     ToClient,
+    Watch,
     WireError,
     encode,
     read_by_client,
@@ -74,7 +75,7 @@ class Link:
         patience = limit if self._process is None else max(limit, SPAWNER_PATIENCE)
         self.send(Hello(PROTOCOL, self._watch.interval, patience))
 
-    def send(self, message: Hello | Submit | Abort | Ask | Ack | Pulse | Goodbye | bytes) -> None:
+    def send(self, message: Hello | Submit | Abort | Watch | Ask | Ack | Pulse | Goodbye | bytes) -> None:
         """Send a message, encoded or not; never waits."""
         self._socket.send(message if isinstance(message, bytes) else encode(message), zmq.NOBLOCK)
 

@@ -7,9 +7,9 @@ from chairlift.core.request import FinishReason
 from chairlift.engine.ipc.link import Link
 from chairlift.engine.ipc.mailbox import Mailbox
 from chairlift.engine.ipc.open_requests import OpenRequest, OpenRequests
-from chairlift.engine.ipc.wire import Abort, Ask
+from chairlift.engine.ipc.wire import Abort, Ask, Watch
 
-Letter = OpenRequest | Abort | Ask
+Letter = OpenRequest | Abort | Ask | Watch
 
 
 class Outbox:
@@ -51,7 +51,10 @@ class Outbox:
         """Send what is here in the order in which it came; keep it while there is no engine that takes it."""
         takes = link is not None and link.ready
         for letter in self._mailbox.take():
-            if not takes and isinstance(letter, OpenRequest) and len(self._line) >= self.limit:
+            if isinstance(letter, Watch):  # an engine that comes later is told with its welcome
+                if link is not None and takes:
+                    link.send(letter)
+            elif not takes and isinstance(letter, OpenRequest) and len(self._line) >= self.limit:
                 error = QueueFull(len(self._line), self.limit)
                 self._requests.deliver([letter.last(FinishReason.ERROR, error)])
             elif not isinstance(letter, Abort):

@@ -1,6 +1,6 @@
 """The messages between an engine's process and its clients, and their codec: msgpack, never pickle.
 
-    client ──► engine    Hello  Submit  Abort  Ask  Ack  Pulse  Goodbye
+    client ──► engine    Hello  Submit  Abort  Watch  Ask  Ack  Pulse  Goodbye
     engine ──► client    Beat (while it starts, and then for ever)  Welcome | Failed
                          Outputs  Answer  Stranger  Goodbye
 
@@ -19,9 +19,9 @@ from chairlift.core.load import LoadReport
 from chairlift.core.request import GenerateRequest, Output
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.runner import RunnerInfo, RunnerSpec
-from chairlift.engine.stats import CacheState, SchedulerState
+from chairlift.engine.stats import CacheState, SchedulerState, StepStats
 
-PROTOCOL = 1
+PROTOCOL = 2
 
 WINDOW = 32
 """So many messages with outputs may be on their way to a client that has not acknowledged them. What comes meanwhile
@@ -30,7 +30,7 @@ behind with many small ones."""
 
 QUESTIONS: dict[str, Any] = {
     "load": LoadReport, "scheduler_state": SchedulerState, "cache_state": CacheState, "validate": list[str],
-    "flush_cache": int,
+    "flush_cache": int, "warmup": float,
 }  # fmt: skip
 """What can be asked (methods of EngineClient), and what the answer is."""
 
@@ -80,6 +80,12 @@ class Abort(msgspec.Struct, frozen=True, array_like=True, tag=True):
     request_id: str
 
 
+class Watch(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """From now on the client wants to see every step in numbers, or no more."""
+
+    wanted: bool
+
+
 class Ask(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """A question, by its name in QUESTIONS; the answer carries the same number."""
 
@@ -118,9 +124,15 @@ class Beat(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Outputs(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The news of one client's requests, step by step: one step's, or more when the client is slow to read."""
+    """The news of one client's requests, step by step: one step's, or more when the client is slow to read.
+
+    For a client that watches, also the steps in numbers, whose own news come no earlier; and how many were left out
+    before them because the client was slow.
+    """
 
     steps: list[list[Output]]
+    stats: list[StepStats] = []
+    unseen: int = 0
 
 
 class Answer(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -141,7 +153,7 @@ class Goodbye(msgspec.Struct, frozen=True, array_like=True, tag=True):
     reason: str
 
 
-ToEngine = Hello | Submit | Abort | Ask | Ack | Pulse | Goodbye
+ToEngine = Hello | Submit | Abort | Watch | Ask | Ack | Pulse | Goodbye
 ToClient = Welcome | Failed | Beat | Outputs | Answer | Stranger | Goodbye
 
 

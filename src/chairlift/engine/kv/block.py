@@ -54,8 +54,12 @@ class FreeList:
         """
         if not self._count:
             raise OutOfBlocks(free=0, total=self._sentinel)
-        block = self._next[self._sentinel]
-        self.remove(block)
+        sentinel, after = self._sentinel, self._next
+        block = after[sentinel]
+        after[sentinel] = second = after[block]
+        self._previous[second] = sentinel
+        self._free[block] = False
+        self._count -= 1
         return block
 
     def push(self, block: BlockId) -> None:

@@ -76,6 +76,21 @@ class KVCache:
         revived = sum(1 for block in shared if not self.pool.references(block))
         return Hit(length * self.config.block_size, blocks, len(shared), revived, pending)
 
+    def prefix_blocks(self, hashes: Sequence[BlockHash], num_tokens: int, last_seen: int) -> int:
+        """Leading blocks that match() would find; quick when it is still about `last_seen`."""
+        limit = min(len(hashes), (num_tokens - 1) // self.config.block_size)
+        if limit <= 0 or not self.config.enable_prefix_caching:
+            return 0
+        if self._windowed or len(self._full) != 1:
+            return self._longest(hashes, limit)
+        # A chain is evicted from its tail, so whoever has block i has nearly always those before it.
+        find, group, length = self.pool.find, self._full[0], min(last_seen, limit)
+        while length and find((group, hashes[length - 1])) is None:
+            length -= 1
+        while length < limit and find((group, hashes[length])) is not None:
+            length += 1
+        return length
+
     def _longest(self, hashes: Sequence[BlockHash], limit: int) -> int:
         """Most leading blocks for which every full group has all and every window group has its last window."""
         length = limit
@@ -115,13 +130,15 @@ class KVCache:
         """
         wanted = -(-num_tokens // self.config.block_size)
         missing = [wanted - len(blocks) for blocks in table.groups]
-        taken = self.pool.take(sum(count for count in missing if count > 0))
+        taken = self.pool.take(sum([count for count in missing if count > 0]))
         new: list[NewBlock] = []
-        for group, blocks in enumerate(table.groups):
-            for _ in range(missing[group]):
-                block = taken[len(new)]
-                new.append((group, len(blocks), block))
-                blocks.append(block)
+        at = 0
+        for group, (blocks, count) in enumerate(zip(table.groups, missing, strict=True)):
+            if count > 0:
+                first, mine = len(blocks), taken[at : at + count]
+                new += [(group, first + index, block) for index, block in enumerate(mine)]
+                blocks.extend(mine)
+                at += count
         table.num_held += len(new)
         table.capacity = max(table.capacity, wanted * self.config.block_size)
         return new
@@ -176,6 +193,17 @@ class KVCache:
                 self._pending.setdefault(name, table)
         return table
 
+    def next_change(self, num_computed: int) -> int:
+        """Least number of computed tokens, beyond these, for which publish() can have something to do."""
+        size = self.config.block_size
+        change = (num_computed // size + 1) * size
+        for group in self._windowed:
+            window = self.layouts[group].window
+            assert window is not None
+            behind = max(0, num_computed - window + 1) // size + 1
+            change = min(change, behind * size + window - 1)
+        return change
+
     def publish(self, table: BlockTable, hashes: Sequence[BlockHash], num_computed: int) -> None:
         """Offer the blocks that num_computed confirmed tokens fill; then give back what lies behind the windows."""
         full = min(num_computed // self.config.block_size, len(hashes))
@@ -191,7 +219,7 @@ class KVCache:
     def _drop_before(self, table: BlockTable, group: int, first: int) -> None:
         blocks = table.groups[group]
         for index in range(table.first_held[group], min(first, len(blocks))):
-            self.pool.give_back(blocks[index])
+            self.pool.give_back((blocks[index],))
             blocks[index] = NO_BLOCK
             table.num_held -= 1
             table.first_held[group] = index + 1
@@ -205,8 +233,7 @@ class KVCache:
         """Give back every block of the table; the one door through which blocks leave a sequence."""
         assert not table.released, "a block table is released twice"
         table.released = True
-        for block in table.tail_first():
-            self.pool.give_back(block)
+        self.pool.give_back(table.tail_first())
         for name in hashes[table.num_published :]:
             self._settle(table, name)
         self._tables.remove(table)
@@ -222,6 +249,10 @@ class KVCache:
 
         shared = bisect_left(table.groups[self._full[0] if self._full else 0], True, key=is_sole)
         return max(0, num_computed - shared * self.config.block_size)
+
+    def sole_blocks(self, table: BlockTable) -> int:
+        """Blocks of the table that nobody else holds."""
+        return sum(1 for _, _, block in table.held() if self.pool.references(block) == 1)
 
     def counts(self) -> PoolCounts:
         """Return how many blocks are free, cached and held."""

@@ -68,12 +68,12 @@ class BlockPool:
         """
         if count > len(self._order):
             raise OutOfBlocks(free=len(self._order), total=self.total, needed=count)
-        blocks = []
-        for _ in range(count):
-            block = self._order.pop()
-            self._forget(block)
-            self._references[block] = 1
-            blocks.append(block)
+        blocks = [self._order.pop() for _ in range(count)]
+        names, references = self._names, self._references
+        for block in blocks:
+            if names[block] is not None:
+                self._forget(block)
+            references[block] = 1
         return blocks
 
     def share(self, block: BlockId) -> None:
@@ -83,17 +83,20 @@ class BlockPool:
             self._cached -= 1
         self._references[block] += 1
 
-    def give_back(self, block: BlockId) -> None:
-        """Drop one reference; the last one makes the block cached (named) or free."""
-        assert self._references[block] > 0, f"block {block} is given back but nobody holds it"
-        self._references[block] -= 1
-        if self._references[block]:
-            return
-        if self._names[block] is None:
-            self._order.discard(block)
-        else:
-            self._order.push(block)
-            self._cached += 1
+    def give_back(self, blocks: Iterable[BlockId]) -> None:
+        """Drop one reference of each, in this order; the last one makes a block cached (named) or free."""
+        references, names = self._references, self._names
+        for block in blocks:
+            left = references[block] - 1
+            assert left >= 0, f"block {block} is given back but nobody holds it"
+            references[block] = left
+            if left:
+                continue
+            if names[block] is None:
+                self._order.discard(block)
+            else:
+                self._order.push(block)
+                self._cached += 1
 
     def publish(self, block: BlockId, name: BlockName) -> None:
         """Name a held block whose contents are complete. A name that exists already stays with its first block."""

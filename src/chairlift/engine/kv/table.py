@@ -37,10 +37,14 @@ class BlockTable:
             for index in range(self.first_held[group], len(blocks)):
                 yield group, index, blocks[index]
 
-    def tail_first(self) -> Iterator[BlockId]:
-        """Yield the held blocks of all groups, highest index first: the order in which they should be evicted."""
+    def tail_first(self) -> list[BlockId]:
+        """Return the held blocks of all groups, highest index first: the order in which they should be evicted."""
+        if len(self.groups) == 1:
+            return self.groups[0][self.first_held[0] :][::-1]
         longest = max((len(blocks) for blocks in self.groups), default=0)
-        for index in reversed(range(longest)):
-            for blocks in self.groups:
-                if index < len(blocks) and blocks[index] != NO_BLOCK:
-                    yield blocks[index]
+        return [
+            blocks[index]
+            for index in reversed(range(longest))
+            for blocks in self.groups
+            if index < len(blocks) and blocks[index] != NO_BLOCK
+        ]

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from chairlift.model.attention.base import KV, AttentionSpec, ForwardBatch
+from chairlift.model.attention.by_hand import attend_by_hand
 from chairlift.model.pages import host_zeros
 
 MAX_QUERIES = 1024
@@ -126,24 +127,9 @@ def _attend_row(query: Tensor, key: Tensor, value: Tensor, spec: AttentionSpec, 
                 grouped, key[:, None].expand(spread), value[:, None].expand(spread), attn_mask=mask, scale=spec.scale
             )
     else:
-        attended = _by_hand(grouped, key[:, None], value[:, None], mask, spec)
+        added = None if mask is None else torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, -torch.inf)
+        attended = attend_by_hand(grouped, key[:, None], value[:, None], added, spec)
     return attended.reshape(heads, new, width).transpose(0, 1)
-
-
-def _by_hand(grouped: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, spec: AttentionSpec) -> Tensor:
-    """Attend with a soft cap or sinks, which SDPA lacks; 16-bit inputs are computed in float32."""
-    wide = torch.promote_types(grouped.dtype, torch.float32)
-    scores = grouped.to(wide) @ key.to(wide).transpose(-1, -2) * spec.scale
-    if spec.softcap is not None:
-        scores = torch.tanh(scores / spec.softcap) * spec.softcap
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf)
-    if spec.sinks is not None:
-        sinks = spec.sinks.to(wide).view(len(grouped), -1, 1, 1).expand(*scores.shape[:-1], 1)
-        weights = torch.cat((scores, sinks), dim=-1).softmax(-1)[..., :-1]
-    else:
-        weights = scores.softmax(-1)
-    return (weights @ value.to(wide)).to(grouped.dtype)
 
 
 def _mask(new: int, keys: int, window: int | None, device: torch.device, plan: ReferencePlan) -> Tensor | None:

@@ -8,9 +8,10 @@ import torch
 
 from chairlift.model.causal_lm import LayerGroups
 from chairlift.model.config import ModelConfig
-from chairlift.model.layers import Decoder, DecoderLayer, Mlp, RMSNorm, Take, take_attention, take_head
+from chairlift.model.layers import Decoder, DecoderLayer, Mlp, RMSNorm, take_attention, take_head
 from chairlift.model.ops import Ops
 from chairlift.model.rope import RopeTable
+from chairlift.model.take import Take
 
 
 def build(config: ModelConfig, take: Take, ops: Ops, ropes: tuple[RopeTable, RopeTable]) -> Decoder:

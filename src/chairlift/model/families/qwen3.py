@@ -2,9 +2,10 @@
 
 from chairlift.model.config import ModelConfig
 from chairlift.model.families.llama import build_pre_norm
-from chairlift.model.layers import Decoder, Take
+from chairlift.model.layers import Decoder
 from chairlift.model.ops import Ops
 from chairlift.model.rope import RopeTable
+from chairlift.model.take import Take
 
 
 def build(config: ModelConfig, take: Take, ops: Ops, ropes: tuple[RopeTable, RopeTable]) -> Decoder:

@@ -1,0 +1,182 @@
+"""Arms: what is compared in one run, engine options against each other or against peers, in turns.
+
+A speed is never told alone: the arms take turns, each turn of each arm in a fresh process with the same number of
+threads, on the same workload, and what counts is the ratio of their medians.
+"""
+
+import importlib.util
+import itertools
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from chairlift.bench.child import send
+from chairlift.bench.order import Order, WorkloadSpec
+from chairlift.core.errors import ConfigError
+
+OURS = "chairlift"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """Somebody who can run a workload: a name and a command that takes an order file and a result file.
+
+    Attributes:
+        name: in tables and reports.
+        command: a program and its first words; see child.py for the files.
+        needs: the Python package without which it cannot run.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    needs: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """One side of a comparison.
+
+    Attributes:
+        name: in tables and reports.
+        command: see Peer.
+        options: of the engine, beside those that all arms share.
+        is_peer: whether somebody else runs it.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+    is_peer: bool = False
+
+
+@dataclass(slots=True)
+class Turns:
+    """What the turns of one arm have measured, in order."""
+
+    arm: Arm
+    runs: list[dict[str, Any]] = field(default_factory=list)
+
+    def middle(self) -> dict[str, Any]:
+        """Return the run whose output throughput is the (lower) median."""
+        ordered = sorted(self.runs, key=lambda run: run["output_tokens_per_second"])
+        return ordered[(len(ordered) - 1) // 2]
+
+    def median(self, *path: str) -> float | None:
+        """Return the median over the runs of one number, such as ("latency_seconds", "p99"); None where one lacks."""
+        values = [_at(run, path) for run in self.runs]
+        return None if None in values else float(statistics.median(values))
+
+
+def _at(run: Mapping[str, Any], path: Sequence[str]) -> Any:
+    found: Any = run
+    for name in path:
+        found = found.get(name) if isinstance(found, Mapping) else None
+    return found
+
+
+def _ours(module: str, *words: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", f"chairlift.bench.{module}", *words)
+
+
+PEERS: Mapping[str, tuple[Peer, ...]] = {
+    "transformers": tuple(
+        Peer(name=f"transformers-{way}", command=_ours("peers", way), needs="transformers")
+        for way in ("static", "continuous")
+    )
+}
+"""By the names that --against takes; each may stand for several ways to run it."""
+
+
+def peers_of(names: Sequence[str]) -> list[Peer]:
+    """Return the peers of these names; a peer's own name is good, too.
+
+    Raises ConfigError for a name that nobody has, and for a peer that is not installed.
+    """
+    known = {**PEERS, **{peer.name: (peer,) for group in PEERS.values() for peer in group}}
+    found: dict[str, Peer] = {}
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"unknown peer {name!r}; there is {', '.join(known)}", option="against")
+        for peer in known[name]:
+            if importlib.util.find_spec(peer.needs) is None:
+                said = f"{peer.name} needs the package {peer.needs}, which is not installed"
+                raise ConfigError(said, option="against")
+            found[peer.name] = peer
+    return list(found.values())
+
+
+def arms_of(compared: Mapping[str, Sequence[Any]], peers: Sequence[Peer]) -> list[Arm]:
+    """Return our arms, one for each combination of the options compared, and then the peers'."""
+    arms = []
+    for values in itertools.product(*compared.values()):
+        options = dict(zip(compared, values, strict=True))
+        name = ",".join(f"{name}={value}" for name, value in options.items()) or OURS
+        arms.append(Arm(name=name, command=_ours("offline"), options=options))
+    return arms + [Arm(name=peer.name, command=peer.command, is_peer=True) for peer in peers]
+
+
+def take_turns(
+    arms: Sequence[Arm], order: Order, *, repeat: int, threads: int | None = None, shown: bool = False,
+    note: Callable[[Arm, int, dict[str, Any]], None] | None = None,
+) -> list[Turns]:  # fmt: skip
+    """Run every arm once, then all of them again, `repeat` times, each in a process of its own.
+
+    `note` hears of each turn's result. Raises what an arm's run raises; ConfigError when two arms did not do the same
+    work.
+    """
+    turns = [Turns(arm) for arm in arms]
+    for round_number in range(repeat):
+        for mine in turns:
+            own = Order(model=order.model, options={**order.options, **mine.arm.options}, workload=order.workload)
+            run = send(mine.arm.command, own, threads=threads, shown=shown)
+            _check_same_work(turns, mine.arm, run)
+            mine.runs.append(run)
+            if note is not None:
+                note(mine.arm, round_number, run)
+    return turns
+
+
+def _check_same_work(turns: Sequence[Turns], arm: Arm, run: Mapping[str, Any]) -> None:
+    first = turns[0].runs[0] if turns[0].runs else run
+    if run["workload_digest"] != first["workload_digest"]:
+        raise ConfigError(f"{arm.name} and {turns[0].arm.name} did not get the same workload")
+
+
+def check_comparison(arms: Sequence[Arm], model: str | None, workload: WorkloadSpec) -> None:
+    """Refuse peers where there is nothing that they could run. Raises ConfigError."""
+    peers = [arm.name for arm in arms if arm.is_peer]
+    if peers and model is None:
+        raise ConfigError(f"{peers[0]} needs a MODEL; the tiny random one is ours alone", option="against")
+    if peers and not workload.all_at_once:
+        raise ConfigError(f"{peers[0]} runs only workloads whose requests arrive all at once", option="against")
+
+
+COMPARED: tuple[tuple[str, ...], ...] = (
+    ("output_tokens_per_second",), ("total_tokens_per_second",), ("latency_seconds", "p99"), ("ttft_seconds", "mean"),
+)  # fmt: skip
+"""What the ratio table tells of each arm."""
+
+
+def ratios(turns: Sequence[Turns]) -> list[dict[str, Any]]:
+    """Compare the first arm with each: medians over the turns, and how many times the other's value the first has.
+
+    `by_turn` are the ratios of output throughput turn by turn, which show how far the machine wavered.
+    """
+    first = turns[0]
+    rows = []
+    for other in turns:
+        row: dict[str, Any] = {"arm": other.arm.name}
+        for path in COMPARED:
+            mine, theirs = first.median(*path), other.median(*path)
+            row[".".join(path)] = theirs
+            row["first_over_this." + ".".join(path)] = None if not theirs or mine is None else mine / theirs
+        pairs = zip(first.runs, other.runs, strict=True)
+        row["by_turn"] = [_ratio(a["output_tokens_per_second"], b["output_tokens_per_second"]) for a, b in pairs]
+        rows.append(row)
+    return rows
+
+
+def _ratio(mine: float, theirs: float) -> float | None:
+    return mine / theirs if theirs else None

@@ -1,0 +1,64 @@
+"""Runs in a process of their own: how an order goes out as a file, and its result, or what went wrong, comes back."""
+
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from chairlift.bench.order import Order
+from chairlift.core.errors import ChairliftError, rebuild
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+LAST_WORDS = 300
+"""Characters of a dead child's standard error that are shown."""
+
+
+def obey(words: Sequence[str], measure: Callable[[Order], Mapping[str, Any]]) -> int:
+    """Be the child: read the order from the first file, write what was measured to the second; returns the exit code.
+
+    An error of Chairlift's own is written there, too, so that the parent can raise it.
+    """
+    order_file, result_file = (Path(word) for word in words)
+    try:
+        result = dict(measure(Order.decode(order_file.read_bytes())))
+        code = 0
+    except ChairliftError as error:
+        result = {"error": {"code": error.code, "message": error.message}}
+        code = 1
+    result_file.write_text(json.dumps(result), encoding="utf-8")
+    return code
+
+
+def send(command: Sequence[str], order: Order, *, threads: int | None = None, shown: bool = False) -> dict[str, Any]:
+    """Be the parent: run the command with an order file and a result file behind it; returns what it measured.
+
+    Args:
+        command: a program and its first words.
+        order: what it shall do.
+        threads: that it may compute with; None is what it takes by itself.
+        shown: whether its standard error is seen; else only its end, and only when it fails.
+
+    Raises the child's own error, or ChairliftError when it ended without a word.
+    """
+    environ = dict(os.environ)
+    if threads is not None:
+        environ |= dict.fromkeys(THREAD_VARIABLES, str(threads))
+    with tempfile.TemporaryDirectory(prefix="chairlift-bench-") as folder:
+        order_file, result_file = Path(folder, "order.json"), Path(folder, "result.json")
+        order_file.write_bytes(order.encode())
+        with Path(folder, "stderr").open("w+b") as said:
+            done = subprocess.run(
+                [*command, str(order_file), str(result_file)], check=False, env=environ, stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL, stderr=None if shown else said,
+            )  # fmt: skip
+            said.seek(0)
+            last = said.read().decode("utf-8", "replace").strip()[-LAST_WORDS:]
+        if not result_file.exists() or not (text := result_file.read_text(encoding="utf-8")):
+            raise ChairliftError(f"a run ended with exit code {done.returncode} and no result: {last or 'silently'}")
+    result: dict[str, Any] = json.loads(text)
+    if "error" in result:
+        raise rebuild(result["error"]["code"], result["error"]["message"], {})
+    return result

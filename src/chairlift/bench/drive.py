@@ -1,0 +1,133 @@
+"""drive: feeds a workload to the text service at its own pace (open loop) and stamps what comes back.
+
+It is llm's pump with a clock: requests are checked before the first is sent, each is sent when it arrives, whether
+those before it are served or not, and the main thread makes text of every token while the engine works.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+
+from chairlift.bench.rides import Ride
+from chairlift.bench.workload import WorkItem, Workload
+from chairlift.core.errors import EngineDead, InvalidRequest, QueueFull
+from chairlift.core.request import FinishReason, Output
+from chairlift.core.sampling import SamplingParams
+from chairlift.llm.assembler import Assembler
+from chairlift.llm.pump import FULL_QUEUE_PAUSE
+from chairlift.llm.service import Service
+
+Note = Callable[[int, bool], None]
+"""Hears of the tokens that came, and whether a request ended with them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Driven:
+    """A run that is over.
+
+    Attributes:
+        rides: in the order of the workload.
+        seconds: from the start to the last text made.
+        began: the start on time.perf_counter().
+    """
+
+    rides: Sequence[Ride]
+    seconds: float
+    began: float
+
+
+def drive(service: Service, workload: Workload, note: Note | None = None) -> Driven:
+    """Run a workload, greedy, each request to its full length; returns when every request has ended.
+
+    Tokens are stamped in the engine's sink. Whatever interrupts it aborts what is open. Raises InvalidRequest naming
+    the request when one can never be served, before anything is sent. A request that fails is counted, not raised.
+    """
+    assemblers = [_assembler(service, number, item) for number, item in enumerate(workload.items)]
+    run = _Run(service, [Ride(item) for item in workload.items], assemblers, note or (lambda tokens, ended: None))
+    try:
+        run.to_the_end()
+    finally:
+        for request_id in run.riding:
+            service.client.abort(request_id)
+    return Driven(run.rides, time.perf_counter() - run.began, run.began)
+
+
+def _assembler(service: Service, number: int, item: WorkItem) -> Assembler:
+    params = SamplingParams(temperature=0.0, max_tokens=item.output_tokens, ignore_eos=True, seed=0)
+    try:
+        return service.assembler(
+            item.prompt_token_ids, params, priority=item.priority, tenant=item.tenant, timeout=item.timeout
+        )
+    except InvalidRequest as error:
+        raise InvalidRequest(f"request {number} of the workload: {error.message}", **error.details) from None
+
+
+class _Run:
+    """One run while it goes on."""
+
+    def __init__(self, service: Service, rides: list[Ride], assemblers: list[Assembler], note: Note) -> None:
+        self.rides = rides
+        self.riding: dict[str, tuple[Ride, Assembler]] = {}
+        self._client = service.client
+        self._window = service.max_queue_size
+        self._line = deque(zip(rides, assemblers, strict=True))
+        self._news: SimpleQueue[tuple[float, list[Output]]] = SimpleQueue()
+        self._note = note
+        self.began = time.perf_counter()
+
+    def to_the_end(self) -> None:
+        while self._line or self.riding:
+            self._send_what_is_due()
+            try:
+                stamp, outputs = self._news.get(timeout=self._pause())
+            except Empty:
+                continue
+            for output in outputs:
+                self._take(output, stamp)
+
+    def _sink(self, outputs: list[Output]) -> None:
+        self._news.put((time.perf_counter() - self.began, outputs))
+
+    def _may_send(self) -> bool:
+        return bool(self._line) and len(self.riding) < self._window
+
+    def _pause(self) -> float | None:
+        """Seconds until the next request is due; None when only the engine's news count."""
+        if not self._may_send():
+            return None
+        return max(0.0, self._line[0][0].item.at - (time.perf_counter() - self.began))
+
+    def _send_what_is_due(self) -> None:
+        while self._may_send() and self._line[0][0].item.at <= time.perf_counter() - self.began:
+            ride, assembler = self._line.popleft()
+            request = assembler.request
+            self.riding[request.request_id] = (ride, assembler)
+            try:
+                self._client.submit(request, self._sink)
+            except EngineDead as error:
+                self._sink([Output(request.request_id, finish_reason=FinishReason.ERROR, error=error)])
+
+    def _take(self, output: Output, stamp: float) -> None:
+        ride, assembler = self.riding[output.request_id]
+        if isinstance(output.error, QueueFull):
+            del self.riding[output.request_id]
+            self._line.appendleft((ride, assembler))
+            time.sleep(FULL_QUEUE_PAUSE)
+            return
+        if output.token_ids:
+            ride.stamps.append(stamp)
+            ride.output_tokens += len(output.token_ids)
+        event = assembler.take(output)
+        if assembler.must_abort:
+            assembler.must_abort = False
+            self._client.abort(output.request_id)
+        failure = output.error or (None if event is None else event.error)
+        if failure is not None and not ride.error:
+            ride.error = failure.code
+        if output.finish_reason is not None:
+            del self.riding[output.request_id]
+            ride.ended = stamp
+            ride.cached_tokens = 0 if output.usage is None else output.usage.cached_tokens
+        self._note(len(output.token_ids), output.finish_reason is not None)

@@ -1,0 +1,127 @@
+"""Reports: what was measured, on what and with which commit, as JSON and as a table for people.
+
+    kind, schema         "chairlift bench offline", version of this layout
+    output_tokens_per_second ... kv_use, kv_waste, timeline, samples
+                         of the first arm's middle run (the one whose throughput is the median); see rides.py, steps.py
+    arms                 of every arm: name, options, and every run without its timeline and samples
+    ratios               several arms: medians, and the first arm's over each other's
+    workload, model      name, seed, digest, tokens; name and shape
+    environment          commit, versions, hardware
+    seed, command        the command line without paths
+
+Seconds are seconds, percentiles interpolate linearly, means of kv_use and kv_waste are weighted by the steps' duration.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from chairlift.bench import machine
+from chairlift.bench.arms import Turns, ratios
+from chairlift.bench.order import Order
+from chairlift.core.errors import ConfigError
+
+KIND = "chairlift bench offline"
+SCHEMA = 1
+BULKY = ("timeline", "samples")
+
+
+def assembled(order: Order, turns: Sequence[Turns], words: Sequence[str]) -> dict[str, Any]:
+    """Put a report together; `words` are the command line's."""
+    first = turns[0].middle()
+    return {
+        "kind": KIND,
+        "schema": SCHEMA,
+        **{name: value for name, value in first.items() if name not in ("workload_digest", "workload_tokens")},
+        "arms": [
+            {
+                "name": each.arm.name,
+                "options": machine.shown_options(each.arm.options),
+                "runs": [_slim(run) for run in each.runs],
+            }
+            for each in turns
+        ],
+        "ratios": ratios(turns) if len(turns) > 1 else [],
+        "seed": order.workload.seed,
+        "workload": {
+            "name": order.workload.shown_name(),
+            "requests": first["requests"]["total"],
+            "seed": order.workload.seed,
+            "rate": order.workload.rate,
+            "tenants": order.workload.tenants,
+            "tokens": first["workload_tokens"],
+            "digest": first["workload_digest"],
+        },
+        "model": {"name": machine.shown_model(order.model), "shape": machine.model_shape(order.model)},
+        "options": machine.shown_options(order.options),
+        "environment": {**machine.source(), "versions": machine.versions(), "hardware": machine.hardware()},
+        "command": machine.shown_command(words),
+    }
+
+
+def _slim(run: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in run.items() if name not in BULKY}
+
+
+def write(path: str, report: Mapping[str, Any]) -> None:
+    """Write a report as JSON. Raises ConfigError when the file cannot be written."""
+    text = json.dumps(report, indent=1, allow_nan=False) + "\n"
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+# -- for people --------------------------------------------------------------------------------------------------------
+
+
+def table(report: Mapping[str, Any]) -> Iterator[str]:
+    """Return the lines that people see: one run, or one line an arm."""
+    yield from _compared(report["ratios"]) if report["ratios"] else _alone(report)
+
+
+def _alone(report: Mapping[str, Any]) -> Iterator[str]:
+    requests, tokens, spread = report["requests"], report["tokens"], len(report["arms"][0]["runs"])
+    of_runs = f" (the middle of {spread} runs)" if spread > 1 else ""
+    yield f"{requests['completed']} of {requests['total']} requests in {report['seconds']:.2f} s{of_runs}"
+    yield (
+        f"{report['output_tokens_per_second']:.1f} output tokens/s, {report['total_tokens_per_second']:.1f} in all; "
+        f"{tokens['prompt']} prompt tokens ({tokens['cached']} cached), {tokens['output']} output tokens"
+    )
+    yield f"{'seconds':<12} {'mean':>9} {'p50':>9} {'p90':>9} {'p99':>9}"
+    for name in ("latency", "ttft", "itl"):
+        spans = report[f"{name}_seconds"]
+        yield f"{name:<12} " + " ".join(_number(spans[key], 9, 4) for key in ("mean", "p50", "p90", "p99"))
+    use, waste = report["kv_use"], report["kv_waste"]
+    yield (
+        f"{report['steps']} steps, {report['preemptions']} preemptions, at most {report['peak_running_requests']} "
+        f"running; KV cache {_percent(use['mean'])} held (peak {_percent(use['peak'])}), of that "
+        f"{_percent(waste['mean'])} unused"
+    )
+
+
+def _compared(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    name = rows[0]["arm"]
+    width = max(len(row["arm"]) for row in rows)
+    yield (
+        f"{'':<{width}} {'output tok/s':>13} {'total tok/s':>12} {'p99 latency':>12} {'mean ttft':>10} "
+        f"{'speed':>7} {'p99':>6}"
+    )
+    for row in rows:
+        speed = row["first_over_this.output_tokens_per_second"]
+        late = row["first_over_this.latency_seconds.p99"]
+        yield (
+            f"{row['arm']:<{width}} {_number(row['output_tokens_per_second'], 13, 1)} "
+            f"{_number(row['total_tokens_per_second'], 12, 1)} {_number(row['latency_seconds.p99'], 12, 3)} "
+            f"{_number(row['ttft_seconds.mean'], 10, 3)} {_number(speed, 7, 2)} {_number(late, 6, 2)}"
+        )
+    yield f"medians of {len(rows[0]['by_turn'])}; the last two columns: {name} over each"
+
+
+def _number(value: float | None, width: int, digits: int) -> str:
+    return f"{'-':>{width}}" if value is None else f"{value:>{width}.{digits}f}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"

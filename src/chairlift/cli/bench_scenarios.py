@@ -1,0 +1,37 @@
+"""`chairlift bench scenarios`: what the policies promise, measured in the simulator with fixed seeds."""
+
+import argparse
+
+from chairlift.bench import machine, report
+from chairlift.bench.scenarios import SCENARIOS
+from chairlift.cli.console import Console
+from chairlift.cli.results import check_output
+from chairlift.core.errors import ConfigError
+
+KIND = "chairlift bench scenarios"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run them one after another; returns the exit code. Raises ConfigError for bad input."""
+    console = Console(quiet=arguments.quiet)
+    names = arguments.names or list(SCENARIOS)
+    if unknown := [name for name in names if name not in SCENARIOS]:
+        raise ConfigError(f"unknown scenario {unknown[0]!r}; there is {', '.join(SCENARIOS)}")
+    if arguments.json is not None:
+        check_output(arguments.json)
+    found = {}
+    for name in names:
+        console.say(f"running {name}")
+        found[name] = SCENARIOS[name]()
+        for arm, numbers in found[name].items():
+            print(f"{name} · {arm}: " + ", ".join(f"{what} {value:.4g}" for what, value in numbers.items()))
+    made = {
+        "kind": KIND,
+        "schema": 1,
+        "scenarios": found,
+        "environment": {**machine.source(), "versions": machine.versions()},
+        "command": machine.shown_command(["chairlift", *arguments.words]),
+    }
+    if arguments.json is not None:
+        report.write(arguments.json, made)
+    return 0

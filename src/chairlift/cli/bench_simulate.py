@@ -1,0 +1,121 @@
+"""`chairlift bench simulate`: the real scheduler and cache on a machine that is played by a step model."""
+
+import argparse
+import json
+from dataclasses import asdict, replace
+from typing import Any
+
+from chairlift.bench import machine, report
+from chairlift.bench.order import WorkloadSpec
+from chairlift.bench.simulate import VOCAB_SIZE, Machine, Simulation, simulate
+from chairlift.bench.step_fit import fit, read_samples
+from chairlift.bench.step_model import SMOL135_CPU, StepModel, read_model, write_model
+from chairlift.bench.workload import Workload
+from chairlift.cli import settings
+from chairlift.cli.console import Console
+from chairlift.cli.results import check_output
+from chairlift.core.errors import ConfigError
+from chairlift.engine.config import SchedulerConfig
+
+KIND = "chairlift bench simulate"
+DEFAULT_WORKLOAD = next(each.default for each in settings.WORKLOAD if each.name == "workload")
+OF_MACHINE = ("num_blocks", "block_size", "enable_prefix_caching")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Simulate what was asked for; returns the exit code: 0, or 1 when a request failed.
+
+    Raises ConfigError and InvalidRequest for bad input.
+    """
+    console = Console(quiet=arguments.quiet)
+    environ = settings.environment()
+    try:
+        asked = settings.given(settings.WORKLOAD, arguments, environ)
+        engine = settings.given(settings.SIMULATED, arguments, environ)
+    except argparse.ArgumentTypeError as error:
+        raise ConfigError(str(error)) from None
+    for path in (arguments.json, arguments.save_step_times):
+        if path is not None:
+            check_output(path)
+    played = Machine(
+        step_model=_step_model(arguments, console), seed=asked.get("seed", 0),
+        **{name: engine.pop(name) for name in OF_MACHINE if name in engine},
+    )  # fmt: skip
+    config = SchedulerConfig(**engine)
+    spec = WorkloadSpec(name=asked.pop("workload", DEFAULT_WORKLOAD), **asked)
+    workload = spec.make(VOCAB_SIZE)
+    seen = simulate(workload, config, played)
+    made = _report(seen, workload, spec, config, played, arguments)
+    if arguments.json is not None:
+        report.write(arguments.json, made)
+    for line in _table(made):
+        print(line)
+    console.say(f"simulated {seen.seconds:.1f} s in {seen.host_seconds:.2f} s")
+    return 1 if made["requests"]["failed"] else 0
+
+
+def _step_model(arguments: argparse.Namespace, console: Console) -> StepModel:
+    """The model of a file, or fitted to a run, or the one that is built in."""
+    if arguments.step_times is not None and arguments.fit is not None:
+        raise ConfigError("--step-times and --fit cannot be given together")
+    model = SMOL135_CPU
+    if arguments.step_times is not None:
+        model = read_model(arguments.step_times)
+    elif arguments.fit is not None:
+        found = fit(read_samples(arguments.fit))
+        told = (
+            f"fitted to {found.steps} steps; error: median {found.median_error:.1%}, p90 {found.p90_error:.1%}, "
+            f"spread {found.model.noise:.1%}"
+        )
+        console.say(told)
+        model = replace(found.model, origin=told, noise=0.0)
+    if arguments.noise is not None:
+        model = replace(model, noise=arguments.noise)
+    if arguments.save_step_times is not None:
+        write_model(arguments.save_step_times, model)
+    return model
+
+
+def _report(
+    seen: Simulation, workload: Workload, spec: WorkloadSpec, config: SchedulerConfig, played: Machine,
+    arguments: argparse.Namespace,
+) -> dict[str, Any]:  # fmt: skip
+    """Put everything together that is the same for the same workload, settings and seed."""
+    return {
+        "kind": KIND,
+        "schema": report.SCHEMA,
+        **seen.report(),
+        "seed": spec.seed,
+        "workload": {
+            "name": spec.shown_name(),
+            "requests": len(workload.items),
+            "seed": spec.seed,
+            "rate": spec.rate,
+            "tenants": spec.tenants,
+            "tokens": {"prompt": workload.prompt_tokens, "output": workload.output_tokens},
+            "digest": workload.digest(),
+        },
+        "engine": {**asdict(config), "enable_prefix_caching": played.enable_prefix_caching},
+        "machine": {
+            "step_times": asdict(played.step_model),
+            "num_blocks": seen.total_slots // played.block_size,
+            "block_size": played.block_size,
+            "seed": played.seed,
+        },
+        "environment": {**machine.source(), "versions": machine.versions()},
+        "command": machine.shown_command(["chairlift", *arguments.words]),
+    }
+
+
+def _table(made: dict[str, Any]) -> list[str]:
+    lines = list(report.table({**made, "ratios": [], "arms": [{"runs": [made]}]}))
+    wait = made["wait_seconds"]
+    if wait["mean"] is not None:
+        lines.append(
+            f"waited {wait['mean']:.3f} s on average, {wait['max']:.3f} s at most; {made['mean_running_requests']:.1f} "
+            f"running on average; {made['prefix_hit_rate']:.1%} of the prompts from the cache, "
+            f"{made['computed_again']:.1%} computed again"
+        )
+    for name, each in made["tenants"].items():
+        lines.append(f"tenant {name}: {json.dumps(each['tokens'])}")
+    return lines

@@ -1,0 +1,1 @@
+"""Waiting lines: one file an order in which requests may board."""

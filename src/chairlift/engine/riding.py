@@ -1,0 +1,138 @@
+"""What those on board get of a step, and who has to leave when blocks run out."""
+
+from dataclasses import dataclass, field
+
+from chairlift.core.errors import OutOfBlocks
+from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.flight import Draft
+from chairlift.engine.kv.cache import KVCache
+from chairlift.engine.roster import Roster
+from chairlift.engine.sequence import Sequence, Status
+
+
+@dataclass(slots=True)
+class OnBoard:
+    """Those on board who want something, in the order in which they boarded.
+
+    Attributes:
+        ready: want one token and have a slot for it.
+        growing: want one token and need another block first.
+        reading: want more of their prompt.
+    """
+
+    ready: list[Sequence] = field(default_factory=list)
+    growing: list[Sequence] = field(default_factory=list)
+    reading: list[Sequence] = field(default_factory=list)
+
+    @property
+    def num_generating(self) -> int:
+        """How many want one token."""
+        return len(self.ready) + len(self.growing)
+
+
+class Riding:
+    """Hands tokens to those on board. Keeps no state of its own."""
+
+    def __init__(self, config: SchedulerConfig, cache: KVCache, roster: Roster) -> None:
+        self._protect_after = config.protect_after
+        self.fair_chunk, self._max_chunk = config.fair_chunk, config.max_chunk
+        self._cache = cache
+        self._roster = roster
+
+    def sort(self, sequences: list[Sequence]) -> OnBoard:
+        """See who wants what."""
+        found = OnBoard()
+        ready, growing, reading = found.ready, found.growing, found.reading
+        for sequence in sequences:
+            # num_wanted, spelled out: this is done for everybody in every step.
+            known = len(sequence.token_ids) + sequence.num_pending
+            start = sequence.num_scheduled
+            if known >= sequence.longest or known == start:
+                continue
+            if known - start > 1:
+                reading.append(sequence)
+            else:
+                table = sequence.table
+                assert table is not None
+                (ready if start < table.capacity else growing).append(sequence)
+        return found
+
+    def generate(self, draft: Draft, on_board: OnBoard, now: float) -> None:
+        """Give one token to each who wants just that, as far as the step goes; some may have to leave for others."""
+        ready = on_board.ready
+        if draft.preempted:
+            ready = [sequence for sequence in ready if sequence.status is Status.RUNNING]
+        draft.give_decodes(ready[: draft.tokens_left])
+        for sequence in on_board.growing:
+            if draft.tokens_left < 1:
+                return
+            if sequence.status is Status.RUNNING and self._make_room(draft, sequence, 1, now):
+                draft.give_decodes([sequence])
+
+    def read(self, draft: Draft, reading: list[Sequence], now: float) -> None:
+        """Give a fair chunk to each who reads its prompt."""
+        for sequence in reading:
+            count = self.chunk(draft, sequence.num_wanted, self.fair_chunk)
+            if sequence.status is not Status.RUNNING or count < 1:
+                continue
+            if self._make_room(draft, sequence, count, now):
+                draft.give_prefill(sequence, count)
+
+    def top_up(self, draft: Draft) -> None:
+        """Give the rest of the step to long prompts, as far as the blocks go without sending anybody away."""
+        for sequence, count in list(draft.chunks.items()):
+            if draft.tokens_left < 1 or draft.prefill_left < 1:
+                return
+            more = self.chunk(draft, sequence.num_wanted - count, self._max_chunk - count)
+            if more < 1:
+                continue
+            assert sequence.table is not None
+            try:
+                new = self._cache.reserve(sequence.table, sequence.num_scheduled + count + more)
+            except OutOfBlocks:
+                continue
+            draft.new_blocks.setdefault(sequence, []).extend(new)
+            draft.give_prefill(sequence, more)
+
+    @staticmethod
+    def chunk(draft: Draft, wanted: int, bound: int) -> int:
+        """Prompt tokens that somebody can get now."""
+        return min(wanted, bound, draft.tokens_left, draft.prefill_left)
+
+    def _make_room(self, draft: Draft, sequence: Sequence, count: int, now: float) -> bool:
+        """Reserve blocks, sending others back to the line while there are too few; False when it cannot ride now."""
+        roster = self._roster
+        while True:
+            assert sequence.table is not None
+            try:
+                new = self._cache.reserve(sequence.table, sequence.num_scheduled + count)
+            except OutOfBlocks as error:
+                if len(roster.running) == 1:
+                    if not draft.in_flight:
+                        roster.give_up(sequence, error, now)
+                    return False
+                victim = self._victim()
+                draft.take_back(victim)
+                draft.preempted = True
+                roster.preempt(victim, now)
+                if victim is sequence:
+                    return False
+            else:
+                if new:
+                    draft.new_blocks.setdefault(sequence, []).extend(new)
+                return True
+
+    def _victim(self) -> Sequence:
+        """Whoever loses the least computed work; those preempted often are spared, the oldest of them to the end."""
+
+        def loss(sequence: Sequence) -> tuple[int, int, int, int]:
+            if sequence.num_preemptions >= self._protect_after:
+                return 1, 0, 0, -sequence.arrival
+            return 0, -self._roster.line.expendable(sequence), self.lost_tokens(sequence), -sequence.arrival
+
+        return min(self._roster.running.values(), key=loss)
+
+    def lost_tokens(self, sequence: Sequence) -> int:
+        """Computed tokens that a riding sequence would lose by leaving."""
+        assert sequence.table is not None
+        return self._cache.sole_tokens(sequence.table, sequence.num_computed)

@@ -1,0 +1,54 @@
+"""Steering: how many prompt tokens may ride in a step that should not take longer than target_itl_ms."""
+
+from chairlift.engine.riding import OnBoard
+from chairlift.engine.step_times import StepShape, StepTimes
+
+LEAST_PROMPT_TOKENS = 16
+"""Prompt tokens that ride in any case, so that whoever is on board gets to the end of its prompt."""
+
+FIRST_GUESS = 64
+"""Prompt tokens while nothing has been measured."""
+
+BOLDNESS = 2
+"""A step may have so many times the prompt tokens of the largest one that was measured."""
+
+
+CAUTION = 1.5
+"""Typical errors of an expectation by which the aim stays below the target, so that nearly all steps stay within it."""
+
+
+class Steering:
+    """Solves what steps were seen to cost for the prompt tokens that the target leaves."""
+
+    def __init__(self, target_ms: float, times: StepTimes) -> None:
+        self._target = target_ms
+        self._times = times
+
+    def prompt_tokens(self, on_board: OnBoard) -> int:
+        """Return how many may ride beside those who generate."""
+        times = self._times
+        if not times.most_prompt_tokens:
+            return FIRST_GUESS
+        seen = on_board.reading[0].num_scheduled if on_board.reading else 0
+        left = self._aim - self._decode_ms(on_board)
+        bound = max(FIRST_GUESS, BOLDNESS * times.most_prompt_tokens)
+        return int(max(LEAST_PROMPT_TOKENS, min(times.prompt_tokens_in(left, seen), bound)))
+
+    def is_full(self, on_board: OnBoard) -> bool:
+        """Whether those who generate take the target by themselves already, so that nobody else should board.
+
+        A target that even one request alone would miss keeps nobody away.
+        """
+        if self._times.expected_ms(StepShape(1, 0, 0, 0.0)) >= self._aim:
+            return False
+        return self._decode_ms(on_board) >= self._aim
+
+    @property
+    def _aim(self) -> float:
+        return self._target / (1 + CAUTION * self._times.deviation)
+
+    def _decode_ms(self, on_board: OnBoard) -> float:
+        tokens = sum(each.num_scheduled for each in on_board.ready)
+        tokens += sum(each.num_scheduled for each in on_board.growing)
+        rows = on_board.num_generating
+        return self._times.expected_ms(StepShape(rows, 0, tokens + rows, 0.0))

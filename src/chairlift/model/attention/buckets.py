@@ -1,0 +1,32 @@
+"""Rows of different lengths, parted so that those attended at once need little padding."""
+
+from collections.abc import Sequence
+
+PADDING_SHARE = 0.25
+"""Part of a bucket that may be padding however large it is."""
+
+
+def part(spans: Sequence[int], most: int, operation: int) -> list[tuple[int, ...]]:
+    """Part rows into buckets of about equal spans.
+
+    Args:
+        spans: tokens that each row sees; a row that sees none is in no bucket.
+        most: tokens of a bucket, padding included; a longer row is a bucket of its own.
+        operation: tokens of padding that cost less than another bucket.
+
+    Returns rows by bucket; in their own order where there is one bucket only, else longest first.
+    """
+    rows = [row for row, span in enumerate(spans) if span]
+    order = sorted(rows, key=lambda row: -spans[row])
+    buckets: list[list[int]] = []
+    longest = padding = 0
+    for row in order:
+        more = longest - spans[row]
+        fits = bool(buckets) and (len(buckets[-1]) + 1) * longest <= most
+        if fits and padding + more <= max(operation, PADDING_SHARE * longest * len(buckets[-1])):
+            buckets[-1].append(row)
+            padding += more
+        else:
+            buckets.append([row])
+            longest, padding = spans[row], 0
+    return [tuple(rows)] if len(buckets) == 1 else [tuple(bucket) for bucket in buckets]

@@ -1,0 +1,34 @@
+"""Attention with a soft cap or sinks, which SDPA lacks, written out."""
+
+import torch
+from torch import Tensor
+
+from chairlift.model.attention.base import AttentionSpec
+
+
+def attend_by_hand(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, spec: AttentionSpec) -> Tensor:
+    """Attend query [..., kv_heads, shared, Q, D] to key and value [..., kv_heads, 1 or shared, N, D].
+
+    Args:
+        query: the query heads of one key head stand together.
+        key: any dtype; 16-bit inputs are computed in float32 and rounded once.
+        value: likewise.
+        mask: added to the scores after the soft cap (0 or -inf), broadcast to [..., kv_heads, shared, Q, N]; None for
+            none.
+        spec: scale, soft cap and sinks.
+
+    Returns the shape and dtype of query.
+    """
+    wide = torch.promote_types(query.dtype, torch.float32)
+    scores = query.to(wide) @ key.to(wide).transpose(-1, -2) * spec.scale
+    if spec.softcap is not None:
+        scores = torch.tanh(scores / spec.softcap) * spec.softcap
+    if mask is not None:
+        scores = scores + mask
+    if spec.sinks is not None:
+        kv_heads, shared = query.shape[-4:-2]
+        sinks = spec.sinks.to(wide).view(kv_heads, shared, 1, 1).expand(*scores.shape[:-1], 1)
+        weights = torch.cat((scores, sinks), dim=-1).softmax(-1)[..., :-1]
+    else:
+        weights = scores.softmax(-1)
+    return (weights @ value.to(wide)).to(query.dtype)

@@ -1,0 +1,1 @@
+"""Eyes: traces and logs. Knows no other room; takes plain numbers and text."""

@@ -1,0 +1,105 @@
+"""Logs: lines for people or JSON, on a stream and in a file that rotates; configured by the command line alone.
+
+As a library Chairlift configures nothing: its loggers lie under "chairlift" and do what the program decides.
+"""
+
+import json
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+ROOT = "chairlift"
+HUMAN, JSON = "human", "json"
+FORMATS = (HUMAN, JSON)
+LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
+
+BRIEF = "chairlift: %(message)s"
+DETAILED = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+# Nothing that is logged can begin a line of its own, or steer a terminal.
+_TAMED = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)] if chr(code) != "\t"}
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """What is logged, and where.
+
+    Attributes:
+        level: of the file, and of the stream unless it is quieter.
+        stream_level: of the stream.
+        form: "human" or "json", of both.
+        detailed: whether lines for people on the stream have time, level and logger; those in the file always do.
+        file: "" for none.
+        max_bytes: a file that would grow beyond is renamed to FILE.1, that to FILE.2 and so on; 0 lets it grow.
+        backups: how many of those are kept.
+    """
+
+    level: int = logging.WARNING
+    stream_level: int = logging.WARNING
+    form: str = HUMAN
+    detailed: bool = False
+    file: str = ""
+    max_bytes: int = 50_000_000
+    backups: int = 5
+
+
+class HumanFormatter(logging.Formatter):
+    """One line a record, whatever its message is made of; a traceback follows below."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's own name
+        """Write the line."""
+        record.message = record.message.translate(_TAMED)
+        return super().formatMessage(record)
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, process, thread; error; whatever `extra` brings."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write the object."""
+        said: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            "process": record.process,
+            "thread": record.threadName,
+        }
+        if record.exc_info:
+            said["error"] = self.formatException(record.exc_info)
+        said |= {name: value for name, value in vars(record).items() if name not in _OWN}
+        return json.dumps(said, default=str, ensure_ascii=False)
+
+
+def configure(config: LogConfig, stream: TextIO) -> None:
+    """Log as the config says from now on; what an earlier call set up is closed. Raises OSError for the file."""
+    handlers: list[logging.Handler] = [logging.StreamHandler(stream)]
+    handlers[0].setLevel(max(config.level, config.stream_level))
+    handlers[0].setFormatter(_formatter(config.form, detailed=config.detailed))
+    if config.file:
+        handlers.append(_file_handler(config))
+    log = logging.getLogger(ROOT)
+    for old in log.handlers[:]:
+        log.removeHandler(old)
+        old.close()
+    for handler in handlers:
+        log.addHandler(handler)
+    log.propagate = False
+    log.setLevel(min(handler.level for handler in handlers))
+
+
+def _file_handler(config: LogConfig) -> logging.Handler:
+    from logging.handlers import RotatingFileHandler  # it imports much, and --help shall be fast
+
+    handler = RotatingFileHandler(
+        config.file, maxBytes=config.max_bytes, backupCount=config.backups, encoding="utf-8", errors="backslashreplace"
+    )
+    handler.setLevel(config.level)
+    handler.setFormatter(_formatter(config.form, detailed=True))
+    return handler
+
+
+def _formatter(form: str, *, detailed: bool) -> logging.Formatter:
+    return JsonFormatter() if form == JSON else HumanFormatter(DETAILED if detailed else BRIEF)

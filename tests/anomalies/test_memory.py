@@ -1,0 +1,64 @@
+"""A full pool stays within the memory that was promised for it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support_models import save_tiny
+
+MIB = 2**20
+ROOM = 24 * MIB
+"""What Python, the tokens and the allocator may take besides."""
+
+SCRIPT = """
+import json, sys
+import torch
+from chairlift import LLM, SamplingParams
+from chairlift.model.memory import free_memory
+torch.set_num_threads(1)
+torch.ones(64, 64) @ torch.ones(64, 64)
+folder, backend, pool = sys.argv[1], sys.argv[2], int(sys.argv[3])
+
+def resident(what):  # of this process alone: rusage would count what its parent had when it forked
+    lines = open("/proc/self/status").read().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith(what)).split()[1])
+
+share = pool / free_memory(torch.device("cpu")).num_bytes
+with LLM(folder, attention_backend=backend, dtype="float32", max_memory=share, max_running_requests=96,
+         max_batch_tokens=512, block_size=16) as llm:
+    llm.generate([[9] * 20], SamplingParams(max_tokens=3), use_tqdm=False)  # loads what is loaded at first use
+    idle, held = resident("VmRSS"), []
+    llm._service.client.watch_steps(lambda step: held.append((step.held_slots, step.free_blocks)))
+    prompts = [[8 + (7 * n + i) % 200 for i in range(260 + n)] for n in range(120)]
+    outputs = llm.generate(prompts, SamplingParams(temperature=0, max_tokens=90, ignore_eos=True), use_tqdm=False)
+    state = llm.cache_state()
+    json.dump({
+        "idle": idle, "peak": resident("VmHWM"), "free": min(free for _, free in held), "report": llm.report,
+        "total": state["total_blocks"], "wrong": llm.validate(),
+        "tokens": sum(len(output.outputs[0].token_ids) for output in outputs),
+    }, sys.stdout)
+"""
+
+
+@pytest.mark.parametrize("backend", ["reference", "torch"])
+def test_a_full_pool_takes_no_more_than_its_promised_share(tmp_path: Path, backend: str) -> None:
+    folder, pool = save_tiny("llama", tmp_path, 0), 24 * MIB  # 2,048 pages
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(folder), backend, str(pool)], capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert seen["wrong"] == [] and seen["tokens"] == 120 * 90
+    assert seen["free"] <= 0.1 * seen["total"], "the pool was not full"
+    promised = pool + step_bytes(seen["report"]["memory of a step"])
+    assert seen["peak"] - seen["idle"] <= promised + ROOM, seen
+    assert seen["peak"] - seen["idle"] >= pool / 2, "the test looks at the wrong memory"
+
+
+def step_bytes(said: str) -> float:
+    """Read "19.7 MiB (estimated from above)"."""
+    amount, unit = said.split()[:2]
+    return float(amount) * {"MiB": MIB, "GiB": 1024 * MIB}[unit]

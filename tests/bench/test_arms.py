@@ -1,0 +1,134 @@
+"""Arms: they take turns on the same work, and what counts is the ratio of medians."""
+
+import sys
+from typing import Any
+
+import pytest
+
+from chairlift.bench import arms
+from chairlift.bench.arms import Arm, Peer, Turns, arms_of, check_comparison, peers_of, ratios, take_turns
+from chairlift.bench.order import Order, WorkloadSpec
+from chairlift.core.errors import ConfigError
+
+ORDER = Order(model="m", options={"policy": "fifo", "batching": "mixed"}, workload=WorkloadSpec(name="w1"))
+PEER = Peer(name="other", command=("other", "run"), needs="json")
+
+
+def run(speed: float, p99: float | None = 1.0, digest: str = "d") -> dict[str, Any]:
+    return {
+        "output_tokens_per_second": speed, "total_tokens_per_second": 2 * speed, "latency_seconds": {"p99": p99},
+        "ttft_seconds": {"mean": 0.5}, "workload_digest": digest,
+    }  # fmt: skip
+
+
+def turns(*speeds: float, name: str = "x") -> Turns:
+    return Turns(Arm(name=name, command=()), [run(speed) for speed in speeds])
+
+
+# -- who ---------------------------------------------------------------------------------------------------------------
+
+
+def test_without_a_comparison_there_is_one_arm() -> None:
+    (only,) = arms_of({}, [])
+    assert (only.name, dict(only.options), only.is_peer) == ("chairlift", {}, False)
+    assert only.command == (sys.executable, "-m", "chairlift.bench.offline")
+
+
+def test_each_combination_of_options_is_an_arm_and_peers_come_last() -> None:
+    made = arms_of({"batching": ["mixed", "static"], "block_size": [8, 16]}, [PEER])
+    assert [arm.name for arm in made] == [
+        "batching=mixed,block_size=8", "batching=mixed,block_size=16", "batching=static,block_size=8",
+        "batching=static,block_size=16", "other",
+    ]  # fmt: skip
+    assert made[2].options == {"batching": "static", "block_size": 8}
+    assert [arm.is_peer for arm in made] == [False] * 4 + [True] and made[4].command == PEER.command
+
+
+def test_a_name_stands_for_all_ways_to_run_a_peer() -> None:
+    both = ["transformers-static", "transformers-continuous"]
+    assert [peer.name for peer in peers_of(["transformers"])] == both
+    assert [peer.name for peer in peers_of([both[1]])] == both[1:]
+    assert [peer.name for peer in peers_of([both[1], "transformers"])] == both[::-1]
+    with pytest.raises(ConfigError, match="unknown peer 'vllm'; there is transformers, transformers-static"):
+        peers_of(["vllm"])
+
+
+def test_a_peer_that_is_not_installed_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    absent = Peer(name="absent", command=(), needs="no_such_package")
+    monkeypatch.setattr(arms, "PEERS", {"absent": (absent,)})
+    with pytest.raises(ConfigError, match="absent needs the package no_such_package, which is not installed"):
+        peers_of(["absent"])
+
+
+def test_peers_need_a_model_and_requests_that_come_at_once() -> None:
+    alone, both = arms_of({}, []), arms_of({}, [PEER])
+    rated = WorkloadSpec(name="w1", rate=1.0)
+    check_comparison(alone, None, rated)
+    check_comparison(both, "m", ORDER.workload)
+    with pytest.raises(ConfigError, match="other needs a MODEL"):
+        check_comparison(both, None, ORDER.workload)
+    for spec in (rated, WorkloadSpec(name="trace.jsonl")):
+        with pytest.raises(ConfigError, match="arrive all at once"):
+            check_comparison(both, "m", spec)
+
+
+# -- turns -------------------------------------------------------------------------------------------------------------
+
+
+class Sent:
+    """Stands in for processes."""
+
+    def __init__(self, **digests: str) -> None:
+        self.digests = digests
+        self.seen: list[tuple[str, dict[str, Any], Any]] = []
+
+    def __call__(self, command: tuple[str, ...], order: Order, *, threads: int | None, shown: bool) -> dict[str, Any]:
+        self.seen.append((command[-1], order.options, threads))
+        return run(float(len(self.seen)), digest=self.digests.get(command[-1], "d"))
+
+
+def test_arms_take_turns_with_their_own_options_over_the_shared_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent, told = Sent(), []
+    monkeypatch.setattr(arms, "send", sent)
+    given = [Arm(name="a", command=("a",), options={"batching": "static"}), Arm(name="b", command=("b",))]
+    made = take_turns(given, ORDER, repeat=2, threads=3, note=lambda arm, number, _: told.append((arm.name, number)))
+    assert [name for name, _, _ in sent.seen] == ["a", "b", "a", "b"]
+    assert sent.seen[0] == ("a", {"policy": "fifo", "batching": "static"}, 3)
+    assert sent.seen[1] == ("b", {"policy": "fifo", "batching": "mixed"}, 3)
+    assert told == [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
+    assert [[each["output_tokens_per_second"] for each in one.runs] for one in made] == [[1, 3], [2, 4]]
+
+
+def test_arms_that_did_other_work_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arms, "send", Sent(b="other"))
+    with pytest.raises(ConfigError, match="b and a did not get the same workload"):
+        take_turns([Arm(name="a", command=("a",)), Arm(name="b", command=("b",))], ORDER, repeat=1)
+
+
+# -- what counts -------------------------------------------------------------------------------------------------------
+
+
+def test_the_middle_run_is_the_one_of_median_speed() -> None:
+    assert turns(5.0, 1.0, 3.0).middle()["output_tokens_per_second"] == 3.0
+    assert turns(4.0, 1.0).middle()["output_tokens_per_second"] == 1.0
+
+
+def test_medians_are_taken_number_by_number() -> None:
+    made = turns(5.0, 1.0, 3.0)
+    assert made.median("output_tokens_per_second") == 3.0 and made.median("latency_seconds", "p99") == 1.0
+    assert Turns(made.arm, [run(1.0, p99=None)]).median("latency_seconds", "p99") is None
+    assert made.median("no", "such") is None
+
+
+def test_ratios_are_of_the_first_over_each_and_turn_by_turn() -> None:
+    ours, theirs = turns(4.0, 6.0, 8.0, name="ours"), turns(2.0, 2.0, 8.0, name="theirs")
+    first, second = ratios([ours, theirs])
+    assert (first["arm"], second["arm"]) == ("ours", "theirs")
+    assert first["first_over_this.output_tokens_per_second"] == 1.0
+    assert second["output_tokens_per_second"] == 2.0 and second["first_over_this.output_tokens_per_second"] == 3.0
+    assert second["by_turn"] == [2.0, 3.0, 1.0]
+
+
+def test_a_peer_that_got_nothing_done_has_no_ratio() -> None:
+    _, second = ratios([turns(4.0), turns(0.0)])
+    assert second["first_over_this.output_tokens_per_second"] is None and second["by_turn"] == [None]

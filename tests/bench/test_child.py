@@ -1,0 +1,66 @@
+"""Runs in processes of their own: the result comes back, an error comes back as itself, a death is told."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from chairlift.bench.child import THREAD_VARIABLES, obey, send
+from chairlift.bench.order import Order, WorkloadSpec
+from chairlift.core.errors import ChairliftError, ContextLengthExceeded, EngineDead
+
+ORDER = Order(model=None, options={"seed": 3}, workload=WorkloadSpec(name="w1"))
+
+
+def program(body: str) -> list[str]:
+    """A child that has `order` and may set `result`."""
+    return [
+        sys.executable, "-c",
+        "import json, os, sys, pathlib\norder = json.loads(pathlib.Path(sys.argv[1]).read_text())\n" + body +
+        "\npathlib.Path(sys.argv[2]).write_text(json.dumps(result))",
+    ]  # fmt: skip
+
+
+def test_the_order_arrives_and_the_result_comes_back() -> None:
+    assert send(program("result = {'seen': order}"), ORDER)["seen"] == json.loads(ORDER.encode())
+
+
+def test_threads_are_told_to_every_library_or_to_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    child = program(f"result = [os.environ.get(name) for name in {THREAD_VARIABLES}]\nresult = {{'got': result}}")
+    assert send(child, ORDER, threads=7)["got"] == ["7", "7", "7"]
+    assert send(child, ORDER)["got"][0] == "1"
+
+
+def test_a_death_is_told_with_its_last_words() -> None:
+    with pytest.raises(ChairliftError, match=r"exit code 3 and no result: the last word"):
+        send(program("print('the last word', file=sys.stderr)\nsys.exit(3)"), ORDER)
+    with pytest.raises(ChairliftError, match=r"exit code -9 and no result: silently"):
+        send(program("os.kill(os.getpid(), 9)"), ORDER)
+
+
+def test_an_error_comes_back_as_what_it_was() -> None:
+    with pytest.raises(EngineDead, match="it died"):
+        send(program("result = {'error': {'code': 'engine_dead', 'message': 'it died'}}"), ORDER)
+
+
+def test_the_child_writes_what_was_measured(tmp_path: Path) -> None:
+    files = [tmp_path / "order", tmp_path / "result"]
+    files[0].write_bytes(ORDER.encode())
+    assert obey([str(file) for file in files], lambda order: {"model": order.model, **order.options}) == 0
+    assert json.loads(files[1].read_text()) == {"model": None, "seed": 3}
+
+
+def test_the_child_writes_an_error_of_chairlift(tmp_path: Path) -> None:
+    def fail(order: Order) -> dict[str, int]:
+        raise ContextLengthExceeded(9, None, 5)
+
+    files = [tmp_path / "order", tmp_path / "result"]
+    files[0].write_bytes(ORDER.encode())
+    assert obey([str(file) for file in files], fail) == 1
+    error = json.loads(files[1].read_text())["error"]
+    assert error["code"] == "context_length_exceeded" and error["message"].startswith("prompt has 9 tokens")
+    files[0].write_text("nonsense")
+    assert obey([str(file) for file in files], fail) == 1
+    assert json.loads(files[1].read_text())["error"]["code"] == "config_error"

@@ -1,0 +1,107 @@
+"""Machine: the commit of our own checkout only, and nothing that names this machine or its folders."""
+
+import json
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import chairlift
+from chairlift.bench import machine
+from support_tree import ROOT
+
+
+def git(folder: Path, *words: str) -> str:
+    own = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
+    done = subprocess.run(["git", "-C", str(folder), *own, *words], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def checkout(folder: Path) -> Path:
+    """Make a repository with a package under src; returns the package."""
+    package = folder / "src" / "pack"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    git(folder, "init", "-q")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "first")
+    return package
+
+
+def test_the_commit_is_that_of_the_checkout_and_changes_of_src_make_it_dirty(tmp_path: Path) -> None:
+    package = checkout(tmp_path)
+    head = git(tmp_path, "rev-parse", "HEAD")
+    (tmp_path / "result.json").write_text("{}")
+    assert machine.source(package) == {"commit": head, "dirty": False}
+    (package / "__init__.py").write_text("x = 1\n")
+    assert machine.source(package) == {"commit": head, "dirty": True}
+
+
+def test_a_copy_inside_somebody_elses_checkout_has_no_commit(tmp_path: Path) -> None:
+    checkout(tmp_path)
+    installed = tmp_path / "venv" / "chairlift"
+    installed.mkdir(parents=True)
+    (installed / "__init__.py").write_text("")
+    assert machine.source(installed) == {"commit": None, "dirty": None}
+    assert machine.source(tmp_path / "nowhere") == {"commit": None, "dirty": None}
+
+
+def test_a_machine_without_git_knows_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert machine.source() == {"commit": None, "dirty": None}
+
+
+def test_versions_are_those_installed() -> None:
+    found = machine.versions()
+    assert found["chairlift"] == chairlift.__version__ and {"python", "torch", "numpy"} <= set(found)
+
+
+def test_hardware_says_what_without_saying_where() -> None:
+    found = machine.hardware()
+    assert 1 <= found["usable_cores"] <= found["cores"] and found["memory_bytes"] > 2**28
+    assert isinstance(found["cpu"], str) and isinstance(found["gpus"], list)
+    assert socket.gethostname() not in json.dumps(found).split('"')
+
+
+def test_a_model_is_named_without_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "smol").mkdir()
+    assert machine.shown_model(str(tmp_path / "smol")) == "smol"
+    assert machine.shown_model("owner/name") == "owner/name"
+    assert machine.shown_model(None) == "tiny random model"
+
+
+def test_a_shape_is_what_the_config_says(tmp_path: Path) -> None:
+    config = {"hidden_size": 8, "vocab_size": 9, "torch_dtype": "float32", "_name_or_path": "/home/x"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert machine.model_shape(str(tmp_path)) == {"vocab_size": 9, "hidden_size": 8}
+    (tmp_path / "config.json").write_text(json.dumps({"hidden_size": 1, "text_config": {"hidden_size": 8}}))
+    assert machine.model_shape(str(tmp_path)) == {"hidden_size": 8}
+    (tmp_path / "config.json").write_text("{")
+    assert machine.model_shape(str(tmp_path)) is None
+    assert machine.model_shape("owner/never-fetched") is machine.model_shape(None) is None
+    assert machine.model_shape("no/such/folder/at/all") is None
+
+
+def test_a_command_is_shown_without_folders() -> None:
+    words = ["chairlift", "bench", str(ROOT / "tests"), "--json", str(ROOT / "new.json"), f"--plot={ROOT}/new.png"]
+    assert machine.shown_command(words) == "chairlift bench tests --json new.json --plot=new.png"
+    kept = [
+        "owner/name",
+        "--workload",
+        "w1",
+        "--compare",
+        "batching=mixed,static",
+        "--tenants",
+        "a=10,b=1",
+        "--rate",
+        "0.5",
+    ]
+    assert machine.shown_command(kept) == " ".join(kept)
+    assert machine.shown_command(["~/models/x", "./a b"]) == "x 'a b'"
+
+
+def test_options_are_shown_without_folders() -> None:
+    assert machine.shown_options({"profile": "/var/x.json", "max_memory": 0.5, "dtype": "auto"}) == {
+        "profile": "x.json", "max_memory": 0.5, "dtype": "auto",
+    }  # fmt: skip

@@ -1,0 +1,95 @@
+"""Reports: one layout whatever was compared, written as strict JSON, and a table for people."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chairlift.bench import report
+from chairlift.bench.arms import Arm, Turns
+from chairlift.bench.offline import measure
+from chairlift.bench.order import Order, WorkloadSpec
+from chairlift.core.errors import ConfigError
+
+ORDER = Order(
+    model=None,
+    options={"num_blocks": 200, "policy": "fifo"},
+    workload=WorkloadSpec(name="longtail", requests=3, seed=5),
+)
+SPANS = {"mean", "p50", "p90", "p99"}
+
+
+@pytest.fixture(scope="module")
+def run() -> dict[str, Any]:
+    return measure(ORDER)
+
+
+def turns(run: dict[str, Any], name: str, *speeds: float) -> Turns:
+    return Turns(Arm(name=name, command=()), [{**run, "output_tokens_per_second": speed} for speed in speeds])
+
+
+def test_a_report_of_one_run_has_every_field_on_top(run: dict[str, Any]) -> None:
+    made = report.assembled(ORDER, [turns(run, "chairlift", 7.0)], ["chairlift", "bench", "offline"])
+    assert (made["kind"], made["schema"], made["seed"]) == ("chairlift bench offline", 1, 5)
+    assert made["output_tokens_per_second"] == 7.0 and made["total_tokens_per_second"] > 0
+    for name in ("latency_seconds", "ttft_seconds", "itl_seconds"):
+        assert set(made[name]) == SPANS and all(value > 0 for value in made[name].values())
+    for name in (
+        "kv_use",
+        "kv_waste",
+        "peak_running_requests",
+        "preemptions",
+        "steps",
+        "timeline",
+        "samples",
+        "engine",
+    ):
+        assert name in made
+    assert made["tokens"]["cached"] == 0
+    assert made["workload"]["name"] == "longtail" and made["workload"]["requests"] == 3
+    assert made["workload"]["tokens"]["output"] == made["tokens"]["output"]
+    assert made["model"] == {"name": "tiny random model", "shape": None}
+    assert made["options"] == {"num_blocks": 200, "policy": "fifo"}
+    assert {"commit", "dirty", "versions", "hardware"} == set(made["environment"])
+    assert made["command"] == "chairlift bench offline" and made["ratios"] == []
+    assert [each["name"] for each in made["arms"]] == ["chairlift"]
+
+
+def test_several_runs_are_told_by_the_middle_one_and_kept_without_their_bulk(run: dict[str, Any]) -> None:
+    made = report.assembled(ORDER, [turns(run, "a", 9.0, 7.0, 8.0), turns(run, "b", 4.0, 4.0, 2.0)], [])
+    assert made["output_tokens_per_second"] == 8.0
+    assert [len(each["runs"]) for each in made["arms"]] == [3, 3]
+    assert all("timeline" not in each and "samples" not in each for arm in made["arms"] for each in arm["runs"])
+    assert [row["first_over_this.output_tokens_per_second"] for row in made["ratios"]] == [1.0, 2.0]
+
+
+def test_it_is_written_as_strict_json(run: dict[str, Any], tmp_path: Path) -> None:
+    made = report.assembled(ORDER, [turns(run, "chairlift", 7.0)], [])
+    report.write(str(tmp_path / "out.json"), made)
+    assert json.loads((tmp_path / "out.json").read_text()) == json.loads(json.dumps(made))
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        report.write(str(tmp_path / "nan.json"), {"x": float("nan")})
+    with pytest.raises(ConfigError, match="cannot write"):
+        report.write(str(tmp_path / "no" / "out.json"), made)
+
+
+def test_one_run_is_a_few_lines_for_people(run: dict[str, Any]) -> None:
+    lines = list(report.table(report.assembled(ORDER, [turns(run, "chairlift", 7.0)], [])))
+    assert lines[0].startswith("3 of 3 requests in ") and lines[1].startswith("7.0 output tokens/s, ")
+    assert [line.split()[0] for line in lines[2:6]] == ["seconds", "latency", "ttft", "itl"]
+    assert "preemptions" in lines[6] and len(lines) == 7
+    assert "the middle of 3 runs" in next(report.table(report.assembled(ORDER, [turns(run, "x", 7.0, 8.0, 9.0)], [])))
+
+
+def test_a_comparison_is_a_line_an_arm_with_its_ratios(run: dict[str, Any]) -> None:
+    lines = list(report.table(report.assembled(ORDER, [turns(run, "ours", 9.0), turns(run, "theirs", 3.0)], [])))
+    assert lines[1].split()[:2] == ["ours", "9.0"] and lines[1].split()[-2:] == ["1.00", "1.00"]
+    assert lines[2].split()[:2] == ["theirs", "3.0"] and lines[2].split()[-2] == "3.00"
+    assert lines[3] == "medians of 1; the last two columns: ours over each"
+
+
+def test_what_is_not_known_is_a_dash(run: dict[str, Any]) -> None:
+    nothing = {**run, "latency_seconds": dict.fromkeys(SPANS), "kv_use": {"mean": None, "peak": None}}
+    made = report.assembled(ORDER, [Turns(Arm(name="x", command=()), [nothing])], [])
+    assert any(line.split() == ["latency", "-", "-", "-", "-"] for line in report.table(made))

@@ -1,0 +1,43 @@
+"""Who wants what on board, and that nobody rides who had to leave in the same step."""
+
+from chairlift.engine.flight import Draft
+from chairlift.engine.riding import Riding
+from support_engine import ask, make_scheduler, turn
+
+
+def names(sequences: list) -> list[str]:  # type: ignore[type-arg]
+    return [sequence.name for sequence in sequences]
+
+
+def test_those_on_board_are_sorted_by_what_they_want() -> None:
+    scheduler = make_scheduler(block_size=4, max_chunk_tokens=4)
+    for name, prompt in (("ready", 3), ("growing", 4), ("reading", 9)):
+        scheduler.add(ask(name, [500 + prompt] * prompt, 9), 0.0)
+    turn(scheduler)
+    riding = Riding(scheduler.config, scheduler.cache, scheduler.roster)
+    found = riding.sort(list(scheduler.running.values()))
+    assert (names(found.ready), names(found.growing), names(found.reading)) == (["ready"], ["growing"], ["reading"])
+    assert found.num_generating == 2
+
+
+def test_who_has_its_last_token_in_flight_wants_nothing() -> None:
+    scheduler = make_scheduler(overlap=True)
+    scheduler.add(ask("a", 3, 1), 0.0)
+    scheduler.schedule(0.0)
+    riding = Riding(scheduler.config, scheduler.cache, scheduler.roster)
+    found = riding.sort(list(scheduler.running.values()))
+    assert not found.ready + found.growing + found.reading
+
+
+def test_who_was_sent_away_for_a_prompt_does_not_ride_in_that_step() -> None:
+    """Where prompts go first, a victim still stands among those who want a token."""
+    scheduler = make_scheduler(prefix_wait_steps=0)
+    for name in ("stays", "leaves"):
+        scheduler.add(ask(name, 3, 9), 0.0)
+    turn(scheduler)
+    riding = Riding(scheduler.config, scheduler.cache, scheduler.roster)
+    on_board = riding.sort(list(scheduler.running.values()))
+    scheduler.roster.preempt(scheduler.sequences["leaves"], 0.0)
+    draft = Draft(64, 64, preempted=True)
+    riding.generate(draft, on_board, 0.0)
+    assert names(draft.decodes) == ["stays"] and draft.tokens_left == 63

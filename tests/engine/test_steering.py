@@ -1,0 +1,65 @@
+"""How many prompt tokens fit beside those who generate, when steps have a target."""
+
+import random
+
+import pytest
+
+from chairlift.engine.riding import OnBoard
+from chairlift.engine.sequence import Sequence
+from chairlift.engine.steering import FIRST_GUESS, LEAST_PROMPT_TOKENS, Steering
+from chairlift.engine.step_times import StepShape, StepTimes
+from support_engine import answer, ask, make_scheduler
+
+
+def taught(largest: int = 512) -> StepTimes:
+    """A step costs 5 ms, 1 ms a row and 0.1 ms a prompt token."""
+    times, rng = StepTimes(), random.Random(0)
+    for prompt in [largest, *(rng.randrange(largest + 1) for _ in range(200))]:
+        rows = rng.randrange(1, 20)
+        times.learn(StepShape(rows, prompt, rng.randrange(1000), 0.0), 5 + rows + 0.1 * prompt)
+    return times
+
+
+def board(rows: int) -> OnBoard:
+    return OnBoard(ready=[Sequence(ask(str(number), 3), number, b"root", 0.0) for number in range(rows)])
+
+
+def test_prompts_get_what_the_target_leaves() -> None:
+    assert Steering(35.0, taught()).prompt_tokens(board(10)) == pytest.approx(200, rel=0.02)
+    assert Steering(35.0, taught()).prompt_tokens(board(20)) == pytest.approx(100, rel=0.05)
+
+
+def test_a_few_ride_in_any_case() -> None:
+    assert Steering(10.0, taught()).prompt_tokens(board(20)) == LEAST_PROMPT_TOKENS
+
+
+def test_the_first_step_is_a_guess_and_the_next_ones_are_not_too_bold() -> None:
+    assert Steering(1000.0, StepTimes()).prompt_tokens(board(1)) == FIRST_GUESS
+    assert Steering(1000.0, taught(largest=100)).prompt_tokens(board(1)) == 200
+
+
+def test_nobody_boards_when_those_who_generate_take_the_target_alone() -> None:
+    steering = Steering(15.0, taught())
+    assert not steering.is_full(board(8)) and steering.is_full(board(12))
+
+
+def test_a_target_that_nobody_could_meet_keeps_nobody_away() -> None:
+    assert not Steering(2.0, taught()).is_full(board(12))
+
+
+def test_the_scheduler_steers_by_the_times_between_commits() -> None:
+    """Steps of 10 ms and 0.5 ms a prompt token, a target of 30 ms: about 40 prompt tokens beside one that generates."""
+    scheduler = make_scheduler(target_itl_ms=30.0, num_blocks=4000, max_model_len=8000, max_batch_tokens=512)
+    scheduler.add(ask("a", [500] * 8, 400), 0.0)
+    now, sizes = 0.0, []
+    for step in range(120):
+        if step % 6 == 1:
+            scheduler.add(ask(f"b{step}", [500 + step] * 300, 1), now)
+        plan = scheduler.schedule(now)
+        assert plan is not None
+        prompt = plan.num_tokens - scheduler.flights[-1].num_decodes
+        sizes.append(prompt)
+        now += (10 + 0.5 * prompt) / 1e3
+        scheduler.commit(answer(plan), now)
+    settled = [size for size in sizes[60:] if size]
+    assert len(settled) > 40 and 35 <= sorted(settled)[len(settled) // 2] <= 41 and max(settled) <= 45

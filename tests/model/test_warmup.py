@@ -1,0 +1,76 @@
+"""Plans of the largest steps keep every limit, and a runner that computes them looks as if it had not."""
+
+import numpy as np
+import pytest
+import torch
+
+from chairlift.engine.plan import StepPlan
+from chairlift.model.settings import RunnerConfig
+from chairlift.model.torch_runner import TorchRunner
+from chairlift.model.warmup import DECODE_CONTEXT, largest_plans
+from support_plans import Driver
+from support_sampling import params
+
+
+@pytest.mark.parametrize(
+    ("tokens", "requests", "longest", "rows", "generating"),
+    [
+        (2048, 256, 512, [512] * 4, 256),
+        (1025, 256, 512, [1, 512, 512], 256),
+        (100, 256, 512, [100], 100),
+        (4096, 2, 512, [512, 512], 2),
+        (1, 1, 2, [1], 1),
+    ],
+)
+def test_the_largest_steps_fill_every_limit_and_pass_none(
+    tokens: int, requests: int, longest: int, rows: list[int], generating: int
+) -> None:
+    prompts, decodes = largest_plans(tokens, requests, longest, 16, 2)
+    assert prompts.num_new_tokens.tolist() == rows and prompts.start_positions.tolist() == [0] * len(rows)
+    assert decodes.num_new_tokens.tolist() == [1] * generating
+    assert set(decodes.start_positions.tolist()) == {min(DECODE_CONTEXT, longest) - 1}
+    for plan in (prompts, decodes):
+        assert plan.num_tokens == plan.num_new_tokens.sum() and not plan.new_blocks[:, 3].any()
+        assert len(plan.sample_rows) == plan.num_rows == len(plan.admitted)
+
+
+@pytest.mark.parametrize("block_size", [5, 16])
+def test_a_warm_up_leaves_cache_tables_and_draws_as_they_were(block_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = RunnerConfig(
+        dtype="float64", device="cpu", block_size=block_size, num_blocks=400, max_batch_tokens=300,
+        max_running_requests=64,
+    )  # fmt: skip
+    seeded, prompt = params(seed=99, temperature=0.9, repetition_penalty=1.1), list(b"One chair passes the platform.")
+    outputs = []
+    for warms in (False, True):
+        runner = TorchRunner(config)
+        driver = Driver(runner, runner.start(), 0)
+        ride = driver.board(prompt, seeded)
+        driver.generate(ride, 6)
+        assert runner._engine is not None
+        before = [(kv.key.clone(), kv.value.clone()) for kv in runner._engine.kv]
+        if warms:
+            runner.warmup()
+            for kv, (key, value) in zip(runner._engine.kv, before, strict=True):
+                assert torch.equal(kv.key, key) and torch.equal(kv.value, value)
+        driver.generate(ride, 12)
+        outputs.append(ride.outputs)
+    assert outputs[0] == outputs[1] and len(outputs[0]) == 12
+
+
+def test_a_warm_up_computes_steps_of_full_size_and_draws_from_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = TorchRunner(RunnerConfig(device="cpu", num_blocks=9, max_batch_tokens=300, max_running_requests=64))
+    info = runner.start()
+    seen: list[tuple[int, int]] = []
+    step = "chairlift.model.torch_runner._step"
+    real = __import__("chairlift.model.torch_runner", fromlist=["_step"])._step
+
+    def watched(engine: object, plan: StepPlan) -> object:
+        result = real(engine, plan)
+        assert np.all(result.tokens < info.vocab_size) and len(result.tokens) == plan.num_rows and not result.faults
+        seen.append((plan.num_rows, plan.num_tokens))
+        return result
+
+    monkeypatch.setattr(step, watched)
+    runner.warmup()
+    assert [tokens for _, tokens in seen] == [300, 64] and seen[1][0] == 64

@@ -1,0 +1,113 @@
+"""One line a record for people, one object a line for programs, and files that rotate."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chairlift.observability.logging import FORMATS, ROOT, HumanFormatter, JsonFormatter, LogConfig, configure
+
+
+@pytest.fixture(autouse=True)
+def log_as_before() -> Iterator[None]:
+    log = logging.getLogger(ROOT)
+    handlers, level, propagate = log.handlers[:], log.level, log.propagate
+    yield
+    log.handlers[:], log.propagate = handlers, propagate
+    log.setLevel(level)
+
+
+def said(form: str, message: str, *arguments: Any, **more: Any) -> str:
+    stream = io.StringIO()
+    configure(LogConfig(form=form, detailed=True), stream)
+    logging.getLogger("chairlift.engine.loop").warning(message, *arguments, **more)
+    return stream.getvalue()
+
+
+def test_a_line_for_people_has_time_level_and_logger() -> None:
+    line = said("human", "step %d failed", 7)
+    assert line[:2] == "20" and line.endswith(" WARNING chairlift.engine.loop: step 7 failed\n")
+
+
+def test_without_details_a_line_is_the_message_alone() -> None:
+    stream = io.StringIO()
+    configure(LogConfig(), stream)
+    logging.getLogger("chairlift.x").warning("hello")
+    assert stream.getvalue() == "chairlift: hello\n"
+
+
+def test_a_json_line_is_one_object_with_stable_keys() -> None:
+    (line,) = said("json", "step %d\nfailed", 7, extra={"request_id": "a", "size": Path("x")}).splitlines()
+    found = json.loads(line)
+    assert found.pop("time").endswith("+00:00") and found.pop("process") > 0
+    assert found == {
+        "level": "warning", "logger": "chairlift.engine.loop", "message": "step 7\nfailed", "thread": "MainThread",
+        "request_id": "a", "size": "x",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_what_is_logged_cannot_begin_a_line_of_its_own(form: str) -> None:
+    text = said(form, "id %s", "x\n2026 ERROR root: the disk is on fire\r\x1b[2J")
+    assert text.count("\n") == 1 and "\x1b" not in text and "\r" not in text
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_traceback_comes_with_it(form: str) -> None:
+    try:
+        raise ZeroDivisionError("deep inside")
+    except ZeroDivisionError:
+        text = said(form, "it failed", exc_info=True)
+    assert "Traceback" in text and "ZeroDivisionError: deep inside" in text
+    if form == "json":
+        assert "deep inside" in json.loads(text)["error"]
+
+
+def test_the_file_has_details_and_its_own_level(tmp_path: Path) -> None:
+    stream = io.StringIO()
+    config = LogConfig(level=logging.INFO, stream_level=logging.ERROR, file=str(tmp_path / "log"))
+    configure(config, stream)
+    for level in (logging.DEBUG, logging.INFO, logging.ERROR):
+        logging.getLogger("chairlift.x").log(level, "é %d", level)
+    assert stream.getvalue() == "chairlift: é 40\n"
+    lines = (tmp_path / "log").read_text(encoding="utf-8").splitlines()
+    assert [line.partition(" chairlift.x: ")[2] for line in lines] == ["é 20", "é 40"]
+
+
+def test_the_oldest_file_goes_when_there_are_enough(tmp_path: Path) -> None:
+    configure(LogConfig(file=str(tmp_path / "log"), max_bytes=300, backups=2), io.StringIO())
+    for number in range(60):
+        logging.getLogger("chairlift.x").warning("number %d", number)
+    files = sorted(tmp_path.iterdir())
+    assert [file.name for file in files] == ["log", "log.1", "log.2"]
+    kept = [line.rpartition(" ")[2] for file in reversed(files) for line in file.read_text().splitlines()]
+    assert kept == [str(number) for number in range(60 - len(kept), 60)] and len(kept) < 60
+
+
+def test_a_second_call_takes_the_place_of_the_first(tmp_path: Path) -> None:
+    first, second = io.StringIO(), io.StringIO()
+    configure(LogConfig(file=str(tmp_path / "log")), first)
+    (_, was) = logging.getLogger(ROOT).handlers
+    configure(LogConfig(), second)
+    logging.getLogger("chairlift.x").warning("hello")
+    assert first.getvalue() == "" and second.getvalue().count("hello") == 1
+    assert isinstance(was, logging.FileHandler) and was.stream is None
+
+
+def test_a_file_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
+    stream = io.StringIO()
+    configure(LogConfig(), stream)
+    with pytest.raises(OSError, match="No such file"):
+        configure(LogConfig(file=str(tmp_path / "nowhere" / "log")), io.StringIO())
+    logging.getLogger("chairlift.x").warning("still here")
+    assert "still here" in stream.getvalue()
+
+
+def test_a_library_configures_nothing() -> None:
+    record = logging.makeLogRecord({"msg": "a %s", "args": ("b",), "levelname": "INFO", "name": "chairlift"})
+    assert HumanFormatter("%(message)s").format(record) == "a b"
+    assert json.loads(JsonFormatter().format(record))["message"] == "a b"
