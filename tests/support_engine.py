@@ -257,7 +257,8 @@ class Lift:
     ) -> None:  # fmt: skip
         self.fake = fake
         self.clock = FakeClock()
-        self.runner = StrictRunner(fake, hook=hook, row_faults=row_faults)
+        own_time = None if options.get("overlap") else self.clock  # a runner in a thread would move it at any moment
+        self.runner = StrictRunner(fake, clock=own_time, hook=hook, row_faults=row_faults)
         self.loop = EngineLoop(self.runner, SchedulerConfig(**options), clock=self.clock, enable_prefix_caching=caching)
         self.loop.start()
         self.scheduler = self.loop.scheduler

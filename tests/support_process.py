@@ -82,6 +82,12 @@ def slow_warmup(payload: bytes) -> FakeRunner:
     return runner
 
 
+def endless_warmup(payload: bytes) -> FakeRunner:
+    runner = FakeRunner(msgspec.msgpack.decode(payload, type=FakeConfig))
+    runner.warmup = lambda: time.sleep(3600)  # type: ignore[method-assign]
+    return runner
+
+
 def endless_start(payload: bytes) -> Any:
     return _Start(payload, lambda: time.sleep(3600))
 

@@ -48,7 +48,8 @@ def made_up_lift(rng: random.Random, *, calm: bool, keep_plans: bool = False) ->
     peak = peak_of(windows, block_size, 80, config.max_chunk * config.depth)
     fake = FakeConfig(
         vocab_size=50, max_model_len=80, num_blocks=int(peak * rng.choice([0.6, 1, 1.3, 1.3, 1.6, 2, 6])) + 1,
-        block_size=block_size, windows=windows, seed=rng.randrange(1000),
+        block_size=block_size, windows=windows, seed=rng.randrange(1000), seconds_per_step=0.002,
+        seconds_per_token=0.0005,
         poison=BAD_TOKENS[0] if rng.random() < 0.4 and not blind else None,
         nan=BAD_TOKENS[1] if rng.random() < 0.4 and not blind else None,
     )  # fmt: skip

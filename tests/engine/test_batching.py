@@ -25,9 +25,9 @@ from chairlift.engine.timeline import WaitReason
 from support_engine import answer, ask, make_scheduler, rows_of, turn
 
 BUDGET = 64
-BUSY = Seen(generating=4, reading=1, free_share=0.5, seats_left=3, boarded=0, stopped_by=WaitReason.BUDGET,
-            prefill_budget=BUDGET)  # fmt: skip
-EMPTY = replace(BUSY, generating=0, reading=0)
+BUSY = Seen(running=5, generating=4, reading=1, free_share=0.5, seats_left=3, boarded=0,
+            stopped_by=WaitReason.BUDGET, prefill_budget=BUDGET)  # fmt: skip
+EMPTY = replace(BUSY, running=0, generating=0, reading=0, seats_left=8)
 
 
 def test_mixed_grants_everything_always() -> None:
@@ -68,10 +68,30 @@ def test_static_fills_reads_generates_and_only_then_fills_again() -> None:
     filling = Share(BUDGET, boarding=True, prompts_first=True, generating=False)
     assert policy.share(EMPTY) == filling
     assert policy.share(replace(BUSY, boarded=3)) == filling, "the budget ended the step, not the batch"
-    assert policy.share(replace(BUSY, boarded=0)) == replace(filling, boarding=False), "still reading"
-    assert policy.share(replace(BUSY, boarded=0, reading=0)) == Share(BUDGET, boarding=False, prompts_first=True)
+    assert policy.share(replace(BUSY, boarded=0)) == filling, "the prompts of the batch took the whole step"
+    closed = replace(BUSY, stopped_by=WaitReason.BLOCKS)
+    assert policy.share(closed) == replace(filling, boarding=False), "still reading"
+    assert policy.share(replace(closed, reading=0)) == Share(BUDGET, boarding=False, prompts_first=True)
     assert policy.share(replace(BUSY, boarded=3)).boarding is False, "a batch that is closed stays so"
+    assert policy.share(replace(EMPTY, running=1)).boarding is False, "its last token is still on its way"
     assert policy.share(EMPTY) == filling
+
+
+@pytest.mark.parametrize("stopped_by", [None, WaitReason.BLOCKS, WaitReason.RUNNING_LIMIT, WaitReason.POLICY])
+def test_static_goes_on_filling_only_after_a_step_that_its_budget_ended(stopped_by: WaitReason | None) -> None:
+    """A budget is ended by tokens that were read, so this does not go on for ever."""
+    policy = Static()
+    policy.share(EMPTY)
+    assert policy.share(replace(BUSY, boarded=3, stopped_by=stopped_by)).boarding is False
+
+
+def test_static_lets_no_more_board_than_there_are_seats_although_some_end_meanwhile() -> None:
+    """Else those with one token to draw come and go, and the others of the batch never generate."""
+    policy = Static()
+    policy.share(EMPTY)
+    assert [policy.share(replace(BUSY, boarded=3)).boarding for _ in range(3)] == [True, True, False]
+    policy.share(EMPTY)
+    assert policy.share(replace(BUSY, boarded=3)).boarding, "counted anew for each batch"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -147,6 +167,35 @@ def test_a_static_batch_is_filled_over_several_steps_and_keeps_its_seats_empty()
         seen.append(set(rows_of(scheduler)))
         scheduler.commit(answer(scheduler.flights[-1].plan), 0.0)
     assert seen == [{"0", "1"}, {"2"}, {"0", "1", "2"}, *[{"2"}] * 3, {"3", "4"}, {"3", "4"}]
+
+
+def test_a_static_batch_is_filled_although_its_prompts_take_several_steps() -> None:
+    scheduler = make_scheduler(batching="static", max_batch_tokens=64, max_running_requests=8, num_blocks=400,
+                               caching=False)  # fmt: skip
+    for number in range(8):
+        scheduler.add(ask(str(number), [510 + number] * 40, 5), 0.0)
+    most = 0
+    while scheduler.sequences:
+        turn(scheduler)
+        most = max(most, len(scheduler.running))
+    assert most == 8
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_static_batch_waits_for_the_last_token_of_the_one_before(overlap: bool) -> None:
+    """With overlap some have ended before the others' last tokens are back; the seats of these are not there yet."""
+    scheduler = make_scheduler(batching="static", overlap=overlap, max_running_requests=8, num_blocks=400,
+                               caching=False)  # fmt: skip
+    for number in range(24):
+        scheduler.add(ask(str(number), [510 + number] * 4, 6 if number % 8 < 4 else 10), 0.0)
+    batches, plans = [], []
+    while scheduler.sequences:
+        if (plan := scheduler.schedule(0.0)) is not None:
+            plans.append(plan)
+            batches.append(len(plan.admitted))
+        if plan is None or len(plans) == scheduler.config.depth:
+            scheduler.commit(answer(plans.pop(0)), 0.0)
+    assert [size for size in batches if size] == [8, 8, 8]
 
 
 def test_under_the_margin_a_newcomer_waits_until_blocks_are_free() -> None:

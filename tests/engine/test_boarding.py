@@ -77,6 +77,45 @@ def test_a_short_prompt_behind_a_long_one_is_read_at_once() -> None:
     assert [output.request_id for output in outputs] == ["short"]
 
 
+@pytest.mark.parametrize("options", [{"batching": "decode_first"}, {"batching": "mixed"}, {"target_itl_ms": 10.0}])
+def test_a_short_prompt_is_read_beside_a_long_one_however_little_prompts_get(options: dict[str, Any]) -> None:
+    """Pitfall 8, where the step's share for prompts is smaller than the configured fair chunk."""
+    scheduler = make_scheduler(num_blocks=4000, max_batch_tokens=256, max_model_len=10_000, caching=False, **options)
+    scheduler.add(ask("generates", [500] * 4, 2000), 0.0)
+    turn(scheduler)
+    scheduler.add(ask("long", [501] * 4000, 2), 0.0)
+    scheduler.add(ask("short", [502] * 4, 2), 0.0)
+    now = 0.0
+    for _ in range(3):
+        plan = scheduler.schedule(now)
+        assert plan is not None
+        now += 0.005 + 0.00005 * plan.num_tokens
+        scheduler.commit(answer(plan), now)
+    assert "short" not in scheduler.sequences and "long" in scheduler.sequences
+
+
+def test_few_tokens_beside_many_that_generate_are_shared_too() -> None:
+    """Pitfall 8: what those who generate leave of the step is less than the configured fair chunk."""
+    scheduler = make_scheduler(num_blocks=400, max_batch_tokens=32, max_running_requests=32)
+    for number in range(24):
+        scheduler.add(ask(f"g{number}", [510 + number], 50), 0.0)
+    turn(scheduler)
+    scheduler.add(ask("long", [501] * 300, 2), 0.0)
+    scheduler.add(ask("short", [502] * 2, 1), 0.0)
+    scheduler.schedule(0.0)
+    assert rows_of(scheduler)["long"] == 6 and rows_of(scheduler)["short"] == 2
+
+
+def test_a_prompt_is_topped_up_when_nobody_else_may_board() -> None:
+    """Four are read, and the fourth one's quarter is more than it needs."""
+    scheduler = make_scheduler(batching="static", max_batch_tokens=64, max_running_requests=1, num_blocks=200)
+    scheduler.add(ask("a", [500] * 100, 2), 0.0)
+    turn(scheduler)
+    scheduler.add(ask("b", [501] * 8, 2), 0.0)
+    scheduler.schedule(0.0)
+    assert rows_of(scheduler) == {"a": 36}
+
+
 def test_seats_and_tokens_bound_the_step() -> None:
     scheduler = make_scheduler(max_batch_tokens=8, max_running_requests=3)
     for number, prompt in enumerate(names(5)):

@@ -345,6 +345,55 @@ def test_a_runner_that_dies_while_its_steps_are_collected_for_a_warm_up_ends_eve
     assert "the device is gone" in str(box.wait().error)
 
 
+def test_a_fault_of_ours_while_steps_are_collected_for_a_warm_up_ends_the_engine(
+    gated: InlineClient, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def land() -> list[Output]:
+        raise AssertionError("half committed")
+
+    monkeypatch.setattr(gated._loop, "land", land)
+    box = Box()
+    gated.submit(ask("a", 3, 90), box)
+    gate.opened.set()
+    with pytest.raises(EngineDead, match="died of a fault"):
+        gated.warmup()
+    assert box.wait().finish_reason is FinishReason.ERROR and gated.death is not None
+
+
+def test_a_runner_that_dies_of_its_warm_up_ends_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies() -> None:
+        raise EngineDead("the device is gone")
+
+    runner = FakeRunner(FAKE)
+    monkeypatch.setattr(runner, "warmup", dies)
+    client = start(runner)
+    with pytest.raises(EngineDead, match="the device is gone"):
+        client.warmup()
+    client._thread.join(SECONDS)
+    assert client.death is not None
+    client.close()
+
+
+def test_a_warm_up_has_a_beginning_while_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, began, release = FakeRunner(FAKE), threading.Event(), threading.Event()
+
+    def sleeps() -> None:
+        began.set()
+        assert release.wait(SECONDS)
+
+    monkeypatch.setattr(runner, "warmup", sleeps)
+    client = start(runner)
+    assert client.warmup_began is None
+    warming = threading.Thread(target=client.warmup)
+    warming.start()
+    assert began.wait(SECONDS)
+    assert client.warmup_began is not None and client.warmup_began <= time.monotonic() and client.step_began is None
+    release.set()
+    warming.join(SECONDS)
+    assert client.warmup_began is None
+    client.close()
+
+
 def test_flushing_forgets_what_nobody_holds(client: InlineClient) -> None:
     box = Box()
     client.submit(ask("a", 9, 1), box)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from chairlift.engine.inline import InlineClient
 from chairlift.engine.ipc.spawn import spawn
 from chairlift.engine.ipc.watch import WatchConfig
 from chairlift.engine.loop import EngineLoop
-from chairlift.engine.process import connect, open_engine
+from chairlift.engine.process import ProcessClient, connect, open_engine
 from chairlift.engine.stats import StepStats
 from support_process import (
     BRISK,
@@ -44,6 +45,7 @@ from support_process import (
     broken_start,
     child_environment,
     endless_start,
+    endless_warmup,
     engine,
     fake_spec,
     faulty,
@@ -309,6 +311,56 @@ def test_a_warm_up_is_no_hang_and_changes_nothing() -> None:
         load = client.load()
         assert (load.steps, load.output_tokens, load.prompt_tokens) == (60, 60, 3)
         assert client.restarts == 0 and client.validate() == []
+
+
+def warm_up(client: ProcessClient, said: list[Exception]) -> threading.Thread:
+    """Have a client warm up in a thread; returns when its beats tell so."""
+
+    def work() -> None:
+        try:
+            client.warmup()
+        except EngineDead as error:
+            said.append(error)
+
+    warming = threading.Thread(target=work, daemon=True)
+    warming.start()
+    wait_until(lambda: client._link is not None and client._link._warmup_age > 0)
+    return warming
+
+
+def test_a_warm_up_that_hangs_is_seen_and_the_engine_is_started_again() -> None:
+    watch, said = WatchConfig(heartbeat_timeout=2.0, stop_timeout=2.0), list[Exception]()
+    with engine(spec_of(endless_warmup), watch=watch) as client:
+        warming, news, states = warm_up(client, said), News(), list[ReplicaState]()
+        client.submit(make_request("a"), news)
+        asking = threading.Thread(target=lambda: states.append(client.load().state), daemon=True)
+        asking.start()
+        asking.join(PATIENCE)
+        assert states == [ReplicaState.READY], "counts do not wait for a warm-up"
+        link = client._link
+        assert link is not None and not said
+        link._watch = replace(watch, start_timeout=0.5)  # only now: this start has its time
+        warming.join(PATIENCE)
+        (error,) = said
+        assert "hangs: a warm-up takes" in str(error) and "the limit is 0.5 s" in str(error)
+        assert "a warm-up takes" in str(news.end("a").error)
+        wait_until(lambda: client.restarts == 1)
+        assert works(client)
+
+
+def test_the_questions_of_others_wait_for_a_warm_up_and_have_their_own_limit_then() -> None:
+    watch = WatchConfig(heartbeat_timeout=2.0, ask_timeout=0.4)
+    with engine(spec_of(slow_warmup), watch=watch) as client:
+        assert client.process is not None
+        other, said = connect(client.process.address, watch=watch), list[Exception]()
+        try:
+            warming = warm_up(other, said)
+            wait_until(lambda: client._link is not None and client._link._warmup_age > 0)
+            assert client.validate() == [] and other.cache_state()["total_blocks"] > 0
+            warming.join(PATIENCE)
+            assert not said and client.restarts == 0
+        finally:
+            other.close()
 
 
 def test_a_long_step_delays_answers_but_load_uses_the_last_heartbeat() -> None:

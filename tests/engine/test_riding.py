@@ -1,5 +1,7 @@
 """Who wants what on board, and that nobody rides who had to leave in the same step."""
 
+import pytest
+
 from chairlift.engine.flight import Draft
 from chairlift.engine.riding import Riding
 from support_engine import ask, make_scheduler, turn
@@ -14,7 +16,7 @@ def test_those_on_board_are_sorted_by_what_they_want() -> None:
     for name, prompt in (("ready", 3), ("growing", 4), ("reading", 9)):
         scheduler.add(ask(name, [500 + prompt] * prompt, 9), 0.0)
     turn(scheduler)
-    riding = Riding(scheduler.config, scheduler.cache, scheduler.roster)
+    riding = Riding(scheduler.config, scheduler.cache, scheduler.roster, 1)
     found = riding.sort(list(scheduler.running.values()))
     assert (names(found.ready), names(found.growing), names(found.reading)) == (["ready"], ["growing"], ["reading"])
     assert found.num_generating == 2
@@ -24,7 +26,7 @@ def test_who_has_its_last_token_in_flight_wants_nothing() -> None:
     scheduler = make_scheduler(overlap=True)
     scheduler.add(ask("a", 3, 1), 0.0)
     scheduler.schedule(0.0)
-    riding = Riding(scheduler.config, scheduler.cache, scheduler.roster)
+    riding = Riding(scheduler.config, scheduler.cache, scheduler.roster, 1)
     found = riding.sort(list(scheduler.running.values()))
     assert not found.ready + found.growing + found.reading
 
@@ -35,9 +37,31 @@ def test_who_was_sent_away_for_a_prompt_does_not_ride_in_that_step() -> None:
     for name in ("stays", "leaves"):
         scheduler.add(ask(name, 3, 9), 0.0)
     turn(scheduler)
-    riding = Riding(scheduler.config, scheduler.cache, scheduler.roster)
+    riding = Riding(scheduler.config, scheduler.cache, scheduler.roster, 1)
     on_board = riding.sort(list(scheduler.running.values()))
     scheduler.roster.preempt(scheduler.sequences["leaves"], 0.0)
     draft = Draft(64, 64, preempted=True)
     riding.generate(draft, on_board, 0.0)
     assert names(draft.decodes) == ["stays"] and draft.tokens_left == 63
+
+
+@pytest.mark.parametrize(
+    ("options", "left", "fair"),
+    [
+        ({}, 64, 16),
+        ({}, 8, 2),
+        ({}, 3, 1),
+        ({"long_prefill_threshold": 64}, 64, 64),
+        ({"long_prefill_threshold": 64}, 8, 8),
+        ({"long_prefill_threshold": 5}, 40, 5),
+        ({"long_prefill_threshold": 5}, 8, 2),
+    ],
+)
+def test_the_fair_chunk_is_a_part_of_what_the_step_has_for_prompts(
+    options: dict[str, int], left: int, fair: int
+) -> None:
+    """A quarter, or the part that the configuration says; never more than it says."""
+    scheduler = make_scheduler(max_batch_tokens=64, **options)
+    riding = Riding(scheduler.config, scheduler.cache, scheduler.roster, 1)
+    assert riding.fair_chunk(Draft(64, left)) == fair
+    assert riding.fair_chunk(Draft(left, 64)) == fair, "those who generate have taken the rest"

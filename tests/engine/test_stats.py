@@ -41,6 +41,16 @@ def test_each_step_is_told_in_numbers() -> None:
     assert told[-1].free_blocks == 64
 
 
+def test_a_step_says_how_many_were_on_their_way_when_its_result_came() -> None:
+    told: list[StepStats] = []
+    lift = Lift(FakeConfig(vocab_size=200, num_blocks=64, block_size=4), overlap=True)
+    lift.loop.on_step = told.append
+    lift.submit(ask("a", 3, 5))
+    lift.drain()
+    lift.close()
+    assert [stats.in_flight for stats in told] == [2, 2, 2, 2, 1]
+
+
 @pytest.mark.parametrize("overlap", [False, True])
 def test_the_phases_of_all_steps_lie_one_after_another_on_one_clock(overlap: bool) -> None:
     told: list[StepStats] = []

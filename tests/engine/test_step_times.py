@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from chairlift.engine.plan import StepPlan
-from chairlift.engine.step_times import FAMILIAR, StepShape, StepTimes
+from chairlift.engine.step_times import FAMILIAR, SLACK, StepShape, StepTimes
 
 
 def shape(rows: int, prompt_tokens: int = 0, seen: int = 100) -> StepShape:
@@ -48,6 +48,53 @@ def test_it_follows_a_machine_that_becomes_slower() -> None:
     assert times.expected_ms(shape(8, 64)) == pytest.approx(cost(shape(8, 64), 2.0), rel=0.1)
 
 
+@pytest.mark.parametrize("seconds", [0.5, 10.0])
+def test_a_cold_first_step_is_forgotten_as_soon_as_others_come(seconds: float) -> None:
+    times, rng = StepTimes(), random.Random(1)
+    times.learn(shape(0, 200), seconds * 1e3)
+    for _ in range(FAMILIAR):
+        one = drawn(rng)
+        times.learn(one, cost(one))
+    for one in (shape(1), shape(8, 64), shape(0, 200)):
+        assert times.expected_ms(one) < 1.5 * cost(one)
+
+
+def test_what_is_said_of_one_kind_of_step_holds_when_rows_and_steps_go_together() -> None:
+    """A cost may not hide behind a negative one: sums would be right, and each of them wrong."""
+    times = StepTimes()
+    times.learn(shape(0, 500), 2000.0)
+    for _ in range(60):
+        times.learn(shape(8), cost(shape(8)))
+    assert times.expected_ms(shape(1)) <= 1.05 * cost(shape(8)) and times.expected_ms(shape(8)) < 1.1 * cost(shape(8))
+
+
+@pytest.mark.parametrize("only", [shape(8), shape(0, 32)])
+def test_one_kind_of_step_alone_follows_a_slower_machine_too(only: StepShape) -> None:
+    times = taught(300)
+    for _ in range(3000):
+        times.learn(only, cost(only))
+    for _ in range(400):
+        times.learn(only, cost(only, 2.0))
+    assert times.expected_ms(only) == pytest.approx(cost(only, 2.0), rel=0.05)
+
+
+@pytest.mark.parametrize("noise", [0.02, 0.1])
+def test_a_lower_bound_is_one_also_when_one_user_asks_one_thing_after_another(noise: float) -> None:
+    times, rng = StepTimes(), random.Random(3)
+    for _ in range(40):
+        prompt = rng.randrange(20, 400)
+        for one in [StepShape(0, prompt, 0, prompt * prompt / 2), *(StepShape(1, 0, prompt + n, 0) for n in range(20))]:
+            times.learn(one, cost(one) * (1 + noise * rng.gauss(0, 1)))
+        real = cost(StepShape(0, prompt, 0, prompt * prompt / 2)) + 19 * cost(StepShape(1, 0, prompt, 0))
+        assert times.least_ms(prompt, 10_000, 19) <= real
+
+
+def test_a_step_that_took_no_time_does_not_outweigh_the_others() -> None:
+    times = taught(300)
+    times.learn(shape(8, 64), 1e-6)
+    assert times.expected_ms(shape(8)) > 0.7 * cost(shape(8))
+
+
 def test_one_step_that_hangs_does_not_spoil_the_rest() -> None:
     times = taught(300)
     times.learn(shape(8), 10_000.0)
@@ -75,7 +122,7 @@ def test_no_time_is_no_token_and_unknown_costs_are_no_bound() -> None:
 
 def test_the_least_a_request_needs_is_its_prompt_and_a_step_for_each_further_token() -> None:
     times = taught(300)
-    assert times.least_ms(100, 50, 4) == pytest.approx(2 * 5 + 0.25 * 100 + 4 * 5.5, rel=0.05)
+    assert times.least_ms(100, 50, 4) == pytest.approx(SLACK * (2 * 5 + 0.25 * 100 + 4 * 5.5), rel=0.05)
 
 
 def test_nothing_is_promised_before_enough_is_known() -> None:

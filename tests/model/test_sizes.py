@@ -19,4 +19,5 @@ def test_each_size_is_the_models_or_the_options_own() -> None:
                 if hasattr(source, spec.name) and spec.name != "max_model_len":
                     assert getattr(shape, spec.name) == getattr(source, spec.name), spec.name
     assert (pool.max_model_len, step.max_model_len, pool.itemsize, step.itemsize) == (99, 99, 4, 4)
+    assert step.windows == model.groups.windows
     assert pool.groups == len(model.groups.windows) and pool.layers_per_group == model.groups.layers_per_group

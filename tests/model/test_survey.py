@@ -62,7 +62,7 @@ def test_weights_and_a_step_are_taken_off_what_is_free(tmp_path: Path, monkeypat
     options = RunnerConfig(model=str(save_tiny("llama", tmp_path)), device="cpu", max_memory=0.5)
     facts = survey_model(tmp_path, options).facts
     page = facts["kv_bytes"] // facts["num_blocks"]
-    free = facts["weight_bytes"] + facts["step_bytes"] + 20 * page
+    free = facts["weight_bytes"] + facts["step_bytes"] + 22 * page  # one block of the half is the spare one
     monkeypatch.setattr(survey, "free_memory", lambda device: FreeMemory(free, "of the test"))
     assert survey_model(tmp_path, options).facts["num_blocks"] == 10
 

@@ -28,7 +28,8 @@ class Machine(RuleBasedStateMachine):
         max_batch_tokens=sampled_from([3, 9, 64]), max_running_requests=sampled_from([2, 6]),
         max_chunk_tokens=sampled_from([None, 1, 5]), max_prefill_tokens=sampled_from([None, 4]),
         max_bypass=sampled_from([0, 2]), prefix_wait_steps=sampled_from([0, 3, 100]), protect_after=integers(1, 3),
-        batching=sampled_from(NAMES), policy=sampled_from(sorted(POLICIES)), target_itl_ms=sampled_from([None, 0.5]),
+        batching=sampled_from(NAMES), policy=sampled_from(sorted(POLICIES)),
+        target_itl_ms=sampled_from([None, 0.5, 6.0]),
         trouble=booleans(),
     )  # fmt: skip
     def begin(
@@ -39,7 +40,8 @@ class Machine(RuleBasedStateMachine):
         peak = peak_of(windows, block_size, LONGEST, config.max_chunk * config.depth)
         poison, nan = BAD_TOKENS if trouble else (None, None)
         fake = FakeConfig(vocab_size=50, max_model_len=LONGEST, num_blocks=int(peak * room), block_size=block_size,
-                          windows=windows, poison=poison, nan=nan)  # fmt: skip
+                          windows=windows, poison=poison, nan=nan, seconds_per_step=0.002,
+                          seconds_per_token=0.0005)  # fmt: skip
         self.failing: dict[tuple[int, str], object] = {}
         self.bad_rows: dict[int, int] = {}
         self.lift = Lift(

@@ -1,8 +1,9 @@
 """Generators: workloads by name, drawn from a seed; the same (name, seed, count) is the same work on every Python.
 
-    longtail   prompts of 16..64 tokens; outputs of 16..512, a mixture of our own making of answers and essays: nine in ten
-               are short, of the bounded Pareto distribution B(16, 64, 1) (Crovella, Harchol-Balter, Murta: "Task assignment
-               in a distributed system", SIGMETRICS 1998), one in ten is long, equally likely 256..512; the mean is 65
+    longtail   prompts of 16..64 tokens; outputs of 16..512, a mixture of our own making of answers and essays: nine in
+               ten are short, of the bounded Pareto distribution B(16, 64, 1) (Crovella, Harchol-Balter, Murta: "Task
+               assignment in a distributed system", SIGMETRICS 1998), one in ten is long, equally likely 256..512; the
+               mean is 65
     uniform    every request has 40 prompt and 65 output tokens, the means of longtail
     prefix     eight groups in turn; 512 tokens that the group shares and 32 own ones, 32 out
     w1 w2 w3   the yardsticks of this project: w1 mixed lengths (prompts 16..256, outputs 16..128), w2 one shared prefix

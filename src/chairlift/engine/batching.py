@@ -22,8 +22,9 @@ class Seen:
     """What a batching policy looks at before a step.
 
     Attributes:
-        generating: riding sequences that want one token.
-        reading: riding sequences that want more of their prompt.
+        running: riding sequences, those with their last token in flight included.
+        generating: those of them that want one token.
+        reading: those of them that want more of their prompt.
         free_share: share of the blocks that nobody holds.
         seats_left: how many more can board.
         boarded: how many boarded in the step before.
@@ -31,6 +32,7 @@ class Seen:
         prefill_budget: prompt tokens of a step, by the configuration.
     """
 
+    running: int
     generating: int
     reading: int
     free_share: float
@@ -114,17 +116,21 @@ class DecodeFirst:
 class Static:
     """The yardstick: a batch boards together, reads its prompts, generates, and only then the next one boards.
 
-    Rows that have finished leave the computation; their seats stay empty until the last one ends.
+    Rows that have finished leave the computation; their seats stay empty until the last one ends, those that end while
+    the batch is being filled included. Filling ends when the line does, when blocks run out or when as many have
+    boarded as there are seats; a step's budget only interrupts it, and is then spent on prompts of the batch.
     """
 
     def __init__(self) -> None:
         self._filling = False
+        self._boarded = 0
 
     def share(self, seen: Seen) -> Share:
         """Board while the batch is filled, read while anybody reads, then generate."""
-        if not seen.generating + seen.reading:
-            self._filling = True
-        elif not (seen.boarded and seen.seats_left and seen.stopped_by is WaitReason.BUDGET):
+        self._boarded += seen.boarded
+        if not seen.running:
+            self._filling, self._boarded = True, 0
+        elif seen.stopped_by is not WaitReason.BUDGET or self._boarded >= seen.running + seen.seats_left:
             self._filling = False
         reading = self._filling or seen.reading > 0
         return Share(seen.prefill_budget, boarding=self._filling, prompts_first=True, generating=not reading)

@@ -2,7 +2,8 @@
 
     1. everybody who generates            one token each
     2. those still reading their prompt   up to the fair chunk each
-    3. the line, in its order             up to the fair chunk each, when the whole input fits with a growth reserve
+    3. the line, in its order             up to the fair chunk each, when the whole input fits with a growth reserve;
+                                          for its head others may have to leave (making_way.py)
     4. what is left                       to the long prompts, oldest first
 
 That is `mixed`; a batching policy may put 1 last, bound what prompts get, or keep the line waiting (batching.py).
@@ -13,7 +14,9 @@ has, and then the last to come leaves first.
 
 How long a request R stands in line, in launched steps. Let ahead(R) be those on board when it joins, those before it in
 line, the max_bypass that may pass it, and those that board behind it while it waits for a prefix (at most `seats` a
-step); `work` their prompt and output tokens, `outputs` their output tokens alone (both as asked for):
+step). Under fifo that is settled when R joins; under priority, fair and cache_aware those count too who come later and
+get ahead of it: how many these can be is said with each line. Let `work` be the prompt and output tokens of ahead(R),
+`outputs` their output tokens alone (both as asked for):
 
     wait(R) <= (1 + protect_after + outputs) * work + depth * (1 + failed steps)
 
@@ -29,6 +32,7 @@ from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.deadlines import Deadlines
 from chairlift.engine.flight import Draft
 from chairlift.engine.kv.cache import Hit, KVCache
+from chairlift.engine.making_way import MakingWay
 from chairlift.engine.riding import Riding
 from chairlift.engine.roster import Roster
 from chairlift.engine.sequence import Sequence, Status
@@ -39,12 +43,9 @@ from chairlift.engine.timeline import WaitReason
 MAX_LOOKED_AT = 128
 """Waiting sequences that are skipped in one step before the walk along the line ends."""
 
-GROWTH_TOKENS = 16
-"""Tokens by which everybody on board should be able to grow before the next one boards."""
-
 
 class Boarding:
-    """Fills drafts from one roster. Keeps no state but how the last boarding went, and the batching policy's."""
+    """Fills drafts from one roster. Keeps no state of its own but how the last boarding went."""
 
     def __init__(
         self,
@@ -63,7 +64,8 @@ class Boarding:
         self._deadlines = deadlines
         self._steering = None if config.target_itl_ms is None else Steering(config.target_itl_ms, times)
         self._lookahead = lookahead
-        self._riding = Riding(config, cache, roster)
+        self._riding = Riding(config, cache, roster, lookahead)
+        self._making_way = MakingWay(config, cache, roster, self._riding, deadlines, lookahead)
         self._boarded = 0
         self._stopped_by: WaitReason | None = None
 
@@ -71,12 +73,8 @@ class Boarding:
         """Hand out a whole step."""
         roster, riding, pool = self._roster, self._riding, self._cache.pool
         on_board = riding.sort(list(roster.running.values()))
-        sent_away: list[Sequence] = []
-        if roster.line.sends_away and len(roster.line):
-            sent_away = self._make_way(on_board.reading, now)
-            on_board = riding.sort(list(roster.running.values())) if sent_away else on_board
         share = self._batching.share(Seen(
-            generating=on_board.num_generating, reading=len(on_board.reading),
+            running=len(roster.running), generating=on_board.num_generating, reading=len(on_board.reading),
             free_share=pool.available / pool.total, seats_left=self._seats - len(roster.running),
             boarded=self._boarded, stopped_by=self._stopped_by, prefill_budget=draft.prefill_left,
         ))  # fmt: skip
@@ -86,11 +84,14 @@ class Boarding:
             may_board = may_board and not self._steering.is_full(on_board)
         if not share.prompts_first:
             riding.generate(draft, on_board, now)
-        riding.read(draft, on_board.reading, now)
+        fair_chunk = riding.fair_chunk(draft)
+        riding.read(draft, on_board.reading, fair_chunk, now)
         reason: WaitReason | None = WaitReason.BLOCKS if may_board else WaitReason.POLICY
         self._boarded = 0
-        if may_board and not draft.preempted:
-            reason = self._board(draft, on_board.reading, sent_away, now)
+        if not draft.preempted:
+            if may_board:
+                sent_away = self._making_way.make_way(draft, on_board.reading, now)
+                reason = self._board(draft, on_board.reading, fair_chunk, sent_away, now)
             riding.top_up(draft)
         if share.prompts_first and (share.generating or not draft.num_rows):
             riding.generate(draft, on_board, now)
@@ -102,11 +103,13 @@ class Boarding:
         riding = self._riding
         on_board = riding.sort([each for each in suspects if each.status is Status.RUNNING])
         riding.generate(draft, on_board, now)
-        riding.read(draft, on_board.reading, now)
+        riding.read(draft, on_board.reading, riding.fair_chunk(draft), now)
 
     # -- in line ---------------------------------------------------------------------------------------------------
 
-    def _board(self, draft: Draft, reading: list[Sequence], sent_away: list[Sequence], now: float) -> WaitReason | None:
+    def _board(
+        self, draft: Draft, reading: list[Sequence], fair_chunk: int, sent_away: list[Sequence], now: float
+    ) -> WaitReason | None:
         """Let waiting sequences board, but for those just sent away; returns why the line stands still, if it does."""
         roster = self._roster
         if (reason := self._is_full(draft, 0)) is not None or not len(roster.line):
@@ -114,7 +117,7 @@ class Boarding:
         boarded: list[Sequence] = []
         passed: list[Sequence] = []
         hopeless: list[tuple[Sequence, DeadlineUnreachable]] = []
-        promised = self._promised(reading)
+        promised = self._riding.promised(reading)
         looked_at = 0
         for sequence in roster.line:
             if (full := self._is_full(draft, len(boarded))) is not None:
@@ -123,7 +126,8 @@ class Boarding:
             if looked_at >= MAX_LOOKED_AT:
                 break
             looked_at += 1
-            room = self._cache.pool.available - promised - self._growth_reserve(len(boarded))
+            reserve = self._riding.growth_reserve(len(roster.running) + len(boarded))
+            room = self._cache.pool.available - promised - reserve
             if room < 1 or len(passed) > self._config.max_bypass:
                 reason = WaitReason.BLOCKS
                 break
@@ -145,7 +149,7 @@ class Boarding:
                 passed.append(sequence)
                 continue
             try:
-                promised += self._open(draft, sequence, hit)
+                promised += self._open(draft, sequence, hit, fair_chunk)
             except OutOfBlocks:
                 reason = WaitReason.BLOCKS
                 break
@@ -185,22 +189,10 @@ class Boarding:
         sequence.diary.prefix_wait(self._roster.wait_clock, now)
         return True
 
-    def _promised(self, reading: list[Sequence]) -> int:
-        """Blocks that those who read their prompt still need for the input they were let in with."""
-        total = 0
-        for sequence in reading:
-            if sequence.table is not None:
-                total += self._cache.still_needed(sequence.table, len(sequence.token_ids), self._lookahead)
-        return total
-
-    def _growth_reserve(self, boarded: int) -> int:
-        riders = len(self._roster.running) + boarded
-        return -(-riders * len(self._cache.layouts) * GROWTH_TOKENS // self._cache.config.block_size)
-
-    def _open(self, draft: Draft, sequence: Sequence, hit: Hit) -> int:
+    def _open(self, draft: Draft, sequence: Sequence, hit: Hit, fair_chunk: int) -> int:
         """Share the hit, reserve the first chunk; returns the blocks still promised to its input."""
         wanted = len(sequence.token_ids) - hit.num_tokens
-        count = self._riding.chunk(draft, wanted, self._riding.fair_chunk)
+        count = self._riding.chunk(draft, wanted, fair_chunk)
         sequence.table = self._cache.open(hit, hit.num_tokens + count, sequence.block_hashes)
         sequence.num_scheduled = sequence.num_computed = hit.num_tokens
         if not sequence.ride:
@@ -209,46 +201,3 @@ class Boarding:
             self._roster.line.served(sequence.request.tenant, sequence.num_prompt - hit.num_tokens)
         draft.give_prefill(sequence, count)
         return self._cache.still_needed(sequence.table, len(sequence.token_ids), self._lookahead)
-
-    # -- making way ------------------------------------------------------------------------------------------------
-
-    def _make_way(self, reading: list[Sequence], now: float) -> list[Sequence]:
-        """Send those away whom the head of the line outranks, if it can board then and cannot before; returns them."""
-        roster, cache, config = self._roster, self._cache, self._config
-        head = next(iter(roster.line))
-        hit = cache.match(head.block_hashes, len(head.token_ids))
-        if head.num_pending or (hit.pending is not None and head.prefix_steps <= config.prefix_wait_steps):
-            return []
-        wanted = cache.needed(hit, len(head.token_ids), self._lookahead)
-        room = cache.pool.available - self._promised(reading)
-
-        def fits(leaving: int) -> bool:
-            seats = self._seats - len(roster.running) + leaving
-            return seats > 0 and room - self._growth_reserve(-leaving) >= max(1, wanted)
-
-        leaving: list[Sequence] = []
-        if fits(0):
-            return leaving
-        outranked = [
-            each for each in roster.running.values()
-            if each.num_preemptions < config.protect_after and roster.line.outranks(head, each)
-        ]  # fmt: skip
-        outranked.sort(key=lambda each: (-roster.line.expendable(each), self._riding.lost_tokens(each), -each.arrival))
-        for each in outranked:
-            leaving.append(each)
-            room += self._given_back(each)
-            if fits(len(leaving)):
-                break
-        else:
-            return []
-        for each in leaving:
-            roster.preempt(each, now)
-        return leaving
-
-    def _given_back(self, sequence: Sequence) -> int:
-        """Blocks that come free, or are promised no more, when it leaves."""
-        assert sequence.table is not None
-        gone = self._cache.sole_blocks(sequence.table)
-        if sequence.num_wanted > 1:
-            gone += self._cache.still_needed(sequence.table, len(sequence.token_ids), self._lookahead)
-        return gone

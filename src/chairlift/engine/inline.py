@@ -105,18 +105,27 @@ class InlineClient:
     def warmup(self) -> float:
         """Have the runner compute its largest steps; see EngineClient."""
         assert threading.current_thread() is not self._thread, "a sink cannot wait for a warm-up"
-        return self._ask(self._warmup)
+        return self._ask(self._warmup, after=self._land)
+
+    def _land(self) -> None:
+        """Take in what is in flight. No question: what goes wrong here kills the engine as in any step."""
+        if self._dead is None:
+            self._deliver(self._loop.land())
 
     def _warmup(self) -> float:
         if self._dead is not None:
             raise self._dead
-        self._deliver(self._loop.land())
         return self._loop.warmup()
 
     @property
     def step_began(self) -> float | None:
         """Monotonic seconds at which the step in progress began; None between steps."""
         return self._loop.step_began
+
+    @property
+    def warmup_began(self) -> float | None:
+        """Monotonic seconds at which the warm-up in progress began; None while there is none."""
+        return self._loop.warmup_began
 
     @property
     def death(self) -> EngineDead | None:
@@ -131,16 +140,17 @@ class InlineClient:
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
-    def _post(self, command: Command) -> bool:
+    def _post(self, *commands: Command) -> bool:
+        """Have commands done between two steps, and no step between them; False when the engine is dead."""
         with self._awake:
             if self._dead is not None:
                 return False
-            self._commands.append(command)
+            self._commands.extend(commands)  # at once: the engine's thread counts them without the lock
             self._awake.notify()
         return True
 
-    def _ask(self, question: Callable[[], T]) -> T:
-        """Have the engine's thread answer between two steps."""
+    def _ask(self, question: Callable[[], T], after: Command | None = None) -> T:
+        """Have the engine's thread answer between two steps, right after a command if there is one."""
         answer: Future[T] = Future()
 
         def command() -> None:
@@ -148,12 +158,12 @@ class InlineClient:
                 answer.set_result(question())
             except Exception as error:
                 answer.set_exception(error)
-                if isinstance(error, EngineDead):  # it came up while steps were collected first
+                if isinstance(error, EngineDead) and self._dead is None:  # the runner is beyond help
                     raise
 
         if threading.current_thread() is self._thread:
             return question()
-        if not self._post(command):
+        if not self._post(*(() if after is None else (after,)), command):
             raise self._dead or EngineDead("the engine is closed")
         while True:
             try:

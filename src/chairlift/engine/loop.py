@@ -30,6 +30,7 @@ class EngineLoop:
     Attributes:
         on_step: takes the stats of each step that was committed, before its outputs go out; may be set at any time.
         step_began: monotonic seconds at which the step in progress began; None between steps.
+        warmup_began: the same of a warm-up.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class EngineLoop:
         self._began: dict[int, tuple[float, float, float]] = {}  # by step: begin, end of schedule, end of launch
         self._zero = time.perf_counter()
         self.step_began: float | None = None
+        self.warmup_began: float | None = None
         self.info: RunnerInfo
         self.limits: Limits
         self.scheduler: Scheduler
@@ -167,7 +169,11 @@ class EngineLoop:
         """Have the runner compute its largest steps, with nothing in flight; returns seconds. Raises what it raises."""
         assert not self.scheduler.flights, "land first"
         began = time.perf_counter()
-        self._runner.warmup()
+        self.warmup_began = time.monotonic()
+        try:
+            self._runner.warmup()
+        finally:
+            self.warmup_began = None
         return time.perf_counter() - began
 
     # -- rest ------------------------------------------------------------------------------------------------------

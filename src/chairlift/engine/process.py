@@ -142,7 +142,7 @@ class ProcessClient:
         if threading.current_thread() is self._thread:
             return link.load
         try:
-            report: LoadReport = self._ask("load", LOAD_SECONDS)
+            report: LoadReport = self._ask("load", LOAD_SECONDS, through_warmup=False)
         except EngineDead:
             return link.load if self._link is link else self.load()
         return report
@@ -179,14 +179,22 @@ class ProcessClient:
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
-    def _ask(self, question: str, timeout: float) -> Any:
+    def _ask(self, question: str, timeout: float, *, through_warmup: bool = True) -> Any:
+        """Wait for an answer; a warm-up, whoever asked for it, does not count as waiting."""
         assert threading.current_thread() is not self._thread, "a sink cannot wait for an answer"
         message, answer = self._questions.ask(question)
         self._outbox.put(message)
+        until = time.monotonic() + timeout
         try:
-            return answer.result(timeout)
-        except TimeoutError:
-            raise EngineDead(f"the engine did not answer {question!r} within {timeout:g} s") from None
+            while True:
+                try:
+                    return answer.result(max(0.0, until - time.monotonic()))
+                except TimeoutError:
+                    link = self._link
+                    later = until if link is None or not through_warmup else link.warmed + timeout
+                    if later <= until:
+                        raise EngineDead(f"the engine did not answer {question!r} within {timeout:g} s") from None
+                    until = later
         finally:
             self._questions.forget(message.number)
 

@@ -9,6 +9,12 @@ from chairlift.engine.kv.cache import KVCache
 from chairlift.engine.roster import Roster
 from chairlift.engine.sequence import Sequence, Status
 
+GROWTH_TOKENS = 16
+"""Tokens by which everybody on board should be able to grow before the next one boards."""
+
+READERS = 4
+"""Prompts that are read side by side, if there are so many, in a step with fewer prompt tokens than configured."""
+
 
 @dataclass(slots=True)
 class OnBoard:
@@ -33,9 +39,11 @@ class OnBoard:
 class Riding:
     """Hands tokens to those on board. Keeps no state of its own."""
 
-    def __init__(self, config: SchedulerConfig, cache: KVCache, roster: Roster) -> None:
+    def __init__(self, config: SchedulerConfig, cache: KVCache, roster: Roster, lookahead: int) -> None:
         self._protect_after = config.protect_after
-        self.fair_chunk, self._max_chunk = config.fair_chunk, config.max_chunk
+        self._fair_chunk, self._max_chunk = config.fair_chunk, config.max_chunk
+        self._prefill_budget = config.prefill_budget
+        self._lookahead = lookahead
         self._cache = cache
         self._roster = roster
 
@@ -69,10 +77,20 @@ class Riding:
             if sequence.status is Status.RUNNING and self._make_room(draft, sequence, 1, now):
                 draft.give_decodes([sequence])
 
-    def read(self, draft: Draft, reading: list[Sequence], now: float) -> None:
+    def fair_chunk(self, draft: Draft) -> int:
+        """Prompt tokens of one request while others want some, in a step that has these left for prompts.
+
+        It is the configured part of them, and no less than a READERS-th: with little to share out several read all the
+        same, and a short prompt does not stand behind a long one.
+        """
+        granted = min(draft.prefill_left, draft.tokens_left)
+        share = max(1, granted // READERS, self._fair_chunk * granted // self._prefill_budget)
+        return min(self._fair_chunk, share)
+
+    def read(self, draft: Draft, reading: list[Sequence], fair_chunk: int, now: float) -> None:
         """Give a fair chunk to each who reads its prompt."""
         for sequence in reading:
-            count = self.chunk(draft, sequence.num_wanted, self.fair_chunk)
+            count = self.chunk(draft, sequence.num_wanted, fair_chunk)
             if sequence.status is not Status.RUNNING or count < 1:
                 continue
             if self._make_room(draft, sequence, count, now):
@@ -98,6 +116,18 @@ class Riding:
     def chunk(draft: Draft, wanted: int, bound: int) -> int:
         """Prompt tokens that somebody can get now."""
         return min(wanted, bound, draft.tokens_left, draft.prefill_left)
+
+    def promised(self, reading: list[Sequence]) -> int:
+        """Blocks that those who read their prompt still need for the input they were let in with."""
+        total = 0
+        for sequence in reading:
+            if sequence.table is not None:
+                total += self._cache.still_needed(sequence.table, len(sequence.token_ids), self._lookahead)
+        return total
+
+    def growth_reserve(self, riders: int) -> int:
+        """Blocks that so many riders should find free when another one boards."""
+        return -(-riders * len(self._cache.layouts) * GROWTH_TOKENS // self._cache.config.block_size)
 
     def _make_room(self, draft: Draft, sequence: Sequence, count: int, now: float) -> bool:
         """Reserve blocks, sending others back to the line while there are too few; False when it cannot ride now."""

@@ -74,7 +74,7 @@ class Scheduler:
             sequence.name_blocks(self._block_size)
         if sequence.deadline is not None:
             hit = self.cache.match(sequence.block_hashes, sequence.num_prompt)
-            error = None if hit.pending is not None else self._deadlines.hopeless(sequence, hit.num_tokens, now)
+            error = None if hit.pending is not None else self._deadlines.refusal(sequence, hit.num_tokens, now)
             if error is not None:
                 raise error
             self._deadlines.watch(sequence)

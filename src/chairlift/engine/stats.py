@@ -59,7 +59,7 @@ class StepStats:
         held_slots: token slots of the blocks that somebody holds after the step, shared ones counted once.
         unused_slots: those of them that hold no confirmed token yet.
         preemptions: total since the start.
-        in_flight: launches on their way after this one's launch.
+        in_flight: launches on their way when this one's result came, itself included; the last one of all finds 1.
         began_ms: from the engine's start to the moment when this step began to be decided.
         collect_began_ms: from the engine's start to the moment when its result was waited for. With two launches in
             flight another step's phases lie between this one's launch and that.

@@ -13,7 +13,7 @@ BOLDNESS = 2
 """A step may have so many times the prompt tokens of the largest one that was measured."""
 
 
-CAUTION = 1.5
+CAUTION = 2.0
 """Typical errors of an expectation by which the aim stays below the target, so that nearly all steps stay within it."""
 
 

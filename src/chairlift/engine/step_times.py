@@ -2,37 +2,43 @@
 
     milliseconds = c0 + c1 * rows + c2 * prompt tokens + c3 * tokens the rows see + c4 * tokens the prompt tokens see
 
-Recursive least squares with forgetting (Haykin, Adaptive Filter Theory, chapter 10): each step moves the five numbers a
-little, old steps fade, so the model follows the machine. It reads no clock; durations are given to it.
+No cost is negative, and a step counts by its relative error: sums of products fade by FORGETTING a step, and a few
+rounds of coordinate descent on the normal equations (Franc, Hlaváč, Navara: "Sequential coordinate-wise algorithm for
+the non-negative least squares problem", CAIP 2005) move the five numbers towards the least relative squares. So a step
+that hangs weighs next to nothing, what was not seen for long keeps its cost, and the model follows the machine. It
+reads no clock; durations are given to it.
 """
 
 from dataclasses import dataclass
 from math import inf, sqrt
 
-import numpy as np
-from numpy.typing import NDArray
-
 from chairlift.engine.plan import StepPlan
 
-FORGETTING = 0.995
-"""Weight of a step for every newer one: about the last 200 count."""
+FORGETTING = 0.99
+"""Weight of a step for every newer one: about the last 100 count."""
 
-UNSURE = 1e4
-"""How little is known of each number at first, and the most that may be forgotten of it again."""
+ROUNDS = 3
+"""Of coordinate descent after each step, from where the last ones ended."""
 
-SCALE = np.array([1.0, 16.0, 256.0, 16_384.0, 262_144.0])
+SCALE = (1.0, 16.0, 256.0, 16_384.0, 262_144.0)
 """Typical sizes of the five terms, so that none of them outweighs the others."""
 
-OUTLIER = 3.0
-"""A step that took so many times longer than expected counts as if it had taken just that."""
+HASTE = 3.0
+"""A step that took so many times less than expected counts as if it had taken just that, or it would outweigh all."""
 
 FIRST_DEVIATION = 0.15
 """Relative error that is assumed until it has been seen."""
 
 FAMILIAR = 20
-"""Steps after which an expectation is worth something."""
+"""Steps, and steps with prompt tokens, after which an expectation is worth something."""
 
-Terms = NDArray[np.float64]
+SLACK = 0.7
+"""Share of an expectation that is taken for a lower bound."""
+
+LEAST_WEIGHT = 1e-200
+"""Sums fade for ever where nothing comes; here they stop, before they vanish."""
+
+Terms = tuple[float, float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,7 @@ class StepShape:
     @classmethod
     def of(cls, plan: StepPlan, num_decodes: int) -> "StepShape":
         """Measure a plan whose first num_decodes rows generate."""
-        starts, counts = plan.start_positions, plan.num_new_tokens[num_decodes:].astype(np.float64)
+        starts, counts = plan.start_positions, plan.num_new_tokens[num_decodes:].astype(float)
         return cls(
             rows=num_decodes,
             prompt_tokens=int(counts.sum()),
@@ -64,9 +70,9 @@ class StepShape:
 
     @property
     def terms(self) -> Terms:
-        """float64 [5]: what the five numbers are multiplied by."""
-        terms: Terms = np.array([1.0, self.rows, self.prompt_tokens, self.tokens_read, self.pairs]) / SCALE
-        return terms
+        """What the five numbers are multiplied by."""
+        _, row, token, read, pair = SCALE
+        return 1.0, self.rows / row, self.prompt_tokens / token, self.tokens_read / read, self.pairs / pair
 
 
 class StepTimes:
@@ -74,56 +80,76 @@ class StepTimes:
 
     Attributes:
         steps: steps learnt from.
+        prompt_steps: those of them with prompt tokens.
         most_prompt_tokens: the most that one of them had.
-        deviation: typical relative error of an expectation.
+        deviation: typical relative error of an expectation, at most 1.
     """
 
     def __init__(self) -> None:
-        self._numbers = np.zeros(len(SCALE))
-        self._doubt = np.eye(len(SCALE)) * UNSURE
-        self.steps = 0
+        self._numbers = [0.0] * len(SCALE)
+        self._products = [[0.0] * len(SCALE) for _ in SCALE]
+        self._targets = [0.0] * len(SCALE)
+        self.steps = self.prompt_steps = 0
         self.most_prompt_tokens = 0
         self.deviation = FIRST_DEVIATION
 
     def learn(self, shape: StepShape, milliseconds: float) -> None:
         """Take in a step that took so long."""
-        terms = shape.terms
-        expected = float(self._numbers @ terms)
-        if self.steps >= FAMILIAR and expected > 0:
-            milliseconds = min(milliseconds, OUTLIER * expected)
-            self.deviation += 0.02 * (abs(milliseconds - expected) / expected - self.deviation)
-        gain = self._doubt @ terms
-        gain /= FORGETTING + float(terms @ gain)
-        self._numbers += gain * (milliseconds - expected)
-        self._doubt -= np.outer(gain, terms @ self._doubt)
-        if self._doubt.trace() < UNSURE:
-            self._doubt /= FORGETTING
+        expected = self.expected_ms(shape)
+        if expected > 0:
+            milliseconds = max(milliseconds, expected / HASTE)
+            error = abs(milliseconds - expected) / max(milliseconds, expected)
+            if self.steps >= FAMILIAR:
+                self.deviation += 0.02 * (error - self.deviation)
+        terms = [term / milliseconds for term in shape.terms]
+        for place, term in enumerate(terms):
+            row = self._products[place]
+            fade = FORGETTING if row[place] > LEAST_WEIGHT else 1.0
+            self._targets[place] = self._targets[place] * fade + term
+            for other, factor in enumerate(terms):
+                row[other] = row[other] * fade + term * factor
+        self._descend()
         self.steps += 1
+        self.prompt_steps += shape.prompt_tokens > 0
         self.most_prompt_tokens = max(self.most_prompt_tokens, shape.prompt_tokens)
+
+    def _descend(self) -> None:
+        numbers, targets = self._numbers, self._targets
+        for _ in range(ROUNDS):
+            for place, row in enumerate(self._products):
+                own = row[place]
+                if own > 0:
+                    rest = targets[place] - sum([factor * number for factor, number in zip(row, numbers, strict=True)])
+                    numbers[place] = max(0.0, numbers[place] + rest / own)
 
     def expected_ms(self, shape: StepShape) -> float:
         """Milliseconds that such a step should take."""
-        return float(np.maximum(self._numbers, 0.0) @ shape.terms)
+        return sum([number * term for number, term in zip(self._numbers, shape.terms, strict=True)])
+
+    def prompt_ms(self, count: int, tokens_seen: int) -> float:
+        """Milliseconds that so many prompt tokens behind tokens_seen others add to a step."""
+        alone, pair = self._numbers[2] / SCALE[2], self._numbers[4] / SCALE[4]
+        return count * (alone + pair * (tokens_seen + (count + 1) / 2))
 
     def prompt_tokens_in(self, milliseconds: float, tokens_seen: int) -> float:
         """How many prompt tokens behind tokens_seen others can be read in so much time; infinite if they cost nothing.
 
-        n of them cost n * (alone + pair * tokens_seen) + pair * n * (n + 1) / 2: each one sees those before it.
+        The inverse of prompt_ms.
         """
-        _, _, alone, _, pair = np.maximum(self._numbers, 0.0) / SCALE
+        alone, pair = self._numbers[2] / SCALE[2], self._numbers[4] / SCALE[4]
         slope = alone + pair * (tokens_seen + 0.5)
         if milliseconds <= 0 or slope <= 0:
             return 0.0 if milliseconds <= 0 else inf
-        # The root of that, written so that a pair may cost nothing.
-        return float(2 * milliseconds / (slope + sqrt(slope * slope + 2 * pair * milliseconds)))
+        # The root of the quadratic, written so that a pair may cost nothing.
+        return 2 * milliseconds / (slope + sqrt(slope * slope + 2 * pair * milliseconds))
 
     def least_ms(self, prompt_tokens: int, chunk: int, more_tokens: int) -> float:
         """Milliseconds that a request alone needs at least: its prompt in chunks, then more_tokens steps.
 
         0 while too little is known.
         """
-        if self.steps < FAMILIAR or not self.most_prompt_tokens:
+        if self.steps < FAMILIAR or self.prompt_steps < FAMILIAR:
             return 0.0
-        step, row, token, _, _ = np.maximum(self._numbers, 0.0) / SCALE
+        step, row, token = (number / size for number, size in zip(self._numbers[:3], SCALE[:3], strict=True))
         reading = step * -(-prompt_tokens // chunk) + token * prompt_tokens
-        return float(reading + more_tokens * (step + row))
+        return SLACK * (reading + more_tokens * (step + row))

@@ -1,7 +1,8 @@
 """FusedOps: the operations of a layer in as few torch operations as there are, for dtypes narrower than float64.
 
-The numerics are TorchOps' (ops.py) but for roundings: a norm is rounded once, not twice, and so is a rotation. In
-float64 they would differ from transformers, whose norms have a float32 island; there TorchOps is taken.
+The numerics are TorchOps' (ops.py) but for roundings: Llama's norm is rounded once, not twice, where its weight is [H]
+(with [heads, H] twice, as there), and a rotation twice, not three times. In float64 they would differ from
+transformers, whose norms have a float32 island; there TorchOps is taken.
 """
 
 import torch

@@ -2,7 +2,7 @@
 
     free on the host = min(MemAvailable, what every cgroup above this process still allows) - mapped weights
     free on CUDA     = what the driver says
-    pool             = min(share * (free - one full step), what the largest batch could use)
+    pool             = min(share * (free - one full step) - spare blocks, what the largest batch could use)
 
 Weights that stay mapped lie in the page cache, which the kernel counts as free; giving it away would mean reading them
 from disk again and again, so they are taken off.
@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from chairlift.core.errors import ConfigError
-from chairlift.model.attention.torch_paged import GATHER_BYTES, KEPT_INDICES, MAX_QUERIES
+from chairlift.model.attention.torch_paged import GATHER_BYTES, KEPT_INDICES, MAX_QUERIES, SPARE_BLOCKS
 from chairlift.model.choice import CHUNK_ELEMENTS
 
 DEVICE_SHARE = 0.9
@@ -41,7 +41,10 @@ class FreeMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepShape:
-    """Sizes, in elements, of the largest step of a model; itemsize in bytes is that of its dtype."""
+    """Sizes, in elements, of the largest step of a model; itemsize in bytes is that of its dtype.
+
+    `windows` holds each kind of attention once or more: a window in tokens, None for full attention.
+    """
 
     hidden_size: int
     intermediate_size: int
@@ -53,6 +56,7 @@ class StepShape:
     max_batch_tokens: int
     max_running_requests: int
     max_model_len: int
+    windows: tuple[int | None, ...] = (None,)
 
     def peak_bytes(self) -> int:
         """Estimate from above what a step takes besides weights and cache."""
@@ -64,9 +68,10 @@ class StepShape:
         # are. Backend "reference": the longest sequence is gathered twice over.
         gathered = max(2 * GATHER_BYTES, 4 * self.max_model_len * self.num_kv_heads * self.head_dim * self.itemsize)
         indices = KEPT_INDICES * (8 + self.itemsize)
-        # Two masks are bool, and one of them in the model's dtype too.
-        queries = min(self.max_batch_tokens, self.max_model_len, MAX_QUERIES)
-        masks = queries * (self.max_model_len + queries) * (2 + self.itemsize)
+        # One mask a kind is kept, in the model's dtype; while one is made there are two in bool.
+        queries, longest = min(self.max_batch_tokens, self.max_model_len, MAX_QUERIES), self.max_model_len
+        seen = [queries + (longest if window is None else min(longest, window)) for window in {*self.windows}]
+        masks = queries * (self.itemsize * sum(seen) + 2 * max(seen))
         rows = self.max_running_requests * self.vocab_size
         # Raw, in the width that sampling works in, and some rows of these picked out.
         logits = rows * (self.itemsize + 2 * (8 if self.itemsize > 4 else 4))
@@ -172,24 +177,24 @@ def size_pool(
     Raises ConfigError with both numbers when they do not fit, or not even one short sequence does.
     """
     step_bytes, page = step.peak_bytes(), pool.page_bytes
-    left = max(0, free.num_bytes - step_bytes)
+    left, least = max(0, free.num_bytes - step_bytes), pool.least_blocks + SPARE_BLOCKS
     if num_blocks is not None:
-        if num_blocks * page > left:
+        if (needed := (num_blocks + SPARE_BLOCKS) * page) > left:
             raise ConfigError(
-                f"num_blocks {num_blocks} needs {gibibytes(num_blocks * page)} and a step {gibibytes(step_bytes)}, "
+                f"num_blocks {num_blocks} needs {gibibytes(needed)} and a step {gibibytes(step_bytes)}, "
                 f"{gibibytes(free.num_bytes)} are free ({free.limit})",
-                option="num_blocks", needed=num_blocks * page + step_bytes, free=free.num_bytes,
+                option="num_blocks", needed=needed + step_bytes, free=free.num_bytes,
             )  # fmt: skip
         fitting, how = num_blocks, "as asked"
     else:
         budget, how = _budget(max_memory, left, on_host)
-        fitting = budget // page
+        fitting = budget // page - SPARE_BLOCKS
         if fitting < pool.least_blocks:
             raise ConfigError(
-                f"one sequence needs at least {pool.least_blocks} blocks of {page} bytes, in all "
-                f"{pool.least_blocks * page}, and {budget} bytes are left for the KV cache: "
+                f"one sequence needs at least {pool.least_blocks} blocks of {page} bytes, with {SPARE_BLOCKS} to spare "
+                f"{least * page}, and {budget} bytes are left for the KV cache: "
                 f"{gibibytes(free.num_bytes)} free ({free.limit}), {gibibytes(step_bytes)} for a step",
-                option="max_memory", needed=pool.least_blocks * page, free=budget,
+                option="max_memory", needed=least * page, free=budget,
             )  # fmt: skip
         if fitting > pool.useful_blocks:
             fitting, how = pool.useful_blocks, "all that max_running_requests of max_model_len could use"

@@ -33,5 +33,6 @@ def shapes(
         max_batch_tokens=config.max_batch_tokens,
         max_running_requests=config.max_running_requests,
         max_model_len=max_model_len,
+        windows=groups.windows,
     )
     return pool, step

@@ -1,5 +1,6 @@
 """The desk by itself: clients that come, ask, go, fall silent or stop reading, without any socket."""
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -37,7 +38,7 @@ from chairlift.engine.ipc.wire import (
     read_by_client,
 )
 from chairlift.engine.loop import EngineLoop
-from support_process import make_request, wait_until
+from support_process import PATIENCE, make_request, wait_until
 
 HELLO = Hello(PROTOCOL, 1.0, 5.0)
 
@@ -338,6 +339,28 @@ def test_beats_carry_counts_and_the_age_of_the_step(offices: Callable[..., Offic
     office.run(rides)
 
 
+def test_beats_carry_the_age_of_a_warm_up(offices: Callable[..., Office], monkeypatch: pytest.MonkeyPatch) -> None:
+    office, release = offices(), threading.Event()
+    monkeypatch.setattr(office.engine._loop._runner, "warmup", lambda: release.wait(PATIENCE))
+    office.open()
+    office.say(b"a", HELLO)
+    warming = threading.Thread(target=office.engine.warmup)
+    warming.start()
+    wait_until(lambda: office.engine.warmup_began is not None)
+    began = office.engine.warmup_began
+    assert began is not None and office.engine.step_began is None
+    for second in range(50):
+        office.say(b"a", Pulse(), began + second)
+        office.desk.tick(began + second)
+    letter = office.letters[b"a"][-1]
+    assert isinstance(letter, Beat) and (letter.warmup_age, letter.load.step_age) == (pytest.approx(49.0), 0.0)
+    release.set()
+    warming.join(PATIENCE)
+    office.desk.tick(began + 50.0)
+    letter = office.letters[b"a"][-1]
+    assert isinstance(letter, Beat) and letter.warmup_age == 0.0
+
+
 def test_an_idle_desk_posts_nothing(offices: Callable[..., Office]) -> None:
     """A heartbeat asks for the next one's counts, once; the answer asks for nothing."""
     office = offices()
@@ -498,3 +521,14 @@ def test_leaving_is_told_to_everybody(offices: Callable[..., Office]) -> None:
         office.say(name, HELLO)
     office.desk.leave("time is up")
     assert all(office.letters[name] == [Goodbye("time is up")] for name in (b"a", b"b"))
+
+
+def test_who_watches_twice_keeps_its_steps_also_an_empty_list_of_them(offices: Callable[..., Office]) -> None:
+    office = offices()
+    office.open()
+    office.say(b"a", HELLO)
+    office.say(b"a", Watch(True))
+    (before,) = office.desk._watched_by  # the engine's thread may be about to add to it
+    office.say(b"a", Watch(True))
+    (after,) = office.desk._watched_by
+    assert not before and after is before

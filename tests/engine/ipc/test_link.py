@@ -126,6 +126,30 @@ def test_an_old_step_is_a_fault_though_the_engine_speaks(
     link.close("")
 
 
+def test_a_warm_up_may_take_as_long_as_a_start_and_no_longer(
+    context: "zmq.Context[zmq.Socket[bytes]]", address: str, bell: Mailbox[int]
+) -> None:
+    engine = Engine(context, address)
+    link = Link(context, address, bell.fileno(), replace(LONG, step_timeout=3.0, start_timeout=30.0), None)
+    engine.hear()
+    link.ready = True
+
+    def hears(warmup_age: float) -> None:
+        engine.say(Beat(READY, warmup_age))
+        engine.say(Stranger())
+        assert receive(link) == [Stranger()]
+
+    hears(0.0)
+    assert link.warmed < 0 and link.fault() is None
+    hears(30.0)
+    assert link.warmed > 0 and link.fault() is None
+    hears(30.1)
+    assert link.fault() == "the engine hangs: a warm-up takes 30.1 s, the limit is 30 s"
+    hears(0.0)
+    assert link.warmed == link.warmed > 0 and link.fault() is None, "it is over"
+    link.close("")
+
+
 def test_a_start_has_an_end(context: "zmq.Context[zmq.Socket[bytes]]", address: str, bell: Mailbox[int]) -> None:
     link = Link(context, address, bell.fileno(), WatchConfig(start_timeout=1e-6), None)
     time.sleep(0.01)

@@ -3,7 +3,7 @@
 import pytest
 
 from chairlift.core.errors import ConfigError
-from chairlift.engine.ipc.watch import Restarts, Silence, WatchConfig
+from chairlift.engine.ipc.watch import Age, Restarts, Silence, WatchConfig
 
 
 def test_silence_adds_up_until_somebody_speaks() -> None:
@@ -17,6 +17,15 @@ def test_a_listener_that_slept_has_heard_no_silence() -> None:
     silence = Silence(interval=1.0, now=0.0)
     assert silence.look(3600.0) == 2.0
     assert silence.look(3601.0) == 3.0
+
+
+def test_an_age_is_that_of_the_latest_thing_and_zero_between_two() -> None:
+    age = Age(interval=1.0)
+    assert age.look(None, 5.0) == 0.0
+    assert [age.look(10.0, now) for now in (9.5, 10.5, 12.0)] == [0.0, 0.5, 2.0]
+    assert age.look(None, 12.5) == 0.0
+    assert age.look(12.6, 13.0) == pytest.approx(0.4)
+    assert age.look(12.6, 3600.0) == pytest.approx(2.4), "the process slept"
 
 
 def test_the_first_restart_is_at_once_and_the_pause_doubles() -> None:

@@ -55,6 +55,24 @@ def test_only_who_is_ahead_in_both_ways_is_sent_away_for() -> None:
     assert not line.outranks(young, urgent) and not line.outranks(young, someone(3, 3, at=60.0))
 
 
+def test_who_comes_too_late_to_be_ahead_boards_first_only_while_the_other_does_not_fit() -> None:
+    """The written bound is one of the line; max_bypass is the one of boarding."""
+    for max_bypass, first in ((1, "late"), (0, "early")):
+        scheduler = make_scheduler(policy="priority", priority_ageing=1.0, num_blocks=20, caching=False,
+                                   max_bypass=max_bypass)  # fmt: skip
+        scheduler.add(ask("on board", [501] * 40, 20, priority=-3), 0.0)
+        turn(scheduler)
+        scheduler.add(ask("early", [502] * 60, 4, priority=1), 0.0)
+        for name in ("late", "later"):
+            scheduler.add(ask(name, [503] * 4, 2, priority=0), 100.0)
+        assert [each.name for each in scheduler.line] == ["early", "late", "later"]
+        boarded: list[str] = []
+        while scheduler.sequences:
+            plan, _ = turn(scheduler, 100.0)
+            boarded += [row.name for row in scheduler.running.values() if row.name not in boarded] if plan else []
+        assert boarded[:2] == ["on board", first] and boarded.index("early") < boarded.index("later")
+
+
 # -- in the scheduler ----------------------------------------------------------------------------------------------
 
 

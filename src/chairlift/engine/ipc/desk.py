@@ -21,7 +21,7 @@ from chairlift.engine.client import Sink
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.inline import InlineClient
 from chairlift.engine.ipc.step_backlog import StepBacklog
-from chairlift.engine.ipc.watch import Silence
+from chairlift.engine.ipc.watch import Age, Silence
 from chairlift.engine.ipc.wire import (
     PROTOCOL,
     QUESTIONS,
@@ -109,8 +109,8 @@ class Desk:
         self._watched_by: tuple[StepBacklog, ...] = ()
         self._load = LoadReport(state=ReplicaState.STARTING)
         self._load_asked = False
-        self._step_began: float | None = None
-        self._step_age = Silence(IDLE_SECONDS, 0.0)
+        self._step_age = Age(IDLE_SECONDS)
+        self._warmup_age = Age(IDLE_SECONDS)
         self._questions: SimpleQueue[tuple[str, Callable[[Any], None]]] = SimpleQueue()
         self._num_guests = self._num_requests = 0
 
@@ -167,7 +167,10 @@ class Desk:
                 if self._engine is not None and (inner := guest.ids.get(request_id)) is not None:
                     self._engine.abort(inner)
             case Watch(wanted):
-                guest.steps = (guest.steps or StepBacklog()) if wanted else None
+                if not wanted:
+                    guest.steps = None
+                elif guest.steps is None:
+                    guest.steps = StepBacklog()
                 self._watch()
             case Ask(number, question):
                 self._ask(guest, number, question)
@@ -189,7 +192,7 @@ class Desk:
                 self._drop(guest, f"more than {MAX_BACKLOG} outputs wait for it")
             elif now >= guest.next_beat:
                 guest.next_beat = now + guest.interval
-                self._say(guest, Beat(self._report(now)))
+                self._say(guest, self._beat(now))
                 if guest.steps:
                     self._flush(guest)
                 self._ask_load()
@@ -249,9 +252,8 @@ class Desk:
             return
         guest.is_posted = False
         steps = []
-        for _ in range(
-            len(guest.backlog)
-        ):  # not what comes meanwhile: a fast engine would hold this thread here for ever
+        # Not what comes meanwhile: a fast engine would hold this thread here for ever.
+        for _ in range(len(guest.backlog)):
             steps.append([self._renamed(guest, output) for output in guest.backlog.popleft()])
         stats, unseen = ([], 0) if guest.steps is None else guest.steps.take()  # after the news: never behind them
         if steps or stats:
@@ -279,14 +281,11 @@ class Desk:
     def _welcome(self, engine: InlineClient) -> Welcome:
         return Welcome(self._pid, engine.info, self._config)
 
-    def _report(self, now: float) -> LoadReport:
-        began = None if self._engine is None else self._engine.step_began
-        if began is None:
-            return replace(self._load, step_age=0.0)
-        if began != self._step_began:
-            self._step_began = began
-            self._step_age.heard(began)
-        return replace(self._load, step_age=max(0.0, self._step_age.look(now)))
+    def _beat(self, now: float) -> Beat:
+        if (engine := self._engine) is None:
+            return Beat(self._load)
+        load = replace(self._load, step_age=self._step_age.look(engine.step_began, now))
+        return Beat(load, self._warmup_age.look(engine.warmup_began, now))
 
     def _ask_load(self) -> None:
         """Have the counts for the next heartbeat by then, unless a long step goes on."""

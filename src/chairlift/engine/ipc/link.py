@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import os
 import sys
 import time
@@ -54,6 +55,7 @@ class Link:
         self._silence = Silence(watch.interval, now)
         self.ready = False
         self.load = LoadReport(state=ReplicaState.STARTING)
+        self._warmup_age, self._warmed = 0.0, -math.inf
         self._socket = context.socket(zmq.DEALER)
         self._socket.setsockopt(zmq.RCVHWM, MAX_UNREAD_MESSAGES)
         self._socket.setsockopt(zmq.SNDHWM, 0)
@@ -95,6 +97,11 @@ class Link:
         self._poller.poll(int(max(0.0, self._pulsed + self._watch.interval - now) * 1000) + 1)
         return self._read()
 
+    @property
+    def warmed(self) -> float:
+        """Monotonic seconds until which a warm-up went on, as far as is known: now, or long ago; from any thread."""
+        return time.monotonic() if self._warmup_age > 0 else self._warmed
+
     def fault(self) -> str | None:
         """Say why the engine counts as dead, None while it lives; called after everything that came was received."""
         if self._process is not None and (code := self._process.exit_code) is not None:
@@ -106,6 +113,8 @@ class Link:
             return f"the engine process has been silent for {silent:.1f} s, its limit is {watch.heartbeat_timeout:g} s"
         if self.load.step_age > watch.step_timeout:
             return f"the engine hangs: a step takes {self.load.step_age:.1f} s, the limit is {watch.step_timeout:g} s"
+        if self._warmup_age > watch.start_timeout:
+            return f"the engine hangs: a warm-up takes {self._warmup_age:.1f} s, the limit is {watch.start_timeout:g} s"
         if not self.ready and now - self._began > watch.start_timeout:
             return f"the engine did not start within {watch.start_timeout:g} s"
         return None
@@ -139,6 +148,9 @@ class Link:
                 continue
             if isinstance(message, Beat):
                 self.load = message.load
+                if self._warmup_age > 0:
+                    self._warmed = time.monotonic()
+                self._warmup_age = message.warmup_age
             else:
                 messages.append(message)
         return messages

@@ -18,7 +18,7 @@ class WatchConfig:
             times in it.
         step_timeout: age of a step in progress.
         start_silence: silence while the engine starts: imports and loading may hold Python's lock for long.
-        start_timeout: from the start of the process to the first request.
+        start_timeout: from the start of the process to the first request; also the age of a warm-up in progress.
         ask_timeout: wait for the answer to a question (a step in progress is waited for).
         stop_timeout: wait for an engine that was asked to stop; then it is killed.
         max_restarts: automatic restarts within restart_period; one more death is final.
@@ -74,6 +74,23 @@ class Silence:
         self._silent += min(now - self._looked, 2 * self._interval)
         self._looked = now
         return self._silent
+
+
+class Age:
+    """How long the latest of some things has gone on, counted as Silence counts."""
+
+    def __init__(self, interval: float) -> None:
+        self._began: float | None = None
+        self._silence = Silence(interval, 0.0)
+
+    def look(self, began: float | None, now: float) -> float:
+        """Return its seconds; `began` says which it is: one that began at another time is another one, None is none."""
+        if began is None:
+            return 0.0
+        if began != self._began:
+            self._began = began
+            self._silence.heard(began)
+        return max(0.0, self._silence.look(now))
 
 
 class Restarts:

@@ -118,9 +118,13 @@ class Failed(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Beat(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The engine's process is alive; the counts are those of the last pause between two steps."""
+    """The engine's process is alive; the counts are those of the last pause between two steps.
+
+    And the seconds that a warm-up in progress has taken so far, 0 while there is none.
+    """
 
     load: LoadReport
+    warmup_age: float = 0.0
 
 
 class Outputs(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -143,12 +143,13 @@ class KVCache:
         table.capacity = max(table.capacity, wanted * self.config.block_size)
         return new
 
-    def needed(self, hit: Hit, num_tokens: int, lookahead: int) -> int:
+    def needed(self, hit: Hit, num_tokens: int, lookahead: int, let_go: int = 0) -> int:
         """Most available blocks that boarding with this hit and growing to num_tokens can take at once.
 
-        Shared blocks save nothing in a window group: they are given back while the new ones are taken.
+        `let_go` is how many blocks of the hit are held now and by nobody then: they have to be revived too. Shared
+        blocks save nothing in a window group: they are given back while the new ones are taken.
         """
-        total = hit.num_revived
+        total = hit.num_revived + let_go
         for layout, shared in zip(self.layouts, hit.blocks, strict=True):
             total += layout.peak_blocks(num_tokens, lookahead) - (len(shared) if layout.window is None else 0)
         return min(total, self.peak_blocks(num_tokens, lookahead))
@@ -249,10 +250,6 @@ class KVCache:
 
         shared = bisect_left(table.groups[self._full[0] if self._full else 0], True, key=is_sole)
         return max(0, num_computed - shared * self.config.block_size)
-
-    def sole_blocks(self, table: BlockTable) -> int:
-        """Blocks of the table that nobody else holds."""
-        return sum(1 for _, _, block in table.held() if self.pool.references(block) == 1)
 
     def counts(self) -> PoolCounts:
         """Return how many blocks are free, cached and held."""

@@ -14,8 +14,10 @@ class PriorityLine:
 
     `ageing` is how many seconds of waiting are worth one step of priority. Two who wait age alike, so their order never
     changes and needs no clock. The bound: somebody of priority p is behind a later one of priority q < p only if that
-    one came less than (p - q) * ageing seconds later; so nobody who comes (p - q) * ageing seconds after it, with the
-    least priority q there is, ever boards before it. (Several at the head may board in the same step, in this order.)
+    one came less than (p - q) * ageing seconds later; so of those who come (p - q) * ageing seconds after it, with q
+    the least priority there is, none is ever before it in line. Whoever is behind it boards before it only while it
+    does not fit, at most max_bypass of them in its life, or while it waits for another's prefix (boarding.py); several
+    may board in the same step.
 
     Somebody in line may send those on board away who have both a greater priority and a greater rank, as long as they
     have not been preempted `protect_after` times; whoever is sent away keeps its rank.

@@ -18,7 +18,7 @@ holds cannot leak through a masked product (0 * NaN is NaN). No mask spans two s
 Keys and values lie side by side, so that one gather fetches both; behind the last block lies a spare one, whose last
 slot takes what is written to slot -1:
 
-    [num_blocks + 1, block_size, 2, kv_heads, head_dim]
+    [num_blocks + SPARE_BLOCKS, block_size, 2, kv_heads, head_dim]
      `- key, value: without the spare block  `- 0 keys, 1 values
 """
 
@@ -38,6 +38,9 @@ MAX_QUERIES = 1024
 
 GATHER_BYTES = 8 << 20
 """Keys and values of decoding rows that are gathered at once, unless one row alone has more."""
+
+SPARE_BLOCKS = 1
+"""Blocks that every layer has behind those of the pool."""
 
 KEPT_INDICES = 1 << 20
 """Slots that are kept for all layers of a step; what goes beyond is made anew for each layer."""
@@ -107,7 +110,7 @@ class TorchAttention:
         dtype: torch.dtype, device: torch.device,
     ) -> list[KV]:  # fmt: skip
         """Make one zeroed KV for each layer index; the tensors of a KV are views into one."""
-        shape = (num_blocks + 1, block_size, 2, kv_heads, head_dim)
+        shape = (num_blocks + SPARE_BLOCKS, block_size, 2, kv_heads, head_dim)
 
         def made() -> KV:
             on_host = device.type == "cpu"
@@ -219,7 +222,7 @@ class TorchAttention:
 def _slots_of(kv: KV, *, spare: bool = False) -> Tensor:
     """Return [slots, 2, kv_heads, D] of all blocks, or with the spare block behind them."""
     blocks, block_size, heads, width = kv.key.shape
-    shape = ((blocks + spare) * block_size, 2, heads, width)
+    shape = ((blocks + SPARE_BLOCKS * spare) * block_size, 2, heads, width)
     return kv.key.as_strided(shape, (2 * heads * width, heads * width, width, 1))
 
 
