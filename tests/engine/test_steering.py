@@ -6,7 +6,7 @@ import pytest
 
 from chairlift.engine.riding import OnBoard
 from chairlift.engine.sequence import Sequence
-from chairlift.engine.steering import FIRST_GUESS, LEAST_PROMPT_TOKENS, Steering
+from chairlift.engine.steering import FIRST_GUESS, LEAST_PROMPT_TOKENS, PromptMeter, Steering
 from chairlift.engine.step_times import StepShape, StepTimes
 from support_engine import answer, ask, make_scheduler
 
@@ -45,6 +45,58 @@ def test_nobody_boards_when_those_who_generate_take_the_target_alone() -> None:
 
 def test_a_target_that_nobody_could_meet_keeps_nobody_away() -> None:
     assert not Steering(2.0, taught()).is_full(board(12))
+
+
+def test_the_meter_charges_each_prompt_token_by_what_it_sees() -> None:
+    """A pair costs 0.001 ms here, so that ten tokens behind a thousand cost as much as a hundred at the beginning."""
+    times, rng = StepTimes(), random.Random(0)
+    for _ in range(300):
+        count, seen = rng.randrange(1, 300), rng.choice([0, 100, 1000])
+        pairs = count * (seen + (count + 1) / 2)
+        times.learn(StepShape(1, count, 10, pairs), 5 + 0.1 * count + 0.001 * pairs)
+    meter = PromptMeter(times, 22.0)
+    assert meter.fits(1000) == pytest.approx(20, abs=1) and meter.fits(0) == pytest.approx(132, abs=4)
+    meter.take(10, 1000)
+    assert meter.fits(1000) == pytest.approx(10, abs=1)
+    meter.take(10, 1000)
+    assert meter.fits(1000) <= 1
+
+
+def test_the_least_fits_whatever_it_costs_and_only_once_a_step() -> None:
+    meter = PromptMeter(taught(), -5.0)
+    assert meter.fits(10_000) == LEAST_PROMPT_TOKENS
+    meter.take(10, 10_000)
+    assert meter.fits(0) == LEAST_PROMPT_TOKENS - 10
+
+
+def test_nothing_known_is_no_bound() -> None:
+    assert PromptMeter(StepTimes(), 5.0).fits(10) > 10**6
+
+
+def test_a_question_behind_a_long_cached_document_is_read_in_steps_of_the_target() -> None:
+    scheduler = make_scheduler(target_itl_ms=50.0, max_batch_tokens=2048, num_blocks=9000, max_model_len=40_000)
+    now, longest = 0.0, 0.0
+
+    def step() -> float:
+        nonlocal now
+        plan = scheduler.schedule(now)
+        assert plan is not None
+        took = 0.01 + 2e-5 * plan.num_tokens + 1e-8 * plan.num_prefill_pairs
+        now += took
+        scheduler.commit(answer(plan), now)
+        return took
+
+    document = [1 + at * at % 900 for at in range(20_000)]
+    scheduler.add(ask("generates", [1] * 64, 3000), now)
+    for name, prompt in [*((f"warm {n}", [n + 2] * 2000) for n in range(20)), ("document", [*document, 1])]:
+        scheduler.add(ask(name, prompt, 3), now)
+        while name in scheduler.sequences:
+            step()
+    for question in range(3):
+        scheduler.add(ask(f"q{question}", [*document, *[question + 5] * 1500], 3), now)
+        while f"q{question}" in scheduler.sequences:
+            longest = max(longest, step())
+    assert scheduler.counters.cached_tokens >= 3 * 19_000 and longest < 0.055
 
 
 def test_the_scheduler_steers_by_the_times_between_commits() -> None:

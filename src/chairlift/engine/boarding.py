@@ -81,6 +81,7 @@ class Boarding:
         draft.prefill_left, may_board = share.prefill_tokens, share.boarding
         if self._steering is not None and on_board.num_generating:
             draft.prefill_left = min(draft.prefill_left, self._steering.prompt_tokens(on_board))
+            draft.meter = self._steering.meter(on_board)
             may_board = may_board and not self._steering.is_full(on_board)
         if not share.prompts_first:
             riding.generate(draft, on_board, now)
@@ -137,11 +138,10 @@ class Boarding:
             if hit.pending is not None and self._wait_for(sequence, hit, now):
                 continue
             sequence.diary.prefix_over(roster.wait_clock, now)
-            if sequence.deadline is not None and not sequence.ride:
-                error = self._deadlines.hopeless(sequence, hit.num_tokens, now)
-                if error is not None:
-                    hopeless.append((sequence, error))
-                    continue
+            error = None if sequence.ride else self._deadlines.hopeless(sequence, hit.num_tokens, now)
+            if error is not None:
+                hopeless.append((sequence, error))
+                continue
             if room < self._cache.needed(hit, len(sequence.token_ids), self._lookahead):
                 reason = WaitReason.BLOCKS
                 if sequence.times_passed >= self._config.max_bypass:
@@ -155,9 +155,7 @@ class Boarding:
                 break
             boarded.append(sequence)
             looked_at -= 1
-            for waiting in passed:
-                waiting.times_passed += 1
-            if any(waiting.times_passed >= self._config.max_bypass for waiting in passed):
+            if self._passes(passed):
                 break
         for sequence, error in hopeless:
             roster.give_up(sequence, error, now)
@@ -166,8 +164,14 @@ class Boarding:
         self._boarded = len(boarded)
         return reason
 
+    def _passes(self, passed: list[Sequence]) -> bool:
+        """Somebody boarded before these; returns whether nobody may do so again with one of them."""
+        for waiting in passed:
+            waiting.times_passed += 1
+        return any(waiting.times_passed >= self._config.max_bypass for waiting in passed)
+
     def _is_full(self, draft: Draft, boarded: int) -> WaitReason | None:
-        if draft.tokens_left < 1 or draft.prefill_left < 1:
+        if self._riding.chunk(draft, 1, 1, 0) < 1:
             return WaitReason.BUDGET
         return WaitReason.RUNNING_LIMIT if len(self._roster.running) + boarded >= self._seats else None
 
@@ -192,7 +196,7 @@ class Boarding:
     def _open(self, draft: Draft, sequence: Sequence, hit: Hit, fair_chunk: int) -> int:
         """Share the hit, reserve the first chunk; returns the blocks still promised to its input."""
         wanted = len(sequence.token_ids) - hit.num_tokens
-        count = self._riding.chunk(draft, wanted, fair_chunk)
+        count = max(1, self._riding.chunk(draft, wanted, fair_chunk, hit.num_tokens))
         sequence.table = self._cache.open(hit, hit.num_tokens + count, sequence.block_hashes)
         sequence.num_scheduled = sequence.num_computed = hit.num_tokens
         if not sequence.ride:

@@ -3,7 +3,7 @@
 from array import array
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -51,6 +51,18 @@ class Flight:
         return [Row(*row) for row in columns]
 
 
+class Meter(Protocol):
+    """Bounds the prompt tokens of one step by what they cost, which depends on what they see."""
+
+    def fits(self, tokens_seen: int) -> int:
+        """Return how many more can ride that have so many tokens before them."""
+        ...
+
+    def take(self, count: int, tokens_seen: int) -> None:
+        """Charge so many."""
+        ...
+
+
 @dataclass(slots=True)
 class Draft:
     """The step being filled.
@@ -59,6 +71,7 @@ class Draft:
         tokens_left: of the whole step.
         prefill_left: of the step's prompt tokens.
         in_flight: launches on their way.
+        meter: a further bound on prompt tokens, or None.
         decodes: those who get the one token that they want, in order.
         chunks: prompt tokens handed to each of the others, in order.
         new_blocks: blocks that a sequence got in this step.
@@ -68,6 +81,7 @@ class Draft:
     tokens_left: int
     prefill_left: int
     in_flight: int = 0
+    meter: Meter | None = None
     decodes: list[Sequence] = field(default_factory=list)
     chunks: dict[Sequence, int] = field(default_factory=dict)
     new_blocks: dict[Sequence, list[NewBlock]] = field(default_factory=dict)
@@ -80,7 +94,10 @@ class Draft:
 
     def give_prefill(self, sequence: Sequence, count: int) -> None:
         """Hand prompt tokens to a sequence, on top of what it has."""
-        self.chunks[sequence] = self.chunks.get(sequence, 0) + count
+        before = self.chunks.get(sequence, 0)
+        if self.meter is not None:
+            self.meter.take(count, sequence.num_scheduled + before)
+        self.chunks[sequence] = before + count
         self.tokens_left -= count
         self.prefill_left -= count
 

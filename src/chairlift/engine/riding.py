@@ -90,7 +90,7 @@ class Riding:
     def read(self, draft: Draft, reading: list[Sequence], fair_chunk: int, now: float) -> None:
         """Give a fair chunk to each who reads its prompt."""
         for sequence in reading:
-            count = self.chunk(draft, sequence.num_wanted, fair_chunk)
+            count = self.chunk(draft, sequence.num_wanted, fair_chunk, sequence.num_scheduled)
             if sequence.status is not Status.RUNNING or count < 1:
                 continue
             if self._make_room(draft, sequence, count, now):
@@ -101,7 +101,8 @@ class Riding:
         for sequence, count in list(draft.chunks.items()):
             if draft.tokens_left < 1 or draft.prefill_left < 1:
                 return
-            more = self.chunk(draft, sequence.num_wanted - count, self._max_chunk - count)
+            seen = sequence.num_scheduled + count
+            more = self.chunk(draft, sequence.num_wanted - count, self._max_chunk - count, seen)
             if more < 1:
                 continue
             assert sequence.table is not None
@@ -113,9 +114,10 @@ class Riding:
             draft.give_prefill(sequence, more)
 
     @staticmethod
-    def chunk(draft: Draft, wanted: int, bound: int) -> int:
-        """Prompt tokens that somebody can get now."""
-        return min(wanted, bound, draft.tokens_left, draft.prefill_left)
+    def chunk(draft: Draft, wanted: int, bound: int, tokens_seen: int) -> int:
+        """Prompt tokens that somebody can get now who has so many before them."""
+        count = min(wanted, bound, draft.tokens_left, draft.prefill_left)
+        return count if draft.meter is None else min(count, draft.meter.fits(tokens_seen))
 
     def promised(self, reading: list[Sequence]) -> int:
         """Blocks that those who read their prompt still need for the input they were let in with."""

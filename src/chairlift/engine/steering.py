@@ -13,6 +13,9 @@ BOLDNESS = 2
 """A step may have so many times the prompt tokens of the largest one that was measured."""
 
 
+MOST_PROMPT_TOKENS = 1 << 30
+"""Where prompt tokens seem to cost nothing."""
+
 CAUTION = 2.0
 """Typical errors of an expectation by which the aim stays below the target, so that nearly all steps stay within it."""
 
@@ -25,14 +28,19 @@ class Steering:
         self._times = times
 
     def prompt_tokens(self, on_board: OnBoard) -> int:
-        """Return how many may ride beside those who generate."""
+        """Return how many may ride at most beside those who generate; meter() bounds them by what they see, too."""
         times = self._times
         if not times.most_prompt_tokens:
             return FIRST_GUESS
-        seen = on_board.reading[0].num_scheduled if on_board.reading else 0
-        left = self._aim - self._decode_ms(on_board)
         bound = max(FIRST_GUESS, BOLDNESS * times.most_prompt_tokens)
-        return int(max(LEAST_PROMPT_TOKENS, min(times.prompt_tokens_in(left, seen), bound)))
+        return int(max(LEAST_PROMPT_TOKENS, min(times.prompt_tokens_in(self._left(on_board), 0), bound)))
+
+    def meter(self, on_board: OnBoard) -> "PromptMeter":
+        """Return what measures the prompt tokens of this step."""
+        return PromptMeter(self._times, self._left(on_board))
+
+    def _left(self, on_board: OnBoard) -> float:
+        return self._aim - self._decode_ms(on_board)
 
     def is_full(self, on_board: OnBoard) -> bool:
         """Whether those who generate take the target by themselves already, so that nobody else should board.
@@ -52,3 +60,22 @@ class Steering:
         tokens += sum(each.num_scheduled for each in on_board.growing)
         rows = on_board.num_generating
         return self._times.expected_ms(StepShape(rows, 0, tokens + rows, 0.0))
+
+
+class PromptMeter:
+    """The milliseconds of one step that are left for prompt tokens, each charged by the tokens that it sees."""
+
+    def __init__(self, times: StepTimes, milliseconds: float) -> None:
+        self._times = times
+        self._left = milliseconds
+        self._given = 0
+
+    def fits(self, tokens_seen: int) -> int:
+        """Return how many more fit behind so many tokens; LEAST_PROMPT_TOKENS of a step always do."""
+        affordable = min(self._times.prompt_tokens_in(self._left, tokens_seen), MOST_PROMPT_TOKENS)
+        return max(LEAST_PROMPT_TOKENS - self._given, int(affordable))
+
+    def take(self, count: int, tokens_seen: int) -> None:
+        """Charge so many behind so many tokens."""
+        self._left -= self._times.prompt_ms(count, tokens_seen)
+        self._given += count
