@@ -18,6 +18,7 @@ from chairlift.bench.generators import below, between
 from chairlift.bench.simulate import as_request
 from chairlift.bench.workload import WorkItem
 from chairlift.core.request import GenerateRequest
+from chairlift.engine.collector import relax
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.fake_runner import FakeConfig, FakeRunner
 from chairlift.engine.loop import EngineLoop
@@ -152,6 +153,7 @@ def serve() -> None:
     """Read orders from standard input until it ends."""
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=tuple[Arm, int])
     rig = Rig(*order)
+    relax()  # as in an engine's own process
     answer, window = sys.stdout.buffer, b"{}"
     while True:
         answer.write(window + b"\n")

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import zmq
 
+from chairlift.engine.collector import relax
 from chairlift.engine.inline import InlineClient
 from chairlift.engine.ipc.desk import Desk
 from chairlift.engine.ipc.mailbox import Mailbox
@@ -124,6 +125,7 @@ class Child:
             runner = self._start.spec.build()
             loop = EngineLoop(runner, self._start.config, enable_prefix_caching=self._start.enable_prefix_caching)
             engine = InlineClient(loop)
+            relax()
         except BaseException as error:
             log.error("the engine did not start", exc_info=error)
             told = typed(error, "the engine did not start")
