@@ -1,5 +1,6 @@
 """Console: quiet when asked, bars only where somebody sees them, and text that cannot steer a terminal."""
 
+import argparse
 import io
 import json
 import logging
@@ -100,7 +101,9 @@ def test_files_are_rotated_as_was_asked_for(tmp_path: Path) -> None:
 def test_what_cannot_be_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot write .*nowhere"):
         configure("--log-file", str(tmp_path / "nowhere" / "log"))
-    with pytest.raises(ConfigError, match="CHAIRLIFT_LOG_LEVEL must be one of debug, info, warning, error, got 'loud'"):
+    with pytest.raises(
+        argparse.ArgumentTypeError, match="CHAIRLIFT_LOG_LEVEL must be one of debug, info, warning, error, got 'loud'"
+    ):
         configure(CHAIRLIFT_LOG_LEVEL="loud")
 
 

@@ -45,7 +45,7 @@ def test_nobody_leaves_when_steering_lets_nobody_board(monkeypatch: pytest.Monke
     for number in (1, 2):
         scheduler.add(ask(f"low {number}", [500 + number] * 20, 30, priority=5), 0.0)
         turn(scheduler)
-    monkeypatch.setattr(scheduler._boarding._steering, "is_full", lambda on_board: True)
+    monkeypatch.setattr(scheduler._boarding._steering, "is_full", lambda left_ms: True)
     scheduler.add(ask("urgent", [503] * 8, 4), 0.1)
     turn(scheduler, 0.2)
     assert scheduler.counters.preemptions == 0 and len(scheduler.line) == 1

@@ -24,27 +24,33 @@ def board(rows: int) -> OnBoard:
     return OnBoard(ready=[Sequence(ask(str(number), 3), number, b"root", 0.0) for number in range(rows)])
 
 
+def granted(target: float, times: StepTimes, on_board: OnBoard) -> int:
+    steering = Steering(target, times)
+    return steering.prompt_tokens(steering.left_ms(on_board))
+
+
 def test_prompts_get_what_the_target_leaves() -> None:
-    assert Steering(35.0, taught()).prompt_tokens(board(10)) == pytest.approx(200, rel=0.05)
-    assert Steering(35.0, taught()).prompt_tokens(board(20)) == pytest.approx(100, rel=0.05)
+    assert granted(35.0, taught(), board(10)) == pytest.approx(200, rel=0.05)
+    assert granted(35.0, taught(), board(20)) == pytest.approx(100, rel=0.05)
 
 
 def test_a_few_ride_in_any_case() -> None:
-    assert Steering(10.0, taught()).prompt_tokens(board(20)) == LEAST_PROMPT_TOKENS
+    assert granted(10.0, taught(), board(20)) == LEAST_PROMPT_TOKENS
 
 
 def test_the_first_step_is_a_guess_and_the_next_ones_are_not_too_bold() -> None:
-    assert Steering(1000.0, StepTimes()).prompt_tokens(board(1)) == FIRST_GUESS
-    assert Steering(1000.0, taught(largest=100)).prompt_tokens(board(1)) == 200
+    assert granted(1000.0, StepTimes(), board(1)) == FIRST_GUESS
+    assert granted(1000.0, taught(largest=100), board(1)) == 200
 
 
 def test_nobody_boards_when_those_who_generate_take_the_target_alone() -> None:
     steering = Steering(15.0, taught())
-    assert not steering.is_full(board(8)) and steering.is_full(board(12))
+    assert not steering.is_full(steering.left_ms(board(8))) and steering.is_full(steering.left_ms(board(12)))
 
 
 def test_a_target_that_nobody_could_meet_keeps_nobody_away() -> None:
-    assert not Steering(2.0, taught()).is_full(board(12))
+    steering = Steering(2.0, taught())
+    assert not steering.is_full(steering.left_ms(board(12)))
 
 
 def test_the_meter_charges_each_prompt_token_by_what_it_sees() -> None:

@@ -26,11 +26,8 @@ def run(arguments: argparse.Namespace) -> int:
     """
     console = Console(quiet=arguments.quiet)
     environ = settings.environment()
-    try:
-        workload = settings.given(settings.WORKLOAD, arguments, environ)
-        engine = settings.given(settings.ENGINE, arguments, environ)
-    except argparse.ArgumentTypeError as error:
-        raise ConfigError(str(error)) from None
+    workload = settings.given(settings.WORKLOAD, arguments, environ)
+    engine = settings.given(settings.ENGINE, arguments, environ)
     spec = WorkloadSpec(name=workload.pop("workload", DEFAULT_WORKLOAD), **workload)
     order = Order(model=arguments.model, options=engine, workload=spec)
     arms, count = _checked(arguments, order)

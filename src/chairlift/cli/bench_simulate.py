@@ -29,11 +29,8 @@ def run(arguments: argparse.Namespace) -> int:
     """
     console = Console(quiet=arguments.quiet)
     environ = settings.environment()
-    try:
-        asked = settings.given(settings.WORKLOAD, arguments, environ)
-        engine = settings.given(settings.SIMULATED, arguments, environ)
-    except argparse.ArgumentTypeError as error:
-        raise ConfigError(str(error)) from None
+    asked = settings.given(settings.WORKLOAD, arguments, environ)
+    engine = settings.given(settings.SIMULATED, arguments, environ)
     for path in (arguments.json, arguments.save_step_times):
         if path is not None:
             check_output(path)

@@ -45,15 +45,12 @@ def tamed_line(text: str) -> str:
 def configure_logging(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     """Send Chairlift's log to standard error, and to --log-file; -v logs everything, -q quiets standard error alone.
 
-    Raises ConfigError for a file that cannot be written, and for what the environment says.
+    Raises ConfigError for a file that cannot be written, ArgumentTypeError for what the environment says.
     """
     from chairlift.core.errors import ConfigError
     from chairlift.observability.logging import LEVELS, LogConfig, configure
 
-    try:
-        asked = settings.given(settings.LOGGING, arguments, environ)
-    except argparse.ArgumentTypeError as error:
-        raise ConfigError(str(error)) from None
+    asked = settings.given(settings.LOGGING, arguments, environ)
     verbose, quiet, file = arguments.verbose, arguments.quiet, asked.get("log_file", "")
     level = LEVELS[asked.get("log_level", "debug" if verbose else "warning")]
     stream_level = LEVELS["error"] if quiet else level

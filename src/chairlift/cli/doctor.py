@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from chairlift import __version__
 from chairlift.cli import machine, settings
 from chairlift.cli.console import tamed_line
-from chairlift.core.errors import ChairliftError, ConfigError, ModelError, UnsupportedArchitecture
+from chairlift.core.errors import ChairliftError, ModelError, UnsupportedArchitecture
 
 ERROR, WARNING = "error", "warning"
 LOW_MEMORY = 2**30
@@ -69,10 +69,7 @@ class Examination:
 def run(arguments: argparse.Namespace) -> int:
     """Examine and print; returns the exit code: 1 when the model, or any model, cannot be run."""
     environ = settings.environment()
-    try:
-        options = settings.given(settings.ENGINE, arguments, environ)
-    except argparse.ArgumentTypeError as error:
-        raise ConfigError(str(error)) from None
+    options = settings.given(settings.ENGINE, arguments, environ)
     report = examine(arguments.model, options)
     if arguments.json:
         print(json.dumps(report, ensure_ascii=False, indent=2))

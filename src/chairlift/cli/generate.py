@@ -37,11 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
     """
     console = Console(quiet=arguments.quiet)
     environ = settings.environment()
-    try:
-        sampling = settings.given(settings.SAMPLING, arguments, environ)
-        engine = settings.given(settings.ENGINE, arguments, environ)
-    except argparse.ArgumentTypeError as error:
-        raise ConfigError(str(error)) from None
+    sampling = settings.given(settings.SAMPLING, arguments, environ)
+    engine = settings.given(settings.ENGINE, arguments, environ)
     if arguments.timeout is not None and not arguments.timeout > 0:
         raise ConfigError(f"timeout must be a positive number of seconds, got {arguments.timeout:g}")
     jobs = _jobs(arguments, sampling)

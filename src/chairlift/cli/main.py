@@ -62,6 +62,8 @@ def _explain(error: Exception, verbose: bool) -> int:
         import traceback
 
         traceback.print_exception(error)
+    if isinstance(error, argparse.ArgumentTypeError):  # what an environment variable says
+        return _say(str(error), BAD_INPUT)
     if isinstance(error, ConfigError | ModelError | InvalidRequest):
         return _say(error.message, BAD_INPUT)
     if isinstance(error, ChairliftError):

@@ -104,15 +104,36 @@ def add_settings(parser: Parser, title: str, group: Iterable[settings.Setting]) 
         setting.add_to(section)
 
 
+def _verb(
+    verbs: "Verbs[Parser]",
+    module: str,
+    name: str,
+    *,
+    help: str,
+    description: str,
+    usage: str,
+    epilog: str | None = None,
+) -> Parser:
+    """Declare a command that `run` of that module of this room carries out."""
+    parser = verbs.add_parser(name, help=help, description=description, usage=usage, epilog=epilog)
+    parser.set_defaults(module=f"chairlift.cli.{module}", parser=parser)
+    return parser
+
+
+def _add_model(parser: Parser) -> None:
+    """Declare the one model that a command may take."""
+    parser.leftover = "there is one MODEL, so what is {word}?"
+    parser.add_argument("model", nargs="?", metavar="MODEL", help="a Hugging Face model folder or hub id")
+
+
 def _generate(verbs: "Verbs[Parser]") -> None:
-    parser = verbs.add_parser(
-        "generate", help="generate text from one prompt or a file of prompts", description=GENERATE_HELP,
-        epilog=GENERATE_END,
+    parser = _verb(
+        verbs, "generate", "generate", help="generate text from one prompt or a file of prompts",
+        description=GENERATE_HELP, epilog=GENERATE_END,
         usage="chairlift generate [MODEL] [--prompt TEXT | --prompts FILE.jsonl] [--output FILE.jsonl] [options]",
     )  # fmt: skip
-    parser.leftover = "there is one MODEL, so what is {word}? A prompt follows --prompt"
-    parser.set_defaults(module="chairlift.cli.generate", parser=parser)
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="a Hugging Face model folder or hub id")
+    _add_model(parser)
+    parser.leftover += " A prompt follows --prompt"
     parser.add_argument("--prompt", metavar="TEXT", help="one prompt; - reads it from standard input")
     parser.add_argument("--prompts", metavar="FILE.jsonl", help="a file of prompts; - is standard input")
     parser.add_argument("--output", metavar="FILE.jsonl", help="write the results there as JSON lines")
@@ -125,13 +146,11 @@ def _generate(verbs: "Verbs[Parser]") -> None:
 
 
 def _doctor(verbs: "Verbs[Parser]") -> None:
-    parser = verbs.add_parser(
-        "doctor", help="look at this machine, and at what a model would take on it", description=DOCTOR_HELP,
-        usage="chairlift doctor [MODEL] [--json] [options]",
+    parser = _verb(
+        verbs, "doctor", "doctor", help="look at this machine, and at what a model would take on it",
+        description=DOCTOR_HELP, usage="chairlift doctor [MODEL] [--json] [options]",
     )  # fmt: skip
-    parser.leftover = "there is one MODEL, so what is {word}?"
-    parser.set_defaults(module="chairlift.cli.doctor", parser=parser)
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="a Hugging Face model folder or hub id")
+    _add_model(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     add_loudness(parser)
     add_settings(parser, "engine", settings.ENGINE)
@@ -147,13 +166,12 @@ def _bench(verbs: "Verbs[Parser]") -> None:
 
 
 def _bench_offline(verbs: "Verbs[Parser]") -> None:
-    parser = verbs.add_parser(
-        "offline", help="run a workload on the engine in one go", description=OFFLINE_HELP, epilog=OFFLINE_END,
+    parser = _verb(
+        verbs, "bench_offline", "offline", help="run a workload on the engine in one go",
+        description=OFFLINE_HELP, epilog=OFFLINE_END,
         usage="chairlift bench offline [MODEL] [--workload NAME | FILE.jsonl] [--json FILE] [options]",
     )  # fmt: skip
-    parser.leftover = "there is one MODEL, so what is {word}?"
-    parser.set_defaults(module="chairlift.cli.bench_offline", parser=parser)
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="a Hugging Face model folder or hub id")
+    _add_model(parser)
     parser.add_argument("--json", metavar="FILE", help="write the report there")
     parser.add_argument("--plot", metavar="FILE.png", help="draw it there (needs matplotlib)")
     parser.add_argument("--repeat", type=settings.whole, default=1, metavar="N", help="turns of each (default 1)")
@@ -172,11 +190,11 @@ def _bench_offline(verbs: "Verbs[Parser]") -> None:
 
 
 def _bench_simulate(verbs: "Verbs[Parser]") -> None:
-    parser = verbs.add_parser(
-        "simulate", help="run a workload on the real scheduler in simulated time", description=SIMULATE_HELP,
-        epilog=OFFLINE_END, usage="chairlift bench simulate [--workload NAME | FILE.jsonl] [--json FILE] [options]",
+    parser = _verb(
+        verbs, "bench_simulate", "simulate", help="run a workload on the real scheduler in simulated time",
+        description=SIMULATE_HELP, epilog=OFFLINE_END,
+        usage="chairlift bench simulate [--workload NAME | FILE.jsonl] [--json FILE] [options]",
     )  # fmt: skip
-    parser.set_defaults(module="chairlift.cli.bench_simulate", parser=parser)
     parser.add_argument("--json", metavar="FILE", help="write the report there")
     parser.add_argument("--step-times", metavar="FILE", help="how long a step takes, as JSON")
     parser.add_argument("--fit", metavar="FILE", help="find that out from a real run: --profile's trace of it")
@@ -188,22 +206,20 @@ def _bench_simulate(verbs: "Verbs[Parser]") -> None:
 
 
 def _bench_scenarios(verbs: "Verbs[Parser]") -> None:
-    parser = verbs.add_parser(
-        "scenarios", help="measure what the policies promise", description=SCENARIOS_HELP,
+    parser = _verb(
+        verbs, "bench_scenarios", "scenarios", help="measure what the policies promise", description=SCENARIOS_HELP,
         usage="chairlift bench scenarios [NAME ..] [--json FILE]",
     )  # fmt: skip
-    parser.set_defaults(module="chairlift.cli.bench_scenarios", parser=parser)
     parser.add_argument("names", nargs="*", metavar="NAME", help="some of them alone")
     parser.add_argument("--json", metavar="FILE", help="write the numbers there")
     add_loudness(parser)
 
 
 def _bench_cost(verbs: "Verbs[Parser]") -> None:
-    parser = verbs.add_parser(
-        "cost", help="measure what deciding costs", description=COST_HELP,
+    parser = _verb(
+        verbs, "bench_cost", "cost", help="measure what deciding costs", description=COST_HELP,
         usage="chairlift bench cost [POLICY ..] [--json FILE] [options]",
     )  # fmt: skip
-    parser.set_defaults(module="chairlift.cli.bench_cost", parser=parser)
     parser.add_argument("policies", nargs="*", metavar="POLICY", help="some of them alone")
     parser.add_argument("--json", metavar="FILE", help="write the numbers there")
     parser.add_argument("--windows", type=settings.whole, default=5, metavar="N", help="turns of each (default 5)")

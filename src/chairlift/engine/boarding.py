@@ -80,9 +80,10 @@ class Boarding:
         ))  # fmt: skip
         draft.prefill_left, may_board = share.prefill_tokens, share.boarding
         if self._steering is not None and on_board.num_generating:
-            draft.prefill_left = min(draft.prefill_left, self._steering.prompt_tokens(on_board))
-            draft.meter = self._steering.meter(on_board)
-            may_board = may_board and not self._steering.is_full(on_board)
+            left_ms = self._steering.left_ms(on_board)
+            draft.prefill_left = min(draft.prefill_left, self._steering.prompt_tokens(left_ms))
+            draft.meter = self._steering.meter(left_ms)
+            may_board = may_board and not self._steering.is_full(left_ms)
         if not share.prompts_first:
             riding.generate(draft, on_board, now)
         fair_chunk = riding.fair_chunk(draft)
@@ -138,7 +139,7 @@ class Boarding:
             if hit.pending is not None and self._wait_for(sequence, hit, now):
                 continue
             sequence.diary.prefix_over(roster.wait_clock, now)
-            error = None if sequence.ride else self._deadlines.hopeless(sequence, hit.num_tokens, now)
+            error = self._deadlines.hopeless(sequence, hit.num_tokens, now)
             if error is not None:
                 hopeless.append((sequence, error))
                 continue

@@ -51,8 +51,8 @@ class Deadlines:
         heappush(self._moments, (latest, sequence.arrival, sequence))
 
     def hopeless(self, sequence: Sequence, cached_tokens: int, now: float) -> DeadlineUnreachable | None:
-        """Say why a sequence that has not begun cannot make it, even if it rode at once; None when it can."""
-        if sequence.deadline is None or sequence is self._trial:
+        """Say why a sequence cannot make it, even if it rode at once; None when it can, or has ridden before."""
+        if sequence.deadline is None or sequence.ride or sequence is self._trial:
             return None
         needed = self._seconds(sequence.num_prompt - cached_tokens, _certain_outputs(sequence))
         left = sequence.deadline - now

@@ -110,8 +110,6 @@ class MakingWay:
             hit = cache.match(head.block_hashes, len(head.token_ids))
             if patient and hit.pending is not None:
                 return None
-            if head.deadline is None or head.ride:
-                return head, hit
             error = self._deadlines.hopeless(head, hit.num_tokens, now)
             if error is None:
                 return head, hit

@@ -27,39 +27,35 @@ class Steering:
         self._target = target_ms
         self._times = times
 
-    def prompt_tokens(self, on_board: OnBoard) -> int:
-        """Return how many may ride at most beside those who generate; meter() bounds them by what they see, too."""
+    def left_ms(self, on_board: OnBoard) -> float:
+        """Return the milliseconds of the aim that those who generate leave; negative when they take more than it."""
+        tokens = sum(each.num_scheduled for each in on_board.ready)
+        tokens += sum(each.num_scheduled for each in on_board.growing)
+        rows = on_board.num_generating
+        return self._aim - self._times.expected_ms(StepShape(rows, 0, tokens + rows, 0.0))
+
+    def prompt_tokens(self, left_ms: float) -> int:
+        """Return how many may ride at most in so much time; meter() bounds them by what they see, too."""
         times = self._times
         if not times.most_prompt_tokens:
             return FIRST_GUESS
         bound = max(FIRST_GUESS, BOLDNESS * times.most_prompt_tokens)
-        return int(max(LEAST_PROMPT_TOKENS, min(times.prompt_tokens_in(self._left(on_board), 0), bound)))
+        return int(max(LEAST_PROMPT_TOKENS, min(times.prompt_tokens_in(left_ms, 0), bound)))
 
-    def meter(self, on_board: OnBoard) -> "PromptMeter":
-        """Return what measures the prompt tokens of this step."""
-        return PromptMeter(self._times, self._left(on_board))
+    def meter(self, left_ms: float) -> "PromptMeter":
+        """Return what measures the prompt tokens of a step with so much time for them."""
+        return PromptMeter(self._times, left_ms)
 
-    def _left(self, on_board: OnBoard) -> float:
-        return self._aim - self._decode_ms(on_board)
-
-    def is_full(self, on_board: OnBoard) -> bool:
+    def is_full(self, left_ms: float) -> bool:
         """Whether those who generate take the target by themselves already, so that nobody else should board.
 
         A target that even one request alone would miss keeps nobody away.
         """
-        if self._times.expected_ms(StepShape(1, 0, 0, 0.0)) >= self._aim:
-            return False
-        return self._decode_ms(on_board) >= self._aim
+        return left_ms <= 0 and self._times.expected_ms(StepShape(1, 0, 0, 0.0)) < self._aim
 
     @property
     def _aim(self) -> float:
         return self._target / (1 + CAUTION * self._times.deviation)
-
-    def _decode_ms(self, on_board: OnBoard) -> float:
-        tokens = sum(each.num_scheduled for each in on_board.ready)
-        tokens += sum(each.num_scheduled for each in on_board.growing)
-        rows = on_board.num_generating
-        return self._times.expected_ms(StepShape(rows, 0, tokens + rows, 0.0))
 
 
 class PromptMeter:

@@ -91,6 +91,14 @@ class KV:
     value: Tensor
 
 
+def copy_blocks(kv: list[KV], pairs: Tensor) -> None:
+    """Copy whole blocks in plain torch, all as they were before: pairs int [C, 2] of (from, to)."""
+    source, target = pairs.long().unbind(1)
+    for one in kv:
+        one.key.index_copy_(0, target, one.key.index_select(0, source))
+        one.value.index_copy_(0, target, one.value.index_select(0, source))
+
+
 class AttentionBackend(Protocol):
     """Reads and writes the paged cache. Numerics of every backend equal the reference within its dtype's bound."""
 

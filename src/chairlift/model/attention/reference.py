@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from chairlift.model.attention.base import KV, AttentionSpec, ForwardBatch
+from chairlift.model.attention.base import KV, AttentionSpec, ForwardBatch, copy_blocks
 from chairlift.model.attention.by_hand import attend_by_hand
 from chairlift.model.pages import host_zeros
 
@@ -71,10 +71,7 @@ class ReferenceAttention:
 
     def copy_blocks(self, kv: list[KV], pairs: Tensor) -> None:
         """Copy whole blocks, all as they were before: pairs int [C, 2] of (from, to)."""
-        source, target = pairs.long().unbind(1)
-        for one in kv:
-            one.key.index_copy_(0, target, one.key.index_select(0, source))
-            one.value.index_copy_(0, target, one.value.index_select(0, source))
+        copy_blocks(kv, pairs)
 
     def attend(
         self, query: Tensor, kv: KV, batch: ForwardBatch, spec: AttentionSpec, plan: ReferencePlan, out: Tensor
