@@ -20,8 +20,9 @@ from chairlift.core.errors import ConfigError
 
 # Of generate(name, vocab_size=1000, seed=7, count=5). They change only when a workload is changed on purpose.
 DIGESTS = {
-    "longtail": "f3e80075c295d87c",
-    "uniform": "909c1723e72b5a21",
+    "longtail": "81330f7dd0c23cb6",
+    "broadtail": "66746abd4185a95b",
+    "uniform": "a92765277d621962",
     "prefix": "6347a320379dd0d0",
     "w1": "67cedb7a0ace1449",
     "w2": "64e54c9496d46d7a",
@@ -59,7 +60,8 @@ def test_ids_stay_below_the_vocabulary_and_lengths_do_not_depend_on_it(name: str
 @pytest.mark.parametrize(
     ("name", "prompts", "outputs"),
     [
-        ("longtail", (16, 64), (16, 512)), ("uniform", (40, 40), (65, 65)), ("prefix", (544, 544), (32, 32)),
+        ("longtail", (8, 24), (16, 512)), ("broadtail", (16, 64), (16, 512)), ("uniform", (16, 16), (44, 44)),
+        ("prefix", (544, 544), (32, 32)),
         ("w1", (16, 256), (16, 128)), ("w2", (544, 544), (32, 32)), ("w3", (1024, 2048), (64, 192)),
     ],
 )  # fmt: skip
@@ -75,12 +77,27 @@ def test_each_name_has_its_own_number_of_requests() -> None:
     assert [DEFAULT_REQUESTS[name] for name in ("w1", "w2", "w3")] == [32, 64, 8]
 
 
-def test_longtail_has_many_short_outputs_and_a_few_long_ones() -> None:
-    outputs = sorted(output for _, output in lengths("longtail", count=4000))
-    assert sum(outputs) / len(outputs) == pytest.approx(65, abs=4)
-    assert outputs[len(outputs) // 2] < 32 and outputs[-1] > 480
-    assert not any(64 < output < 256 for output in outputs)
-    assert sum(output >= 256 for output in outputs) / len(outputs) == pytest.approx(0.1, abs=0.015)
+@pytest.mark.parametrize(
+    ("name", "short", "long", "share", "mean"),
+    [("longtail", (16, 32), (448, 512), 0.05, 44), ("broadtail", (16, 64), (256, 512), 0.1, 65)],
+)
+def test_a_tailed_load_has_many_short_outputs_and_a_few_long_ones(
+    name: str, short: tuple[int, int], long: tuple[int, int], share: float, mean: float
+) -> None:
+    outputs = [output for _, output in lengths(name, count=6000)]
+    assert sum(outputs) / len(outputs) == pytest.approx(mean, rel=0.05)
+    few, many = [output for output in outputs if output > 100], [output for output in outputs if output <= 100]
+    assert (min(few), max(few)) == long
+    assert min(many) == short[0] and 0.95 * short[1] < max(many) <= short[1]
+    assert sum(many) / len(many) < sum(short) / 2  # of a Pareto, not in the middle
+    assert len(few) / len(outputs) == pytest.approx(share, rel=0.15)
+
+
+def test_uniform_has_the_means_of_longtail() -> None:
+    [(prompt, output)] = set(lengths("uniform", count=10))
+    tailed = lengths("longtail", count=20_000)
+    assert sum(prompt for prompt, _ in tailed) / len(tailed) == pytest.approx(prompt, rel=0.02)
+    assert sum(output for _, output in tailed) / len(tailed) == pytest.approx(output, rel=0.02)
 
 
 @pytest.mark.parametrize("alpha", [0.5, 1.0, 2.0])
@@ -129,7 +146,7 @@ def test_tenants_get_their_shares_of_the_load() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     some = generate("uniform", vocab_size=9, count=2)
-    with pytest.raises(ConfigError, match=r"unknown workload 'short'; there is longtail, uniform"):
+    with pytest.raises(ConfigError, match=r"unknown workload 'short'; there is longtail, broadtail"):
         generate("short", vocab_size=9)
     with pytest.raises(ConfigError, match="requests must be at least 1, got 0"):
         generate("w1", vocab_size=9, count=0)

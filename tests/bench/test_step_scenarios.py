@@ -22,7 +22,7 @@ def test_without_a_target_steps_are_late() -> None:
     assert one_run(station, workload, budget=BUDGETS[0])[1] < 1.2, "there is a budget that keeps it"
 
 
-@pytest.mark.parametrize("load", ["longtail", "growing"])
+@pytest.mark.parametrize("load", ["broadtail", "growing"])
 def test_a_third_of_the_pool_keeps_most_of_the_throughput(load: str) -> None:
     seen = small_pool(SMALL_CPU, load)
     assert seen["blocks"] == seen["wanted_blocks"] // 3
@@ -30,7 +30,7 @@ def test_a_third_of_the_pool_keeps_most_of_the_throughput(load: str) -> None:
     assert seen["small_mean_running"] < 0.6 * seen["large_mean_running"], "the pool is what bounds it"
 
 
-@pytest.mark.parametrize("load", ["longtail", "growing"])
+@pytest.mark.parametrize("load", ["broadtail", "growing"])
 def test_a_small_pool_costs_riders_and_nothing_else(load: str) -> None:
     """Where steps cost nearly the same for few and for many, fewer riders are slower: as slow as so many seats."""
     seen = small_pool(LARGE_GPU, load)

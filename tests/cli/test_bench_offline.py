@@ -137,7 +137,7 @@ def test_help_and_refusals_import_nothing_heavy(words: list[str]) -> None:
     [
         (["a", "b"], "there is one MODEL, so what is 'b'?"),
         (["--workload", "w4"],
-         "unknown workload 'w4'; there is longtail, uniform, prefix, w1, w2, w3, or a FILE.jsonl"),
+         "unknown workload 'w4'; there is longtail, broadtail, uniform, prefix, w1, w2, w3, or a FILE.jsonl"),
         (["--workload", "none.jsonl"], "cannot read none.jsonl: No such file or directory"),
         (["--requests", "0"], "requests must be at least 1, got 0"),
         (["--requests", "x"], "--requests: must be an integer, got 'x'"),

@@ -1,10 +1,11 @@
 """Generators: workloads by name, drawn from a seed; the same (name, seed, count) is the same work on every Python.
 
-    longtail   prompts of 16..64 tokens; outputs of 16..512, a mixture of our own making of answers and essays: nine in
-               ten are short, of the bounded Pareto distribution B(16, 64, 1) (Crovella, Harchol-Balter, Murta: "Task
-               assignment in a distributed system", SIGMETRICS 1998), one in ten is long, equally likely 256..512; the
-               mean is 65
-    uniform    every request has 40 prompt and 65 output tokens, the means of longtail
+    longtail   short questions, outputs of 16..512: nineteen in twenty are short, of the bounded Pareto distribution
+               B(16, 32, 2) (Crovella, Harchol-Balter, Murta: "Task assignment in a distributed system", SIGMETRICS
+               1998), one in twenty runs on to a limit, equally likely 448..512; prompts of 8..24; the mean is 44
+    broadtail  the same with more of everything: one output in ten is long, equally likely 256..512, the others are of
+               B(16, 64, 1); prompts of 16..64; the mean is 65
+    uniform    every request has 16 prompt and 44 output tokens, the means of longtail
     prefix     eight groups in turn; 512 tokens that the group shares and 32 own ones, 32 out
     w1 w2 w3   the yardsticks of this project: w1 mixed lengths (prompts 16..256, outputs 16..128), w2 one shared prefix
                (512 and 32 own tokens, 32 out), w3 long prompts (1,024..2,048, outputs 64..192)
@@ -20,7 +21,6 @@ from random import Random
 from chairlift.bench.workload import WorkItem, Workload
 from chairlift.core.errors import ConfigError
 
-LONG_SHARE = 0.1
 PREFIX_GROUPS = 8
 SHARED_TOKENS, OWN_TOKENS = 512, 32
 
@@ -58,16 +58,31 @@ class _Draw:
 Items = Iterator[WorkItem]
 
 
-def _longtail(draw: _Draw) -> Items:
-    while True:
-        prompt = draw.ids(between(draw.rng, 16, 64))
-        is_long = draw.rng.random() < LONG_SHARE
-        yield draw.item(prompt, between(draw.rng, 256, 512) if is_long else bounded_pareto(draw.rng, 16, 64))
+@dataclass(frozen=True, slots=True)
+class _Tailed:
+    """Lengths whose outputs are a mixture of many short ones, B(*short, alpha), and a share of long ones."""
+
+    prompts: tuple[int, int]
+    short: tuple[int, int]
+    alpha: float
+    long: tuple[int, int]
+    share: float
+
+    def items(self, draw: _Draw) -> Items:
+        while True:
+            prompt = draw.ids(between(draw.rng, *self.prompts))
+            is_long = draw.rng.random() < self.share
+            outputs = between(draw.rng, *self.long) if is_long else bounded_pareto(draw.rng, *self.short, self.alpha)
+            yield draw.item(prompt, outputs)
+
+
+_LONGTAIL = _Tailed(prompts=(8, 24), short=(16, 32), alpha=2.0, long=(448, 512), share=0.05)
+_BROADTAIL = _Tailed(prompts=(16, 64), short=(16, 64), alpha=1.0, long=(256, 512), share=0.1)
 
 
 def _uniform(draw: _Draw) -> Items:
     while True:
-        yield draw.item(draw.ids(40), 65)
+        yield draw.item(draw.ids(16), 44)
 
 
 def _shared(draw: _Draw, groups: int) -> Items:
@@ -89,7 +104,8 @@ class _Kind:
 
 
 _KINDS: Mapping[str, _Kind] = {
-    "longtail": _Kind(256, _longtail),
+    "longtail": _Kind(256, _LONGTAIL.items),
+    "broadtail": _Kind(256, _BROADTAIL.items),
     "uniform": _Kind(256, _uniform),
     "prefix": _Kind(64, lambda draw: _shared(draw, PREFIX_GROUPS)),
     "w1": _Kind(32, lambda draw: _mixed(draw, (16, 256), (16, 128))),

@@ -165,7 +165,7 @@ SCENARIOS: Mapping[str, Callable[[], dict[str, Numbers]]] = {
     "target_itl_ms": lambda: {name: steered(station) for name, station in STATIONS.items()},
     "small_pool": lambda: {
         f"{load}, {name}": small_pool(times, load)
-        for name, times in (("small_cpu", SMALL_CPU), ("large_gpu", LARGE_GPU)) for load in ("longtail", "growing")
+        for name, times in (("small_cpu", SMALL_CPU), ("large_gpu", LARGE_GPU)) for load in ("broadtail", "growing")
     },
     "paged": lambda: {
         f"max_model_len {length}": paged_against_preallocated(length) for length in (640, 1024, 2048)

@@ -92,17 +92,17 @@ def one_run(
 # -- a small pool --------------------------------------------------------------------------------------------------
 
 
-def small_pool(times: StepModel, load: str = "longtail", seed: int = 0) -> Numbers:
+def small_pool(times: StepModel, load: str = "broadtail", seed: int = 0) -> Numbers:
     """The same load with a pool that is never full, and with a third of the blocks that it used at most.
 
-    "longtail" is the workload of that name; under "growing" prompts are short and outputs long, so that those who
+    "broadtail" is the workload of that name; under "growing" prompts are short and outputs long, so that those who
     boarded together do not fit together later. Returns both throughputs, their ratio, that to a pool that is never full
     with as many seats as the small one had riders on average (a machine whose steps cost the same for few and for many
     is slower with a third of the riders, whoever schedules), how often somebody was sent back and the share of tokens
     computed again.
     """
-    if load == "longtail":
-        workload = generate("longtail", vocab_size=10_000, seed=seed, count=600)
+    if load == "broadtail":
+        workload = generate("broadtail", vocab_size=10_000, seed=seed, count=600)
     else:
         workload = at_once(200, (16, 32), (256, 512), seed)
     config = SchedulerConfig(max_running_requests=96, max_batch_tokens=1024)

@@ -30,7 +30,7 @@ class Workload:
     """Requests in the order of their arrival.
 
     Attributes:
-        name: longtail, uniform, prefix, or the file it came from.
+        name: of a generator, or the file it came from.
         seed: of everything drawn.
         items: by `at`.
     """

@@ -196,7 +196,9 @@ LOGGING = (
 )  # fmt: skip
 
 WORKLOAD = (
-    Setting(name="workload", default="longtail", help="longtail, uniform, prefix, w1, w2, w3 or a FILE.jsonl"),
+    Setting(
+        name="workload", default="longtail", help="longtail, broadtail, uniform, prefix, w1, w2, w3 or a FILE.jsonl"
+    ),
     Setting(name="requests", kind=whole, metavar="N", help="how many (default: the workload's own number)"),
     Setting(name="rate", kind=number, metavar="R", help="they arrive at random, R a second (default: all at once)"),
     Setting(name="tenants", kind=shares, metavar="A=10,B=1", help="they belong to these, by shares of the load"),
