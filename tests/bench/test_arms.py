@@ -1,6 +1,7 @@
 """Arms: they take turns on the same work, and what counts is the ratio of medians."""
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ PEER = Peer(name="other", command=("other", "run"), needs="json")
 def run(speed: float, p99: float | None = 1.0, digest: str = "d") -> dict[str, Any]:
     return {
         "output_tokens_per_second": speed, "total_tokens_per_second": 2 * speed, "latency_seconds": {"p99": p99},
-        "ttft_seconds": {"mean": 0.5}, "workload_digest": digest,
+        "ttft_seconds": {"mean": 0.5}, "workload_digest": digest, "requests": {"failed": 0},
     }  # fmt: skip
 
 
@@ -31,7 +32,7 @@ def turns(*speeds: float, name: str = "x") -> Turns:
 def test_without_a_comparison_there_is_one_arm() -> None:
     (only,) = arms_of({}, [])
     assert (only.name, dict(only.options), only.is_peer) == ("chairlift", {}, False)
-    assert only.command == (sys.executable, "-m", "chairlift.bench.offline")
+    assert only.command == (sys.executable, "-P", "-m", "chairlift.bench.offline")
 
 
 def test_each_combination_of_options_is_an_arm_and_peers_come_last() -> None:
@@ -62,14 +63,13 @@ def test_a_peer_that_is_not_installed_is_one_sentence(monkeypatch: pytest.Monkey
 
 def test_peers_need_a_model_and_requests_that_come_at_once() -> None:
     alone, both = arms_of({}, []), arms_of({}, [PEER])
-    rated = WorkloadSpec(name="w1", rate=1.0)
+    rated, at_once = (WorkloadSpec(name="w1", rate=rate, requests=3).check() for rate in (1.0, None))
     check_comparison(alone, None, rated)
-    check_comparison(both, "m", ORDER.workload)
+    check_comparison(both, "m", at_once)
     with pytest.raises(ConfigError, match="other needs a MODEL"):
-        check_comparison(both, None, ORDER.workload)
-    for spec in (rated, WorkloadSpec(name="trace.jsonl")):
-        with pytest.raises(ConfigError, match="arrive all at once"):
-            check_comparison(both, "m", spec)
+        check_comparison(both, None, at_once)
+    with pytest.raises(ConfigError, match="arrive all at once"):
+        check_comparison(both, "m", rated)
 
 
 # -- turns -------------------------------------------------------------------------------------------------------------
@@ -92,11 +92,11 @@ def test_arms_take_turns_with_their_own_options_over_the_shared_ones(monkeypatch
     monkeypatch.setattr(arms, "send", sent)
     given = [Arm(name="a", command=("a",), options={"batching": "static"}), Arm(name="b", command=("b",))]
     made = take_turns(given, ORDER, repeat=2, threads=3, note=lambda arm, number, _: told.append((arm.name, number)))
-    assert [name for name, _, _ in sent.seen] == ["a", "b", "a", "b"]
+    assert [name for name, _, _ in sent.seen] == ["a", "b", "b", "a"], "nobody is always the last"
     assert sent.seen[0] == ("a", {"policy": "fifo", "batching": "static"}, 3)
     assert sent.seen[1] == ("b", {"policy": "fifo", "batching": "mixed"}, 3)
-    assert told == [("a", 0), ("b", 0), ("a", 1), ("b", 1)]
-    assert [[each["output_tokens_per_second"] for each in one.runs] for one in made] == [[1, 3], [2, 4]]
+    assert told == [("a", 0), ("b", 0), ("b", 1), ("a", 1)]
+    assert [[each["output_tokens_per_second"] for each in one.runs] for one in made] == [[1, 4], [2, 3]]
 
 
 def test_arms_that_did_other_work_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,3 +132,23 @@ def test_ratios_are_of_the_first_over_each_and_turn_by_turn() -> None:
 def test_a_peer_that_got_nothing_done_has_no_ratio() -> None:
     _, second = ratios([turns(4.0), turns(0.0)])
     assert second["first_over_this.output_tokens_per_second"] is None and second["by_turn"] == [None]
+
+
+def test_latencies_are_not_compared_where_not_as_many_failed() -> None:
+    """Whoever drops its slowest requests has the better p99."""
+    ours, theirs = turns(4.0, 6.0, name="ours"), turns(2.0, 2.0, name="theirs")
+    for each in theirs.runs:
+        each["requests"] = {"failed": 3}
+    first, second = ratios([ours, theirs])
+    assert (first["failed"], second["failed"]) == (0, 6)
+    assert second["first_over_this.latency_seconds.p99"] is None and second["latency_seconds.p99"] is not None
+    assert second["first_over_this.output_tokens_per_second"] == 2.5
+
+
+def test_what_lies_in_the_folder_is_not_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("json.py", "chairlift.py"):
+        (tmp_path / name).write_text("raise SystemExit('taken from the folder')")
+    monkeypatch.chdir(tmp_path)
+    order = Order(model=None, options={"num_blocks": 50}, workload=WorkloadSpec(name="uniform", requests=1))
+    (made,) = take_turns(arms_of({}, []), order, repeat=1)
+    assert made.runs[0]["requests"]["completed"] == 1

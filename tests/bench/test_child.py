@@ -1,6 +1,7 @@
 """Runs in processes of their own: the result comes back, an error comes back as itself, a death is told."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from chairlift.bench.child import THREAD_VARIABLES, obey, send
 from chairlift.bench.order import Order, WorkloadSpec
 from chairlift.core.errors import ChairliftError, ContextLengthExceeded, EngineDead
+from support_services import wait_until
 
 ORDER = Order(model=None, options={"seed": 3}, workload=WorkloadSpec(name="w1"))
 
@@ -64,3 +66,55 @@ def test_the_child_writes_an_error_of_chairlift(tmp_path: Path) -> None:
     files[0].write_text("nonsense")
     assert obey([str(file) for file in files], fail) == 1
     assert json.loads(files[1].read_text())["error"]["code"] == "config_error"
+
+
+def test_a_run_whose_parent_is_killed_ends_too(tmp_path: Path) -> None:
+    """Else it would take the cores from whatever is measured next."""
+    here = tmp_path / "child"
+    child = (
+        "import os, pathlib, time\n"
+        "from chairlift.bench.child import leave_with_parent\n"
+        "leave_with_parent()\n"
+        f"pathlib.Path({str(here)!r}).write_text(str(os.getpid()))\n"
+        "time.sleep(120)"
+    )
+    parent = (
+        "import sys\nfrom chairlift.bench.child import send\nfrom chairlift.bench.order import Order, WorkloadSpec\n"
+        f"send([sys.executable, '-c', {child!r}], Order(model=None, options={{}}, workload=WorkloadSpec(name='w1')))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", parent])
+    try:
+        wait_until(lambda: here.exists() and here.read_text() != "")
+    finally:
+        process.kill()
+        process.wait()
+    number = int(here.read_text())
+    wait_until(lambda: not is_alive(number))
+
+
+def is_alive(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_who_runs_an_order_by_hand_need_not_keep_standard_input_open() -> None:
+    code = "from chairlift.bench.child import leave_with_parent; leave_with_parent(); import time; time.sleep(0.3)"
+    assert subprocess.run([sys.executable, "-c", code], stdin=subprocess.DEVNULL, timeout=60).returncode == 0
+
+
+def test_an_interrupted_parent_kills_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    here = tmp_path / "child"
+
+    def interrupted(self: subprocess.Popen[bytes], *_: object) -> int:
+        monkeypatch.undo()
+        wait_until(lambda: here.exists() and here.read_text() != "")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess.Popen, "wait", interrupted)
+    body = f"pathlib.Path({str(here)!r}).write_text(str(os.getpid()))\nimport time\ntime.sleep(120)"
+    with pytest.raises(KeyboardInterrupt):
+        send(program(body), ORDER)
+    assert not is_alive(int(here.read_text()))

@@ -9,6 +9,7 @@ from chairlift.bench.drive import drive
 from chairlift.bench.workload import WorkItem, Workload
 from chairlift.core.errors import EngineDead, InvalidRequest
 from chairlift.engine.plan import StepPlan
+from chairlift.engine.stats import StepStats
 from chairlift.llm.service import ModelDefaults, Service
 from support_services import AsciiTokenizer, Gate, fake_service, is_idle, wait_until
 
@@ -76,6 +77,16 @@ def test_no_more_are_sent_than_the_line_takes(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(service.client, "submit", lambda request, sink: (sent.append(request), submit(request, sink)))
     driven = drive(service, work(*(item(number) for number in range(8))))
     assert all(ride.is_whole for ride in driven.rides) and len(sent) == 8
+    service.client.close()
+
+
+def test_a_short_line_does_not_keep_seats_empty() -> None:
+    service = fake_service(max_queue_size=2, max_running_requests=8)
+    steps: list[StepStats] = []
+    service.client.watch_steps(steps.append)
+    driven = drive(service, work(*(item(number, output=60) for number in range(8))))
+    assert all(ride.is_whole for ride in driven.rides)
+    assert max(each.running for each in steps) == 8
     service.client.close()
 
 

@@ -38,6 +38,18 @@ def test_the_commit_is_that_of_the_checkout_and_changes_of_src_make_it_dirty(tmp
     assert machine.source(package) == {"commit": head, "dirty": True}
 
 
+def test_a_change_while_it_was_measured_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {"commit": "abc", "dirty": False}
+    monkeypatch.setattr(machine, "source", lambda: dict(before))
+    told = machine.environment(before)
+    assert told.pop("versions") == machine.versions()
+    assert told == {"commit": "abc", "dirty": False, "changed_meanwhile": False}
+    for change in ({"commit": "abd"}, {"dirty": True}):
+        monkeypatch.setattr(machine, "source", lambda change=change: {**before, **change})
+        assert machine.environment(before)["changed_meanwhile"] is True
+        assert machine.environment(before)["commit"] == "abc"
+
+
 def test_a_copy_inside_somebody_elses_checkout_has_no_commit(tmp_path: Path) -> None:
     checkout(tmp_path)
     installed = tmp_path / "venv" / "chairlift"

@@ -70,7 +70,7 @@ def test_a_seat_that_is_taken_makes_the_next_one_wait() -> None:
     assert (seen.peak_running, seen.mean_running) == (1, 1.0)
 
 
-def test_two_launches_in_flight_give_the_same_tokens_no_later() -> None:
+def test_two_launches_in_flight_do_the_same_work_in_about_the_same_time() -> None:
     load = arriving(generate("longtail", vocab_size=1000, count=60), 20.0)
     seen = [simulate(load, SchedulerConfig(overlap=overlap), CROWD) for overlap in (False, True)]
     assert all(ride.is_whole for each in seen for ride in each.rides)
@@ -157,3 +157,8 @@ def test_a_request_carries_what_its_item_says() -> None:
     request = as_request(item(0.0, tenant="a", priority=4, timeout=9.0), 17)
     assert (request.request_id, request.tenant, request.priority, request.timeout) == ("17", "a", 4, 9.0)
     assert request.params.max_tokens == 3 and request.params.greedy and request.eos_token_ids == ()
+
+
+def test_any_seed_and_the_largest_token_ids_will_do() -> None:
+    huge = replace(item(0.0), prompt_token_ids=(2**31 - 2, 5))
+    assert run(huge, machine=replace(CROWD, seed=-5)).rides[0].is_whole

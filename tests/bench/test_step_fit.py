@@ -127,3 +127,13 @@ def test_a_file_without_steps_is_refused(tmp_path: Path, text: str, said: str) -
 def test_a_run_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read"):
         read_samples(str(tmp_path / "nothing"))
+
+
+@pytest.mark.parametrize(
+    "line", ['"graph"', '{"ph": 1}', '{"ph": "X", "name": 5}', '{"ph": "X", "cat": "step", "name": "step 1"}', "\udcff"]
+)
+def test_a_line_of_another_kind_is_one_sentence(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "t.json"
+    path.write_bytes(line.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ConfigError, match="line 1 is neither a trace event nor a step"):
+        read_samples(str(path))

@@ -231,8 +231,8 @@ def test_the_output_is_refused_before_anything_starts(
 ) -> None:
     prompts = jsonl(tmp_path / "p.jsonl", {"prompt": "a"})
     for target, said in (
-        (prompts, "--output would overwrite the prompts"),
-        (str(tmp_path / ".." / tmp_path.name / "p.jsonl"), "--output would overwrite the prompts"),
+        (prompts, "--prompts and --output are the same file"),
+        (str(tmp_path / ".." / tmp_path.name / "p.jsonl"), "--prompts and --output are the same file"),
         (str(tmp_path), "it is a folder"),
         (str(tmp_path / "no" / "x"), "there is no folder"),
     ):
@@ -326,4 +326,4 @@ def test_a_profile_of_the_steps_is_written(capsys: pytest.CaptureFixture[str], t
     check_trace(events)
     assert len(steps_of(events)) == 5 and list(requests_of(events).values()) == [["queued", "prefill", "decode"]]
     assert main(["generate", *words, "--profile", str(tmp_path)]) == 2
-    assert capsys.readouterr().err.splitlines()[-1] == f"chairlift: cannot write {tmp_path}: Is a directory"
+    assert capsys.readouterr().err.splitlines()[-1] == f"chairlift: cannot write {tmp_path}: it is a folder"

@@ -211,3 +211,26 @@ def test_what_is_said_never_comes_among_the_results() -> None:
     command = f"{sys.executable} -m chairlift generate --json --max-tokens 1 --prompt x 2>&-"
     done = subprocess.run(command, shell=True, stdout=subprocess.PIPE, timeout=120)
     assert done.returncode == 0 and done.stdout.startswith(b"{") and done.stdout.count(b"\n") == 1
+
+
+def test_a_termination_ends_as_orderly_as_an_interrupt_also_where_that_is_ignored() -> None:
+    code = (
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGINT, {ignored})\n"
+        "from chairlift.cli import generate, main\n"
+        "def work(arguments):\n"
+        "    try:\n"
+        "        print('ready', flush=True)\n"
+        "        time.sleep(60)\n"
+        "    finally: print('cleaned up', flush=True)\n"
+        "generate.run = work\n"
+        "sys.exit(main.main(['generate']))"
+    )
+    for ignored in ("signal.default_int_handler", "signal.SIG_IGN"):
+        command = [sys.executable, "-c", code.format(ignored=ignored)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            process.send_signal(signal.SIGTERM)
+            out, err = process.communicate(timeout=60)
+        assert (process.returncode, out, err) == (143, "cleaned up\n", "chairlift: terminated\n")

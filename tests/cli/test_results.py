@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chairlift.cli.jobs import Job
-from chairlift.cli.results import OrderedLines, as_json, check_output, uninterrupted
+from chairlift.cli.results import OrderedLines, as_json, check_output, check_outputs, uninterrupted
 from chairlift.core.errors import ConfigError, NonFiniteLogits
 from chairlift.core.request import FinishReason, TokenLogprob, Usage
 from chairlift.llm.output import CompletionOutput, RequestOutput
@@ -121,3 +121,19 @@ def test_a_file_without_permission_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x").touch(mode=0o400)
     with pytest.raises(ConfigError, match="permission denied"):
         check_output(str(tmp_path / "x"))
+
+
+def test_no_two_files_of_a_command_are_the_same_one(tmp_path: Path) -> None:
+    trace, other, link = tmp_path / "t.jsonl", tmp_path / "o.json", tmp_path / "link"
+    trace.touch()
+    link.symlink_to(trace)
+    check_outputs({"--json": str(other), "--plot": None}, {"--workload": str(trace), "--fit": None})
+    check_outputs({"--json": "/dev/null", "--plot": "/dev/null"}, {"--workload": "longtail"})
+    for outputs in ({"--json": str(trace)}, {"--json": str(link)}):
+        with pytest.raises(ConfigError, match="--workload and --json are the same file"):
+            check_outputs(outputs, {"--workload": str(trace)})
+    with pytest.raises(ConfigError, match="--json and --plot are the same file"):
+        check_outputs({"--json": str(other), "--plot": str(tmp_path / "." / "o.json")})
+    with pytest.raises(ConfigError, match="cannot write"):
+        check_outputs({"--json": str(tmp_path)})
+    assert trace.read_bytes() == b""

@@ -34,14 +34,15 @@ def test_every_logger_and_level_is_listed_and_no_other() -> None:
 
 
 def test_every_logger_has_its_modules_name() -> None:
-    """The command line alone speaks of the root of them."""
+    """The command line alone speaks of the root of them, and who hands its level on to an engine's process."""
     names = {
         (module_name(path), ast.unparse(node.args[0]))
         for path in SOURCES
         for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Call) and is_getter(node)
     }
-    roots = {("chairlift.observability.logging", "ROOT"), ("chairlift.engine.ipc.spawn", "'chairlift'")}
+    roots = {("chairlift.observability.logging", "ROOT")}
+    roots |= {(f"chairlift.engine.{name}", "'chairlift'") for name in ("ipc.spawn", "child")}
     assert {pair for pair in names if pair[1] != "__name__"} <= roots
     assert ("chairlift.engine.loop", "__name__") in names
 

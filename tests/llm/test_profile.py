@@ -116,8 +116,10 @@ def test_a_trace_that_fails_harms_no_request(tmp_path: Path, monkeypatch: pytest
     trace = open_trace(tmp_path / "t.json")
     monkeypatch.setattr(trace, "step", breaks)
     monkeypatch.setattr(trace, "request", breaks)
-    client = ProfiledClient(inline(), trace)
+    client, seen = ProfiledClient(inline(), trace), []
+    client.watch_steps(seen.append)
     ride(client)
+    assert seen and client._taps == {} and client._since == client._first == {}
     client.close()
 
 
@@ -150,8 +152,8 @@ def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return set_clock
 
 
-def ended(at: float) -> StepStats:
-    return make_stats(began_ms=at - 1, collect_began_ms=at)
+def ended(at: float, step_id: int = 0) -> StepStats:
+    return make_stats(step_id, began_ms=at - 1, collect_began_ms=at)
 
 
 def test_the_clocks_are_joined_where_a_step_is_shown_soonest(at: Callable[[float], None]) -> None:
@@ -161,7 +163,7 @@ def test_the_clocks_are_joined_where_a_step_is_shown_soonest(at: Callable[[float
     at(1030.0)
     assert clock.shift(ended(10.0)) == pytest.approx(20.0)
     at(1036.0)
-    assert clock.shift(ended(20.0)) == pytest.approx(20.0), "the steps of one life share one shift"
+    assert clock.shift(ended(20.0, 1)) == pytest.approx(20.0), "the steps of one life share one shift"
     assert clock.of_request(36.0) == pytest.approx(40.0), "what is seen now happened when that step ended"
 
 
@@ -171,9 +173,17 @@ def test_a_new_life_begins_where_the_last_one_ended_or_later(at: Callable[[float
     at(30.0)
     clock.shift(ended(10.0))
     at(100.0)
-    clock.shift(ended(90.0))  # it was shown as 110
+    clock.shift(ended(90.0, 1))  # it was shown as 110
     at(101.0)
     assert clock.shift(ended(2.0)) + 1.0 == pytest.approx(110.0)
+
+
+def test_a_new_life_that_was_idle_for_long_is_seen_by_its_step_ids(at: Callable[[float], None]) -> None:
+    clock = StepClock()
+    at(20.0)
+    assert clock.shift(make_stats(7, began_ms=19.0, collect_began_ms=20.0)) == pytest.approx(0.0)
+    at(60.0)  # its zero is at 30
+    assert clock.shift(make_stats(0, began_ms=29.0, collect_began_ms=30.0)) == pytest.approx(30.0)
 
 
 @pytest.mark.parametrize("client", ["inline", "process"])

@@ -36,11 +36,21 @@ def test_every_request_gets_one_last_event_and_the_engine_has_let_go(service: Se
         assert each.result().outputs[0].token_ids == tokens_of(f"rider {number}", SEEDED)
 
 
-def test_no_more_than_the_window_are_in_the_engine(service: Service) -> None:
-    events = pump(service.client, assemblers(service, 9), 2)
-    for _ in events:
-        state = service.client.scheduler_state()
-        assert state["waiting_requests"] + state["active_requests"] <= 2
+def test_no_more_than_the_window_are_sent_and_not_heard_of(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    sent, submit = [], service.client.submit
+    monkeypatch.setattr(service.client, "submit", lambda request, sink: (sent.append(request), submit(request, sink)))
+    heard: set[str] = set()
+    for assembler, _ in pump(service.client, assemblers(service, 9), 2):
+        heard.add(assembler.request.request_id)
+        assert len(sent) - len(heard) <= 2
+    assert len(sent) == len(heard) == 9
+
+
+def test_a_narrow_window_leaves_no_seat_empty(service: Service) -> None:
+    most = 0
+    for _ in pump(service.client, assemblers(service, 9, SamplingParams(max_tokens=60, seed=1, ignore_eos=True)), 2):
+        most = max(most, service.client.load().running_requests)
+    assert most > 4
 
 
 def test_closing_it_aborts_what_is_open_and_submits_nothing_more(service: Service) -> None:

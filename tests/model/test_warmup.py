@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from chairlift.engine.plan import StepPlan
+from chairlift.model import onednn
 from chairlift.model.settings import RunnerConfig
 from chairlift.model.torch_runner import TorchRunner
-from chairlift.model.warmup import DECODE_CONTEXT, largest_plans
+from chairlift.model.warmup import DECODE_CONTEXT, warmup_plans
 from support_plans import Driver
 from support_sampling import params
 
@@ -25,11 +26,15 @@ from support_sampling import params
 def test_the_largest_steps_fill_every_limit_and_pass_none(
     tokens: int, requests: int, longest: int, rows: list[int], generating: int
 ) -> None:
-    prompts, decodes = largest_plans(tokens, requests, longest, 16, 2)
+    prompts, decodes, *chunk = warmup_plans(tokens, requests, longest, 16, 2)
     assert prompts.num_new_tokens.tolist() == rows and prompts.start_positions.tolist() == [0] * len(rows)
     assert decodes.num_new_tokens.tolist() == [1] * generating
     assert set(decodes.start_positions.tolist()) == {min(DECODE_CONTEXT, longest) - 1}
-    for plan in (prompts, decodes):
+    assert len(chunk) == (min(tokens, longest // 2) > 1)
+    for plan in chunk:
+        (start,), (count,) = plan.start_positions, plan.num_new_tokens
+        assert start > 0 and 1 < count <= tokens and start + count <= longest
+    for plan in (prompts, decodes, *chunk):
         assert plan.num_tokens == plan.num_new_tokens.sum() and not plan.new_blocks[:, 3].any()
         assert len(plan.sample_rows) == plan.num_rows == len(plan.admitted)
 
@@ -58,8 +63,21 @@ def test_a_warm_up_leaves_cache_tables_and_draws_as_they_were(block_size: int, m
     assert outputs[0] == outputs[1] and len(outputs[0]) == 12
 
 
+@pytest.mark.parametrize(("seats", "longest"), [(256, 512), (8, 512), (8, 20)])
+def test_every_size_that_steps_are_padded_to_is_computed_once(seats: int, longest: int) -> None:
+    plans = list(warmup_plans(2048, seats, longest, 16, 1, onednn.padded_rows))
+    assert all(plan.num_rows <= seats for plan in plans)
+    assert all((plan.start_positions + plan.num_new_tokens <= longest).all() for plan in plans)
+    wanted = {onednn.padded_rows(count) for count in range(1, min(onednn.TILE_ROWS, seats * longest) + 1)}
+    seen = {onednn.padded_rows(plan.num_tokens) for plan in plans}
+    assert wanted <= seen if longest > 20 else {1, 2, 4, 8, 16, 24} <= seen
+
+
 def test_a_warm_up_computes_steps_of_full_size_and_draws_from_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    runner = TorchRunner(RunnerConfig(device="cpu", num_blocks=9, max_batch_tokens=300, max_running_requests=64))
+    config = RunnerConfig(
+        device="cpu", dtype="float64", num_blocks=9, max_batch_tokens=300, max_running_requests=64
+    )  # fmt: skip
+    runner = TorchRunner(config)
     info = runner.start()
     seen: list[tuple[int, int]] = []
     step = "chairlift.model.torch_runner._step"
@@ -73,4 +91,4 @@ def test_a_warm_up_computes_steps_of_full_size_and_draws_from_them(monkeypatch: 
 
     monkeypatch.setattr(step, watched)
     runner.warmup()
-    assert [tokens for _, tokens in seen] == [300, 64] and seen[1][0] == 64
+    assert seen == [(1, 300), (64, 64), (1, 300)]

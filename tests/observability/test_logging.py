@@ -3,13 +3,15 @@
 import io
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from chairlift.observability.logging import FORMATS, ROOT, HumanFormatter, JsonFormatter, LogConfig, configure
+from chairlift.observability.logging import FORMATS, ROOT, LogConfig, configure
 
 
 @pytest.fixture(autouse=True)
@@ -108,6 +110,51 @@ def test_a_file_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_library_configures_nothing() -> None:
-    record = logging.makeLogRecord({"msg": "a %s", "args": ("b",), "levelname": "INFO", "name": "chairlift"})
-    assert HumanFormatter("%(message)s").format(record) == "a b"
-    assert json.loads(JsonFormatter().format(record))["message"] == "a b"
+    code = (
+        "import logging\n"
+        "from chairlift import LLM\n"
+        "with LLM(num_blocks=20) as llm: llm.generate('a', use_tqdm=False)\n"
+        "for name in [name for name in logging.root.manager.loggerDict if name.startswith('chairlift')]:\n"
+        "    log = logging.getLogger(name)\n"
+        "    assert not log.handlers and log.level == logging.NOTSET and log.propagate, name\n"
+        "assert not logging.root.handlers"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_traceback_cannot_begin_a_line_of_its_own(form: str) -> None:
+    try:
+        raise ValueError("x\n2026 ERROR chairlift.engine.loop: the disk is on fire\r\x1b[2J")
+    except ValueError:
+        text = said(form, "it failed", exc_info=True)
+    assert "\x1b" not in text and "\r" not in text and "on fire" in text
+    assert all(line.startswith("    ") for line in text.splitlines()[1:])
+
+
+def test_a_brief_line_names_the_error_and_the_file_has_the_traceback(tmp_path: Path) -> None:
+    stream = io.StringIO()
+    configure(LogConfig(file=str(tmp_path / "log")), stream)
+    try:
+        raise ZeroDivisionError("deep inside")
+    except ZeroDivisionError:
+        logging.getLogger("chairlift.x").exception("step %d failed", 7)
+    assert stream.getvalue() == "chairlift: step 7 failed (ZeroDivisionError: deep inside; -v shows where)\n"
+    assert "Traceback" in (tmp_path / "log").read_text()
+
+
+def test_the_file_has_the_traceback_as_its_own_form_writes_it(tmp_path: Path) -> None:
+    stream = io.StringIO()
+    configure(LogConfig(file=str(tmp_path / "log"), detailed=True), stream)
+    try:
+        raise ZeroDivisionError("deep inside")
+    except ZeroDivisionError:
+        logging.getLogger("chairlift.x").exception("step failed")
+    assert "Traceback" in stream.getvalue() and "Traceback" in (tmp_path / "log").read_text()
+
+
+def test_a_file_that_would_grow_for_ever_in_spite_of_its_limit_is_refused() -> None:
+    for numbers in ({"backups": 0}, {"backups": -1}, {"max_bytes": -1}):
+        with pytest.raises(ValueError, match="log file"):
+            LogConfig(**numbers)
+    LogConfig(max_bytes=0, backups=0)

@@ -68,3 +68,11 @@ def test_a_full_disk_ends_the_trace_and_nothing_else() -> None:
 def test_a_file_that_cannot_be_made_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         TraceFile(tmp_path / "nowhere" / "t.json")
+
+
+def test_what_json_cannot_hold_is_dropped_and_counted_and_nothing_else(tmp_path: Path) -> None:
+    trace = TraceFile(tmp_path / "t.json")
+    trace.add([{"name": "a"}, {"name": "\ud800"}, {"name": object()}, {"name": "b"}])
+    trace.close({"name": "end"})
+    names = [event["name"] for event in json.loads((tmp_path / "t.json").read_text())]
+    assert names == ["a", "b", "end"] and trace.dropped == 2 and trace.fault is None

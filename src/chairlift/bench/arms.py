@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chairlift.bench.child import send
-from chairlift.bench.order import Order, WorkloadSpec
+from chairlift.bench.order import Order
+from chairlift.bench.workload import Workload
 from chairlift.core.errors import ConfigError
 
 OURS = "chairlift"
@@ -63,6 +64,11 @@ class Turns:
         ordered = sorted(self.runs, key=lambda run: run["output_tokens_per_second"])
         return ordered[(len(ordered) - 1) // 2]
 
+    @property
+    def failed(self) -> int:
+        """Requests that failed, over all runs."""
+        return sum(run["requests"]["failed"] for run in self.runs)
+
     def median(self, *path: str) -> float | None:
         """Return the median over the runs of one number, such as ("latency_seconds", "p99"); None where one lacks."""
         values = [_at(run, path) for run in self.runs]
@@ -77,7 +83,7 @@ def _at(run: Mapping[str, Any], path: Sequence[str]) -> Any:
 
 
 def _ours(module: str, *words: str) -> tuple[str, ...]:
-    return (sys.executable, "-m", f"chairlift.bench.{module}", *words)
+    return (sys.executable, "-P", "-m", f"chairlift.bench.{module}", *words)
 
 
 PEERS: Mapping[str, tuple[Peer, ...]] = {
@@ -123,12 +129,13 @@ def take_turns(
 ) -> list[Turns]:  # fmt: skip
     """Run every arm once, then all of them again, `repeat` times, each in a process of its own.
 
+    Every other time they go in the opposite order, so that a machine that slows down slows nobody more than the others.
     `note` hears of each turn's result. Raises what an arm's run raises; ConfigError when two arms did not do the same
     work.
     """
     turns = [Turns(arm) for arm in arms]
     for round_number in range(repeat):
-        for mine in turns:
+        for mine in turns[::-1] if round_number % 2 else turns:
             own = Order(model=order.model, options={**order.options, **mine.arm.options}, workload=order.workload)
             run = send(mine.arm.command, own, threads=threads, shown=shown)
             _check_same_work(turns, mine.arm, run)
@@ -139,22 +146,23 @@ def take_turns(
 
 
 def _check_same_work(turns: Sequence[Turns], arm: Arm, run: Mapping[str, Any]) -> None:
-    first = turns[0].runs[0] if turns[0].runs else run
-    if run["workload_digest"] != first["workload_digest"]:
-        raise ConfigError(f"{arm.name} and {turns[0].arm.name} did not get the same workload")
+    for other in turns:
+        if other.runs and other.runs[0]["workload_digest"] != run["workload_digest"]:
+            raise ConfigError(f"{arm.name} and {other.arm.name} did not get the same workload")
 
 
-def check_comparison(arms: Sequence[Arm], model: str | None, workload: WorkloadSpec) -> None:
+def check_comparison(arms: Sequence[Arm], model: str | None, workload: Workload) -> None:
     """Refuse peers where there is nothing that they could run. Raises ConfigError."""
     peers = [arm.name for arm in arms if arm.is_peer]
     if peers and model is None:
         raise ConfigError(f"{peers[0]} needs a MODEL; the tiny random one is ours alone", option="against")
-    if peers and not workload.all_at_once:
+    if peers and any(item.at for item in workload.items):
         raise ConfigError(f"{peers[0]} runs only workloads whose requests arrive all at once", option="against")
 
 
+SPEEDS = ("output_tokens_per_second", "total_tokens_per_second")
 COMPARED: tuple[tuple[str, ...], ...] = (
-    ("output_tokens_per_second",), ("total_tokens_per_second",), ("latency_seconds", "p99"), ("ttft_seconds", "mean"),
+    *((name,) for name in SPEEDS), ("latency_seconds", "p99"), ("ttft_seconds", "mean"),
 )  # fmt: skip
 """What the ratio table tells of each arm."""
 
@@ -162,21 +170,24 @@ COMPARED: tuple[tuple[str, ...], ...] = (
 def ratios(turns: Sequence[Turns]) -> list[dict[str, Any]]:
     """Compare the first arm with each: medians over the turns, and how many times the other's value the first has.
 
-    `by_turn` are the ratios of output throughput turn by turn, which show how far the machine wavered.
+    Latencies are of the requests that did not fail (`failed` counts those that did, over all turns), so where not as
+    many failed there is no ratio of latencies. `by_turn` are the ratios of output throughput turn by turn, which show
+    how far the machine wavered.
     """
     first = turns[0]
     rows = []
     for other in turns:
-        row: dict[str, Any] = {"arm": other.arm.name}
+        row: dict[str, Any] = {"arm": other.arm.name, "failed": other.failed}
         for path in COMPARED:
             mine, theirs = first.median(*path), other.median(*path)
             row[".".join(path)] = theirs
-            row["first_over_this." + ".".join(path)] = None if not theirs or mine is None else mine / theirs
+            comparable = path[0] in SPEEDS or other.failed == first.failed
+            row["first_over_this." + ".".join(path)] = _ratio(mine, theirs) if comparable else None
         pairs = zip(first.runs, other.runs, strict=True)
         row["by_turn"] = [_ratio(a["output_tokens_per_second"], b["output_tokens_per_second"]) for a, b in pairs]
         rows.append(row)
     return rows
 
 
-def _ratio(mine: float, theirs: float) -> float | None:
-    return mine / theirs if theirs else None
+def _ratio(mine: float | None, theirs: float | None) -> float | None:
+    return mine / theirs if theirs and mine is not None else None

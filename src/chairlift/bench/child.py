@@ -2,11 +2,13 @@
 
 import json
 import os
+import stat
 import subprocess
 import tempfile
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from chairlift.bench.order import Order
 from chairlift.core.errors import ChairliftError, rebuild
@@ -28,8 +30,37 @@ def obey(words: Sequence[str], measure: Callable[[Order], Mapping[str, Any]]) ->
     except ChairliftError as error:
         result = {"error": {"code": error.code, "message": error.message}}
         code = 1
-    result_file.write_text(json.dumps(result), encoding="utf-8")
+    unfinished = result_file.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps(result), encoding="utf-8")
+    unfinished.replace(result_file)
     return code
+
+
+def leave_with_parent() -> None:
+    """End this process when the one that called send() is gone: its end of our standard input closes.
+
+    Does nothing where standard input is something else, as for somebody who runs an order by hand.
+    """
+    if not stat.S_ISFIFO(os.fstat(0).st_mode):
+        return
+
+    def wait() -> None:
+        os.read(0, 1)
+        os._exit(1)
+
+    threading.Thread(target=wait, name="leave-with-parent", daemon=True).start()
+
+
+def _run(command: Sequence[str], environ: Mapping[str, str], said: BinaryIO | None) -> int:
+    """Run a program whose standard input stays open as long as this one is there; returns its exit code."""
+    with subprocess.Popen(
+        command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said
+    ) as process:
+        try:
+            return process.wait()
+        except BaseException:
+            process.kill()
+            raise
 
 
 def send(command: Sequence[str], order: Order, *, threads: int | None = None, shown: bool = False) -> dict[str, Any]:
@@ -50,15 +81,12 @@ def send(command: Sequence[str], order: Order, *, threads: int | None = None, sh
         order_file, result_file = Path(folder, "order.json"), Path(folder, "result.json")
         order_file.write_bytes(order.encode())
         with Path(folder, "stderr").open("w+b") as said:
-            done = subprocess.run(
-                [*command, str(order_file), str(result_file)], check=False, env=environ, stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL, stderr=None if shown else said,
-            )  # fmt: skip
+            code = _run([*command, str(order_file), str(result_file)], environ, None if shown else said)
             said.seek(0)
             last = said.read().decode("utf-8", "replace").strip()[-LAST_WORDS:]
-        if not result_file.exists() or not (text := result_file.read_text(encoding="utf-8")):
-            raise ChairliftError(f"a run ended with exit code {done.returncode} and no result: {last or 'silently'}")
-    result: dict[str, Any] = json.loads(text)
+        if not result_file.exists():
+            raise ChairliftError(f"a run ended with exit code {code} and no result: {last or 'silently'}")
+        result: dict[str, Any] = json.loads(result_file.read_text(encoding="utf-8"))
     if "error" in result:
         raise rebuild(result["error"]["code"], result["error"]["message"], {})
     return result

@@ -41,7 +41,7 @@ class _Process:
 
     def __init__(self, arm: Arm, seed: int) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "chairlift.bench.cost_rig"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-P", "-m", "chairlift.bench.cost_rig"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
         self._ask(msgspec.json.encode((arm, seed)))
 

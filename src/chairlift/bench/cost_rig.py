@@ -7,6 +7,7 @@ steps, and it answers each with a Window as JSON.
 """
 
 import gc
+import signal
 import sys
 import time
 from dataclasses import dataclass, field
@@ -166,4 +167,5 @@ def serve() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the one who writes the orders
     serve()

@@ -72,6 +72,7 @@ class _Run:
         self.riding: dict[str, tuple[Ride, Assembler]] = {}
         self._client = service.client
         self._window = service.max_queue_size
+        self._silent: set[str] = set()  # sent, and nothing came back: those that may stand in the engine's line
         self._line = deque(zip(rides, assemblers, strict=True))
         self._news: SimpleQueue[tuple[float, list[Output]]] = SimpleQueue()
         self._note = note
@@ -91,7 +92,7 @@ class _Run:
         self._news.put((time.perf_counter() - self.began, outputs))
 
     def _may_send(self) -> bool:
-        return bool(self._line) and len(self.riding) < self._window
+        return bool(self._line) and len(self._silent) < self._window
 
     def _pause(self) -> float | None:
         """Seconds until the next request is due; None when only the engine's news count."""
@@ -104,6 +105,7 @@ class _Run:
             ride, assembler = self._line.popleft()
             request = assembler.request
             self.riding[request.request_id] = (ride, assembler)
+            self._silent.add(request.request_id)
             try:
                 self._client.submit(request, self._sink)
             except EngineDead as error:
@@ -111,6 +113,7 @@ class _Run:
 
     def _take(self, output: Output, stamp: float) -> None:
         ride, assembler = self.riding[output.request_id]
+        self._silent.discard(output.request_id)
         if isinstance(output.error, QueueFull):
             del self.riding[output.request_id]
             self._line.appendleft((ride, assembler))

@@ -7,8 +7,9 @@
                B(16, 64, 1); prompts of 16..64; the mean is 65
     uniform    every request has 16 prompt and 44 output tokens, the means of longtail
     prefix     eight groups in turn; 512 tokens that the group shares and 32 own ones, 32 out
-    w1 w2 w3   the yardsticks of this project: w1 mixed lengths (prompts 16..256, outputs 16..128), w2 one shared prefix
-               (512 and 32 own tokens, 32 out), w3 long prompts (1,024..2,048, outputs 64..192)
+    w1 w2 w3   the yardsticks of this project, in this file's own draw: w1 mixed lengths (prompts 16..256, outputs
+               16..128), w2 one shared prefix (512 and 32 own tokens, 32 out), w3 long prompts (1,024..2,048, outputs
+               64..192)
 
 Only Random.random() is used, which Python promises never to change for a seed.
 """
@@ -18,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 
-from chairlift.bench.workload import WorkItem, Workload
+from chairlift.bench.workload import MAX_SECONDS, WorkItem, Workload
 from chairlift.core.errors import ConfigError
 
 PREFIX_GROUPS = 8
@@ -140,7 +141,7 @@ def generate(name: str, *, vocab_size: int, seed: int = 0, count: int | None = N
 def arriving(workload: Workload, rate: float) -> Workload:
     """Let the requests arrive in a Poisson process of `rate` a second, in the order in which they stand.
 
-    Raises ConfigError when the rate is not a positive number.
+    Raises ConfigError when the rate is not a positive number, and when the last would arrive after MAX_SECONDS.
     """
     if not 0 < rate < math.inf:
         raise ConfigError(f"rate must be a positive number of requests a second, got {rate:g}", option="rate")
@@ -148,6 +149,10 @@ def arriving(workload: Workload, rate: float) -> Workload:
     for item in workload.items:
         at -= math.log1p(-rng.random()) / rate
         items.append(replace(item, at=at))
+    if at > MAX_SECONDS:
+        raise ConfigError(
+            f"at a rate of {rate:g} a second the last request arrives after {at:.3g} seconds", option="rate"
+        )
     return replace(workload, items=tuple(items))
 
 

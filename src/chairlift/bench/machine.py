@@ -34,6 +34,14 @@ def source(package: Path | None = None) -> dict[str, Any]:
     return {"commit": commit.strip(), "dirty": bool(status.strip())}
 
 
+def environment(before: Mapping[str, Any]) -> dict[str, Any]:
+    """Return commit and versions of a measurement that is over; `before` is what source() said when it began.
+
+    changed_meanwhile: whether somebody edited or committed while it ran, so that its parts may be of different code.
+    """
+    return {**before, "changed_meanwhile": source() != before, "versions": versions()}
+
+
 def _git(folder: Path, *words: str) -> str | None:
     environ = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
     try:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
-from chairlift.bench.child import obey
+from chairlift.bench.child import leave_with_parent, obey
 from chairlift.bench.drive import Driven, Note, drive
 from chairlift.bench.order import Order
 from chairlift.bench.rides import summed_up
@@ -110,4 +110,5 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    leave_with_parent()
     sys.exit(main(sys.argv[1:]))

@@ -11,6 +11,7 @@ from chairlift.bench.workload import Workload
 from chairlift.core.errors import ConfigError
 
 TRACE_SUFFIX = ".jsonl"
+DEFAULT = "longtail"
 VOCAB_SIZE = 2**31 - 1
 """Larger than any; for checks before the model's own is known."""
 
@@ -37,11 +38,6 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it comes from a file."""
         return self.name not in NAMES and self.name.endswith(TRACE_SUFFIX)
 
-    @property
-    def all_at_once(self) -> bool:
-        """Whether every request of it arrives at the start, as far as one can tell without making it."""
-        return self.rate is None and not self.is_trace
-
     def make(self, vocab_size: int) -> Workload:
         """Make it; the same spec and vocabulary make the same one.
 
@@ -55,16 +51,20 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
             workload = arriving(workload, self.rate)
         return shared_out(workload, self.tenants) if self.tenants else workload
 
-    def check(self) -> int:
+    def check(self) -> Workload:
         """Raise what `make` would, but for token ids that only the model's vocabulary can refuse.
 
-        Returns how many requests it has.
+        Returns it with token ids that may be beyond that.
         """
-        return len(self.make(VOCAB_SIZE).items)
+        return self.make(VOCAB_SIZE)
 
     def shown_name(self) -> str:
         """Name it without the folders of this machine."""
         return Path(self.name).name if self.is_trace else self.name
+
+    def shown(self) -> dict[str, Any]:
+        """Return what a report says of it before it is made."""
+        return {"name": self.shown_name(), "seed": self.seed, "rate": self.rate, "tenants": self.tenants}
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):

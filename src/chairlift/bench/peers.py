@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from chairlift.bench.child import obey
+from chairlift.bench.child import leave_with_parent, obey
 from chairlift.bench.offline import WARM_UP, peak_memory, threads, warm_up_items
 from chairlift.bench.order import Order
 from chairlift.bench.rides import Ride, summed_up
@@ -182,4 +182,5 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    leave_with_parent()
     sys.exit(main(sys.argv[1:]))

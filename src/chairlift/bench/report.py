@@ -6,13 +6,15 @@
     arms                 of every arm: name, options, and every run without its timeline and samples
     ratios               several arms: medians, and the first arm's over each other's
     workload, model      name, seed, digest, tokens; name and shape
-    environment          commit, versions, hardware
+    hardware             of this machine
+    environment          commit, whether src was dirty or changed while it ran, versions
     seed, command        the command line without paths
 
 Seconds are seconds, percentiles interpolate linearly, means of kv_use and kv_waste are weighted by the steps' duration.
 """
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,12 +29,21 @@ SCHEMA = 1
 BULKY = ("timeline", "samples")
 
 
-def assembled(order: Order, turns: Sequence[Turns], words: Sequence[str]) -> dict[str, Any]:
-    """Put a report together; `words` are the command line's."""
-    first = turns[0].middle()
+def framed(kind: str, found: Mapping[str, Any], source: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """Put around what was found what every report has; for source see machine.environment(), for words assembled()."""
     return {
-        "kind": KIND,
+        "kind": kind,
         "schema": SCHEMA,
+        **found,
+        "environment": machine.environment(source),
+        "command": machine.shown_command(["chairlift", *words]),
+    }
+
+
+def assembled(order: Order, turns: Sequence[Turns], source: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """Put a report together; `source` is what machine.source() said at the beginning, `words` the command line's."""
+    first = turns[0].middle()
+    found = {
         **{name: value for name, value in first.items() if name not in ("workload_digest", "workload_tokens")},
         "arms": [
             {
@@ -45,19 +56,16 @@ def assembled(order: Order, turns: Sequence[Turns], words: Sequence[str]) -> dic
         "ratios": ratios(turns) if len(turns) > 1 else [],
         "seed": order.workload.seed,
         "workload": {
-            "name": order.workload.shown_name(),
+            **order.workload.shown(),
             "requests": first["requests"]["total"],
-            "seed": order.workload.seed,
-            "rate": order.workload.rate,
-            "tenants": order.workload.tenants,
             "tokens": first["workload_tokens"],
             "digest": first["workload_digest"],
         },
         "model": {"name": machine.shown_model(order.model), "shape": machine.model_shape(order.model)},
         "options": machine.shown_options(order.options),
-        "environment": {**machine.source(), "versions": machine.versions(), "hardware": machine.hardware()},
-        "command": machine.shown_command(words),
+        "hardware": machine.hardware(),
     }
+    return framed(KIND, found, source, words)
 
 
 def _slim(run: Mapping[str, Any]) -> dict[str, Any]:
@@ -65,10 +73,19 @@ def _slim(run: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write(path: str, report: Mapping[str, Any]) -> None:
-    """Write a report as JSON. Raises ConfigError when the file cannot be written."""
+    """Write a report as JSON; a file that was there stays whole until the new one is. Raises ConfigError."""
     text = json.dumps(report, indent=1, allow_nan=False) + "\n"
+    target = Path(path).resolve()
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        if target.exists() and not target.is_file():  # a pipe, a terminal
+            target.write_text(text, encoding="utf-8")
+            return
+        try:
+            unfinished.write_text(text, encoding="utf-8")
+            unfinished.replace(target)
+        finally:
+            unfinished.unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror or error}") from None
 
@@ -106,7 +123,7 @@ def _compared(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     width = max(len(row["arm"]) for row in rows)
     yield (
         f"{'':<{width}} {'output tok/s':>13} {'total tok/s':>12} {'p99 latency':>12} {'mean ttft':>10} "
-        f"{'speed':>7} {'p99':>6}"
+        f"{'speed':>7} {'p99':>6} {'failed':>7}"
     )
     for row in rows:
         speed = row["first_over_this.output_tokens_per_second"]
@@ -114,9 +131,10 @@ def _compared(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield (
             f"{row['arm']:<{width}} {_number(row['output_tokens_per_second'], 13, 1)} "
             f"{_number(row['total_tokens_per_second'], 12, 1)} {_number(row['latency_seconds.p99'], 12, 3)} "
-            f"{_number(row['ttft_seconds.mean'], 10, 3)} {_number(speed, 7, 2)} {_number(late, 6, 2)}"
+            f"{_number(row['ttft_seconds.mean'], 10, 3)} {_number(speed, 7, 2)} {_number(late, 6, 2)} "
+            f"{row['failed']:>7}"
         )
-    yield f"medians of {len(rows[0]['by_turn'])}; the last two columns: {name} over each"
+    yield f"medians of {len(rows[0]['by_turn'])}; speed and p99: {name} over each"
 
 
 def _number(value: float | None, width: int, digits: int) -> str:

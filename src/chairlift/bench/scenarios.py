@@ -21,7 +21,7 @@ from chairlift.engine.config import SchedulerConfig
 
 
 def fair_service(policy: str, weights: Mapping[str, float] | None = None, seed: int = 0) -> Numbers:
-    """Two tenants offer 10:1 tokens, the smaller one alone more than the machine can do; requests differ in size.
+    """Two tenants offer 10:1 tokens, the smaller one more than half of what the machine can do.
 
     Returns the service of each (prompt tokens let in and output tokens delivered in the time in which both were
     backlogged all along) and their ratio, small to big.

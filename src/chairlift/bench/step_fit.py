@@ -3,14 +3,14 @@
 The run is a trace that `--profile FILE` wrote, or StepStats as JSON lines:
 
     chairlift bench offline MODEL --profile trace.json
-    chairlift bench simulate --fit trace.json --save-step-model model.json
+    chairlift bench simulate --fit trace.json --save-step-times model.json
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -143,21 +143,45 @@ def read_samples(path: str) -> list[Sample]:
         if text in (b"", b"[", b"]"):
             continue
         try:
-            entry = msgspec.json.decode(text)
-            if (each := _sample(entry)) is not None:
+            if (each := _sample(text)) is not None:
                 found.append(each)
-        except (msgspec.MsgspecError, KeyError, TypeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path} line {number} is neither a trace event nor a step: {error}") from None
     if not found:
         raise ConfigError(f"{path} has no steps")
     return found
 
 
-def _sample(entry: Mapping[str, Any]) -> Sample | None:
-    if "ph" not in entry:
-        return sample(msgspec.convert(entry, StepStats))
-    if entry.get("cat") != "step" or not entry["name"].startswith("step "):
+class _Event(msgspec.Struct):
+    """An event of a trace, as far as every kind has it."""
+
+    ph: str
+    name: str = ""
+    cat: str = ""
+
+
+class _StepArguments(msgspec.Struct, rename=lambda name: name.replace("_", " ")):
+    rows: int
+    prefill_tokens: int
+    context_tokens: int
+    prefill_pairs: int
+
+
+class _StepEvent(msgspec.Struct):
+    """The event of a step; times in microseconds."""
+
+    ts: float
+    dur: float
+    args: _StepArguments
+
+
+def _sample(text: bytes) -> Sample | None:
+    if "ph" not in msgspec.json.decode(text, type=dict[str, msgspec.Raw]):
+        return sample(msgspec.json.decode(text, type=StepStats))
+    event = msgspec.json.decode(text, type=_Event)
+    if event.cat != "step" or not event.name.startswith("step "):
         return None
-    has, began = entry["args"], entry["ts"] / 1e6
-    work = Work(1, has["rows"], has["prefill tokens"], has["context tokens"], has["prefill pairs"])
-    return Sample(work, began, began + entry["dur"] / 1e6)
+    step = msgspec.json.decode(text, type=_StepEvent)
+    has, began = step.args, step.ts / 1e6
+    work = Work(1, has.rows, has.prefill_tokens, has.context_tokens, has.prefill_pairs)
+    return Sample(work, began, began + step.dur / 1e6)

@@ -91,7 +91,7 @@ class Stopwatch:
 
     def __init__(self, times: StepModel, seed: int) -> None:
         self._times = times
-        self._random = np.random.Generator(np.random.PCG64(seed))
+        self._random = np.random.Generator(np.random.PCG64(seed % 2**64))
 
     def __call__(self, plan: StepPlan) -> float:
         """Seconds of the next step."""

@@ -8,18 +8,21 @@ a limit. Lines need not be in order of `at`; lines of the same moment keep their
 """
 
 import json
-import math
+import sys
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from chairlift.bench.generators import below
-from chairlift.bench.workload import WorkItem, Workload
+from chairlift.bench.workload import MAX_SECONDS, WorkItem, Workload
 from chairlift.core.errors import InvalidRequest
 
 FIELDS = ("at", "prompt", "prompt_tokens", "output_tokens", "tenant", "priority", "timeout")
 MAX_TOKENS = 10_000_000
+MAX_DRAWN_TOKENS = 2**21
+"""Of one prompt_tokens: twice the longest context that a model has."""
 MAX_PRIORITY = 2**31 - 1
+MAX_HUGE = 10**20
 
 
 def read_trace(path: str | Path, *, vocab_size: int, seed: int = 0, count: int | None = None) -> Workload:
@@ -75,10 +78,10 @@ def _item(entry: dict[str, Any], where: str, vocab_size: int, rng: Random) -> Wo
     if not isinstance(tenant, str):
         raise InvalidRequest(f"{where}: tenant must be text, got {tenant!r}")
     if timeout is not None and not (_is_number(timeout) and timeout > 0):
-        raise InvalidRequest(f"{where}: timeout must be a positive number of seconds, got {timeout!r}")
+        raise InvalidRequest(f"{where}: timeout must be a positive number of seconds, got {_shown(timeout)}")
     at = entry.get("at", 0.0)
-    if not (_is_number(at) and at >= 0):
-        raise InvalidRequest(f"{where}: at must be seconds after the start, got {at!r}")
+    if not (_is_number(at) and 0 <= at <= MAX_SECONDS):
+        raise InvalidRequest(f"{where}: at must be seconds after the start, from 0 to {MAX_SECONDS}, got {_shown(at)}")
     if "output_tokens" not in entry:
         raise InvalidRequest(f"{where}: needs output_tokens")
     return WorkItem(
@@ -92,7 +95,7 @@ def _prompt(entry: dict[str, Any], where: str, vocab_size: int, rng: Random) -> 
     if ("prompt" in entry) == ("prompt_tokens" in entry):
         raise InvalidRequest(f'{where}: needs either "prompt" or "prompt_tokens"')
     if "prompt_tokens" in entry:
-        return tuple(below(rng, vocab_size) for _ in range(_whole(entry, "prompt_tokens", where, 1, MAX_TOKENS)))
+        return tuple(below(rng, vocab_size) for _ in range(_whole(entry, "prompt_tokens", where, 1, MAX_DRAWN_TOKENS)))
     prompt = entry["prompt"]
     if not isinstance(prompt, list) or not prompt or not all(type(token) is int for token in prompt):
         raise InvalidRequest(f"{where}: prompt must be a list of token ids, and not empty")
@@ -105,9 +108,14 @@ def _prompt(entry: dict[str, Any], where: str, vocab_size: int, rng: Random) -> 
 def _whole(entry: dict[str, Any], name: str, where: str, low: int, high: int) -> int:
     value = entry.get(name, 0)
     if type(value) is not int or not low <= value <= high:
-        raise InvalidRequest(f"{where}: {name} must be an integer between {low} and {high}, got {value!r}")
+        raise InvalidRequest(f"{where}: {name} must be an integer between {low} and {high}, got {_shown(value)}")
     return value
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def _shown(value: object) -> str:
+    is_huge = isinstance(value, int) and abs(value) > MAX_HUGE
+    return "a huge number" if is_huge else repr(value)

@@ -3,6 +3,9 @@
 import hashlib
 from dataclasses import dataclass
 
+MAX_SECONDS = 10_000_000
+"""The latest arrival: four months; what is later is a date or a slip."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkItem:

@@ -16,7 +16,7 @@ KIND = "chairlift bench cost"
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure every policy, then each with longer and longer lines; returns the exit code. Raises ConfigError."""
-    console = Console(quiet=arguments.quiet)
+    console, source = Console(quiet=arguments.quiet), machine.source()
     for name in ("windows", "steps"):
         if (value := getattr(arguments, name)) < 1:
             raise ConfigError(f"{name} must be at least 1, got {value}")
@@ -29,21 +29,18 @@ def run(arguments: argparse.Namespace) -> int:
     arms = measure([arm for arm in every_arm() if arm.policy in policies], **how)
     _show(arms)
     flatness = {policy: measure(flatness_arms(policy), **how) for policy in policies}
-    for found in flatness.values():
-        _show(found)
-    made = {
-        "kind": KIND,
-        "schema": 1,
+    for entries in flatness.values():
+        _show(entries)
+    found = {
         "arms": arms,
         "flatness": {"waiting": list(FLATNESS), "policies": flatness},
         "windows": arguments.windows,
         "steps_in_a_window": arguments.steps,
         "seed": arguments.seed,
-        "environment": {**machine.source(), "versions": machine.versions(), "hardware": machine.hardware()},
-        "command": machine.shown_command(["chairlift", *arguments.words]),
+        "hardware": machine.hardware(),
     }
     if arguments.json is not None:
-        report.write(arguments.json, made)
+        report.write(arguments.json, report.framed(KIND, found, source, arguments.words))
     return 0
 
 

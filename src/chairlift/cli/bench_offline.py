@@ -4,19 +4,18 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chairlift.bench import plot, report
+from chairlift.bench import machine, plot, report
 from chairlift.bench.arms import Arm, Turns, arms_of, check_comparison, peers_of, take_turns
 from chairlift.bench.offline import measure
-from chairlift.bench.order import Order, WorkloadSpec
+from chairlift.bench.order import DEFAULT, Order, WorkloadSpec
 from chairlift.cli import settings
 from chairlift.cli.console import Console
-from chairlift.cli.results import check_output
+from chairlift.cli.results import check_outputs
 from chairlift.core.errors import ConfigError
 from chairlift.llm.build import prepare
 from chairlift.llm.progress import Progress
 
 ENGINE = {name: each for each in settings.ENGINE for name in (each.name, each.spelled) if name}
-DEFAULT_WORKLOAD = next(each.default for each in settings.WORKLOAD if each.name == "workload")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -24,21 +23,21 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises ConfigError, ModelError and InvalidRequest for bad input.
     """
-    console = Console(quiet=arguments.quiet)
+    console, source = Console(quiet=arguments.quiet), machine.source()
     environ = settings.environment()
     workload = settings.given(settings.WORKLOAD, arguments, environ)
     engine = settings.given(settings.ENGINE, arguments, environ)
-    spec = WorkloadSpec(name=workload.pop("workload", DEFAULT_WORKLOAD), **workload)
+    spec = WorkloadSpec(name=workload.pop("workload", DEFAULT), **workload)
     order = Order(model=arguments.model, options=engine, workload=spec)
     arms, count = _checked(arguments, order)
     turns = _measured(arguments, order, arms, count, console)
-    made = report.assembled(order, turns, ["chairlift", *arguments.words])
+    made = report.assembled(order, turns, source, arguments.words)
+    for line in report.table(made):
+        print(line)
     if arguments.json is not None:
         report.write(arguments.json, made)
     if arguments.plot is not None:
         plot.draw(made, arguments.plot)
-    for line in report.table(made):
-        print(line)
     return _verdict(turns, console)
 
 
@@ -55,19 +54,20 @@ def _checked(arguments: argparse.Namespace, order: Order) -> tuple[list[Arm], in
         compared[name] = values
     peers = peers_of([name for text in arguments.against for name in text.split(",")])
     arms = arms_of(compared, peers)
-    check_comparison(arms, order.model, order.workload)
     if "profile" in order.options and len(arms) * arguments.repeat > 1:
         raise ConfigError("--profile takes one run, and this is several, which would overwrite each other's traces")
-    count = order.workload.check()
-    for path in (arguments.json, arguments.plot):
-        if path is not None:
-            check_output(path)
+    workload = order.workload.check()
+    check_comparison(arms, order.model, workload)
+    check_outputs(
+        {"--json": arguments.json, "--plot": arguments.plot, "--profile": order.options.get("profile")},
+        {"--workload": order.workload.name},
+    )
     if arguments.plot is not None:
         plot.check_plot()
     for arm in arms:
         if not arm.is_peer:
             prepare(order.model, {**order.options, **arm.options})  # type: ignore[typeddict-item]
-    return arms, count
+    return arms, len(workload.items)
 
 
 def _compared(text: str) -> tuple[str, list[Any]]:
@@ -79,7 +79,10 @@ def _compared(text: str) -> tuple[str, list[Any]]:
     if setting is None:
         raise ConfigError(f"--compare: there is no engine option {given!r}")
     try:
-        return setting.name, [setting.kind(value) for value in values.split(",")]
+        found = [setting.kind(value) for value in values.split(",")]
+        if any(isinstance(value, dict) for value in found):
+            raise ConfigError(f"--compare cannot take {given}: its values have commas of their own")
+        return setting.name, found
     except argparse.ArgumentTypeError as error:
         raise ConfigError(f"--compare {given} {error}") from None
 
@@ -118,8 +121,10 @@ def _verdict(turns: Sequence[Turns], console: Console) -> int:
             requests, faults = result["requests"], result.get("ledger_faults", [])
             if requests["failed"]:
                 reasons = ", ".join(f"{count} {name}" for name, count in requests["errors"].items())
-                console.say(f"{each.arm.name}: {requests['failed']} of {requests['total']} requests failed: {reasons}")
+                console.complain(
+                    f"{each.arm.name}: {requests['failed']} of {requests['total']} requests failed: {reasons}"
+                )
             for fault in faults:
-                console.say(f"{each.arm.name}: the engine's ledger is wrong: {fault}")
+                console.complain(f"{each.arm.name}: the engine's ledger is wrong: {fault}")
             code = 1 if requests["failed"] or faults else code
     return code

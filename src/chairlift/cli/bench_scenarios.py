@@ -13,7 +13,7 @@ KIND = "chairlift bench scenarios"
 
 def run(arguments: argparse.Namespace) -> int:
     """Run them one after another; returns the exit code. Raises ConfigError for bad input."""
-    console = Console(quiet=arguments.quiet)
+    console, source = Console(quiet=arguments.quiet), machine.source()
     names = arguments.names or list(SCENARIOS)
     if unknown := [name for name in names if name not in SCENARIOS]:
         raise ConfigError(f"unknown scenario {unknown[0]!r}; there is {', '.join(SCENARIOS)}")
@@ -25,13 +25,6 @@ def run(arguments: argparse.Namespace) -> int:
         found[name] = SCENARIOS[name]()
         for arm, numbers in found[name].items():
             print(f"{name} · {arm}: " + ", ".join(f"{what} {value:.4g}" for what, value in numbers.items()))
-    made = {
-        "kind": KIND,
-        "schema": 1,
-        "scenarios": found,
-        "environment": {**machine.source(), "versions": machine.versions()},
-        "command": machine.shown_command(["chairlift", *arguments.words]),
-    }
     if arguments.json is not None:
-        report.write(arguments.json, made)
+        report.write(arguments.json, report.framed(KIND, {"scenarios": found}, source, arguments.words))
     return 0

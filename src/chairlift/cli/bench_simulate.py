@@ -5,20 +5,19 @@ import json
 from dataclasses import asdict, replace
 from typing import Any
 
-from chairlift.bench import machine, report
-from chairlift.bench.order import WorkloadSpec
+from chairlift.bench import machine, order, report
+from chairlift.bench.order import DEFAULT, WorkloadSpec
 from chairlift.bench.simulate import VOCAB_SIZE, Machine, Simulation, simulate
 from chairlift.bench.step_fit import fit, read_samples
 from chairlift.bench.step_model import SMOL135_CPU, StepModel, read_model, write_model
 from chairlift.bench.workload import Workload
 from chairlift.cli import settings
 from chairlift.cli.console import Console
-from chairlift.cli.results import check_output
+from chairlift.cli.results import check_outputs
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
 
 KIND = "chairlift bench simulate"
-DEFAULT_WORKLOAD = next(each.default for each in settings.WORKLOAD if each.name == "workload")
 OF_MACHINE = ("num_blocks", "block_size", "enable_prefix_caching")
 
 
@@ -27,27 +26,28 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises ConfigError and InvalidRequest for bad input.
     """
-    console = Console(quiet=arguments.quiet)
+    console, source = Console(quiet=arguments.quiet), machine.source()
     environ = settings.environment()
     asked = settings.given(settings.WORKLOAD, arguments, environ)
     engine = settings.given(settings.SIMULATED, arguments, environ)
-    for path in (arguments.json, arguments.save_step_times):
-        if path is not None:
-            check_output(path)
+    check_outputs(
+        {"--json": arguments.json, "--save-step-times": arguments.save_step_times},
+        {"--workload": asked.get("workload"), "--fit": arguments.fit, "--step-times": arguments.step_times},
+    )
     played = Machine(
         step_model=_step_model(arguments, console), seed=asked.get("seed", 0),
         **{name: engine.pop(name) for name in OF_MACHINE if name in engine},
     )  # fmt: skip
     config = SchedulerConfig(**engine)
-    spec = WorkloadSpec(name=asked.pop("workload", DEFAULT_WORKLOAD), **asked)
-    workload = spec.make(VOCAB_SIZE)
+    spec = WorkloadSpec(name=asked.pop("workload", DEFAULT), **asked)
+    workload = spec.make(order.VOCAB_SIZE if spec.is_trace else VOCAB_SIZE)  # a trace may be of any model
     seen = simulate(workload, config, played)
-    made = _report(seen, workload, spec, config, played, arguments)
-    if arguments.json is not None:
-        report.write(arguments.json, made)
+    made = report.framed(KIND, _found(seen, workload, spec, config, played), source, arguments.words)
     for line in _table(made):
         print(line)
     console.say(f"simulated {seen.seconds:.1f} s in {seen.host_seconds:.2f} s")
+    if arguments.json is not None:
+        report.write(arguments.json, made)
     return 1 if made["requests"]["failed"] else 0
 
 
@@ -73,25 +73,15 @@ def _step_model(arguments: argparse.Namespace, console: Console) -> StepModel:
     return model
 
 
-def _report(
-    seen: Simulation, workload: Workload, spec: WorkloadSpec, config: SchedulerConfig, played: Machine,
-    arguments: argparse.Namespace,
-) -> dict[str, Any]:  # fmt: skip
+def _found(
+    seen: Simulation, workload: Workload, spec: WorkloadSpec, config: SchedulerConfig, played: Machine
+) -> dict[str, Any]:
     """Put everything together that is the same for the same workload, settings and seed."""
+    tokens = {"prompt": workload.prompt_tokens, "output": workload.output_tokens}
     return {
-        "kind": KIND,
-        "schema": report.SCHEMA,
         **seen.report(),
         "seed": spec.seed,
-        "workload": {
-            "name": spec.shown_name(),
-            "requests": len(workload.items),
-            "seed": spec.seed,
-            "rate": spec.rate,
-            "tenants": spec.tenants,
-            "tokens": {"prompt": workload.prompt_tokens, "output": workload.output_tokens},
-            "digest": workload.digest(),
-        },
+        "workload": {**spec.shown(), "requests": len(workload.items), "tokens": tokens, "digest": workload.digest()},
         "engine": {**asdict(config), "enable_prefix_caching": played.enable_prefix_caching},
         "machine": {
             "step_times": asdict(played.step_model),
@@ -99,8 +89,6 @@ def _report(
             "block_size": played.block_size,
             "seed": played.seed,
         },
-        "environment": {**machine.source(), "versions": machine.versions()},
-        "command": machine.shown_command(["chairlift", *arguments.words]),
     }
 
 

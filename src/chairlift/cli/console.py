@@ -27,6 +27,10 @@ class Console:
         if not self.quiet:
             print(sentence, file=self._file, flush=True)
 
+    def complain(self, sentence: str) -> None:
+        """Write a line of what went wrong, quiet or not."""
+        print(sentence, file=self._file, flush=True)
+
     def row(self, name: str, value: str) -> None:
         """Write one fact of a list."""
         self.say(f"  {name:<26} {value}")
@@ -55,12 +59,14 @@ def configure_logging(arguments: argparse.Namespace, environ: Mapping[str, str])
     level = LEVELS[asked.get("log_level", "debug" if verbose else "warning")]
     stream_level = LEVELS["error"] if quiet else level
     names = {"log_format": "form", "log_file_size": "max_bytes", "log_backups": "backups"}
-    config = LogConfig(
-        level=level if file else stream_level, stream_level=stream_level, file=file,
-        detailed=verbose or "log_level" in asked,
-        **{field: asked[name] for name, field in names.items() if name in asked},
-    )  # fmt: skip
     try:
+        config = LogConfig(
+            level=level if file else stream_level, stream_level=stream_level, file=file,
+            detailed=verbose or "log_level" in asked,
+            **{field: asked[name] for name, field in names.items() if name in asked},
+        )  # fmt: skip
         configure(config, sys.stderr)
+    except ValueError as error:
+        raise ConfigError(str(error), option="log_backups") from None
     except OSError as error:
         raise ConfigError(f"cannot write {file}: {error.strerror or error}", option="log_file") from None

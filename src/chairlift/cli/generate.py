@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TextIO
 
 from chairlift.cli import settings
 from chairlift.cli.console import Console, tamed
 from chairlift.cli.jobs import Job, located, one_job, read_jobs
-from chairlift.cli.results import OrderedLines, as_json, check_output, uninterrupted
+from chairlift.cli.results import OrderedLines, as_json, check_outputs, uninterrupted
 from chairlift.core.errors import ConfigError, InvalidRequest
 from chairlift.core.request import Timeline
 from chairlift.llm.assembler import Assembler
@@ -42,8 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.timeout is not None and not arguments.timeout > 0:
         raise ConfigError(f"timeout must be a positive number of seconds, got {arguments.timeout:g}")
     jobs = _jobs(arguments, sampling)
-    if arguments.output is not None:
-        check_output(arguments.output)
+    check_outputs({"--output": arguments.output, "--profile": engine.get("profile")}, {"--prompts": arguments.prompts})
     prepared = _prepared(arguments.model, engine, jobs)
     console.say(f"loading {arguments.model}" if arguments.model else NO_MODEL)
     if arguments.prompt is None and arguments.prompts is None:
@@ -60,8 +58,6 @@ def _jobs(arguments: argparse.Namespace, sampling: dict[str, Any]) -> list[Job]:
     if arguments.prompts is not None:
         if arguments.prompt is not None:
             raise ConfigError("--prompt and --prompts cannot be given together")
-        if arguments.output is not None and Path(arguments.prompts).resolve() == Path(arguments.output).resolve():
-            raise ConfigError(f"--output would overwrite the prompts in {arguments.prompts}")
         return read_jobs(arguments.prompts, sampling, chat=arguments.chat)
     prompt = DEFAULT_PROMPT if arguments.prompt is None else arguments.prompt
     return [one_job(prompt, sampling, chat=arguments.chat)]

@@ -1,25 +1,30 @@
 """The command line: exit codes, and what went wrong in a sentence. Nothing heavy is imported before a verb runs.
 
-Exit codes: 0 done · 1 a request or the engine failed · 2 bad input, in one sentence · 130 interrupted · 141 no reader.
+Exit codes: 0 done · 1 a request or the engine failed · 2 bad input, in one sentence · 130 interrupted · 141 no reader ·
+143 terminated, which ends in the same orderly way as an interrupt.
 """
 
 import argparse
 import importlib
 import io
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
+from types import FrameType
+from typing import Any
 
 from chairlift.cli import settings
 from chairlift.cli.parser import BadUsage
 from chairlift.cli.verbs import build_parser, check_verb
 
-FAILED, BAD_INPUT, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
+FAILED, BAD_INPUT, INTERRUPTED, BROKEN_PIPE, TERMINATED = 1, 2, 130, 141, 143
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line (the process's own when None); returns the exit code."""
-    verbose = False
+    verbose, termination = False, _Termination()
     _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -27,12 +32,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = _parse(sys.argv[1:] if argv is None else argv)
         verbose = arguments.verbose
-        code = _run(arguments)
+        with termination:
+            code = _run(arguments)
         sys.stdout.flush()
         return code
     except BadUsage as error:
         return _say(f"{error}", BAD_INPUT)
     except KeyboardInterrupt:
+        if termination.came:
+            return _say("terminated", TERMINATED)
         return _say("interrupted", INTERRUPTED)
     except BrokenPipeError:
         # What is still buffered must not fail again when Python leaves.
@@ -40,6 +48,30 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BROKEN_PIPE
     except Exception as error:
         return _explain(error, verbose)
+
+
+class _Termination:
+    """Lets SIGTERM, while this is entered, do whatever Ctrl-C would do at that moment; notes that it came."""
+
+    def __init__(self) -> None:
+        self.came = False
+        self._before: Any = None
+
+    def __enter__(self) -> None:
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            self._before = signal.signal(signal.SIGTERM, self._take)
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        self.came = True
+        interrupt = signal.getsignal(signal.SIGINT)
+        if not callable(interrupt):  # Ctrl-C is ignored, as in the background of a script
+            raise KeyboardInterrupt
+        interrupt(signal.SIGINT, frame)
 
 
 def _open_what_is_closed() -> None:

@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -50,6 +50,23 @@ def check_output(path: str) -> None:
         raise ConfigError(f"cannot write {path}: there is no folder {folder}")
     if not os.access(target if target.exists() else folder, os.W_OK):
         raise ConfigError(f"cannot write {path}: permission denied")
+
+
+def check_outputs(outputs: Mapping[str, str | None], inputs: Mapping[str, str | None] | None = None) -> None:
+    """Refuse outputs that cannot be written, or that are the same file as another one of the command.
+
+    Both map what people call a file (--json) to its path, None where it is not given. Raises ConfigError.
+    """
+    seen: dict[Path, str] = {}
+    for name, path in {**(inputs or {}), **outputs}.items():
+        if path is None or path == "-" or (name not in outputs and not Path(path).is_file()):
+            continue
+        if name in outputs:
+            check_output(path)
+        place = Path(path).resolve()
+        is_shared = place.exists() and not place.is_file()  # a pipe, a terminal
+        if (other := seen.setdefault(place, name)) != name and not is_shared:
+            raise ConfigError(f"{other} and {name} are the same file: {path}")
 
 
 @contextmanager

@@ -4,6 +4,7 @@ A flag wins over the environment, the environment over the default. Imports no o
 """
 
 import argparse
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +38,10 @@ def share_or_bytes(text: str) -> float | int:
         for unit, size in units.items():
             if amount.endswith(unit):
                 return int(float(amount.removesuffix(unit)) * size)
-        return int(amount) if amount.isdecimal() and amount != "1" else float(amount)
+        share = int(amount) if amount.isdecimal() and amount != "1" else float(amount)
+        if not -math.inf < share < math.inf:
+            raise ValueError
+        return share
     except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(f"must be a share like 0.8 or bytes like 4GiB, got {text!r}") from None
 

@@ -42,7 +42,7 @@ SIMULATE_HELP = """Run a workload on the real scheduler and cache, with a fake c
   chairlift bench simulate --policy fair --tenants big=10,small=1 --rate 20
   chairlift bench offline MODEL --profile trace.json && chairlift bench simulate --fit trace.json
 
-How long a step takes comes from --step-times {"step": 0.02, "row": 0.001, "prefill_token": 0.0005,
+How long a step takes comes from --step-times, a file such as {"step": 0.02, "row": 0.001, "prefill_token": 0.0005,
 "context_token": 4e-6, "prefill_pair": 5e-7} (seconds), from --fit, or else from a small model that was measured on two
 CPU cores. The same seed gives the same report."""
 SCENARIOS_HELP = """Measure in the simulator, with fixed seeds, what the policies promise: fairness, ageing, prefix

@@ -178,8 +178,9 @@ def main() -> int:
         sys.stderr.write(f"chairlift.engine.child is started by chairlift itself: {error}\n")
         return 2
     logging.basicConfig(
-        stream=sys.stderr, level=start.log_level, format="%(asctime)s engine[%(process)d] %(levelname)s %(message)s"
+        stream=sys.stderr, level=logging.WARNING, format="%(asctime)s engine[%(process)d] %(levelname)s %(message)s"
     )
+    logging.getLogger("chairlift").setLevel(start.log_level)
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         return Child(start, spawner).run()

@@ -38,6 +38,7 @@ class StepClock:
         self._shift: float | None = None
         self._least = 0.0
         self._last = (0.0, 0.0)  # end of the last step, by the engine's clock and here
+        self._last_step = -1
 
     def now(self) -> float:
         """This process's clock."""
@@ -46,11 +47,11 @@ class StepClock:
     def shift(self, stats: StepStats) -> float:
         """Return what is to be added to the moments of a step that is seen now; constant in an engine's life."""
         ahead = self.now() - stats.ended_ms
-        if self._shift is None or stats.ended_ms < self._last[0]:  # the first step, or the first after a restart
+        if self._shift is None or stats.step_id <= self._last_step:  # the first step, or the first after a restart
             self._shift = max(ahead, self._last[1] - stats.began_ms)
             self._least = ahead
         self._least = min(self._least, ahead)
-        self._last = (stats.ended_ms, stats.ended_ms + self._shift)
+        self._last, self._last_step = (stats.ended_ms, stats.ended_ms + self._shift), stats.step_id
         return self._shift
 
     def of_request(self, here: float) -> float:
@@ -151,11 +152,19 @@ class ProfiledClient:
         if (fault := self._trace.close()) is not None:
             log.error("the profile could not be written to its end: %s", fault)
         if self._trace.dropped:
-            log.warning("the profile lacks %d events: the disk was too slow", self._trace.dropped)
+            log.warning("the profile lacks %d events: the disk was too slow, or they are no JSON", self._trace.dropped)
 
     # -- the engine's thread ---------------------------------------------------------------------------------------
 
     def _stepped(self, stats: StepStats) -> None:
+        try:
+            self._draw(stats)
+        except Exception:
+            log.exception("the profile failed")
+        if (sink := self._step_sink) is not None:
+            sink(stats)
+
+    def _draw(self, stats: StepStats) -> None:
         shift = self._clock.shift(stats)
         began, collect = stats.began_ms + shift, stats.collect_began_ms + shift
         scheduled, collected = began + stats.schedule_ms, collect + stats.collect_ms
@@ -175,8 +184,6 @@ class ProfiledClient:
             "requests": {"running": stats.running, "waiting": stats.waiting},
             "free blocks": {"blocks": stats.free_blocks}, "unused slots": {"slots": stats.unused_slots},
         })  # fmt: skip
-        if (sink := self._step_sink) is not None:
-            sink(stats)
 
     def _news(self, sink: int, outputs: list[Output]) -> None:
         now = self._clock.now()
@@ -184,9 +191,10 @@ class ProfiledClient:
             if output.request_id not in self._first:
                 self._first[output.request_id] = now
         ended = [output for output in outputs if output.finish_reason is not None]
-        for last in ended:
-            self._ended(last, self._since.pop(last.request_id, now), self._first.pop(last.request_id), now)
+        spans = [(self._since.pop(last.request_id, now), self._first.pop(last.request_id)) for last in ended]
         self._let_go(sink, len(ended))
+        for last, (since, first) in zip(ended, spans, strict=True):
+            self._ended(last, since, first, now)
 
     def _let_go(self, sink: int, count: int) -> None:
         with self._lock:

@@ -19,19 +19,21 @@ Events = Generator[tuple[Assembler, TextEvent], None, None]
 def pump(client: EngineClient, assemblers: Sequence[Assembler], window: int) -> Events:
     """Run requests together; yields (request, event) until each has had its last event and the engine has let go.
 
-    At most `window` of them are in the engine at once. Closing the generator, and an exception in it (Ctrl-C), abort
-    those that are open; who leaves a loop over it early must close it. Raises EngineDead when the engine takes no
-    request at all; when it dies later, its requests end with that error.
+    At most `window` of them have been sent and not heard of, so that the engine's line has room for all. Closing the
+    generator, and an exception in it (Ctrl-C), abort those that are open; who leaves a loop over it early must close
+    it. Raises EngineDead when the engine takes no request at all; when it dies later, its requests end with that error.
     """
     news: SimpleQueue[list[Output]] = SimpleQueue()
     sink = news.put
     line = deque(assemblers)
     riding: dict[str, Assembler] = {}
+    silent: set[str] = set()
     try:
         while line or riding:
-            while line and len(riding) < window:
+            while line and len(silent) < window:
                 assembler = line.popleft()
                 riding[assembler.request.request_id] = assembler
+                silent.add(assembler.request.request_id)
                 try:
                     client.submit(assembler.request, sink)
                 except EngineDead as error:
@@ -40,6 +42,7 @@ def pump(client: EngineClient, assemblers: Sequence[Assembler], window: int) -> 
                     news.put([Output(assembler.request.request_id, finish_reason=FinishReason.ERROR, error=error)])
             for output in news.get():
                 assembler = riding[output.request_id]
+                silent.discard(output.request_id)
                 if output.finish_reason is not None:
                     del riding[output.request_id]
                 if isinstance(output.error, QueueFull):

@@ -35,8 +35,10 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Return x [T, I] times the transpose of weight [O, I], packed or not, plus bias [O]."""
     if len(x) <= TILE_ROWS:
         return _product(x, weight, bias)
-    starts = range(0, len(x), TILE_ROWS)
-    return torch.cat([_product(x[start : start + TILE_ROWS], weight, bias) for start in starts])
+    out = x.new_empty(len(x), len(weight))
+    for start in range(0, len(x), TILE_ROWS):
+        out[start : start + TILE_ROWS] = _product(x[start : start + TILE_ROWS], weight, bias)
+    return out
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -31,7 +31,7 @@ from chairlift.model.sampler import Drawn, Sampler
 from chairlift.model.settings import RunnerConfig
 from chairlift.model.sizes import shapes
 from chairlift.model.tiny import tiny_model
-from chairlift.model.warmup import largest_plans
+from chairlift.model.warmup import warmup_plans
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class TorchRunner:
         return self._results.popleft()
 
     def warmup(self) -> None:
-        """Compute the largest steps with tables and a sampler of their own; they read block 0 and write nothing."""
+        """Compute warmup.py's steps with tables and a sampler of their own; they read block 0 and write nothing."""
         assert self._engine is not None, "warm-up before start, or after stop"
         assert not self._results, "a warm-up while steps are in flight"
         config, model = self._config, self._engine.loaded.model
@@ -137,7 +137,9 @@ class TorchRunner:
         engine = replace(self._engine, tables=tables, sampler=Sampler(slots, model.vocab_size))
         max_model_len = engine.loaded.config.context_length(config.max_model_len)
         with torch.inference_mode():
-            for plan in largest_plans(config.max_batch_tokens, slots, max_model_len, config.block_size, groups):
+            for plan in warmup_plans(
+                config.max_batch_tokens, slots, max_model_len, config.block_size, groups, model.padded
+            ):
                 _step(engine, plan)
 
     def stop(self) -> None:

@@ -1,37 +1,58 @@
-"""Plans of the largest steps: a runner that has computed them has threads, memory and kernels for every other one."""
+"""Plans of the steps that a runner should have computed once, to have threads, memory and kernels for every other."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.plan import NewSequence, StepPlan
+from chairlift.model.onednn import TILE_ROWS
 
 DECODE_CONTEXT = 128
-"""Tokens of each sequence of the step that only generates: enough to touch everything, few enough to be quick."""
+"""Tokens of each sequence of a step that only generates: enough to touch everything, few enough to be quick."""
+
+DRAWS = (SamplingParams(temperature=1.0), SamplingParams(temperature=1.0, top_k=50, top_p=0.9, min_p=0.01))
+"""Taken in turn by the rows: a draw without an order of tokens, and one with."""
+
+Rows = Sequence[tuple[int, int]]
 
 
-def largest_plans(
-    max_batch_tokens: int, max_running_requests: int, max_model_len: int, block_size: int, num_groups: int
-) -> Iterator[StepPlan]:
-    """Yield a step of max_batch_tokens prompt tokens, and one in which max_running_requests sequences generate.
+def warmup_plans(
+    max_batch_tokens: int, max_running_requests: int, max_model_len: int, block_size: int, num_groups: int,
+    padded: Callable[[int], int] = int,
+) -> Iterator[StepPlan]:  # fmt: skip
+    """Yield the steps to compute.
 
-    All rows name block 0 only, so they fit any pool; whoever runs them must not write. Every row is drawn from, with
-    temperature 1.
+    They are: max_batch_tokens prompt tokens; max_running_requests sequences that generate; a chunk behind what was
+    computed before; and, where steps are padded to a few sizes, one of each size, of sequences that generate as far as
+    there are seats. All rows name block 0 only, so they fit any pool; whoever runs them must not write.
     """
+    steps: list[Rows] = [_prompts(max_batch_tokens, max_running_requests, max_model_len)]
+    generating, context = min(max_running_requests, max_batch_tokens), min(DECODE_CONTEXT, max_model_len) - 1
+    steps.append([(context, 1)] * generating)
+    if (chunk := min(max_batch_tokens, max_model_len // 2)) > 1:
+        steps.append([(min(DECODE_CONTEXT, max_model_len - chunk), chunk)])
+    counts = range(1, min(max_batch_tokens, TILE_ROWS) + 1)
+    is_padded = any(padded(count) > count for count in counts)
+    for size in sorted({padded(count) for count in counts}) if is_padded else ():
+        tokens = min(size, max_batch_tokens)
+        steps.append([(context, 1)] * tokens if tokens <= generating else _prompts(tokens, 1, max_model_len))
+    for step_id, rows in enumerate(steps):
+        yield _plan(step_id, rows, block_size, num_groups)
+
+
+def _prompts(tokens: int, seats: int, max_model_len: int) -> Rows:
+    """Share so many tokens among so few prompts as can be; those of one token stand first."""
     rows: list[tuple[int, int]] = []
-    left = max_batch_tokens
-    while left and len(rows) < max_running_requests:
-        rows.append((0, min(left, max_model_len)))
-        left -= rows[-1][1]
-    yield _plan(0, sorted(rows, key=lambda row: row[1] != 1), block_size, num_groups)
-    generating = min(max_running_requests, max_batch_tokens)
-    yield _plan(1, [(min(DECODE_CONTEXT, max_model_len) - 1, 1)] * generating, block_size, num_groups)
+    while tokens and len(rows) < seats:
+        rows.append((0, min(tokens, max_model_len)))
+        tokens -= rows[-1][1]
+    return sorted(rows, key=lambda row: row[1] != 1)
 
 
-def _plan(step_id: int, rows: Sequence[tuple[int, int]], block_size: int, num_groups: int) -> StepPlan:
+def _plan(step_id: int, rows: Rows, block_size: int, num_groups: int) -> StepPlan:
     """Make the plan of rows (start, new tokens); those with one token come first."""
-    params = SamplingParams(temperature=1.0).resolved({}, max_tokens=1, seed=0)
+    draws = [draw.resolved({}, max_tokens=1, seed=0) for draw in DRAWS]
     new_blocks = [
         (slot, group, index, 0)
         for slot, (start, count) in enumerate(rows)
@@ -43,7 +64,7 @@ def _plan(step_id: int, rows: Sequence[tuple[int, int]], block_size: int, num_gr
         step_id=step_id,
         released=(),
         admitted=tuple(
-            NewSequence(slot=slot, token_ids=(0,) * (start + count), num_prior_outputs=0, params=params)
+            NewSequence(slot=slot, token_ids=(0,) * (start + count), num_prior_outputs=0, params=draws[slot % 2])
             for slot, (start, count) in enumerate(rows)
         ),
         slots=np.arange(len(rows), dtype=np.int32),

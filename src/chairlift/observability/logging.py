@@ -3,6 +3,7 @@
 As a library Chairlift configures nothing: its loggers lie under "chairlift" and do what the program decides.
 """
 
+import copy
 import json
 import logging
 from dataclasses import dataclass
@@ -33,7 +34,9 @@ class LogConfig:
         detailed: whether lines for people on the stream have time, level and logger; those in the file always do.
         file: "" for none.
         max_bytes: a file that would grow beyond is renamed to FILE.1, that to FILE.2 and so on; 0 lets it grow.
-        backups: how many of those are kept.
+        backups: how many of those are kept, at least 1 where there is such a limit.
+
+    Raises ValueError.
     """
 
     level: int = logging.WARNING
@@ -44,9 +47,34 @@ class LogConfig:
     max_bytes: int = 50_000_000
     backups: int = 5
 
+    def __post_init__(self) -> None:
+        if self.max_bytes < 0 or self.backups < 0:
+            raise ValueError("a log file's size and the number of its backups cannot be negative")
+        if self.max_bytes and not self.backups:
+            raise ValueError("a log file of limited size needs at least one backup; a size of 0 lets it grow")
+
 
 class HumanFormatter(logging.Formatter):
-    """One line a record, whatever its message is made of; a traceback follows below."""
+    """One line a record, whatever its message is made of. A traceback follows below, indented, or is its last line."""
+
+    def __init__(self, form: str, *, tracebacks: bool = True) -> None:
+        super().__init__(form)
+        self._tracebacks = tracebacks
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write the line and what follows; what another formatter made of the traceback is not taken over."""
+        mine = copy.copy(record)
+        mine.exc_text = None
+        if not self._tracebacks and mine.exc_info:
+            error = mine.exc_info[1]
+            mine.msg, mine.args = f"{record.getMessage()} ({type(error).__name__}: {error}; -v shows where)", ()
+            mine.exc_info = mine.stack_info = None
+        return super().format(mine)
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802  # logging's own name
+        """Write a traceback, which may quote anything."""
+        lines = super().formatException(ei).split("\n")
+        return "\n".join("    " + line.translate(_TAMED) for line in lines)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's own name
         """Write the line."""
@@ -102,4 +130,4 @@ def _file_handler(config: LogConfig) -> logging.Handler:
 
 
 def _formatter(form: str, *, detailed: bool) -> logging.Formatter:
-    return JsonFormatter() if form == JSON else HumanFormatter(DETAILED if detailed else BRIEF)
+    return JsonFormatter() if form == JSON else HumanFormatter(DETAILED if detailed else BRIEF, tracebacks=detailed)

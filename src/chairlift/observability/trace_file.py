@@ -70,7 +70,15 @@ class TraceFile:
     def _write(self) -> None:
         count = len(self._waiting)
         if count:
-            self._guarded(b"".join([msgspec.json.encode(self._waiting.popleft()) + b",\n" for _ in range(count)]))
+            self._guarded(b"".join([self._encoded(self._waiting.popleft()) for _ in range(count)]))
+
+    def _encoded(self, event: Event) -> bytes:
+        """Return its line; nothing, and one more dropped, where it holds what JSON cannot."""
+        try:
+            return msgspec.json.encode(event) + b",\n"
+        except (UnicodeEncodeError, TypeError, ValueError):
+            self.dropped += 1
+            return b""
 
     def _guarded(self, text: bytes) -> None:
         """A disk that is full ends the trace and nothing else."""

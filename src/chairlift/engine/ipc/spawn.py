@@ -93,7 +93,7 @@ def spawn(
     engine = EngineProcess(process, folder, watch)
     start = encode(Start(
         spec=spec, config=config, enable_prefix_caching=enable_prefix_caching, address=engine.address,
-        log_level=logging.getLogger("chairlift").getEffectiveLevel(), stop_timeout=watch.stop_timeout / 2,
+        log_level=_level_of_the_stream(), stop_timeout=watch.stop_timeout / 2,
     ))  # fmt: skip
     assert process.stdin is not None
     left = len(start).to_bytes(LENGTH_BYTES, "big") + start
@@ -101,6 +101,13 @@ def spawn(
         while left:
             left = left[os.write(process.stdin.fileno(), left) :]
     return engine
+
+
+def _level_of_the_stream() -> int:
+    """Return the level of what this process logs to a stream: a child's standard error is the same one."""
+    root = logging.getLogger("chairlift")
+    streams = [each.level for each in root.handlers if type(each) is logging.StreamHandler]
+    return max(root.getEffectiveLevel(), min(streams, default=0))
 
 
 def _private_folder() -> Path:

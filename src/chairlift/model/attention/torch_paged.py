@@ -2,8 +2,8 @@
 
     decodes of a step, longest first        one operation a bucket: gather, then attend all its rows at once
 
-    row 4  ################################  ┐ bucket 0: padded to its longest row with the row's own last token,
-    row 1  ##############################xx  ┘           which a mask of -inf takes out
+    row 4  ################################  ┐ bucket 0: whole blocks, padded to as many as its longest row has;
+    row 1  ##############################xx  ┘           a mask of -inf takes out what the row does not see
     row 0  ############                      ┐ bucket 1
     row 3  ##########xx                      ┘
 
@@ -12,8 +12,9 @@
 A bucket ends where more padding would cost more than one more operation, or where its keys and values no longer fit the
 workspace. What every layer of a kind needs (rows, slots, masks) is made once a step, when its first layer asks.
 
-Nothing is read that no new token can see: padding repeats a position that the row does see, so whatever else the cache
-holds cannot leak through a masked product (0 * NaN is NaN). No mask spans two sequences.
+A decoding row's blocks are fetched whole, which is faster than slot by slot, and what lies in them that the row does
+not see is overwritten with zeros: whatever else the cache holds cannot leak through a masked product (0 * NaN is NaN).
+Padding repeats a row's own first block. No mask spans two sequences.
 
 Keys and values lie side by side, so that one gather fetches both; behind the last block lies a spare one, whose last
 slot takes what is written to slot -1:
@@ -22,9 +23,12 @@ slot takes what is written to slot -1:
      `- key, value: without the spare block  `- 0 keys, 1 values
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
@@ -33,32 +37,36 @@ from chairlift.model.attention.buckets import part
 from chairlift.model.attention.by_hand import attend_by_hand
 from chairlift.model.pages import host_zeros
 
+Int64 = NDArray[np.int64]
+
 MAX_QUERIES = 1024
 """New tokens of a row that are attended at once under a mask."""
 
-GATHER_BYTES = 8 << 20
+GATHER_BYTES = 4 << 20
 """Keys and values of decoding rows that are gathered at once, unless one row alone has more."""
 
 SPARE_BLOCKS = 1
 """Blocks that every layer has behind those of the pool."""
 
 KEPT_INDICES = 1 << 20
-"""Slots that are kept for all layers of a step; what goes beyond is made anew for each layer."""
+"""Slots whose place and mask are kept for all layers of a step; what goes beyond is made anew for each layer."""
 
-OPERATION_BYTES = 1 << 19
+OPERATION_BYTES = 1 << 20
 """What could be gathered in the time that the operations of one more bucket take."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """Where the keys of a bucket's B rows lie, padded to N.
+    """Where the keys of a bucket's B rows lie, padded to W blocks, which are N slots.
 
     Attributes:
-        slots: int64 [B * N].
-        mask: [B, 1, 1, N], 0 or -inf, in the dtype of the model; None where all rows have N.
+        blocks: int64 [B * W].
+        unseen: int64 [U], which of the B * N slots hold something that their row does not see; None for none.
+        mask: [B, 1, 1, N], 0 or -inf, in the dtype of the model; None where all rows see N.
     """
 
-    slots: Tensor
+    blocks: Tensor
+    unseen: Tensor | None
     mask: Tensor | None
 
 
@@ -69,13 +77,11 @@ class _Bucket:
     Attributes:
         rows: which rows of the batch.
         index: the same, int64 [B] on the device.
-        spans: how many tokens each sees.
         keys: None where too many indices are kept already.
     """
 
     rows: tuple[int, ...]
     index: Tensor
-    spans: tuple[int, ...]
     keys: _Keys | None
 
 
@@ -160,8 +166,8 @@ class TorchAttention:
         for bucket in buckets:
             whole = len(buckets) == 1 and len(bucket.rows) == batch.num_decodes
             asking = query[: batch.num_decodes] if whole else query.index_select(0, bucket.index)
-            keys = bucket.keys or _keys(batch, spec, kv, bucket.index, max(bucket.spans), min(bucket.spans))
-            key, value = self._gather(kv, keys.slots, len(bucket.rows))
+            keys = bucket.keys or _keys(batch, spec, kv, bucket.rows, bucket.index)
+            key, value = self._gather_blocks(kv, keys, len(bucket.rows))
             attended = _attend(
                 asking.view(len(asking), heads, -1, asking.shape[-1]), key, value, keys.mask, spec
             ).flatten(1, 2)
@@ -184,7 +190,7 @@ class TorchAttention:
         start = seq_len - new
         first = 0 if window is None else max(0, start - window + 1)
         slots = _slots(batch, spec, kv, first, seq_len, row, plan)
-        key, value = (each[0] for each in self._gather(kv, slots, 1))  # [kv_heads, N, D]
+        key, value = (each[0] for each in self._gather_slots(kv, slots))  # [kv_heads, N, D]
         shared = query.shape[1] // len(key)
         key, value = (each[:, None].expand(-1, shared, -1, -1) for each in (key, value))
         grouped = query.transpose(0, 1).view(-1, shared, new, query.shape[-1])  # [kv_heads, shared, Q, D]
@@ -201,19 +207,39 @@ class TorchAttention:
             attended = _attend_masked(grouped[:, :, some], key[:, :, seen], value[:, :, seen], mask, spec)
             out[some] = attended.flatten(0, 1).transpose(0, 1)
 
-    def _gather(self, kv: KV, slots: Tensor, rows: int) -> tuple[Tensor, Tensor]:
-        """Return keys and values [rows, kv_heads, N, D] of rows * N slots; they are good until the next call."""
+    def _gather_blocks(self, kv: KV, keys: _Keys, rows: int) -> tuple[Tensor, Tensor]:
+        """Return keys and values [rows, kv_heads, N, D] of the blocks; they are good until the next call."""
+        blocks, block_size, heads, width = kv.key.shape
+        size = 2 * heads * width
+        space = self._space(kv, len(keys.blocks) * block_size * size)
+        whole = kv.key.as_strided((blocks, block_size * size), (block_size * size, 1))
+        torch.index_select(whole, 0, keys.blocks, out=space.view(len(keys.blocks), -1))
+        if keys.unseen is not None:
+            space.view(-1, size).index_fill_(0, keys.unseen, 0.0)
+        return _parted(space, rows, heads, width)
+
+    def _gather_slots(self, kv: KV, slots: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys and values [1, kv_heads, N, D] of N slots; they are good until the next call."""
         heads, width = kv.key.shape[2:]
-        wanted = len(slots) * 2 * heads * width
+        size = 2 * heads * width
+        space = self._space(kv, len(slots) * size)
+        torch.index_select(_slots_of(kv).view(-1, size), 0, slots, out=space.view(len(slots), size))
+        return _parted(space, 1, heads, width)
+
+    def _space(self, kv: KV, wanted: int) -> Tensor:
+        """Return room for so many elements, which nobody else uses until the next call."""
         space = self._workspace
         if space is None or space.numel() < wanted or (space.dtype, space.device) != (kv.key.dtype, kv.key.device):
             self._workspace = space = None  # let go first: there is not room for both
             least = GATHER_BYTES // kv.key.element_size()
             self._workspace = space = torch.empty(max(wanted, least), dtype=kv.key.dtype, device=kv.key.device)
-        both = space[:wanted].view(len(slots), 2 * heads * width)
-        torch.index_select(_slots_of(kv).view(-1, 2 * heads * width), 0, slots, out=both)
-        key, value = both.view(rows, -1, 2, heads, width).permute(2, 0, 3, 1, 4).unbind(0)
-        return key, value
+        return space[:wanted]
+
+
+def _parted(both: Tensor, rows: int, heads: int, width: int) -> tuple[Tensor, Tensor]:
+    """Return keys and values [rows, heads, N, width] of what was gathered."""
+    key, value = both.view(rows, -1, 2, heads, width).permute(2, 0, 3, 1, 4).unbind(0)
+    return key, value
 
 
 def _slots_of(kv: KV, *, spare: bool = False) -> Tensor:
@@ -241,37 +267,46 @@ def _slots(batch: ForwardBatch, spec: AttentionSpec, kv: KV, first: int, end: in
 
 def _buckets(batch: ForwardBatch, spec: AttentionSpec, kv: KV, plan: TorchPlan) -> tuple[_Bucket, ...]:
     """Part the rows with one token; those without any key are in no bucket."""
-    longest = batch.max_kv if spec.window is None else spec.window
-    spans = [min(seq_len, longest) for seq_len in batch.seq_lens_list[: batch.num_decodes]]
-    token_bytes = 2 * kv.key.shape[2] * kv.key.shape[3] * kv.key.element_size()
-    parted = part(spans, GATHER_BYTES // token_bytes, OPERATION_BYTES // token_bytes)
+    _, count, _ = _extents(batch, spec, kv, range(batch.num_decodes))
+    slots = (count * kv.key.shape[1]).tolist()
+    slot_bytes = 2 * kv.key.shape[2] * kv.key.shape[3] * kv.key.element_size()
     buckets = []
-    for rows in parted:
+    for rows in part(slots, GATHER_BYTES // slot_bytes, OPERATION_BYTES // slot_bytes):
         index = torch.tensor(rows, device=batch.seq_lens.device)
-        some = tuple(spans[row] for row in rows)
+        wanted = len(rows) * max(slots[row] for row in rows)
         keys = None
-        if plan.kept + len(rows) * max(some) <= KEPT_INDICES:
-            plan.kept += len(rows) * max(some)
-            keys = _keys(batch, spec, kv, index, max(some), min(some))
-        buckets.append(_Bucket(rows, index, some, keys))
+        if plan.kept + wanted <= KEPT_INDICES:
+            plan.kept += wanted
+            keys = _keys(batch, spec, kv, rows, index)
+        buckets.append(_Bucket(rows, index, keys))
     return tuple(buckets)
 
 
-def _keys(batch: ForwardBatch, spec: AttentionSpec, kv: KV, index: Tensor, longest: int, shortest: int) -> _Keys:
-    """Find the slots of the bucket's rows; beyond a row's last token it is repeated, and masked."""
+def _extents(batch: ForwardBatch, spec: AttentionSpec, kv: KV, rows: Iterable[int]) -> tuple[Int64, Int64, Int64]:
+    """Return of each row, int64 [B]: the first position that it sees, over how many blocks it sees, and its end."""
+    end = np.array([batch.seq_lens_list[row] for row in rows], np.int64)
+    start = np.zeros_like(end) if spec.window is None else np.maximum(end - spec.window, 0)
     block_size = kv.key.shape[1]
-    seq_lens = batch.seq_lens.index_select(0, index).long()[:, None]
-    steps = torch.arange(longest, device=index.device)
-    span = seq_lens if spec.window is None else seq_lens.clamp(max=spec.window)
-    positions = torch.minimum(seq_lens - span + steps, seq_lens - 1)
-    table = batch.groups[spec.group].block_table.index_select(0, index).long()
-    places = torch.div(positions, block_size, rounding_mode="floor")
-    slots = table.gather(1, places).mul_(block_size).add_(positions.sub_(places.mul_(block_size)))
+    return start, -(-end // block_size) - start // block_size, end
+
+
+def _keys(batch: ForwardBatch, spec: AttentionSpec, kv: KV, rows: Sequence[int], index: Tensor) -> _Keys:
+    """Find the blocks of the bucket's rows, and what in them is not to be seen."""
+    start, count, end = (each[:, None] for each in _extents(batch, spec, kv, rows))
+    block_size, device = kv.key.shape[1], index.device
+    steps, first = np.arange(count.max()), start // block_size
+    places = np.where(steps < count, first + steps, first)
+    positions = (places[:, :, None] * block_size + np.arange(block_size)).reshape(len(rows), -1)
+    unseen = (positions < start) | (positions >= end)
+    masked = unseen | np.repeat(steps >= count, block_size, axis=1)
+    table = batch.groups[spec.group].block_table.index_select(0, index)
+    blocks = table.gather(1, torch.from_numpy(places).to(device)).flatten().long()
     mask = None
-    if shortest < longest:
-        mask = torch.zeros(slots.shape, dtype=kv.key.dtype, device=index.device)
-        mask = mask.masked_fill_(steps >= span, -torch.inf)[:, None, None]
-    return _Keys(slots.flatten(), mask)
+    if masked.any():
+        mask = torch.zeros(masked.shape, dtype=kv.key.dtype, device=device)
+        mask = mask.masked_fill_(torch.from_numpy(masked).to(device), -torch.inf)[:, None, None]
+    empty = torch.from_numpy(np.flatnonzero(unseen)).to(device) if unseen.any() else None
+    return _Keys(blocks, empty, mask)
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, spec: AttentionSpec) -> Tensor:
@@ -305,4 +340,6 @@ def _chunk_mask(new: int, keys: int, batch: ForwardBatch, window: int | None, li
             hidden |= key <= position - window
         mask = torch.zeros(hidden.shape, dtype=like.dtype, device=like.device)
         plan.masks[window] = mask.masked_fill_(hidden, -torch.inf)
-    return plan.masks[window][:new, before + new - keys : before + new]
+    part = plan.masks[window][:new, before + new - keys : before + new]
+    # SDPA on a GPU wants a mask that begins at an aligned address, which a part of a larger one need not.
+    return part if part.device.type == "cpu" else part.clone()
