@@ -102,7 +102,7 @@ def is_alive(process: int) -> bool:
 
 def test_who_runs_an_order_by_hand_need_not_keep_standard_input_open() -> None:
     code = "from chairlift.bench.child import leave_with_parent; leave_with_parent(); import time; time.sleep(0.3)"
-    assert subprocess.run([sys.executable, "-c", code], stdin=subprocess.DEVNULL, timeout=60).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], input=b"", timeout=60).returncode == 0
 
 
 def test_an_interrupted_parent_kills_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

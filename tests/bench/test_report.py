@@ -1,6 +1,9 @@
 """Reports: one layout whatever was compared, written as strict JSON, and a table for people."""
 
+import errno
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +54,7 @@ def test_a_report_of_one_run_has_every_field_on_top(run: dict[str, Any]) -> None
     assert made["workload"]["tokens"]["output"] == made["tokens"]["output"]
     assert made["model"] == {"name": "tiny random model", "shape": None}
     assert made["options"] == {"num_blocks": 200, "policy": "fifo"}
-    assert {"commit", "dirty", "changed_meanwhile", "versions"} == set(made["environment"]) and made["hardware"]
+    assert {"commit", "dirty", "changed_meanwhile", "versions", "hardware"} == set(made["environment"])
     assert made["command"] == "chairlift bench offline" and made["ratios"] == []
     assert [each["name"] for each in made["arms"]] == ["chairlift"]
 
@@ -117,3 +120,25 @@ def test_a_report_can_go_into_what_is_no_file() -> None:
     report.write("/dev/null", {"a": 1})
     with pytest.raises(ConfigError, match="cannot write /dev/full: No space left"):
         report.write("/dev/full", {"a": 1})
+
+
+def test_a_report_can_go_into_a_pipe_and_leaves_what_was_said_there_before() -> None:
+    code = "from chairlift.bench import report; print('table', flush=True); report.write('/dev/stdout', {'a': 1})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["table", "{", '"a":', "1", "}"]
+
+
+def test_where_nothing_can_be_made_beside_it_a_report_is_written_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "result.json"
+    path.touch()
+
+    def refused(self: Path, target: Path) -> Path:
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    monkeypatch.setattr(Path, "replace", refused)
+    report.write(str(path), {"a": 1})
+    assert json.loads(path.read_text()) == {"a": 1} and list(tmp_path.iterdir()) == [path]
+    with pytest.raises(ConfigError, match="cannot write"):
+        report.write(str(tmp_path / "new.json"), {"a": 1})

@@ -91,4 +91,20 @@ def test_a_warm_up_computes_steps_of_full_size_and_draws_from_them(monkeypatch: 
 
     monkeypatch.setattr(step, watched)
     runner.warmup()
-    assert seen == [(1, 300), (64, 64), (1, 300)]
+    assert seen == [(1, 300), (64, 64), (1, 128)]
+
+
+def test_a_warm_up_meets_every_size_of_a_packed_model_and_leaves_its_draws_alone() -> None:
+    if not onednn.usable(torch.float32, torch.device("cpu")):
+        pytest.skip("no oneDNN products here")
+    config = RunnerConfig(dtype="float32", device="cpu", num_blocks=100, max_batch_tokens=300, max_running_requests=40)
+    outputs = []
+    for warms in (False, True):
+        runner = TorchRunner(config)
+        driver = Driver(runner, runner.start(), 0)
+        ride = driver.board(list(b"One chair passes the platform."), params(seed=99, temperature=0.9))
+        if warms:
+            runner.warmup()
+        driver.generate(ride, 12)
+        outputs.append(ride.outputs)
+    assert outputs[0] == outputs[1] and len(outputs[0]) == 12

@@ -2,7 +2,6 @@
 
 import json
 import os
-import stat
 import subprocess
 import tempfile
 import threading
@@ -14,6 +13,9 @@ from chairlift.bench.order import Order
 from chairlift.core.errors import ChairliftError, rebuild
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+CALLED = "CHAIRLIFT_BENCH_CALLED"
+"""Says in a child's environment that its standard input is a pipe from send()."""
+
 LAST_WORDS = 300
 """Characters of a dead child's standard error that are shown."""
 
@@ -39,9 +41,9 @@ def obey(words: Sequence[str], measure: Callable[[Order], Mapping[str, Any]]) ->
 def leave_with_parent() -> None:
     """End this process when the one that called send() is gone: its end of our standard input closes.
 
-    Does nothing where standard input is something else, as for somebody who runs an order by hand.
+    Does nothing where nobody called that, as for somebody who runs an order by hand.
     """
-    if not stat.S_ISFIFO(os.fstat(0).st_mode):
+    if not os.environ.pop(CALLED, ""):
         return
 
     def wait() -> None:
@@ -54,7 +56,7 @@ def leave_with_parent() -> None:
 def _run(command: Sequence[str], environ: Mapping[str, str], said: BinaryIO | None) -> int:
     """Run a program whose standard input stays open as long as this one is there; returns its exit code."""
     with subprocess.Popen(
-        command, env=environ, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said
+        command, env={**environ, CALLED: "1"}, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said
     ) as process:
         try:
             return process.wait()

@@ -43,7 +43,11 @@ class _Process:
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "chairlift.bench.cost_rig"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )
-        self._ask(msgspec.json.encode((arm, seed)))
+        try:
+            self._ask(msgspec.json.encode((arm, seed)))
+        except BaseException:
+            self.close()
+            raise
 
     def _ask(self, line: bytes) -> bytes:
         """Return its answer; the first one says that it is full."""
@@ -62,7 +66,8 @@ class _Process:
         return msgspec.json.decode(self._ask(b"%d" % steps), type=Window)
 
     def close(self) -> None:
-        """End the process."""
+        """End the process, whatever it does."""
+        self._process.kill()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with suppress(OSError):

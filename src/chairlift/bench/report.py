@@ -6,16 +6,17 @@
     arms                 of every arm: name, options, and every run without its timeline and samples
     ratios               several arms: medians, and the first arm's over each other's
     workload, model      name, seed, digest, tokens; name and shape
-    hardware             of this machine
-    environment          commit, whether src was dirty or changed while it ran, versions
+    environment          commit, whether src was dirty or changed while it ran, versions, hardware
     seed, command        the command line without paths
 
 Seconds are seconds, percentiles interpolate linearly, means of kv_use and kv_waste are weighted by the steps' duration.
 """
 
+import errno
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,22 @@ from chairlift.core.errors import ConfigError
 KIND = "chairlift bench offline"
 SCHEMA = 1
 BULKY = ("timeline", "samples")
+IN_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
+"""What a folder says in which nothing can be made or renamed, though a file in it can be written."""
 
 
-def framed(kind: str, found: Mapping[str, Any], source: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """Put around what was found what every report has; for source see machine.environment(), for words assembled()."""
+def framed(
+    kind: str, found: Mapping[str, Any], source: Mapping[str, Any], words: Sequence[str], *, of_host: bool = True
+) -> dict[str, Any]:
+    """Put around what was found what every report has; for source see machine.environment(), for words assembled().
+
+    Where the host does not matter, because nothing of it was measured, `of_host` is False.
+    """
     return {
         "kind": kind,
         "schema": SCHEMA,
         **found,
-        "environment": machine.environment(source),
+        "environment": {**machine.environment(source), **({"hardware": machine.hardware()} if of_host else {})},
         "command": machine.shown_command(["chairlift", *words]),
     }
 
@@ -63,7 +71,6 @@ def assembled(order: Order, turns: Sequence[Turns], source: Mapping[str, Any], w
         },
         "model": {"name": machine.shown_model(order.model), "shape": machine.model_shape(order.model)},
         "options": machine.shown_options(order.options),
-        "hardware": machine.hardware(),
     }
     return framed(KIND, found, source, words)
 
@@ -74,20 +81,28 @@ def _slim(run: Mapping[str, Any]) -> dict[str, Any]:
 
 def write(path: str, report: Mapping[str, Any]) -> None:
     """Write a report as JSON; a file that was there stays whole until the new one is. Raises ConfigError."""
-    text = json.dumps(report, indent=1, allow_nan=False) + "\n"
-    target = Path(path).resolve()
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    text, target = json.dumps(report, indent=1, allow_nan=False) + "\n", Path(path)
     try:
-        if target.exists() and not target.is_file():  # a pipe, a terminal
+        if target.exists() and (path.startswith("/dev/") or not target.is_file()):  # a pipe, a terminal
             target.write_text(text, encoding="utf-8")
-            return
-        try:
-            unfinished.write_text(text, encoding="utf-8")
-            unfinished.replace(target)
-        finally:
-            unfinished.unlink(missing_ok=True)
+        else:
+            _replace(target.resolve(), text)
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def _replace(target: Path, text: str) -> None:
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(target)
+    except OSError as error:
+        if error.errno not in IN_PLACE or not target.exists():
+            raise
+        target.write_text(text, encoding="utf-8")
+    finally:
+        with suppress(OSError):
+            unfinished.unlink()
 
 
 # -- for people --------------------------------------------------------------------------------------------------------

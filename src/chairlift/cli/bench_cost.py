@@ -37,7 +37,6 @@ def run(arguments: argparse.Namespace) -> int:
         "windows": arguments.windows,
         "steps_in_a_window": arguments.steps,
         "seed": arguments.seed,
-        "hardware": machine.hardware(),
     }
     if arguments.json is not None:
         report.write(arguments.json, report.framed(KIND, found, source, arguments.words))

@@ -32,10 +32,12 @@ def run(arguments: argparse.Namespace) -> int:
     arms, count = _checked(arguments, order)
     turns = _measured(arguments, order, arms, count, console)
     made = report.assembled(order, turns, source, arguments.words)
-    for line in report.table(made):
-        print(line)
-    if arguments.json is not None:
-        report.write(arguments.json, made)
+    try:
+        for line in report.table(made):
+            print(line)
+    finally:
+        if arguments.json is not None:
+            report.write(arguments.json, made)
     if arguments.plot is not None:
         plot.draw(made, arguments.plot)
     return _verdict(turns, console)

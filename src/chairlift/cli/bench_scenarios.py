@@ -26,5 +26,5 @@ def run(arguments: argparse.Namespace) -> int:
         for arm, numbers in found[name].items():
             print(f"{name} · {arm}: " + ", ".join(f"{what} {value:.4g}" for what, value in numbers.items()))
     if arguments.json is not None:
-        report.write(arguments.json, report.framed(KIND, {"scenarios": found}, source, arguments.words))
+        report.write(arguments.json, report.framed(KIND, {"scenarios": found}, source, arguments.words, of_host=False))
     return 0

@@ -42,12 +42,14 @@ def run(arguments: argparse.Namespace) -> int:
     spec = WorkloadSpec(name=asked.pop("workload", DEFAULT), **asked)
     workload = spec.make(order.VOCAB_SIZE if spec.is_trace else VOCAB_SIZE)  # a trace may be of any model
     seen = simulate(workload, config, played)
-    made = report.framed(KIND, _found(seen, workload, spec, config, played), source, arguments.words)
-    for line in _table(made):
-        print(line)
+    made = report.framed(KIND, _found(seen, workload, spec, config, played), source, arguments.words, of_host=False)
+    try:
+        for line in _table(made):
+            print(line)
+    finally:
+        if arguments.json is not None:
+            report.write(arguments.json, made)
     console.say(f"simulated {seen.seconds:.1f} s in {seen.host_seconds:.2f} s")
-    if arguments.json is not None:
-        report.write(arguments.json, made)
     return 1 if made["requests"]["failed"] else 0
 
 

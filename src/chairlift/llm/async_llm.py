@@ -163,7 +163,7 @@ class AsyncLLM:
         return await asyncio.to_thread(self._service.client.validate)
 
     async def warmup(self) -> float:
-        """Compute the largest steps once, so that no request pays for the first ones; returns seconds.
+        """Compute the largest steps, and one of each size, so that no request pays for the first; returns seconds.
 
         Changes nothing else: no token, no block, no count.
         """

@@ -130,7 +130,7 @@ class LLM:
         return self._service.client.flush_cache()
 
     def warmup(self) -> float:
-        """Compute the largest steps once, so that no request pays for the first ones; returns seconds.
+        """Compute the largest steps, and one of each size, so that no request pays for the first; returns seconds.
 
         Changes nothing else: no token, no block, no count.
         """

@@ -47,7 +47,8 @@ class StepClock:
     def shift(self, stats: StepStats) -> float:
         """Return what is to be added to the moments of a step that is seen now; constant in an engine's life."""
         ahead = self.now() - stats.ended_ms
-        if self._shift is None or stats.step_id <= self._last_step:  # the first step, or the first after a restart
+        is_new_life = stats.step_id <= self._last_step or stats.ended_ms < self._last[0]
+        if self._shift is None or is_new_life:
             self._shift = max(ahead, self._last[1] - stats.began_ms)
             self._least = ahead
         self._least = min(self._least, ahead)
@@ -143,7 +144,7 @@ class ProfiledClient:
         return self._inner.flush_cache()
 
     def warmup(self) -> float:
-        """Have the runner compute its largest steps."""
+        """Have the runner compute its first steps."""
         return self._inner.warmup()
 
     def close(self) -> None:

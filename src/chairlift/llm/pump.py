@@ -19,9 +19,10 @@ Events = Generator[tuple[Assembler, TextEvent], None, None]
 def pump(client: EngineClient, assemblers: Sequence[Assembler], window: int) -> Events:
     """Run requests together; yields (request, event) until each has had its last event and the engine has let go.
 
-    At most `window` of them have been sent and not heard of, so that the engine's line has room for all. Closing the
-    generator, and an exception in it (Ctrl-C), abort those that are open; who leaves a loop over it early must close
-    it. Raises EngineDead when the engine takes no request at all; when it dies later, its requests end with that error.
+    At most `window` of them have been sent and not heard of, so that the engine's line has room for them unless riders
+    are sent back to it; who is refused then is sent again. Closing the generator, and an exception in it (Ctrl-C),
+    abort those that are open; who leaves a loop over it early must close it. Raises EngineDead when the engine takes no
+    request at all; when it dies later, its requests end with that error.
     """
     news: SimpleQueue[list[Output]] = SimpleQueue()
     sink = news.put

@@ -68,10 +68,11 @@ class StepShape:
         # are. Backend "reference": the longest sequence is gathered twice over.
         gathered = max(2 * GATHER_BYTES, 4 * self.max_model_len * self.num_kv_heads * self.head_dim * self.itemsize)
         indices = KEPT_INDICES * (8 + self.itemsize)
-        # One mask a kind is kept, in the model's dtype; while one is made there are two in bool.
+        # One mask a kind is kept, in the model's dtype; there are two in bool while one is made, and on a GPU a copy of
+        # a part of it while it is used.
         queries, longest = min(self.max_batch_tokens, self.max_model_len, MAX_QUERIES), self.max_model_len
         seen = [queries + (longest if window is None else min(longest, window)) for window in {*self.windows}]
-        masks = queries * (self.itemsize * sum(seen) + 2 * max(seen))
+        masks = queries * (self.itemsize * (sum(seen) + max(seen)) + 2 * max(seen))
         rows = self.max_running_requests * self.vocab_size
         # Raw, in the width that sampling works in, and some rows of these picked out.
         logits = rows * (self.itemsize + 2 * (8 if self.itemsize > 4 else 4))

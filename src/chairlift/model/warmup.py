@@ -9,7 +9,7 @@ from chairlift.engine.plan import NewSequence, StepPlan
 from chairlift.model.onednn import TILE_ROWS
 
 DECODE_CONTEXT = 128
-"""Tokens of each sequence of a step that only generates: enough to touch everything, few enough to be quick."""
+"""Tokens of each sequence of a step that only generates, and of the chunk: enough to touch everything, and quick."""
 
 DRAWS = (SamplingParams(temperature=1.0), SamplingParams(temperature=1.0, top_k=50, top_p=0.9, min_p=0.01))
 """Taken in turn by the rows: a draw without an order of tokens, and one with."""
@@ -30,11 +30,12 @@ def warmup_plans(
     steps: list[Rows] = [_prompts(max_batch_tokens, max_running_requests, max_model_len)]
     generating, context = min(max_running_requests, max_batch_tokens), min(DECODE_CONTEXT, max_model_len) - 1
     steps.append([(context, 1)] * generating)
-    if (chunk := min(max_batch_tokens, max_model_len // 2)) > 1:
+    if (chunk := min(max_batch_tokens, max_model_len // 2, DECODE_CONTEXT)) > 1:
         steps.append([(min(DECODE_CONTEXT, max_model_len - chunk), chunk)])
     counts = range(1, min(max_batch_tokens, TILE_ROWS) + 1)
     is_padded = any(padded(count) > count for count in counts)
-    for size in sorted({padded(count) for count in counts}) if is_padded else ():
+    done = {padded(generating), padded(max_batch_tokens)}
+    for size in sorted({padded(count) for count in counts} - done) if is_padded else ():
         tokens = min(size, max_batch_tokens)
         steps.append([(context, 1)] * tokens if tokens <= generating else _prompts(tokens, 1, max_model_len))
     for step_id, rows in enumerate(steps):

@@ -1,5 +1,7 @@
 """A spawned engine has a private folder and leaves nothing behind, whichever way it ends."""
 
+import io
+import logging
 import os
 import signal
 import tempfile
@@ -8,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.ipc.spawn import LONGEST_SOCKET_PATH, EngineProcess, _private_folder, spawn
+from chairlift.engine.ipc.spawn import LONGEST_SOCKET_PATH, EngineProcess, _level_of_the_stream, _private_folder, spawn
 from chairlift.engine.ipc.watch import WatchConfig
+from chairlift.observability.logging import LogConfig, configure
 from support_process import BRISK, child_environment, endless_start, fake_spec, is_gone, spec_of, wait_until
 
 
@@ -93,3 +96,19 @@ def test_nothing_of_the_request_is_on_the_command_line() -> None:
         assert words[1:] == [b"-P", b"-m", b"chairlift.engine.child", b""]
     finally:
         process.stop()
+
+
+def test_a_child_speaks_as_loud_as_the_stream_and_not_as_the_file(tmp_path: Path) -> None:
+    root = logging.getLogger("chairlift")
+    handlers, level, propagate = root.handlers[:], root.level, root.propagate
+    try:
+        assert _level_of_the_stream() == logging.getLogger().getEffectiveLevel()
+        configure(LogConfig(level=logging.DEBUG, stream_level=logging.ERROR, file=str(tmp_path / "log")), io.StringIO())
+        assert root.getEffectiveLevel() == logging.DEBUG and _level_of_the_stream() == logging.ERROR
+        configure(LogConfig(level=logging.DEBUG, stream_level=logging.DEBUG), io.StringIO())
+        assert _level_of_the_stream() == logging.DEBUG
+    finally:
+        for handler in root.handlers:
+            handler.close()
+        root.handlers[:], root.propagate = handlers, propagate
+        root.setLevel(level)

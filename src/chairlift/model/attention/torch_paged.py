@@ -62,12 +62,14 @@ class _Keys:
     Attributes:
         blocks: int64 [B * W].
         unseen: int64 [U], which of the B * N slots hold something that their row does not see; None for none.
-        mask: [B, 1, 1, N], 0 or -inf, in the dtype of the model; None where all rows see N.
+        mask: [B, 1, 1, N], 0 or -inf, in the dtype of the model; None where all rows see all of `seen`.
+        seen: which of the N slots of a row count; of one row alone those that it sees, so that it needs no mask.
     """
 
     blocks: Tensor
     unseen: Tensor | None
     mask: Tensor | None
+    seen: slice
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,7 @@ class TorchAttention:
             whole = len(buckets) == 1 and len(bucket.rows) == batch.num_decodes
             asking = query[: batch.num_decodes] if whole else query.index_select(0, bucket.index)
             keys = bucket.keys or _keys(batch, spec, kv, bucket.rows, bucket.index)
-            key, value = self._gather_blocks(kv, keys, len(bucket.rows))
+            key, value = (each[:, :, keys.seen] for each in self._gather_blocks(kv, keys, len(bucket.rows)))
             attended = _attend(
                 asking.view(len(asking), heads, -1, asking.shape[-1]), key, value, keys.mask, spec
             ).flatten(1, 2)
@@ -301,12 +303,15 @@ def _keys(batch: ForwardBatch, spec: AttentionSpec, kv: KV, rows: Sequence[int],
     masked = unseen | np.repeat(steps >= count, block_size, axis=1)
     table = batch.groups[spec.group].block_table.index_select(0, index)
     blocks = table.gather(1, torch.from_numpy(places).to(device)).flatten().long()
+    if len(rows) == 1:
+        before = int(start[0, 0] % block_size)
+        return _Keys(blocks, None, None, slice(before, before + int(end[0, 0] - start[0, 0])))
     mask = None
     if masked.any():
         mask = torch.zeros(masked.shape, dtype=kv.key.dtype, device=device)
         mask = mask.masked_fill_(torch.from_numpy(masked).to(device), -torch.inf)[:, None, None]
     empty = torch.from_numpy(np.flatnonzero(unseen)).to(device) if unseen.any() else None
-    return _Keys(blocks, empty, mask)
+    return _Keys(blocks, empty, mask, slice(None))
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, spec: AttentionSpec) -> Tensor:
