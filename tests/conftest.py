@@ -3,13 +3,19 @@
 `make test` runs a share of the seeds and steps; `make test-all` sets CHAIRLIFT_FULL=1 and runs all of them.
 """
 
+import logging
 import os
+import signal
+from collections.abc import Iterator
 
 # Before anything imports torch or huggingface_hub; children of the tests inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
+# A job in the background of a shell ignores Ctrl-C, and so would everything that it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -31,3 +37,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("full"):
             item.add_marker(skip)
+
+
+@pytest.fixture
+def log_as_before() -> Iterator[None]:
+    """After the test Chairlift's log is set up as it was before it."""
+    log = logging.getLogger("chairlift")
+    handlers, level, propagate = log.handlers[:], log.level, log.propagate
+    yield
+    for mine in log.handlers:
+        if mine not in handlers:
+            mine.close()
+    log.handlers[:], log.propagate = handlers, propagate
+    log.setLevel(level)

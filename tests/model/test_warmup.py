@@ -94,17 +94,27 @@ def test_a_warm_up_computes_steps_of_full_size_and_draws_from_them(monkeypatch: 
     assert seen == [(1, 300), (64, 64), (1, 128)]
 
 
-def test_a_warm_up_meets_every_size_of_a_packed_model_and_leaves_its_draws_alone() -> None:
+def test_a_warm_up_meets_every_size_of_a_packed_model_and_leaves_its_draws_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     if not onednn.usable(torch.float32, torch.device("cpu")):
         pytest.skip("no oneDNN products here")
     config = RunnerConfig(dtype="float32", device="cpu", num_blocks=100, max_batch_tokens=300, max_running_requests=40)
+    product, seen = onednn._product, set()
+
+    def watched(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
+        seen.add(len(x))
+        return product(x, weight, bias)
+
     outputs = []
     for warms in (False, True):
         runner = TorchRunner(config)
         driver = Driver(runner, runner.start(), 0)
         ride = driver.board(list(b"One chair passes the platform."), params(seed=99, temperature=0.9))
+        monkeypatch.setattr(onednn, "_product", watched if warms else product)
         if warms:
             runner.warmup()
         driver.generate(ride, 12)
         outputs.append(ride.outputs)
     assert outputs[0] == outputs[1] and len(outputs[0]) == 12
+    assert {onednn.padded_rows(count) for count in range(1, onednn.TILE_ROWS + 1)} <= seen

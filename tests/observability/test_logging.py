@@ -5,7 +5,6 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,7 @@ import pytest
 
 from chairlift.observability.logging import FORMATS, ROOT, LogConfig, configure
 
-
-@pytest.fixture(autouse=True)
-def log_as_before() -> Iterator[None]:
-    log = logging.getLogger(ROOT)
-    handlers, level, propagate = log.handlers[:], log.level, log.propagate
-    yield
-    log.handlers[:], log.propagate = handlers, propagate
-    log.setLevel(level)
+pytestmark = pytest.mark.usefixtures("log_as_before")
 
 
 def said(form: str, message: str, *arguments: Any, **more: Any) -> str:
@@ -28,6 +20,14 @@ def said(form: str, message: str, *arguments: Any, **more: Any) -> str:
     configure(LogConfig(form=form, detailed=True), stream)
     logging.getLogger("chairlift.engine.loop").warning(message, *arguments, **more)
     return stream.getvalue()
+
+
+def raised(error: Exception) -> Exception:
+    """Return the error with a traceback."""
+    try:
+        raise error
+    except type(error) as caught:
+        return caught
 
 
 def test_a_line_for_people_has_time_level_and_logger() -> None:
@@ -60,10 +60,7 @@ def test_what_is_logged_cannot_begin_a_line_of_its_own(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_traceback_comes_with_it(form: str) -> None:
-    try:
-        raise ZeroDivisionError("deep inside")
-    except ZeroDivisionError:
-        text = said(form, "it failed", exc_info=True)
+    text = said(form, "it failed", exc_info=raised(ZeroDivisionError("deep inside")))
     assert "Traceback" in text and "ZeroDivisionError: deep inside" in text
     if form == "json":
         assert "deep inside" in json.loads(text)["error"]
@@ -124,10 +121,8 @@ def test_a_library_configures_nothing() -> None:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_traceback_cannot_begin_a_line_of_its_own(form: str) -> None:
-    try:
-        raise ValueError("x\n2026 ERROR chairlift.engine.loop: the disk is on fire\r\x1b[2J")
-    except ValueError:
-        text = said(form, "it failed", exc_info=True)
+    error = raised(ValueError("x\n2026 ERROR chairlift.engine.loop: the disk is on fire\r\x1b[2J"))
+    text = said(form, "it failed", exc_info=error)
     assert "\x1b" not in text and "\r" not in text and "on fire" in text
     assert all(line.startswith("    ") for line in text.splitlines()[1:])
 
@@ -135,10 +130,8 @@ def test_a_traceback_cannot_begin_a_line_of_its_own(form: str) -> None:
 def test_a_brief_line_names_the_error_and_the_file_has_the_traceback(tmp_path: Path) -> None:
     stream = io.StringIO()
     configure(LogConfig(file=str(tmp_path / "log")), stream)
-    try:
-        raise ZeroDivisionError("deep inside")
-    except ZeroDivisionError:
-        logging.getLogger("chairlift.x").exception("step %d failed", 7)
+    error = raised(ZeroDivisionError("deep inside"))
+    logging.getLogger("chairlift.x").error("step %d failed", 7, exc_info=error)
     assert stream.getvalue() == "chairlift: step 7 failed (ZeroDivisionError: deep inside; -v shows where)\n"
     assert "Traceback" in (tmp_path / "log").read_text()
 
@@ -146,10 +139,7 @@ def test_a_brief_line_names_the_error_and_the_file_has_the_traceback(tmp_path: P
 def test_the_file_has_the_traceback_as_its_own_form_writes_it(tmp_path: Path) -> None:
     stream = io.StringIO()
     configure(LogConfig(file=str(tmp_path / "log"), detailed=True), stream)
-    try:
-        raise ZeroDivisionError("deep inside")
-    except ZeroDivisionError:
-        logging.getLogger("chairlift.x").exception("step failed")
+    logging.getLogger("chairlift.x").error("step failed", exc_info=raised(ZeroDivisionError("deep inside")))
     assert "Traceback" in stream.getvalue() and "Traceback" in (tmp_path / "log").read_text()
 
 

@@ -34,12 +34,14 @@ def source(package: Path | None = None) -> dict[str, Any]:
     return {"commit": commit.strip(), "dirty": bool(status.strip())}
 
 
-def environment(before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return commit and versions of a measurement that is over; `before` is what source() said when it began.
+def environment(before: Mapping[str, Any], *, of_host: bool = False) -> dict[str, Any]:
+    """Return commit and versions of a measurement that is over, and the hardware where it is one of the host.
 
-    changed_meanwhile: whether somebody edited or committed while it ran, so that its parts may be of different code.
+    `before` is what source() said when it began. changed_meanwhile: whether somebody edited or committed while it ran,
+    so that its parts may be of different code.
     """
-    return {**before, "changed_meanwhile": source() != before, "versions": versions()}
+    found = {**before, "changed_meanwhile": source() != before, "versions": versions()}
+    return {**found, "hardware": hardware()} if of_host else found
 
 
 def _git(folder: Path, *words: str) -> str | None:

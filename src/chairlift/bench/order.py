@@ -11,7 +11,6 @@ from chairlift.bench.workload import Workload
 from chairlift.core.errors import ConfigError
 
 TRACE_SUFFIX = ".jsonl"
-DEFAULT = "longtail"
 VOCAB_SIZE = 2**31 - 1
 """Larger than any; for checks before the model's own is known."""
 

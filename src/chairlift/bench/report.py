@@ -15,7 +15,7 @@ Seconds are seconds, percentiles interpolate linearly, means of kv_use and kv_wa
 import errno
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ def framed(
         "kind": kind,
         "schema": SCHEMA,
         **found,
-        "environment": {**machine.environment(source), **({"hardware": machine.hardware()} if of_host else {})},
+        "environment": machine.environment(source, of_host=of_host),
         "command": machine.shown_command(["chairlift", *words]),
     }
 
@@ -103,6 +103,18 @@ def _replace(target: Path, text: str) -> None:
     finally:
         with suppress(OSError):
             unfinished.unlink()
+
+
+def tell(
+    lines: Iterable[str], path: str | None, report: Mapping[str, Any], say: Callable[[str], None]
+) -> None:  # fmt: skip
+    """Say the lines for people; then, whatever became of that, write the report where there is a path."""
+    try:
+        for line in lines:
+            say(line)
+    finally:
+        if path is not None:
+            write(path, report)
 
 
 # -- for people --------------------------------------------------------------------------------------------------------

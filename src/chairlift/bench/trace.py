@@ -16,13 +16,13 @@ from typing import Any
 from chairlift.bench.generators import below
 from chairlift.bench.workload import MAX_SECONDS, WorkItem, Workload
 from chairlift.core.errors import InvalidRequest
+from chairlift.core.sampling import shown
 
 FIELDS = ("at", "prompt", "prompt_tokens", "output_tokens", "tenant", "priority", "timeout")
 MAX_TOKENS = 10_000_000
 MAX_DRAWN_TOKENS = 2**21
 """Of one prompt_tokens: twice the longest context that a model has."""
 MAX_PRIORITY = 2**31 - 1
-MAX_HUGE = 10**20
 
 
 def read_trace(path: str | Path, *, vocab_size: int, seed: int = 0, count: int | None = None) -> Workload:
@@ -117,5 +117,4 @@ def _is_number(value: object) -> bool:
 
 
 def _shown(value: object) -> str:
-    is_huge = isinstance(value, int) and abs(value) > MAX_HUGE
-    return "a huge number" if is_huge else repr(value)
+    return shown(value) if isinstance(value, int) else repr(value)

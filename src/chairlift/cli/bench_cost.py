@@ -7,7 +7,7 @@ from typing import Any
 from chairlift.bench import machine, report
 from chairlift.bench.cost import FLATNESS, every_arm, flatness_arms, measure
 from chairlift.cli.console import Console
-from chairlift.cli.results import check_output
+from chairlift.cli.results import check_outputs
 from chairlift.core.errors import ConfigError
 from chairlift.engine.policy import POLICIES
 
@@ -16,15 +16,15 @@ KIND = "chairlift bench cost"
 
 def run(arguments: argparse.Namespace) -> int:
     """Measure every policy, then each with longer and longer lines; returns the exit code. Raises ConfigError."""
-    console, source = Console(quiet=arguments.quiet), machine.source()
+    console = Console(quiet=arguments.quiet)
     for name in ("windows", "steps"):
         if (value := getattr(arguments, name)) < 1:
             raise ConfigError(f"{name} must be at least 1, got {value}")
     policies = arguments.policies or list(POLICIES)
     if unknown := [name for name in policies if name not in POLICIES]:
         raise ConfigError(f"unknown policy {unknown[0]!r}; there is {', '.join(POLICIES)}")
-    if arguments.json is not None:
-        check_output(arguments.json)
+    check_outputs({"--json": arguments.json})
+    source = machine.source()
     how = {"windows": arguments.windows, "steps": arguments.steps, "seed": arguments.seed, "note": console.say}
     arms = measure([arm for arm in every_arm() if arm.policy in policies], **how)
     _show(arms)

@@ -7,7 +7,7 @@ from typing import Any
 from chairlift.bench import machine, plot, report
 from chairlift.bench.arms import Arm, Turns, arms_of, check_comparison, peers_of, take_turns
 from chairlift.bench.offline import measure
-from chairlift.bench.order import DEFAULT, Order, WorkloadSpec
+from chairlift.bench.order import Order, WorkloadSpec
 from chairlift.cli import settings
 from chairlift.cli.console import Console
 from chairlift.cli.results import check_outputs
@@ -23,21 +23,17 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises ConfigError, ModelError and InvalidRequest for bad input.
     """
-    console, source = Console(quiet=arguments.quiet), machine.source()
+    console = Console(quiet=arguments.quiet)
     environ = settings.environment()
     workload = settings.given(settings.WORKLOAD, arguments, environ)
     engine = settings.given(settings.ENGINE, arguments, environ)
-    spec = WorkloadSpec(name=workload.pop("workload", DEFAULT), **workload)
+    spec = WorkloadSpec(name=workload.pop("workload", settings.DEFAULT_WORKLOAD), **workload)
     order = Order(model=arguments.model, options=engine, workload=spec)
     arms, count = _checked(arguments, order)
+    source = machine.source()
     turns = _measured(arguments, order, arms, count, console)
     made = report.assembled(order, turns, source, arguments.words)
-    try:
-        for line in report.table(made):
-            print(line)
-    finally:
-        if arguments.json is not None:
-            report.write(arguments.json, made)
+    report.tell(report.table(made), arguments.json, made, print)
     if arguments.plot is not None:
         plot.draw(made, arguments.plot)
     return _verdict(turns, console)

@@ -5,7 +5,7 @@ import argparse
 from chairlift.bench import machine, report
 from chairlift.bench.scenarios import SCENARIOS
 from chairlift.cli.console import Console
-from chairlift.cli.results import check_output
+from chairlift.cli.results import check_outputs
 from chairlift.core.errors import ConfigError
 
 KIND = "chairlift bench scenarios"
@@ -13,12 +13,12 @@ KIND = "chairlift bench scenarios"
 
 def run(arguments: argparse.Namespace) -> int:
     """Run them one after another; returns the exit code. Raises ConfigError for bad input."""
-    console, source = Console(quiet=arguments.quiet), machine.source()
+    console = Console(quiet=arguments.quiet)
     names = arguments.names or list(SCENARIOS)
     if unknown := [name for name in names if name not in SCENARIOS]:
         raise ConfigError(f"unknown scenario {unknown[0]!r}; there is {', '.join(SCENARIOS)}")
-    if arguments.json is not None:
-        check_output(arguments.json)
+    check_outputs({"--json": arguments.json})
+    source = machine.source()
     found = {}
     for name in names:
         console.say(f"running {name}")

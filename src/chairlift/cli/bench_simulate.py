@@ -5,8 +5,8 @@ import json
 from dataclasses import asdict, replace
 from typing import Any
 
-from chairlift.bench import machine, order, report
-from chairlift.bench.order import DEFAULT, WorkloadSpec
+from chairlift.bench import machine, report
+from chairlift.bench.order import WorkloadSpec
 from chairlift.bench.simulate import VOCAB_SIZE, Machine, Simulation, simulate
 from chairlift.bench.step_fit import fit, read_samples
 from chairlift.bench.step_model import SMOL135_CPU, StepModel, read_model, write_model
@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     Raises ConfigError and InvalidRequest for bad input.
     """
-    console, source = Console(quiet=arguments.quiet), machine.source()
+    console = Console(quiet=arguments.quiet)
     environ = settings.environment()
     asked = settings.given(settings.WORKLOAD, arguments, environ)
     engine = settings.given(settings.SIMULATED, arguments, environ)
@@ -39,16 +39,12 @@ def run(arguments: argparse.Namespace) -> int:
         **{name: engine.pop(name) for name in OF_MACHINE if name in engine},
     )  # fmt: skip
     config = SchedulerConfig(**engine)
-    spec = WorkloadSpec(name=asked.pop("workload", DEFAULT), **asked)
-    workload = spec.make(order.VOCAB_SIZE if spec.is_trace else VOCAB_SIZE)  # a trace may be of any model
+    spec = WorkloadSpec(name=asked.pop("workload", settings.DEFAULT_WORKLOAD), **asked)
+    workload = spec.check() if spec.is_trace else spec.make(VOCAB_SIZE)  # a trace may be of any model
+    source = machine.source()
     seen = simulate(workload, config, played)
     made = report.framed(KIND, _found(seen, workload, spec, config, played), source, arguments.words, of_host=False)
-    try:
-        for line in _table(made):
-            print(line)
-    finally:
-        if arguments.json is not None:
-            report.write(arguments.json, made)
+    report.tell(_table(made), arguments.json, made, print)
     console.say(f"simulated {seen.seconds:.1f} s in {seen.host_seconds:.2f} s")
     return 1 if made["requests"]["failed"] else 0
 

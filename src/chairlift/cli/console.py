@@ -25,7 +25,7 @@ class Console:
     def say(self, sentence: str) -> None:
         """Write a line, unless quiet."""
         if not self.quiet:
-            print(sentence, file=self._file, flush=True)
+            self.complain(sentence)
 
     def complain(self, sentence: str) -> None:
         """Write a line of what went wrong, quiet or not."""

@@ -199,9 +199,12 @@ LOGGING = (
     Setting(name="log_backups", kind=whole, metavar="N", default=5, help="rotated files that are kept"),
 )  # fmt: skip
 
+DEFAULT_WORKLOAD = "longtail"
 WORKLOAD = (
     Setting(
-        name="workload", default="longtail", help="longtail, broadtail, uniform, prefix, w1, w2, w3 or a FILE.jsonl"
+        name="workload",
+        default=DEFAULT_WORKLOAD,
+        help="longtail, broadtail, uniform, prefix, w1, w2, w3 or a FILE.jsonl",
     ),
     Setting(name="requests", kind=whole, metavar="N", help="how many (default: the workload's own number)"),
     Setting(name="rate", kind=number, metavar="R", help="they arrive at random, R a second (default: all at once)"),

@@ -105,17 +105,12 @@ def add_settings(parser: Parser, title: str, group: Iterable[settings.Setting]) 
 
 
 def _verb(
-    verbs: "Verbs[Parser]",
-    module: str,
-    name: str,
-    *,
-    help: str,
-    description: str,
-    usage: str,
-    epilog: str | None = None,
+    verbs: "Verbs[Parser]", module: str, *, help: str, description: str, usage: str, epilog: str | None = None
 ) -> Parser:
-    """Declare a command that `run` of that module of this room carries out."""
-    parser = verbs.add_parser(name, help=help, description=description, usage=usage, epilog=epilog)
+    """Declare a command that `run` of that module of this room carries out, and that has its name (without bench_)."""
+    parser = verbs.add_parser(
+        module.removeprefix("bench_"), help=help, description=description, usage=usage, epilog=epilog
+    )
     parser.set_defaults(module=f"chairlift.cli.{module}", parser=parser)
     return parser
 
@@ -128,7 +123,7 @@ def _add_model(parser: Parser) -> None:
 
 def _generate(verbs: "Verbs[Parser]") -> None:
     parser = _verb(
-        verbs, "generate", "generate", help="generate text from one prompt or a file of prompts",
+        verbs, "generate", help="generate text from one prompt or a file of prompts",
         description=GENERATE_HELP, epilog=GENERATE_END,
         usage="chairlift generate [MODEL] [--prompt TEXT | --prompts FILE.jsonl] [--output FILE.jsonl] [options]",
     )  # fmt: skip
@@ -147,7 +142,7 @@ def _generate(verbs: "Verbs[Parser]") -> None:
 
 def _doctor(verbs: "Verbs[Parser]") -> None:
     parser = _verb(
-        verbs, "doctor", "doctor", help="look at this machine, and at what a model would take on it",
+        verbs, "doctor", help="look at this machine, and at what a model would take on it",
         description=DOCTOR_HELP, usage="chairlift doctor [MODEL] [--json] [options]",
     )  # fmt: skip
     _add_model(parser)
@@ -167,7 +162,7 @@ def _bench(verbs: "Verbs[Parser]") -> None:
 
 def _bench_offline(verbs: "Verbs[Parser]") -> None:
     parser = _verb(
-        verbs, "bench_offline", "offline", help="run a workload on the engine in one go",
+        verbs, "bench_offline", help="run a workload on the engine in one go",
         description=OFFLINE_HELP, epilog=OFFLINE_END,
         usage="chairlift bench offline [MODEL] [--workload NAME | FILE.jsonl] [--json FILE] [options]",
     )  # fmt: skip
@@ -191,7 +186,7 @@ def _bench_offline(verbs: "Verbs[Parser]") -> None:
 
 def _bench_simulate(verbs: "Verbs[Parser]") -> None:
     parser = _verb(
-        verbs, "bench_simulate", "simulate", help="run a workload on the real scheduler in simulated time",
+        verbs, "bench_simulate", help="run a workload on the real scheduler in simulated time",
         description=SIMULATE_HELP, epilog=OFFLINE_END,
         usage="chairlift bench simulate [--workload NAME | FILE.jsonl] [--json FILE] [options]",
     )  # fmt: skip
@@ -207,7 +202,7 @@ def _bench_simulate(verbs: "Verbs[Parser]") -> None:
 
 def _bench_scenarios(verbs: "Verbs[Parser]") -> None:
     parser = _verb(
-        verbs, "bench_scenarios", "scenarios", help="measure what the policies promise", description=SCENARIOS_HELP,
+        verbs, "bench_scenarios", help="measure what the policies promise", description=SCENARIOS_HELP,
         usage="chairlift bench scenarios [NAME ..] [--json FILE]",
     )  # fmt: skip
     parser.add_argument("names", nargs="*", metavar="NAME", help="some of them alone")
@@ -217,7 +212,7 @@ def _bench_scenarios(verbs: "Verbs[Parser]") -> None:
 
 def _bench_cost(verbs: "Verbs[Parser]") -> None:
     parser = _verb(
-        verbs, "bench_cost", "cost", help="measure what deciding costs", description=COST_HELP,
+        verbs, "bench_cost", help="measure what deciding costs", description=COST_HELP,
         usage="chairlift bench cost [POLICY ..] [--json FILE] [options]",
     )  # fmt: skip
     parser.add_argument("policies", nargs="*", metavar="POLICY", help="some of them alone")

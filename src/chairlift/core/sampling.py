@@ -39,7 +39,8 @@ def refuse(param: str, said: str) -> InvalidRequest:
     return InvalidRequest(f"{param} {said}", param=param)
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Write a value for a sentence; what would fill a page is a huge number."""
     return "a huge number" if isinstance(value, int) and abs(value) >= 10**20 else str(value)
 
 
@@ -49,7 +50,7 @@ def number(param: str, value: Any, low: float, high: float, *, open_low: bool = 
         raise refuse(param, f"must be a number, got {type(value).__name__}")
     if not low <= value <= high or (open_low and value == low):
         bound = f"greater than {low:g} and at most {high:g}" if open_low else f"between {low:g} and {high:g}"
-        raise refuse(param, f"must be {bound}, got {_shown(value)}")
+        raise refuse(param, f"must be {bound}, got {shown(value)}")
     return float(value)
 
 
@@ -59,7 +60,7 @@ def whole(param: str, value: Any, low: int, high: int) -> int:
         raise refuse(param, f"must be an integer, got {type(value).__name__}")
     plain = int(value)
     if not low <= plain <= high:
-        raise refuse(param, f"must be between {low} and {high}, got {_shown(plain)}")
+        raise refuse(param, f"must be between {low} and {high}, got {shown(plain)}")
     return plain
 
 

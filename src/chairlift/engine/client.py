@@ -75,7 +75,7 @@ class EngineClient(Protocol):
         ...
 
     def warmup(self) -> float:
-        """Have the runner compute its first steps, so that no request pays for the first ones; returns seconds.
+        """Have the runner compute the steps of a warm-up, so that no request pays for the first ones; returns seconds.
 
         Changes nothing: no token, no block, no count. Open requests wait meanwhile. Raises EngineDead, and what a step
         of that size raises (no memory for it, say); the engine then goes on.

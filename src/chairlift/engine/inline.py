@@ -103,7 +103,7 @@ class InlineClient:
         return self._ask(self._loop.scheduler.cache.flush)
 
     def warmup(self) -> float:
-        """Have the runner compute its first steps; see EngineClient."""
+        """Have the runner compute the steps of a warm-up; see EngineClient."""
         assert threading.current_thread() is not self._thread, "a sink cannot wait for a warm-up"
         return self._ask(self._warmup, after=self._land)
 

@@ -166,7 +166,7 @@ class EngineLoop:
         return outputs
 
     def warmup(self) -> float:
-        """Have the runner compute its first steps, with nothing in flight; returns seconds. Raises what it raises."""
+        """Have the runner compute a warm-up, with nothing in flight; returns seconds. Raises what it raises."""
         assert not self.scheduler.flights, "land first"
         began = time.perf_counter()
         self.warmup_began = time.monotonic()

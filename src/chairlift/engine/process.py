@@ -168,7 +168,7 @@ class ProcessClient:
         return flushed
 
     def warmup(self) -> float:
-        """Have the runner compute its first steps; see EngineClient. It may take as long as a start."""
+        """Have the runner compute the steps of a warm-up; see EngineClient. It may take as long as a start."""
         seconds: float = self._ask("warmup", self._watch.start_timeout)
         return seconds
 

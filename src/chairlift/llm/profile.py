@@ -144,7 +144,7 @@ class ProfiledClient:
         return self._inner.flush_cache()
 
     def warmup(self) -> float:
-        """Have the runner compute its first steps."""
+        """Have the runner compute the steps of a warm-up."""
         return self._inner.warmup()
 
     def close(self) -> None:

@@ -11,7 +11,10 @@ from chairlift.model.onednn import TILE_ROWS
 DECODE_CONTEXT = 128
 """Tokens of each sequence of a step that only generates, and of the chunk: enough to touch everything, and quick."""
 
-DRAWS = (SamplingParams(temperature=1.0), SamplingParams(temperature=1.0, top_k=50, top_p=0.9, min_p=0.01))
+DRAWS = tuple(
+    params.resolved({}, max_tokens=1, seed=0)
+    for params in (SamplingParams(temperature=1.0), SamplingParams(temperature=1.0, top_k=50, top_p=0.9, min_p=0.01))
+)
 """Taken in turn by the rows: a draw without an order of tokens, and one with."""
 
 Rows = Sequence[tuple[int, int]]
@@ -53,7 +56,6 @@ def _prompts(tokens: int, seats: int, max_model_len: int) -> Rows:
 
 def _plan(step_id: int, rows: Rows, block_size: int, num_groups: int) -> StepPlan:
     """Make the plan of rows (start, new tokens); those with one token come first."""
-    draws = [draw.resolved({}, max_tokens=1, seed=0) for draw in DRAWS]
     new_blocks = [
         (slot, group, index, 0)
         for slot, (start, count) in enumerate(rows)
@@ -65,7 +67,7 @@ def _plan(step_id: int, rows: Rows, block_size: int, num_groups: int) -> StepPla
         step_id=step_id,
         released=(),
         admitted=tuple(
-            NewSequence(slot=slot, token_ids=(0,) * (start + count), num_prior_outputs=0, params=draws[slot % 2])
+            NewSequence(slot=slot, token_ids=(0,) * (start + count), num_prior_outputs=0, params=DRAWS[slot % 2])
             for slot, (start, count) in enumerate(rows)
         ),
         slots=np.arange(len(rows), dtype=np.int32),

@@ -98,17 +98,11 @@ def test_nothing_of_the_request_is_on_the_command_line() -> None:
         process.stop()
 
 
+@pytest.mark.usefixtures("log_as_before")
 def test_a_child_speaks_as_loud_as_the_stream_and_not_as_the_file(tmp_path: Path) -> None:
-    root = logging.getLogger("chairlift")
-    handlers, level, propagate = root.handlers[:], root.level, root.propagate
-    try:
-        assert _level_of_the_stream() == logging.getLogger().getEffectiveLevel()
-        configure(LogConfig(level=logging.DEBUG, stream_level=logging.ERROR, file=str(tmp_path / "log")), io.StringIO())
-        assert root.getEffectiveLevel() == logging.DEBUG and _level_of_the_stream() == logging.ERROR
-        configure(LogConfig(level=logging.DEBUG, stream_level=logging.DEBUG), io.StringIO())
-        assert _level_of_the_stream() == logging.DEBUG
-    finally:
-        for handler in root.handlers:
-            handler.close()
-        root.handlers[:], root.propagate = handlers, propagate
-        root.setLevel(level)
+    assert _level_of_the_stream() == logging.getLogger().getEffectiveLevel()
+    configure(LogConfig(level=logging.DEBUG, stream_level=logging.ERROR, file=str(tmp_path / "log")), io.StringIO())
+    assert logging.getLogger("chairlift").getEffectiveLevel() == logging.DEBUG
+    assert _level_of_the_stream() == logging.ERROR
+    configure(LogConfig(level=logging.DEBUG, stream_level=logging.DEBUG), io.StringIO())
+    assert _level_of_the_stream() == logging.DEBUG

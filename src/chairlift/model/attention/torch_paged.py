@@ -210,32 +210,30 @@ class TorchAttention:
             out[some] = attended.flatten(0, 1).transpose(0, 1)
 
     def _gather_blocks(self, kv: KV, keys: _Keys, rows: int) -> tuple[Tensor, Tensor]:
-        """Return keys and values [rows, kv_heads, N, D] of the blocks; they are good until the next call."""
+        """Return keys and values [rows, kv_heads, N, D] of the blocks, as `_gather` does."""
         blocks, block_size, heads, width = kv.key.shape
         size = 2 * heads * width
-        space = self._space(kv, len(keys.blocks) * block_size * size)
-        whole = kv.key.as_strided((blocks, block_size * size), (block_size * size, 1))
-        torch.index_select(whole, 0, keys.blocks, out=space.view(len(keys.blocks), -1))
+        both = self._gather(kv.key.as_strided((blocks, block_size * size), (block_size * size, 1)), keys.blocks)
         if keys.unseen is not None:
-            space.view(-1, size).index_fill_(0, keys.unseen, 0.0)
-        return _parted(space, rows, heads, width)
+            both.view(-1, size).index_fill_(0, keys.unseen, 0.0)
+        return _parted(both, rows, heads, width)
 
     def _gather_slots(self, kv: KV, slots: Tensor) -> tuple[Tensor, Tensor]:
-        """Return keys and values [1, kv_heads, N, D] of N slots; they are good until the next call."""
+        """Return keys and values [1, kv_heads, N, D] of N slots, as `_gather` does."""
         heads, width = kv.key.shape[2:]
-        size = 2 * heads * width
-        space = self._space(kv, len(slots) * size)
-        torch.index_select(_slots_of(kv).view(-1, size), 0, slots, out=space.view(len(slots), size))
-        return _parted(space, 1, heads, width)
+        return _parted(self._gather(_slots_of(kv).view(-1, 2 * heads * width), slots), 1, heads, width)
 
-    def _space(self, kv: KV, wanted: int) -> Tensor:
-        """Return room for so many elements, which nobody else uses until the next call."""
+    def _gather(self, pieces: Tensor, index: Tensor) -> Tensor:
+        """Return some pieces [P, E] of a cache, [len(index), E]; they are good until the next call."""
+        wanted = len(index) * pieces.shape[1]
         space = self._workspace
-        if space is None or space.numel() < wanted or (space.dtype, space.device) != (kv.key.dtype, kv.key.device):
+        if space is None or space.numel() < wanted or (space.dtype, space.device) != (pieces.dtype, pieces.device):
             self._workspace = space = None  # let go first: there is not room for both
-            least = GATHER_BYTES // kv.key.element_size()
-            self._workspace = space = torch.empty(max(wanted, least), dtype=kv.key.dtype, device=kv.key.device)
-        return space[:wanted]
+            least = GATHER_BYTES // pieces.element_size()
+            self._workspace = space = torch.empty(max(wanted, least), dtype=pieces.dtype, device=pieces.device)
+        gathered = space[:wanted].view(len(index), -1)
+        torch.index_select(pieces, 0, index, out=gathered)
+        return gathered
 
 
 def _parted(both: Tensor, rows: int, heads: int, width: int) -> tuple[Tensor, Tensor]:
@@ -298,14 +296,14 @@ def _keys(batch: ForwardBatch, spec: AttentionSpec, kv: KV, rows: Sequence[int],
     block_size, device = kv.key.shape[1], index.device
     steps, first = np.arange(count.max()), start // block_size
     places = np.where(steps < count, first + steps, first)
-    positions = (places[:, :, None] * block_size + np.arange(block_size)).reshape(len(rows), -1)
-    unseen = (positions < start) | (positions >= end)
-    masked = unseen | np.repeat(steps >= count, block_size, axis=1)
     table = batch.groups[spec.group].block_table.index_select(0, index)
     blocks = table.gather(1, torch.from_numpy(places).to(device)).flatten().long()
     if len(rows) == 1:
         before = int(start[0, 0] % block_size)
         return _Keys(blocks, None, None, slice(before, before + int(end[0, 0] - start[0, 0])))
+    positions = (places[:, :, None] * block_size + np.arange(block_size)).reshape(len(rows), -1)
+    unseen = (positions < start) | (positions >= end)
+    masked = unseen | np.repeat(steps >= count, block_size, axis=1)
     mask = None
     if masked.any():
         mask = torch.zeros(masked.shape, dtype=kv.key.dtype, device=device)
