@@ -55,6 +55,7 @@ def test_a_report_of_one_run_has_every_field_on_top(run: dict[str, Any]) -> None
     assert made["model"] == {"name": "tiny random model", "shape": None}
     assert made["options"] == {"num_blocks": 200, "policy": "fifo"}
     assert {"commit", "dirty", "changed_meanwhile", "versions", "hardware"} == set(made["environment"])
+    assert made["environment"]["hardware"]
     assert made["command"] == "chairlift bench offline" and made["ratios"] == []
     assert [each["name"] for each in made["arms"]] == ["chairlift"]
 
