@@ -22,7 +22,7 @@ from chairlift.engine.loop import EngineLoop
 from chairlift.engine.plan import StepPlan, StepResult
 from chairlift.engine.runner import RunnerInfo
 from chairlift.engine.scheduler import Scheduler
-from chairlift.engine.sequence import Sequence, Status
+from chairlift.engine.sequence import Sequence, SequenceKey, Status
 
 FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
 """Whether all seeds and steps run (`make test-all`)."""
@@ -31,11 +31,15 @@ Hook = Callable[[StepPlan, str], None]
 
 
 def ask(
-    name: str, prompt: Items[int] | int, max_tokens: int = 4, *, stop: Items[int] = (), seed: int = 0, **options: Any
-) -> GenerateRequest:
-    """Make a greedy request; a number as prompt stands for the ids 1, 2, ... of that length."""
+    name: str, prompt: Items[int] | int, max_tokens: int = 4, *, stop: Items[int] = (), seed: int = 0, n: int = 1,
+    prompt_logprobs: int | None = None, **options: Any,
+) -> GenerateRequest:  # fmt: skip
+    """Make a request, a greedy one but for several choices; a number as prompt stands for the ids 1, 2, ..."""
     ids = tuple(range(1, prompt + 1)) if isinstance(prompt, int) else tuple(prompt)
-    params = SamplingParams(max_tokens=max_tokens, temperature=0.0, stop_token_ids=tuple(stop), seed=seed)
+    params = SamplingParams(
+        max_tokens=max_tokens, temperature=0.0 if n == 1 else 1.0, stop_token_ids=tuple(stop), seed=seed, n=n,
+        prompt_logprobs=prompt_logprobs,
+    )  # fmt: skip
     options.setdefault("request_id", name)
     return GenerateRequest(prompt_token_ids=ids, params=params.resolved({}, max_tokens=1, seed=0), **options)
 
@@ -75,9 +79,14 @@ def rows_of(scheduler: Scheduler) -> dict[str, int]:
     return {row.sequence.request.request_id: row.end - row.start for row in scheduler.flights[-1].rows}
 
 
-def expected_end(request: GenerateRequest, fake: FakeConfig) -> tuple[list[int], bool]:
-    """Return all tokens the request gets, and whether it then fails: it reads a poisoned or NaN token."""
-    tokens = expected_tokens(request.prompt_token_ids, request.params, fake, request.eos_token_ids)
+def key_of(name: str, index: int) -> SequenceKey:
+    """Return what the engine knows a choice by."""
+    return (name, index) if index else name
+
+
+def expected_end(request: GenerateRequest, fake: FakeConfig, index: int = 0) -> tuple[list[int], bool]:
+    """Return all tokens that a choice gets, and whether it then fails: it reads a poisoned or NaN token."""
+    tokens = expected_tokens(request.prompt_token_ids, request.params, fake, request.eos_token_ids, index)
     bad = {fake.poison, fake.nan} - {None}
     if bad & set(request.prompt_token_ids):
         return [], True
@@ -129,6 +138,9 @@ class Audit:
         starts = {arrival: sequence.num_scheduled for arrival, sequence in before.items()}
         excused = self.lenient or bool(scheduler._suspects)
         waiting = set(self.stints)
+        for sequence in scheduler.line:
+            if sequence.arrival not in self.stints:  # it was held back
+                self.joined(sequence)
         plan = self._schedule(now)
         for arrival, sequence in before.items():
             if sequence.status is Status.WAITING and sequence.ride != rides[arrival]:
@@ -265,25 +277,27 @@ class Lift:
         self.cache = self.scheduler.cache
         self.audit = Audit(self.scheduler, keep_plans=keep_plans)
         self.requests: dict[str, GenerateRequest] = {}
-        self.tokens: dict[str, list[int]] = {}
+        self.tokens: dict[SequenceKey, list[int]] = {}
+        self.ends: dict[SequenceKey, FinishReason] = {}
+        self.scores: dict[str, list[int]] = {}
         self.finals: dict[str, Output] = {}
-        self._arrivals: dict[str, int] = {}
+        self._arrivals: dict[SequenceKey, int] = {}
 
     def submit(self, *requests: GenerateRequest) -> None:
         for request in requests:
             assert request.request_id not in self.requests, "ids are used once here"
             self.requests[request.request_id] = request
-            self.tokens[request.request_id] = []
-            refused = self.loop.submit(request)
-            if refused is not None:
-                self._take([refused])
-            else:
-                sequence = self.scheduler.sequences[request.request_id]
-                self._arrivals[request.request_id] = sequence.arrival
-                self.audit.joined(sequence)
+            for index in range(request.params.num_choices):
+                self.tokens[key_of(request.request_id, index)] = list(request.resumed(index))
+            self._take(self.loop.submit(request))
+            if request.request_id in self.scheduler.families:
+                for sequence in self.scheduler.families[request.request_id].open.values():
+                    self._arrivals[sequence.key] = sequence.arrival
+                    if sequence.status is Status.WAITING:
+                        self.audit.joined(sequence)
 
-    def abort(self, request_id: str) -> Output | None:
-        output = self.loop.abort(request_id)
+    def abort(self, request_id: str, index: int | None = None) -> Output | None:
+        output = self.loop.abort(request_id, index)
         self._take([] if output is None else [output])
         return output
 
@@ -309,14 +323,29 @@ class Lift:
     def _take(self, outputs: list[Output]) -> None:
         for output in outputs:
             name = output.request_id
+            key = key_of(name, output.choice)
             assert name not in self.finals, f"{name} got news after its last Output"
-            self.tokens[name] += output.token_ids
+            assert key not in self.ends, f"{key} got news after its end"
+            self.tokens[key] += output.token_ids
+            self.scores.setdefault(name, []).extend(entry.token_id for entry in output.prompt_logprobs)
             if output.finish_reason is not None:
-                self.finals[name] = output
-                assert output.usage is not None
-                assert output.usage.completion_tokens == len(self.tokens[name])
-                if name in self._arrivals:
-                    self.audit.forget(self._arrivals[name])
+                self.ends[key] = output.finish_reason
+                if key in self._arrivals:
+                    self.audit.forget(self._arrivals[key])
+            if output.is_last:
+                self._take_last(output)
+
+    def _take_last(self, output: Output) -> None:
+        name = output.request_id
+        assert output.finish_reason is not None and output.usage is not None
+        self.finals[name] = output
+        keys = [key_of(name, index) for index in range(self.requests[name].params.num_choices)]
+        assert output.usage.completion_tokens == sum(len(self.tokens[key]) for key in keys)
+        for key in keys:
+            if key not in self.ends:
+                assert output.finish_reason in {FinishReason.ERROR, FinishReason.ABORT}, "a choice has no end"
+                if key in self._arrivals:
+                    self.audit.forget(self._arrivals[key])
 
     def sequence(self, name: str) -> Sequence:
         return self.scheduler.sequences[name]
@@ -337,18 +366,22 @@ class Lift:
             self._prove_tokens(request, self.finals.get(name), calm)
 
     def _prove_tokens(self, request: GenerateRequest, final: Output | None, calm: bool) -> None:
-        tokens, fails = expected_end(request, self.fake)
-        got = self.tokens[request.request_id]
-        assert got == tokens[: len(got)], f"{request.request_id}: {got} instead of {tokens}"
+        any_fails = False
+        for index in range(request.params.num_choices):
+            key, (tokens, fails) = key_of(request.request_id, index), expected_end(request, self.fake, index)
+            got, any_fails = self.tokens[key], any_fails or fails
+            assert got == tokens[: len(got)], f"{key}: {got} instead of {tokens}"
+            if self.ends.get(key) in {FinishReason.STOP, FinishReason.LENGTH}:
+                assert got == tokens and not fails
         if final is None:
             return
-        if final.finish_reason in {FinishReason.STOP, FinishReason.LENGTH}:
-            assert got == tokens and not fails
-        else:
-            assert (final.finish_reason is FinishReason.ERROR) == isinstance(final.error, ChairliftError)
+        assert (final.finish_reason is FinishReason.ERROR) == isinstance(final.error, ChairliftError)
         if calm and request.request_id in self._arrivals:
-            assert (final.finish_reason is FinishReason.ERROR) == fails, f"{request.request_id}: {final}"
-            assert got == tokens
+            assert (final.finish_reason is FinishReason.ERROR) == any_fails, f"{request.request_id}: {final}"
+            if request.params.num_choices == 1:
+                assert self.tokens[request.request_id] == expected_end(request, self.fake)[0]
+            if not any_fails and request.params.prompt_logprobs is not None and not any(request.resume):
+                assert self.scores[request.request_id] == list(request.prompt_token_ids[1:])
 
 
 class NthCall:

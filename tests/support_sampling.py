@@ -1,5 +1,6 @@
 """A slow model of the sampler, in numpy and by the definitions, and short ways to make requests for tests."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -25,7 +26,7 @@ def sequence(
 
 
 def shaped_logits(raw: np.ndarray, new: NewSequence) -> np.ndarray:
-    """Move raw logits [V] by penalties, bias and bans, one token at a time."""
+    """Move raw logits [V] by penalties, bias and bans, one token at a time; no processors, no masks."""
     p, logits = new.params, raw.astype(np.float64).copy()
     outputs = new.token_ids[len(new.token_ids) - new.num_prior_outputs :] if new.num_prior_outputs else ()
     for token in range(len(raw)):
@@ -40,7 +41,21 @@ def shaped_logits(raw: np.ndarray, new: NewSequence) -> np.ndarray:
             logits[token] += p.logit_bias[token] if p.logit_bias[token] > -100 else -np.inf
         if len(outputs) < p.min_tokens and token in (*new.eos_token_ids, *p.stop_token_ids):
             logits[token] = -np.inf
+        if p.allowed_token_ids and token not in p.allowed_token_ids:
+            logits[token] = -np.inf
+        if is_forbidden((*new.token_ids, token), p):
+            logits[token] = -np.inf
     return logits
+
+
+def is_forbidden(token_ids: tuple[int, ...], p: SamplingParams) -> bool:
+    """Whether the last token ends a bad word, or a run of tokens that was there before."""
+    size = p.no_repeat_ngram_size
+    if size:
+        runs = [token_ids[start : start + size] for start in range(len(token_ids) - size + 1)]
+        if runs and runs[-1] in runs[:-1]:
+            return True
+    return any(token_ids[-len(word) :] == word for word in p.bad_words_ids)
 
 
 def probabilities(raw: np.ndarray, new: NewSequence) -> np.ndarray:
@@ -60,7 +75,34 @@ def probabilities(raw: np.ndarray, new: NewSequence) -> np.ndarray:
         logits = np.where(kept, logits, -np.inf)
     likely = _softmax(logits)
     likely = np.where(likely < p.min_p * likely.max(), 0.0, likely)
-    return likely / likely.sum()
+    return cut_by_entropy(likely / likely.sum(), p)
+
+
+def cut_by_entropy(likely: np.ndarray, p: SamplingParams) -> np.ndarray:
+    """Apply typical_p, epsilon_cutoff and eta_cutoff to a distribution [V], each to what the one before left."""
+
+    def entropy() -> float:
+        return -sum(share * math.log(share) for share in likely if share > 0)
+
+    if p.typical_p < 1:
+        mean = entropy()
+        far = {token: abs(-math.log(share) - mean) for token, share in enumerate(likely) if share > 0}
+        mass, limit = 0.0, 0.0
+        for token in sorted(far, key=lambda token: (far[token], token)):
+            if mass >= p.typical_p:
+                break
+            mass, limit = mass + likely[token], far[token]
+        likely = np.array([share if far.get(token, math.inf) <= limit else 0.0 for token, share in enumerate(likely)])
+        likely = likely / likely.sum()
+    for bound in ("epsilon_cutoff", "eta_cutoff"):
+        least = getattr(p, bound)
+        if not least:
+            continue
+        if bound == "eta_cutoff":
+            least = min(least, math.sqrt(least) * math.exp(-entropy()))
+        likely = np.where((likely < least) & (likely < likely.max()), 0.0, likely)
+        likely = likely / likely.sum()
+    return likely
 
 
 def token_of(likely: np.ndarray, number: float) -> int:
@@ -68,9 +110,9 @@ def token_of(likely: np.ndarray, number: float) -> int:
     return int(np.searchsorted(np.cumsum(likely), number, side="right"))
 
 
-def drawn_by_model(raw: np.ndarray, new: NewSequence, choice: int = 0) -> int:
-    """Return the token that the request's own seed and position give."""
-    row = [np.array([part], np.int64) for part in (new.params.seed, choice, new.num_prior_outputs)]
+def drawn_by_model(raw: np.ndarray, new: NewSequence) -> int:
+    """Return the token that the request's own seed, choice and position give."""
+    row = [np.array([part], np.int64) for part in (new.params.seed, new.choice, new.num_prior_outputs)]
     return token_of(probabilities(raw, new), float(uniforms(*row)[0]))
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from chairlift.core.sampling import SamplingParams as SamplingParams
+    from chairlift.core.structured import StructuredOutput as StructuredOutput
     from chairlift.engine.known_names import FIFOScheduler as FIFOScheduler
     from chairlift.engine.known_names import PagedAttentionCache as PagedAttentionCache
     from chairlift.engine.known_names import PrefillFirstScheduler as PrefillFirstScheduler
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "LLM", "AsyncLLM", "FIFOScheduler", "PagedAttentionCache", "PrefillFirstScheduler", "RequestOutput",
-    "RequestStatus", "SamplingParams", "__version__",
+    "RequestStatus", "SamplingParams", "StructuredOutput", "__version__",
 ]  # fmt: skip
 
 _HOMES = {
@@ -33,6 +34,7 @@ _HOMES = {
     "RequestOutput": "chairlift.llm.output",
     "RequestStatus": "chairlift.engine.known_names",
     "SamplingParams": "chairlift.core.sampling",
+    "StructuredOutput": "chairlift.core.structured",
 }
 
 

@@ -152,7 +152,7 @@ def test_a_sampler_that_raises_fails_one_request(
     sound = Shaper.bans
 
     def bans(shaper: Shaper, num_outputs: int) -> Any:
-        if shaper.min_tokens == 3 and num_outputs == 2:
+        if shaper._min_tokens == 3 and num_outputs == 2:
             raise RuntimeError("a sampler's fault")
         return sound(shaper, num_outputs)
 

@@ -111,7 +111,7 @@ def test_what_fails_is_counted_with_its_reason(service: Service) -> None:
 
 
 def test_text_that_cannot_be_made_fails_its_request_alone() -> None:
-    service = fake_service(tokenizer=AsciiTokenizer(broken=64))
+    service = fake_service(tokenizer=AsciiTokenizer(broken=63))
     rides = drive(service, work(*(item(number, output=40) for number in range(6)))).rides
     assert {ride.error for ride in rides} == {"", "detokenize_failed"}
     assert all(ride.is_whole == (not ride.error) for ride in rides)

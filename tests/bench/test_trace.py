@@ -8,6 +8,7 @@ import pytest
 
 from chairlift.bench.trace import read_trace
 from chairlift.core.errors import InvalidRequest
+from chairlift.core.structured import StructuredOutput
 
 
 def written(folder: Path, *lines: Any) -> Path:
@@ -20,7 +21,15 @@ def written(folder: Path, *lines: Any) -> Path:
 def test_lines_become_requests_in_the_order_of_their_arrival(tmp_path: Path) -> None:
     path = written(
         tmp_path,
-        {"at": 2, "prompt": [5, 6], "output_tokens": 3, "tenant": "a", "priority": -1, "timeout": 9},
+        {
+            "at": 2,
+            "prompt": [5, 6],
+            "output_tokens": 3,
+            "tenant": "a",
+            "priority": -1,
+            "timeout": 9,
+            "structured": {"regex": "a+"},
+        },
         "",
         {"at": 0.5, "prompt_tokens": 4, "output_tokens": 1},
         {"prompt": [1], "output_tokens": 2},
@@ -34,6 +43,7 @@ def test_lines_become_requests_in_the_order_of_their_arrival(tmp_path: Path) -> 
     assert len(drawn.prompt_token_ids) == 4 and max(drawn.prompt_token_ids) < 7
     assert later.prompt_token_ids == (2,)
     assert (last.prompt_token_ids, last.tenant, last.priority, last.timeout) == ((5, 6), "a", -1, 9)
+    assert last.structured == StructuredOutput(regex="a+") and first.structured is None
     assert [item.output_tokens for item in made.items] == [2, 1, 2, 3]
 
 
@@ -74,6 +84,10 @@ WHEN = "at must be seconds after the start, from 0 to 10000000, got"
         ({**GOOD, "output_tokens": 1.5}, "output_tokens must be an integer"),
         ({"prompt_tokens": True, "output_tokens": 1}, "prompt_tokens must be an integer"),
         ({**GOOD, "priority": "high"}, "priority must be an integer"),
+        ({**GOOD, "structured": "json"}, "structured must be an object with one of json_schema, json_object, regex"),
+        ({**GOOD, "structured": {"xml": 1}}, "structured must be an object with one of json_schema"),
+        ({**GOOD, "structured": {}}, "structured needs exactly one of json_schema"),
+        ({**GOOD, "structured": {"regex": 5}}, "structured.regex must hold strings"),
         ({**GOOD, "tenant": 5}, "tenant must be text, got 5"),
         ({**GOOD, "at": -1}, f"{WHEN} -1"),
         ('{"at": NaN, "prompt": [1], "output_tokens": 1}', f"{WHEN} nan"),

@@ -64,7 +64,7 @@ def test_chat_makes_a_message_of_a_text(tmp_path: Path) -> None:
         ({"messages": ["hi"]}, "messages must be a list of objects"),
         ({"messages": {"role": "user"}}, "messages must be a list of objects"),
         ({"prompt": "a", "temprature": 1}, "unknown field 'temprature', did you mean 'temperature'?"),
-        ({"prompt": "a", "zzzzz": 1}, "unknown field 'zzzzz'; there is id, prompt, messages, temperature"),
+        ({"prompt": "a", "zzzzz": 1}, "unknown field 'zzzzz'; there is id, prompt, messages, n, best_of, temperature"),
         ({"prompt": "a", "temperature": "1"}, "temperature must be a number, got str"),
         ({"prompt": "a", "temperature": 5}, "temperature must be between 0 and 2, got 5"),
         (b'{"prompt": "a", "temperature": NaN}', "temperature must be between 0 and 2, got nan"),

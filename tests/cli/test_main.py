@@ -99,7 +99,10 @@ def test_python_m_chairlift_is_the_command_line() -> None:
         (["generate", "--max-tokens"], "--max-tokens: expected one argument"),
         (["generate", "--max-tokens", "many"], "--max-tokens: must be an integer, got 'many'"),
         (["generate", "--temperature", "5"], "temperature must be between 0 and 2, got 5.0"),
-        (["generate", "--max-tokens", "0"], "max_tokens must be between 1 and 2147483647, got 0"),
+        (
+            ["generate", "--max-tokens", "0"],
+            "max_tokens must be between 1 and 2147483647, got 0 without echo or prompt_logprobs",
+        ),
         (["generate", "--top-p", "nan"], "top_p must be greater than 0 and at most 1, got nan"),
         (["generate", "--timeout", "-1"], "timeout must be a positive number of seconds, got -1"),
         (["generate", "--timeout", "nan"], "timeout must be a positive number of seconds, got nan"),

@@ -23,6 +23,7 @@ from chairlift.core.errors import (
     RequestTimeout,
     RequestTooLarge,
     SamplingFailed,
+    StructureFailed,
     TokenOutOfRange,
     UnsupportedArchitecture,
     rebuild,
@@ -50,6 +51,7 @@ EXAMPLES = [
     ForwardFailed("the model raised"),
     NonFiniteLogits("NaN"),
     SamplingFailed("all tokens are banned"),
+    StructureFailed("too many states"),
     DetokenizeFailed("no text"),
     EngineDead("killed", exit_code=-9),
 ]  # fmt: skip

@@ -14,7 +14,13 @@ import pytest
 
 from chairlift.core.errors import InvalidRequest, TokenOutOfRange
 from chairlift.core.sampling import (
+    MAX_ALLOWED_TOKEN_IDS,
+    MAX_BAD_WORD_TOKENS,
+    MAX_BAD_WORDS,
+    MAX_CHOICES,
     MAX_LOGIT_BIAS,
+    MAX_LOGITS_PROCESSORS,
+    MAX_PROCESSOR_ARGUMENTS,
     MAX_STOP_STRING_CHARS,
     MAX_STOP_STRINGS,
     MAX_STOP_TOKEN_IDS,
@@ -24,12 +30,16 @@ from chairlift.core.sampling import (
     LogitBias,
     SamplingParams,
 )
+from chairlift.core.structured import StructuredOutput
 
 TINY = 5e-324
 NUMBERS = {  # field: (taken, refused)
     "temperature": ([0, -0.0, TINY, 1, 2, 2.0], [-TINY, 2.0000001]),
     "top_p": ([TINY, 0.5, 1], [0, -0.0, -0.1, 1.0000001]),
     "min_p": ([0, 0.5, 1], [-TINY, 1.0000001]),
+    "typical_p": ([TINY, 0.5, 1], [0, -0.0, -0.1, 1.0000001]),
+    "epsilon_cutoff": ([0, 0.5, 1], [-TINY, 1.0000001]),
+    "eta_cutoff": ([0, 0.5, 1], [-TINY, 1.0000001]),
     "repetition_penalty": ([TINY, 1, 10], [0, -1, 10.0001]),
     "presence_penalty": ([-2, 0, 2], [-2.0001, 2.0001]),
     "frequency_penalty": ([-2, 0, 2], [-2.0001, 2.0001]),
@@ -40,9 +50,15 @@ WHOLES = {
     "min_tokens": ([0, 5, MAX_TOKENS], [-1, MAX_TOKENS + 1]),
     "seed": ([-(2**63), 0, 2**63 - 1], [-(2**63) - 1, 2**63]),
     "logprobs": ([0, 1, 20], [-1, 21]),
+    "prompt_logprobs": ([0, 1, 20], [-1, 21]),
+    "no_repeat_ngram_size": ([0, 1, MAX_TOKENS], [-1, MAX_TOKENS + 1]),
+    "n": ([1, 2, MAX_CHOICES], [0, -1, MAX_CHOICES + 1]),
+    "best_of": ([1, 2, MAX_CHOICES], [0, -1, MAX_CHOICES + 1]),
 }
-FLAGS = ("ignore_eos", "skip_special_tokens", "include_stop_str_in_output")
-LISTS = ("stop", "stop_token_ids", "logit_bias")
+FLAGS = ("ignore_eos", "skip_special_tokens", "include_stop_str_in_output", "echo")
+LISTS = (
+    "stop", "stop_token_ids", "logit_bias", "bad_words", "bad_words_ids", "allowed_token_ids", "logits_processors",
+)  # fmt: skip
 
 NOT_NUMBERS: list[Any] = [
     "1",
@@ -75,7 +91,7 @@ def refused(name: str, value: Any) -> InvalidRequest:
 
 
 def test_the_tables_of_this_file_name_every_field() -> None:
-    assert {*NUMBERS, *WHOLES, *FLAGS, *LISTS} == set(SAMPLING_FIELDS)
+    assert {*NUMBERS, *WHOLES, *FLAGS, *LISTS, "structured"} == set(SAMPLING_FIELDS)
 
 
 @pytest.mark.parametrize(("name", "value"), [*pairs(NUMBERS, 0), *pairs(WHOLES, 0)])
@@ -109,7 +125,7 @@ def test_a_whole_number_must_be_an_integer(name: str, value: Any) -> None:
     assert "must be an integer" in str(refused(name, value))
 
 
-@pytest.mark.parametrize("name", ["presence_penalty", "frequency_penalty", "min_tokens", *FLAGS])
+@pytest.mark.parametrize("name", ["presence_penalty", "frequency_penalty", "min_tokens", "n", *FLAGS])
 def test_a_field_without_a_default_of_the_model_cannot_be_none(name: str) -> None:
     refused(name, None)
 
@@ -163,7 +179,7 @@ def endless() -> Any:
         yield 1
 
 
-@pytest.mark.parametrize("name", ["stop", "stop_token_ids"])
+@pytest.mark.parametrize("name", ["stop", "stop_token_ids", "bad_words", "bad_words_ids", "allowed_token_ids"])
 @pytest.mark.parametrize("value", [{}, {"a": 1}, {1, 2}, range(10**30), endless(), 1.5, False, object(), b"END"])
 def test_what_is_no_list_is_refused_without_being_read(name: str, value: Any) -> None:
     """A set has no order that repeats, and an iterator may have no end."""
@@ -322,7 +338,13 @@ def test_more_min_tokens_than_fit_are_refused() -> None:
         SamplingParams(min_tokens=10).resolved({}, max_tokens=9, seed=0)
 
 
-@pytest.mark.parametrize("asked", [{"stop_token_ids": (3, 304)}, {"logit_bias": {304: 1.0, 2: 1.0}}])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"stop_token_ids": (3, 304)}, {"logit_bias": {304: 1.0, 2: 1.0}}, {"allowed_token_ids": (0, 304)},
+        {"bad_words_ids": ((5,), (3, 304, 7))},
+    ],
+)  # fmt: skip
 def test_ids_are_checked_against_the_vocabulary(asked: dict[str, Any]) -> None:
     params = SamplingParams(**asked)
     params.check_vocabulary(305)
@@ -333,3 +355,74 @@ def test_ids_are_checked_against_the_vocabulary(asked: dict[str, Any]) -> None:
 
 def test_plain_parameters_fit_any_vocabulary() -> None:
     SamplingParams(top_k=MAX_TOKENS).check_vocabulary(1)
+
+
+# -- what came later ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("more", [{"echo": True}, {"prompt_logprobs": 0}])
+def test_no_token_at_all_may_be_asked_for_where_something_is_said_of_the_prompt(more: dict[str, Any]) -> None:
+    assert SamplingParams(max_tokens=0, **more).scores_only
+    assert not SamplingParams(max_tokens=1, **more).scores_only
+
+
+def test_fewer_drawn_than_wanted_are_refused() -> None:
+    assert SamplingParams(n=2, best_of=2).num_choices == 2 and SamplingParams(n=2, best_of=5).num_choices == 5
+    with pytest.raises(InvalidRequest, match="best_of is 2, less than n 3"):
+        SamplingParams(n=3, best_of=2)
+
+
+@pytest.mark.parametrize("value", [[[]], [[1], []], [["a"]], [[True]], [[-1]], [[MAX_TOKENS + 1]], [{1: 2}], ["ab"]])
+def test_a_bad_word_is_at_least_one_possible_id(value: Any) -> None:
+    refused("bad_words_ids", value)
+
+
+def test_bad_words_may_be_lists_of_ids_or_single_ids() -> None:
+    assert SamplingParams(bad_words_ids=[[1, 2], 3, np.int64(4)]).bad_words_ids == ((1, 2), (3,), (4,))
+
+
+def test_words_and_ids_are_bounded_in_number() -> None:
+    refused("bad_words", ["x"] * (MAX_BAD_WORDS + 1))
+    refused("bad_words_ids", [[1]] * (2 * MAX_BAD_WORDS + 1))
+    refused("bad_words_ids", [[1] * (MAX_BAD_WORD_TOKENS + 1)])
+    refused("allowed_token_ids", range(0))
+    refused("allowed_token_ids", [1] * (MAX_ALLOWED_TOKEN_IDS + 1))
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("a", (("a", "{}"),)), (["a", "b"], (("a", "{}"), ("b", "{}"))), ({"a": {"k": 1}}, (("a", '{"k": 1}'),)),
+        ({"a": None}, (("a", "{}"),)), ([("a", {"k": [1, "x"]})], (("a", '{"k": [1, "x"]}'),)),
+    ],
+)  # fmt: skip
+def test_logits_processors_are_names_with_arguments(given: Any, kept: Any) -> None:
+    params = SamplingParams(logits_processors=given)
+    assert params.logits_processors == kept
+    assert replace(params, seed=1).logits_processors == kept and hash(params)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        5, [5], [None], [""], {"a": object()}, {"a": math.nan}, {"a": [1]}, {"a": 5}, {5: {}}, {"a": {"k": {1, 2}}},
+        ["a"] * (MAX_LOGITS_PROCESSORS + 1), {"a": {"k": "x" * MAX_PROCESSOR_ARGUMENTS}}, {"a" * 2000: {}},
+        {str(number): {} for number in range(MAX_LOGITS_PROCESSORS + 1)},
+    ],
+)  # fmt: skip
+def test_impossible_logits_processors_are_refused(value: Any) -> None:
+    refused("logits_processors", value)
+
+
+@pytest.mark.parametrize("value", ["[0-9]+", {"regex": "a"}, 5, True, ["a"]])
+def test_a_structure_is_a_structured_output(value: Any) -> None:
+    refused("structured", value)
+
+
+def test_everything_together_survives_the_wire() -> None:
+    params = SamplingParams(
+        n=2, best_of=3, typical_p=0.5, epsilon_cutoff=0.1, eta_cutoff=0.2, no_repeat_ngram_size=3, bad_words=["x"],
+        bad_words_ids=[[1, 2]], allowed_token_ids=[1, 2], prompt_logprobs=2, echo=True, logits_processors={"a": {}},
+        structured=StructuredOutput(json_schema={"type": "object"}),
+    )  # fmt: skip
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(params), type=SamplingParams) == params

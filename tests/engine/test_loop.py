@@ -32,8 +32,8 @@ def test_a_refusal_comes_back_as_the_last_output() -> None:
     lift = Lift(FAKE, max_queue_size=1)
     lift.submit(ask("a", 10, 5), ask("b", 10, 5))
     assert isinstance(lift.finals["b"].error, QueueFull)
-    refused = lift.loop.submit(ask("a", 10, 5))
-    assert refused is not None and isinstance(refused.error, DuplicateRequestId)
+    (refused,) = lift.loop.submit(ask("a", 10, 5))
+    assert isinstance(refused.error, DuplicateRequestId)
     assert refused.usage is not None and refused.usage.prompt_tokens == 10
     lift.drain()
 

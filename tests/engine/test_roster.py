@@ -91,7 +91,7 @@ def test_the_ledger_notices_a_lost_slot() -> None:
 def test_the_ledger_notices_a_request_in_no_list() -> None:
     scheduler = riding()
     scheduler.line.remove(scheduler.sequences["b"])
-    assert scheduler.check() == ["0 wait and 1 ride of 2 open requests"]
+    assert scheduler.check() == ["0 wait, 1 ride, 0 are held of 2 open"]
 
 
 def test_the_ledger_notices_counters_out_of_order() -> None:

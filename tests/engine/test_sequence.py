@@ -100,11 +100,3 @@ def test_a_whole_prompt_in_one_step_is_prefilling() -> None:
     sequence = scheduler.sequences["a"]
     scheduler.rollback(plan, ForwardFailed("boom"), 0.0)
     assert sequence.state is RequestState.FAILED
-
-
-def test_usage_counts_prompt_outputs_and_what_was_cached() -> None:
-    sequence = make()
-    sequence.token_ids.append(3)
-    sequence.cached_tokens = 4
-    usage = sequence.usage()
-    assert (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens) == (6, 1, 4)

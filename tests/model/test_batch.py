@@ -127,7 +127,7 @@ def test_random_plans_give_the_arrays_of_the_obvious_model(data: st.DataObject) 
         if not rows:
             continue
         rows.sort(key=lambda row: len(row[2]) > 1)
-        sample_rows = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=8))
+        sample_rows = data.draw(st.lists(st.integers(0, len(rows) - 1), unique=True))
         plan = plan_of(
             rows, released=(*released, 999), admitted=tuple(admitted), sample_rows=array(*sample_rows),
             new_blocks=np.array(new_blocks, np.int32).reshape(-1, 4),
@@ -136,7 +136,7 @@ def test_random_plans_give_the_arrays_of_the_obvious_model(data: st.DataObject) 
         model.check(plan, tables.inputs(plan, CPU))
         drawn = array(*(data.draw(st.integers(0, VOCAB - 1)) for _ in sample_rows))
         tables.remember(plan.slots[plan.sample_rows].astype(np.int64), drawn)
-        for row, token in reversed(list(zip(sample_rows, drawn.tolist(), strict=True))):
+        for row, token in zip(sample_rows, drawn.tolist(), strict=True):
             model.last[rows[row][0]] = token
 
 
@@ -167,13 +167,6 @@ def test_rows_out_of_order_are_a_bug_of_the_scheduler() -> None:
     tables.apply(plan)
     with pytest.raises(AssertionError, match="come first"):
         tables.inputs(plan, CPU)
-
-
-def test_a_slot_drawn_twice_goes_on_with_its_first_draw() -> None:
-    tables = SlotTables(1, 1, 4, VOCAB)
-    tables.apply(plan_of([(0, 0, [1])], new_blocks=array([0, 0, 0, 0])))
-    tables.remember(np.array([0, 0, 0]), array(11, 12, 13))
-    assert tables.inputs(plan_of([(0, 1, [LAST_SAMPLED])]), CPU).input_ids.tolist() == [11]
 
 
 def test_padding_writes_nowhere_and_belongs_to_nobody() -> None:

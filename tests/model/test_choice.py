@@ -1,11 +1,13 @@
 """The kept set and the drawn token of every truncation rule, against transformers and against numpy."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from chairlift.model import choice
-from chairlift.model.choice import Truncation, choose, likeliest
+from chairlift.model.choice import Truncation, choose, leading, likeliest
 from support_sampling import params, probabilities, sequence, token_of
 
 CASES = {
@@ -21,15 +23,34 @@ CASES = {
     "a min_p of one": {"min_p": 1.0},
     "top_k and min_p": {"top_k": 30, "min_p": 0.3},
     "all": {"temperature": 1.7, "top_k": 40, "top_p": 0.9003, "min_p": 0.02},
+    "typical_p": {"typical_p": 0.5003},
+    "a tiny typical_p": {"typical_p": 1e-9},
+    "epsilon_cutoff": {"epsilon_cutoff": 0.011},
+    "an epsilon_cutoff of one": {"epsilon_cutoff": 1.0},
+    "eta_cutoff": {"eta_cutoff": 0.013},
+    "typical_p behind top_k": {"top_k": 9, "typical_p": 0.7001},
+    "everything": {
+        "temperature": 1.4,
+        "top_k": 40,
+        "top_p": 0.9003,
+        "min_p": 0.01,
+        "typical_p": 0.8,
+        "epsilon_cutoff": 0.004,
+        "eta_cutoff": 0.02,
+    },
 }
 
 
 def rules_for(count: int, **chosen: float) -> Truncation:
-    made = params(**chosen)
-    return Truncation(
-        np.full(count, made.temperature), np.full(count, made.top_k, np.int64),
-        np.full(count, made.top_p), np.full(count, made.min_p),
-    )  # fmt: skip
+    made, rules = params(**chosen), Truncation.neutral(count)
+    for row in range(count):
+        rules.set(row, made)
+    return rules
+
+
+def rules_of(temperature: np.ndarray, top_k: np.ndarray, top_p: np.ndarray, min_p: np.ndarray) -> Truncation:
+    neutral = Truncation.neutral(len(temperature))
+    return replace(neutral, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
 
 
 def sweep(row: torch.Tensor, count: int = 1500, **chosen: float) -> tuple[np.ndarray, np.ndarray]:
@@ -59,16 +80,26 @@ def test_ties_are_settled_the_same_way_wherever_they_fall(name: str) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_kept_set_is_that_of_transformers(seed: int) -> None:
-    from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+    from transformers import (
+        EpsilonLogitsWarper,
+        EtaLogitsWarper,
+        MinPLogitsWarper,
+        TemperatureLogitsWarper,
+        TopKLogitsWarper,
+        TopPLogitsWarper,
+        TypicalLogitsWarper,
+    )
 
     draw = np.random.default_rng(seed)
     chosen = {"temperature": draw.uniform(0.3, 2), "top_k": int(draw.integers(1, 60))}
-    chosen |= {"top_p": draw.uniform(0.1, 1), "min_p": draw.uniform(0, 0.6)}
+    chosen |= {"top_p": draw.uniform(0.1, 1), "min_p": draw.uniform(0, 0.3), "typical_p": draw.uniform(0.3, 0.99)}
+    chosen |= {"epsilon_cutoff": draw.uniform(1e-4, 0.05), "eta_cutoff": draw.uniform(1e-4, 0.05)}
     row = torch.from_numpy(draw.normal(size=700) * 2)
     scores = row[None]
     warpers = (
         TemperatureLogitsWarper(chosen["temperature"]), TopKLogitsWarper(chosen["top_k"]),
-        TopPLogitsWarper(chosen["top_p"]), MinPLogitsWarper(chosen["min_p"]),
+        TopPLogitsWarper(chosen["top_p"]), MinPLogitsWarper(chosen["min_p"]), TypicalLogitsWarper(chosen["typical_p"]),
+        EpsilonLogitsWarper(chosen["epsilon_cutoff"]), EtaLogitsWarper(chosen["eta_cutoff"], device="cpu"),
     )  # fmt: skip
     for warper in warpers:
         scores = warper(torch.zeros(1, 1, dtype=torch.long), scores)
@@ -90,7 +121,8 @@ def test_rows_with_different_rules_share_a_batch_and_keep_their_tokens() -> None
     logits = torch.from_numpy(np.round(draw.normal(size=(60, 1999)) * 3, 1))
     rules = Truncation(
         draw.uniform(0.2, 2, 60), draw.choice([0, 1, 7, 50, 600, 1500, 5000], 60),
-        draw.choice([1.0, 0.3, 0.95, 0.9999], 60), draw.choice([0.0, 0.05], 60),
+        draw.choice([1.0, 0.3, 0.95, 0.9999], 60), draw.choice([0.0, 0.05], 60), draw.choice([1.0, 0.5, 0.9], 60),
+        draw.choice([0.0, 0.003], 60), draw.choice([0.0, 0.003], 60),
     )  # fmt: skip
     numbers = draw.uniform(size=60)
     together = choose(logits, rules, numbers)
@@ -103,7 +135,7 @@ def test_the_narrow_way_and_the_full_sort_give_the_same_tokens(monkeypatch: pyte
     draw = np.random.default_rng(4)
     logits = torch.from_numpy(np.round(draw.normal(size=(200, 1500)), 2)).float()
     numbers = draw.uniform(size=200)
-    rules = Truncation(np.ones(200), draw.choice([0, 20], 200), np.full(200, 0.9), np.zeros(200))
+    rules = rules_of(np.ones(200), draw.choice([0, 20], 200), np.full(200, 0.9), np.zeros(200))
     narrow = choose(logits, rules, numbers)
     monkeypatch.setattr(choice, "_leading", lambda x, width: tuple(x.sort(dim=-1, descending=True, stable=True)))
     assert choose(logits, rules, numbers).tolist() == narrow.tolist()
@@ -112,7 +144,7 @@ def test_the_narrow_way_and_the_full_sort_give_the_same_tokens(monkeypatch: pyte
 def test_cutting_the_rows_into_chunks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     logits = torch.randn(30, 100, generator=torch.Generator().manual_seed(0))
     numbers = np.random.default_rng(0).uniform(size=30)
-    rules = Truncation(np.ones(30), np.tile([0, 3, 9], 10), np.tile([1.0, 0.5], 15), np.zeros(30))
+    rules = rules_of(np.ones(30), np.tile([0, 3, 9], 10), np.tile([1.0, 0.5], 15), np.zeros(30))
     whole = choose(logits, rules, numbers)
     monkeypatch.setattr(choice, "CHUNK_ELEMENTS", 250)
     assert choose(logits, rules, numbers).tolist() == whole.tolist()
@@ -126,3 +158,19 @@ def test_the_likeliest_are_in_order_and_of_equals_the_lower_id_is_first(levels: 
         right = sorted(range(900), key=lambda token: (-float(logits[row, token]), token))[:20]
         assert ids[row].tolist() == right
         assert values[row].tolist() == logits[row, right].tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+def test_the_leading_one_is_the_first_of_equals_and_nan_leads(dtype: torch.dtype) -> None:
+    drawn = torch.randint(0, 9, (40, 500), generator=torch.Generator().manual_seed(1)).to(dtype)
+    drawn[3] = -torch.inf
+    drawn[4, 77] = torch.nan
+    drawn[5, 78] = torch.inf
+    for logits in (drawn, drawn[:, 3:], drawn[::2]):
+        peaks, ids = leading(logits)
+        for row, (peak, token) in enumerate(zip(peaks.tolist(), ids.tolist(), strict=True)):
+            expected = logits[row].tolist()
+            if any(np.isnan(expected)):
+                assert np.isnan(peak) and np.isnan(expected[token])
+            else:
+                assert peak == max(expected) and token == expected.index(peak)

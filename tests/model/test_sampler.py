@@ -9,10 +9,10 @@ import torch
 
 from chairlift.core.errors import NonFiniteLogits, SamplingFailed, TokenOutOfRange
 from chairlift.core.sampling import SamplingParams
-from chairlift.engine.plan import NewSequence
+from chairlift.engine.plan import Masks, NewSequence
 from chairlift.model import sampler as sampler_module
 from chairlift.model.sampler import Sampler
-from support_sampling import drawn_by_model, params, probabilities, sequence
+from support_sampling import drawn_by_model, params, probabilities, sequence, shaped_logits
 from support_statistics import chi_square_p
 
 VOCAB = 40
@@ -28,6 +28,12 @@ CHOSEN = {
     "frequency_penalty": {"frequency_penalty": -0.8},
     "logit_bias": {"logit_bias": {4: 3.0, 9: -2.0, 11: -100.0}},
     "min_tokens": {"min_tokens": 50, "stop_token_ids": (7,)},
+    "typical_p": {"typical_p": 0.4},
+    "epsilon_cutoff": {"epsilon_cutoff": 0.03},
+    "eta_cutoff": {"eta_cutoff": 0.2},
+    "no_repeat_ngram_size": {"no_repeat_ngram_size": 1},
+    "bad_words_ids": {"bad_words_ids": ((13,), (4, 9, 6, 20), (5, 6, 1))},
+    "allowed_token_ids": {"allowed_token_ids": (2, 3, 5, 7, 11, 13, 17, 19, 23)},
     "all together": {
         "temperature": 1.4, "top_k": 20, "top_p": 0.9, "min_p": 0.01, "repetition_penalty": 0.8,
         "presence_penalty": -0.5, "frequency_penalty": 0.3, "logit_bias": {4: 1.0, 11: -100.0}, "min_tokens": 50,
@@ -58,6 +64,10 @@ def random_params(draw: np.random.Generator) -> SamplingParams:
         min_p=maybe(draw.uniform(0, 0.3), 0.0), repetition_penalty=maybe(draw.uniform(0.5, 2), 1.0),
         presence_penalty=maybe(draw.uniform(-2, 2), 0.0), frequency_penalty=maybe(draw.uniform(-2, 2), 0.0),
         logit_bias=maybe({int(token): float(draw.choice([-100, -1.5, 2])) for token in draw.integers(0, VOCAB, 4)}, {}),
+        typical_p=maybe(draw.uniform(0.2, 1), 1.0), epsilon_cutoff=maybe(draw.uniform(0, 0.1), 0.0),
+        eta_cutoff=maybe(draw.uniform(0, 0.3), 0.0), no_repeat_ngram_size=maybe(int(draw.integers(1, 4)), 0),
+        bad_words_ids=maybe(tuple(tuple(word) for word in draw.integers(0, VOCAB, (6, 2)).tolist()), ()),
+        allowed_token_ids=maybe(tuple(range(int(draw.integers(10)), VOCAB)), ()),
         min_tokens=maybe(int(draw.integers(0, 6)), 0), stop_token_ids=maybe((8,), ()), logprobs=maybe(3, None),
     )  # fmt: skip
 
@@ -84,7 +94,9 @@ def test_twenty_thousand_draws_have_the_distribution_of_the_numpy_model(name: st
         assert chi_square_p(np.bincount(drawn.tokens, minlength=VOCAB), neutral * DRAWS) < 1e-4
 
 
-@pytest.mark.parametrize("name", ["temperature", "top_k", "top_p", "min_p", "logit_bias"])
+@pytest.mark.parametrize(
+    "name", ["temperature", "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "logit_bias"]
+)
 def test_the_positions_of_one_request_have_the_distribution_too(name: str) -> None:
     raw = logits_of(1, seed=6)
     new = sequence(0, params(seed=77, **CHOSEN[name]))
@@ -93,15 +105,16 @@ def test_the_positions_of_one_request_have_the_distribution_too(name: str) -> No
     assert chi_square_p(np.bincount(drawn.tokens, minlength=VOCAB), probabilities(raw[0].numpy(), new) * DRAWS) > 1e-4
 
 
-def test_a_slot_that_stands_in_a_step_many_times_draws_as_many_choices() -> None:
+def test_the_choices_of_a_request_draw_for_themselves() -> None:
     raw = logits_of(1, seed=7)
     new = sequence(0, params(seed=3, temperature=0.9, frequency_penalty=1.0), PROMPT)
-    sampler = seated([new])
-    drawn = sampler.sample(raw.expand(DRAWS, -1), np.zeros(DRAWS, np.int64))
+    sampler = seated([replace(new, slot=slot, choice=slot) for slot in range(DRAWS)])
+    drawn = sampler.sample(raw.expand(DRAWS, -1), np.arange(DRAWS))
     assert chi_square_p(np.bincount(drawn.tokens, minlength=VOCAB), probabilities(raw[0].numpy(), new) * DRAWS) > 1e-4
-    following = sampler.sample(raw, np.zeros(1, np.int64)).tokens[0]
-    went_on = sequence(0, new.params, PROMPT, (int(drawn.tokens[0]),))
-    assert following == drawn_by_model(raw[0].numpy(), went_on)
+    following = sampler.sample(raw.expand(DRAWS, -1)[:50], np.arange(50)).tokens
+    for choice in range(50):
+        went_on = sequence(0, new.params, PROMPT, (int(drawn.tokens[choice]),), choice=choice)
+        assert following[choice] == drawn_by_model(raw[0].numpy(), went_on)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
@@ -314,3 +327,113 @@ def test_a_step_without_rows_draws_nothing() -> None:
     drawn = seated([sequence(0, params())]).sample(torch.empty(0, VOCAB), np.empty(0, np.int64))
     assert len(drawn.tokens) == 0
     assert not drawn.faults
+
+
+def masks_of(allowed: dict[int, set[int]], vocab_size: int = VOCAB) -> Masks:
+    """Make masks by place among the sample rows."""
+    bits = np.zeros((len(allowed), -(-vocab_size // 32) * 32), np.uint8)
+    for row, tokens in enumerate(allowed.values()):
+        bits[row, sorted(tokens)] = 1
+    return Masks(np.array(list(allowed), np.int32), np.packbits(bits, axis=1, bitorder="little").view(np.int32))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("vocab_size", [VOCAB, 64, 1501])
+def test_a_masked_row_draws_what_a_request_with_these_allowed_tokens_draws(vocab_size: int, dtype: torch.dtype) -> None:
+    draw = np.random.default_rng(vocab_size)
+    lives = random_sequences(30, 77)
+    logits = logits_of(30, 8, vocab_size, dtype)
+    allowed = {row: {int(token) for token in draw.choice(vocab_size, 12, replace=False)} for row in range(0, 30, 2)}
+    drawn = seated(lives, vocab_size).sample(logits, np.arange(30), masks_of(allowed, vocab_size))
+    for row, new in enumerate(lives):
+        only = set(new.params.allowed_token_ids or range(vocab_size)) & allowed.get(row, set(range(vocab_size)))
+        asked = replace(new, params=replace(new.params, allowed_token_ids=tuple(sorted(only))))
+        if only and np.isfinite(shaped_logits(logits[row].double().numpy(), asked)).any():
+            assert row not in drawn.faults
+            assert drawn.tokens[row] == drawn_by_model(logits[row].double().numpy(), asked)
+        else:
+            assert isinstance(drawn.faults[row], SamplingFailed)
+            assert "the structure allows" in drawn.faults[row].message
+
+
+def test_a_mask_that_allows_nothing_fails_its_own_row_only() -> None:
+    clean = [sequence(slot, params(seed=slot)) for slot in range(4)]
+    logits = logits_of(4, 3)
+    before = seated(clean).sample(logits, np.arange(4)).tokens.tolist()
+    drawn = seated(clean).sample(logits, np.arange(4), masks_of({1: set()}))
+    assert list(drawn.faults) == [1] and isinstance(drawn.faults[1], SamplingFailed)
+    assert drawn.tokens[[0, 2, 3]].tolist() == [before[0], *before[2:]]
+
+
+def doubled(**arguments: float) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    return lambda input_ids, scores: scores * arguments.get("by", 2.0)
+
+
+def without_the_last(**arguments: int) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    def process(input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        return scores.index_fill(1, input_ids[0, -1:], -torch.inf)
+
+    return process
+
+
+def raising(**arguments: int) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    def process(input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        raise ZeroDivisionError("somebody else's code")
+
+    return process
+
+
+FACTORIES = {
+    "doubled": doubled, "without_the_last": without_the_last, "raising": raising,
+    "nan": lambda: lambda input_ids, scores: scores * torch.nan,
+    "short": lambda: lambda input_ids, scores: scores[:, 1:],
+    "nothing": lambda: lambda input_ids, scores: None,
+    "banning": lambda: lambda input_ids, scores: scores - torch.inf,
+}  # fmt: skip
+
+
+def with_factories(sequences: list[NewSequence]) -> Sampler:
+    sampler = Sampler(len(sequences), VOCAB, FACTORIES)
+    for new in sequences:
+        sampler.admit(new)
+    return sampler
+
+
+def test_logits_processors_move_their_own_row_and_see_every_token_so_far() -> None:
+    raw = logits_of(2, 5)
+    chosen = params(seed=4, logits_processors={"doubled": {"by": 0.5}, "without_the_last": None})
+    sampler = with_factories([sequence(0, chosen, PROMPT), sequence(1, params(seed=4), PROMPT)])
+    outputs: tuple[int, ...] = ()
+    for step in range(6):
+        drawn = sampler.sample(raw, np.arange(2))
+        moved = raw[0].numpy() * 0.5
+        moved[(PROMPT + outputs)[-1]] = -np.inf
+        plain = sequence(0, params(seed=4), PROMPT, outputs)
+        assert not drawn.faults and drawn.tokens[0] == drawn_by_model(moved, plain), step
+        outputs += (int(drawn.tokens[0]),)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("raising", "the sampler raised ZeroDivisionError"), ("nan", "'nan' returned NaN"),
+        ("short", "returned [1, 39], not [1, 40]"), ("nothing", "returned NoneType"),
+        ("banning", "every token is banned"), ("absent", "there is no logits processor 'absent'"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_logits_processor_that_fails_fails_its_request_alone(name: str, said: str, temperature: float) -> None:
+    clean = [sequence(slot, params(seed=slot, top_p=0.9, repetition_penalty=1.1)) for slot in range(4)]
+    logits = logits_of(4, 3)
+    before = with_factories(clean).sample(logits, np.arange(4)).tokens.tolist()
+    culprit = sequence(2, params(temperature=temperature, logits_processors=[name]))
+    drawn = with_factories([*clean[:2], culprit, clean[3]]).sample(logits, np.arange(4))
+    assert list(drawn.faults) == [2]
+    assert isinstance(drawn.faults[2], SamplingFailed) and said in drawn.faults[2].message
+    assert drawn.tokens[[0, 1, 3]].tolist() == [*before[:2], before[3]]
+
+
+def test_arguments_that_a_factory_does_not_take_fail_their_request_alone() -> None:
+    sampler = with_factories([sequence(0, params(logits_processors={"nan": {"no": 1}})), sequence(1, params())])
+    drawn = sampler.sample(logits_of(2), np.arange(2))
+    assert list(drawn.faults) == [0] and "TypeError" in drawn.faults[0].message

@@ -194,17 +194,6 @@ def test_a_copied_block_serves_a_second_sequence(model: LoadedModel) -> None:
     assert second.outputs == alone(model, PROMPT, SEEDED, 6).outputs
 
 
-def test_a_row_listed_three_times_is_drawn_three_times(model: LoadedModel) -> None:
-    runner, driver = started(model)
-    ride = driver.board(PROMPT, params(seed=4, temperature=2.0))
-    plan = replace(driver.plan([(ride, len(PROMPT))]), sample_rows=int32(0, 0, 0))
-    runner.launch(plan)
-    result = runner.collect()
-    assert result.cu_tokens.tolist() == [0, 1, 2, 3]
-    assert len(set(result.tokens.tolist())) == 3
-    assert result.tokens[0] == alone(model, PROMPT, ride.params, 1).outputs[0]
-
-
 def test_a_plan_may_only_release_or_sample_nothing(model: LoadedModel) -> None:
     runner, driver = started(model)
     ride = driver.board(PROMPT, GREEDY)

@@ -1,10 +1,11 @@
 """Plans of the largest steps keep every limit, and a runner that computes them looks as if it had not."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
-from chairlift.engine.plan import StepPlan
 from chairlift.model import onednn
 from chairlift.model.settings import RunnerConfig
 from chairlift.model.torch_runner import TorchRunner
@@ -80,11 +81,11 @@ def test_a_warm_up_computes_steps_of_full_size_and_draws_from_them(monkeypatch: 
     runner = TorchRunner(config)
     info = runner.start()
     seen: list[tuple[int, int]] = []
-    step = "chairlift.model.torch_runner._step"
-    real = __import__("chairlift.model.torch_runner", fromlist=["_step"])._step
+    step = "chairlift.model.torch_runner._end"
+    real = __import__("chairlift.model.torch_runner", fromlist=["_end"])._end
 
-    def watched(engine: object, plan: StepPlan) -> object:
-        result = real(engine, plan)
+    def watched(engine: object, begun: Any, masks: object) -> object:
+        result, plan = real(engine, begun, masks), begun.plan
         assert np.all(result.tokens < info.vocab_size) and len(result.tokens) == plan.num_rows and not result.faults
         seen.append((plan.num_rows, plan.num_tokens))
         return result

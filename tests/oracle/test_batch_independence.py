@@ -9,6 +9,8 @@ from chairlift import LLM, SamplingParams
 from support_oracle import oracle, own_prompt, shared_prompt
 
 BATCHES = 50
+
+
 DRAWN = {
     "plain": SamplingParams(temperature=1.0, seed=7, max_tokens=24, ignore_eos=True),
     "cut": SamplingParams(temperature=1.3, top_k=40, top_p=0.9, min_p=0.01, seed=-3, max_tokens=24, ignore_eos=True),
@@ -16,6 +18,11 @@ DRAWN = {
         temperature=0.9, repetition_penalty=1.3, presence_penalty=0.5, frequency_penalty=0.7, seed=2**62,
         logit_bias={11: 4.0, 12: -100.0}, min_tokens=5, max_tokens=24, stop_token_ids=(30, 31), logprobs=3,
     ),
+    "typical": SamplingParams(
+        typical_p=0.8, epsilon_cutoff=0.002, eta_cutoff=0.01, no_repeat_ngram_size=2, bad_words_ids=((20,), (21, 22)),
+        allowed_token_ids=list(range(8, 200)), seed=5, max_tokens=24, ignore_eos=True,
+    ),
+    "several": SamplingParams(n=3, temperature=1.1, seed=11, max_tokens=24, ignore_eos=True, prompt_logprobs=2),
 }  # fmt: skip
 PROMPT = list(own_prompt(3, 41))
 
@@ -44,7 +51,7 @@ def neighbours(rng: random.Random, count: int) -> tuple[list[list[int]], list[Sa
 @pytest.mark.parametrize("name", DRAWN)
 def test_the_batch_does_not_change_a_draw(folder: str, name: str) -> None:
     with LLM(folder, dtype="float64", num_blocks=600, max_chunk_tokens=16) as llm:
-        alone = llm.generate([PROMPT], DRAWN[name], use_tqdm=False)[0].outputs[0]
+        alone = llm.generate([PROMPT], DRAWN[name], use_tqdm=False)[0].outputs
         for batch in range(BATCHES if os.environ.get("CHAIRLIFT_FULL") == "1" else 12):
             rng = random.Random(batch)
             prompts, params = neighbours(rng, rng.randrange(1, 16))
@@ -53,29 +60,29 @@ def test_the_batch_does_not_change_a_draw(folder: str, name: str) -> None:
             params.insert(place, DRAWN[name])
             if rng.random() < 0.3:
                 llm.flush_cache()
-            mine = llm.generate(prompts, params, use_tqdm=False)[place].outputs[0]
-            assert mine.token_ids == alone.token_ids
-            assert mine.seed == DRAWN[name].seed
-            if mine.logprobs is not None:
-                assert alone.logprobs is not None
-                for one, other in zip(mine.logprobs, alone.logprobs, strict=True):
-                    assert one.token_id == other.token_id
-                    assert one.logprob == pytest.approx(other.logprob, abs=1e-5)
+            mine = llm.generate(prompts, params, use_tqdm=False)[place].outputs
+            assert [choice.token_ids for choice in mine] == [choice.token_ids for choice in alone]
+            assert mine[0].seed == DRAWN[name].seed
+            for one, other in zip(mine[0].logprobs or (), alone[0].logprobs or (), strict=True):
+                assert one.token_id == other.token_id
+                assert one.logprob == pytest.approx(other.logprob, abs=1e-5)
 
 
 @pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("name", DRAWN)
 @pytest.mark.parametrize("family", ["llama", "qwen3"])
-def test_a_preemption_does_not_change_a_draw(family: str, overlap: bool) -> None:
-    folder = oracle(family, None).folder
+def test_a_preemption_does_not_change_a_draw(family: str, name: str, overlap: bool) -> None:
+    folder, params = oracle(family, None).folder, DRAWN[name]
     options = {"dtype": "float64", "block_size": 4, "max_chunk_tokens": 16, "overlap": overlap}
     with LLM(folder, num_blocks=900, **options) as roomy:
-        alone = [roomy.generate([PROMPT], params, use_tqdm=False)[0].outputs[0] for params in DRAWN.values()]
-    with LLM(folder, num_blocks=46, max_model_len=70, **options) as tight:
-        made = tight.generate([PROMPT] * 3 + [list(own_prompt(n, 40)) for n in range(5)], [
-            *DRAWN.values(), *[SamplingParams(temperature=0, max_tokens=29, ignore_eos=True)] * 5,
-        ], use_tqdm=False)  # fmt: skip
+        (alone,) = roomy.generate([PROMPT], params, use_tqdm=False)
+    others = [] if params.n > 1 else [PROMPT, list(own_prompt(2, 40))]  # who shares the most loses the least
+    long = SamplingParams(temperature=0, max_tokens=29, ignore_eos=True)
+    with LLM(folder, num_blocks=36 if others else 21, max_model_len=70, **options) as tight:
+        made = tight.generate([*others, PROMPT], [*[long] * len(others), params], use_tqdm=False)[-1]
         assert tight.scheduler_state()["preemptions"] > 0
-        assert [output.outputs[0].token_ids for output in made[:3]] == [output.token_ids for output in alone]
+        assert params.n > 1 or "preempted" in [event.name for event in made.timeline.events]
+        assert [choice.token_ids for choice in made.outputs] == [choice.token_ids for choice in alone.outputs]
         assert tight.validate() == []
 
 

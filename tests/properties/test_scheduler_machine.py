@@ -1,6 +1,7 @@
 """Scheduler and fake runner under any sequence of events: every plan within its limits, every request one right end."""
 
 import random
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import settings
@@ -13,7 +14,7 @@ from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.fake_runner import FakeConfig
 from chairlift.engine.plan import StepPlan
 from chairlift.engine.policy import POLICIES
-from support_engine import FULL, Lift, ask
+from support_engine import FULL, Lift, ask, expected_end, key_of
 from support_rides import BAD_TOKENS, peak_of
 
 LONGEST = 40
@@ -66,18 +67,26 @@ class Machine(RuleBasedStateMachine):
     @rule(
         prefix=integers(0, 2), length=integers(0, 20), more=integers(1, 12), outputs=integers(1, 20),
         stop=sampled_from([(), (7, 8, 9)]), tenant=sampled_from(["", "other"]),
-        timeout=none() | sampled_from([0.5, 3.0]), priority=integers(-2, 2),
+        timeout=none() | sampled_from([0.5, 3.0]), priority=integers(-2, 2), n=sampled_from([1, 1, 2, 5]),
+        scores=sampled_from([None, None, 0]), delivered=none() | lists(integers(0, 20), max_size=5),
     )  # fmt: skip
     def submit(
         self, prefix: int, length: int, more: int, outputs: int, stop: tuple[int, ...], tenant: str,
-        timeout: float | None, priority: int,
+        timeout: float | None, priority: int, n: int, scores: int | None, delivered: list[int] | None,
     ) -> None:  # fmt: skip
         number = len(self.lift.requests)
         rng = random.Random(number)
         prompt = [(prefix * 7 + position) % 40 for position in range(length)] + [rng.randrange(50) for _ in range(more)]
         outputs = min(outputs, LONGEST - len(prompt))
         self.disturbed = self.disturbed or timeout is not None
-        request = ask(str(number), prompt, outputs, stop=stop, tenant=tenant, timeout=timeout, priority=priority)
+        request = ask(
+            str(number), prompt, outputs, stop=stop, tenant=tenant, timeout=timeout, priority=priority, n=n,
+            seed=number, prompt_logprobs=scores,
+        )  # fmt: skip
+        if delivered is not None:  # by an engine that is gone
+            whole = [expected_end(request, self.lift.fake, index)[0] for index in range(n)]
+            cut = [tuple(tokens[:count]) for tokens, count in zip(whole, delivered, strict=False)]
+            request = replace(request, resume=tuple(cut))
         self.lift.submit(request)
 
     @precondition(lambda self: not self.lift.loop.is_idle)
@@ -88,12 +97,12 @@ class Machine(RuleBasedStateMachine):
                 self.lift.step()
 
     @precondition(lambda self: self.lift.requests)
-    @rule(choice=data())
-    def abort(self, choice: DataObject) -> None:
-        name = choice.draw(sampled_from(sorted(self.lift.requests)))
-        is_open = name in self.lift.scheduler.sequences
+    @rule(choice=data(), index=none() | integers(0, 2))
+    def abort(self, choice: DataObject, index: int | None) -> None:
+        name, scheduler = choice.draw(sampled_from(sorted(self.lift.requests))), self.lift.scheduler
+        is_open = name in scheduler.families if index is None else key_of(name, index) in scheduler.sequences
         self.disturbed = self.disturbed or is_open
-        assert (self.lift.abort(name) is not None) == is_open
+        assert (self.lift.abort(name, index) is not None) == is_open
 
     @rule(seconds=sampled_from([0.1, 0.3, 1.0]))
     def advance(self, seconds: float) -> None:

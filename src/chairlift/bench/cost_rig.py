@@ -133,7 +133,7 @@ class Rig:
             collected, cpu_collected = clock(), cpu()
             outputs = scheduler.commit(result, self._now)
             ended, cpu_ended = clock(), cpu()
-            gone = sum(1 for output in outputs if output.finish_reason is not None)
+            gone = sum(1 for output in outputs if output.is_last)
             requests = [stock.pop() if stock else self._request() for _ in range(gone)]
             renewed = clock()
             for request in requests:

@@ -13,10 +13,10 @@ from queue import Empty, SimpleQueue
 from chairlift.bench.rides import Ride
 from chairlift.bench.workload import WorkItem, Workload
 from chairlift.core.errors import EngineDead, InvalidRequest, QueueFull
-from chairlift.core.request import FinishReason, Output
+from chairlift.core.request import Output
 from chairlift.core.sampling import SamplingParams
 from chairlift.llm.assembler import Assembler
-from chairlift.llm.pump import FULL_QUEUE_PAUSE
+from chairlift.llm.pump import FULL_QUEUE_PAUSE, tell_aborts
 from chairlift.llm.service import Service
 
 Note = Callable[[int, bool], None]
@@ -55,7 +55,9 @@ def drive(service: Service, workload: Workload, note: Note | None = None) -> Dri
 
 
 def _assembler(service: Service, number: int, item: WorkItem) -> Assembler:
-    params = SamplingParams(temperature=0.0, max_tokens=item.output_tokens, ignore_eos=True, seed=0)
+    params = SamplingParams(
+        temperature=0.0, max_tokens=item.output_tokens, ignore_eos=True, seed=0, structured=item.structured
+    )
     try:
         return service.assembler(
             item.prompt_token_ids, params, priority=item.priority, tenant=item.tenant, timeout=item.timeout
@@ -109,7 +111,7 @@ class _Run:
             try:
                 self._client.submit(request, self._sink)
             except EngineDead as error:
-                self._sink([Output(request.request_id, finish_reason=FinishReason.ERROR, error=error)])
+                self._sink([Output.failed(request, error)])
 
     def _take(self, output: Output, stamp: float) -> None:
         ride, assembler = self.riding[output.request_id]
@@ -122,15 +124,14 @@ class _Run:
         if output.token_ids:
             ride.stamps.append(stamp)
             ride.output_tokens += len(output.token_ids)
-        event = assembler.take(output)
-        if assembler.must_abort:
-            assembler.must_abort = False
-            self._client.abort(output.request_id)
-        failure = output.error or (None if event is None else event.error)
+        events = assembler.take(output)
+        if not output.is_last:
+            tell_aborts(self._client, assembler)
+        failure = output.error or next((event.error for event in events if event.error is not None), None)
         if failure is not None and not ride.error:
             ride.error = failure.code
-        if output.finish_reason is not None:
+        if output.is_last:
             del self.riding[output.request_id]
             ride.ended = stamp
             ride.cached_tokens = 0 if output.usage is None else output.usage.cached_tokens
-        self._note(len(output.token_ids), output.finish_reason is not None)
+        self._note(len(output.token_ids), output.is_last)

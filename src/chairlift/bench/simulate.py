@@ -254,8 +254,8 @@ class _Run:
         now = self._clock.now()
         while self._next < len(requests) and self._items[self._next].at <= now:
             self._queued[self._next] = now
-            if (refusal := self._loop.submit(requests[self._next])) is not None:
-                self._take(refusal, now)
+            for output in self._loop.submit(requests[self._next]):
+                self._take(output, now)
             self._next += 1
 
     def _let_time_pass(self) -> None:
@@ -272,7 +272,7 @@ class _Run:
             ride.output_tokens += len(output.token_ids)
         if self._watch is not None:
             self._watch(now, index, len(output.token_ids))
-        if output.finish_reason is None:
+        if not output.is_last:
             return
         ride.ended = now
         ride.error = "" if output.error is None else output.error.code

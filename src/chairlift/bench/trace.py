@@ -15,10 +15,11 @@ from typing import Any
 
 from chairlift.bench.generators import below
 from chairlift.bench.workload import MAX_SECONDS, WorkItem, Workload
+from chairlift.core.checks import shown
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.sampling import shown
+from chairlift.core.structured import STRUCTURED_FIELDS, StructuredOutput
 
-FIELDS = ("at", "prompt", "prompt_tokens", "output_tokens", "tenant", "priority", "timeout")
+FIELDS = ("at", "prompt", "prompt_tokens", "output_tokens", "tenant", "priority", "timeout", "structured")
 MAX_TOKENS = 10_000_000
 MAX_DRAWN_TOKENS = 2**21
 """Of one prompt_tokens: twice the longest context that a model has."""
@@ -88,7 +89,20 @@ def _item(entry: dict[str, Any], where: str, vocab_size: int, rng: Random) -> Wo
         at=float(at), prompt_token_ids=_prompt(entry, where, vocab_size, rng),
         output_tokens=_whole(entry, "output_tokens", where, 1, MAX_TOKENS), tenant=tenant,
         priority=_whole(entry, "priority", where, -MAX_PRIORITY, MAX_PRIORITY), timeout=timeout,
+        structured=_structured(entry, where),
     )  # fmt: skip
+
+
+def _structured(entry: dict[str, Any], where: str) -> StructuredOutput | None:
+    given = entry.get("structured")
+    if given is None:
+        return None
+    if not isinstance(given, dict) or not set(given) <= set(STRUCTURED_FIELDS):
+        raise InvalidRequest(f"{where}: structured must be an object with one of {', '.join(STRUCTURED_FIELDS)}")
+    try:
+        return StructuredOutput(**given)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{where}: {error.message}") from None
 
 
 def _prompt(entry: dict[str, Any], where: str, vocab_size: int, rng: Random) -> tuple[int, ...]:

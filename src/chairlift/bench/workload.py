@@ -1,7 +1,9 @@
 """Workloads: who asks for what, and when; made from a seed (generators.py) or read from a file (trace.py)."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from chairlift.core.structured import StructuredOutput
 
 MAX_SECONDS = 10_000_000
 """The latest arrival: four months; what is later is a date or a slip."""
@@ -18,6 +20,7 @@ class WorkItem:
         tenant: whose it is.
         priority: smaller rides first, where the policy looks at it.
         timeout: seconds, None for no limit.
+        structured: what its output has to be; one that may end before output_tokens does.
     """
 
     at: float
@@ -26,6 +29,7 @@ class WorkItem:
     tenant: str = ""
     priority: int = 0
     timeout: float | None = None
+    structured: StructuredOutput | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,4 +61,6 @@ class Workload:
         hashed = hashlib.sha256()
         for item in self.items:
             hashed.update(f"{item!r}\n".encode())
+            if item.structured is not None:
+                hashed.update(f"{item.structured!r}\n".encode())
         return hashed.hexdigest()

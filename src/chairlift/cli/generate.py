@@ -122,11 +122,11 @@ def _stream(
     service: Service, job: Job, assembler: Assembler, console: Console, file: TextIO | None, *, as_object: bool
 ) -> int:
     """Run one request; its text goes to standard output as it comes."""
-    began, ends_line = time.monotonic(), True
+    began, ends_line, several = time.monotonic(), True, assembler.request.params.num_choices > 1
     try:
         with closing(pump(service.client, [assembler], 1)) as events:
             for _, event in events:
-                if event.delta and not as_object:
+                if event.delta and not as_object and not several:
                     ends_line = event.delta.endswith("\n")
                     sys.stdout.write(tamed(event.delta, sys.stdout))
                     sys.stdout.flush()
@@ -137,6 +137,10 @@ def _stream(
     line = as_json(job, result)
     if as_object:
         print(line, flush=True)
+    elif several:
+        for choice in result.outputs:
+            console.say(f"choice {choice.index}, finish reason {choice.finish_reason}:")
+            print(tamed(choice.text, sys.stdout), flush=True)
     if file is not None:
         file.write(line + "\n")
     choice, usage = result.outputs[0], result.usage
@@ -198,7 +202,7 @@ def _batch(
         ):
             for assembler, event in events:
                 progress.tokens(len(event.token_ids))
-                if event.finish_reason is not None:
+                if event.is_last:
                     batch.record(assembler)
                     progress.request_done()
     finally:

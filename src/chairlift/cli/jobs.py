@@ -10,6 +10,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.sampling import SAMPLING_FIELDS, SamplingParams
+from chairlift.core.structured import STRUCTURED_FIELDS, StructuredOutput
 
 STDIN = "-"
 OWN_FIELDS = ("id", "prompt", "messages")
@@ -47,7 +48,7 @@ def one_job(prompt: str, sampling: Mapping[str, Any], *, chat: bool) -> Job:
     if not prompt:
         raise InvalidRequest("the prompt is empty")
     asked = ("messages", [{"role": "user", "content": prompt}]) if chat else ("prompt", prompt)
-    return Job(name=0, asked=asked, params=SamplingParams(**sampling))
+    return Job(name=0, asked=asked, params=sampling_params(sampling))
 
 
 def read_jobs(path: str, sampling: Mapping[str, Any], *, chat: bool) -> list[Job]:
@@ -56,7 +57,7 @@ def read_jobs(path: str, sampling: Mapping[str, Any], *, chat: bool) -> list[Job
     A line is an object with "prompt" (text or token ids) or "messages", and may have "id" and fields of SamplingParams.
     Empty lines are skipped. Raises InvalidRequest naming file and line, also for a file without any prompt.
     """
-    SamplingParams(**sampling)
+    sampling_params(sampling)
     jobs: list[Job] = []
     seen: dict[str | int, str] = {}
     shown = "standard input" if path == STDIN else path
@@ -147,11 +148,21 @@ def _params(entry: Mapping[str, Any], where: str, sampling: Mapping[str, Any]) -
     try:
         if isinstance(bias := own.get("logit_bias"), dict):
             own["logit_bias"] = {int(token) if token.isdecimal() else token: value for token, value in bias.items()}
-        return SamplingParams(**{**sampling, **own})
+        return sampling_params({**sampling, **own})
     except InvalidRequest as error:
         raise located(where, error.message) from None
     except ValueError as error:  # Python reads no integer of thousands of digits
         raise located(where, f"logit_bias: {error}") from None
+
+
+def sampling_params(fields: Mapping[str, Any]) -> SamplingParams:
+    """Make them of what JSON or the command line says; "structured" is an object. Raises InvalidRequest."""
+    structured = fields.get("structured")
+    if not isinstance(structured, Mapping):
+        return SamplingParams(**fields)
+    if unknown := [name for name in structured if name not in STRUCTURED_FIELDS]:
+        raise InvalidRequest(f"structured has no {unknown[0]!r}; there is {', '.join(STRUCTURED_FIELDS)}")
+    return SamplingParams(**{**fields, "structured": StructuredOutput(**structured)})
 
 
 def _kind(value: Any) -> str:

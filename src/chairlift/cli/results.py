@@ -12,32 +12,46 @@ from typing import Any, TextIO
 
 from chairlift.cli.jobs import Job
 from chairlift.core.errors import ConfigError
-from chairlift.llm.output import RequestOutput
+from chairlift.core.request import TokenLogprob
+from chairlift.llm.output import CompletionOutput, RequestOutput
 
 
 def as_json(job: Job, result: RequestOutput) -> str:
     """Return one line of JSON, without its newline; half a surrogate pair in the input stays the escape it was."""
-    choice, error, (kind, asked) = result.outputs[0], result.error, job.asked
+    error, (kind, asked), first = result.error, job.asked, result.outputs[0]
     entry: dict[str, Any] = {
         "id": job.name,
         kind: asked,
-        "text": choice.text,
-        "token_ids": choice.token_ids,
-        "finish_reason": choice.finish_reason,
-        "stop_reason": choice.stop_reason,
+        **_of_choice(first),
         "usage": {
             "prompt_tokens": result.usage.prompt_tokens,
             "completion_tokens": result.usage.completion_tokens,
             "cached_tokens": result.usage.cached_tokens,
         },
-        "seed": choice.seed,
+        "seed": first.seed,
         "error": None if error is None else {"code": error.code, "message": error.message},
     }
-    if choice.logprobs is not None:
-        entry["logprobs"] = [
-            {"token_id": each.token_id, "logprob": each.logprob, "top": each.top} for each in choice.logprobs
-        ]
+    if len(result.outputs) > 1:
+        entry["choices"] = [_of_choice(choice) for choice in result.outputs]
+    if result.prompt_logprobs is not None:
+        entry["prompt_logprobs"] = [None if each is None else _of_token(each) for each in result.prompt_logprobs]
     return json.dumps(entry, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
+
+
+def _of_choice(choice: CompletionOutput) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "text": choice.text,
+        "token_ids": choice.token_ids,
+        "finish_reason": choice.finish_reason,
+        "stop_reason": choice.stop_reason,
+    }
+    if choice.logprobs is not None:
+        entry["logprobs"] = [_of_token(each) for each in choice.logprobs]
+    return entry
+
+
+def _of_token(entry: TokenLogprob) -> dict[str, Any]:
+    return {"token_id": entry.token_id, "logprob": entry.logprob, "top": entry.top}
 
 
 def check_output(path: str) -> None:

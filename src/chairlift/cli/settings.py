@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 PREFIX = "CHAIRLIFT_"
+STRUCTURES = ("json_schema", "regex", "grammar", "choice")
 TRUE, FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -64,6 +65,30 @@ def biases(text: str) -> dict[int, float]:
     return {whole(token): number(bias) for token, _, bias in pairs}
 
 
+def structure(text: str) -> dict[str, Any]:
+    """Read KIND=TEXT, or KIND=@FILE, of a StructuredOutput."""
+    kind, equals, value = text.partition("=")
+    if kind == "json_object" and not equals:
+        return {kind: True}
+    if kind not in STRUCTURES or not equals:
+        raise argparse.ArgumentTypeError(f"must be json_object or one of {', '.join(STRUCTURES)} with =, got {text!r}")
+    if kind == "choice":
+        return {kind: value.split("|")}
+    if value.startswith("@"):
+        try:
+            with open(value[1:], encoding="utf-8") as file:
+                value = file.read()
+        except (OSError, UnicodeDecodeError) as error:
+            raise argparse.ArgumentTypeError(f"cannot read {value[1:]}: {error}") from None
+    return {kind: value}
+
+
+def factories(text: str) -> dict[str, str]:
+    """Read NAME=MODULE:FUNCTION pairs with commas between them."""
+    pairs = [part.partition("=") for part in text.split(",")]
+    return {name: where for name, _, where in pairs}
+
+
 def size(text: str) -> int:
     """Read bytes such as 50000000, 50MB or 64MiB."""
     amount = share_or_bytes(text)
@@ -112,6 +137,11 @@ class Setting:
     spelled: str = ""
 
     @property
+    def dest(self) -> str:
+        """Where argparse keeps it: two settings of one command may be for keywords of the same name."""
+        return self.spelled or self.name
+
+    @property
     def flag(self) -> str:
         """What one types: --max-tokens."""
         return "--" + (self.spelled or self.name).replace("_", "-")
@@ -126,10 +156,10 @@ class Setting:
         shown = self.help if self.default == "" else f"{self.help} (default {self.default})"
         if self.kind is flag:
             action: Any = argparse.BooleanOptionalAction
-            group.add_argument(self.flag, dest=self.name, action=action, default=argparse.SUPPRESS, help=shown)
+            group.add_argument(self.flag, dest=self.dest, action=action, default=argparse.SUPPRESS, help=shown)
         else:
             group.add_argument(
-                self.flag, dest=self.name, type=self.kind, metavar=self.metavar, default=argparse.SUPPRESS,
+                self.flag, dest=self.dest, type=self.kind, metavar=self.metavar, default=argparse.SUPPRESS,
                 help=shown, action="append" if self.many else "store",
             )  # fmt: skip
 
@@ -149,9 +179,16 @@ SAMPLING = (
     Setting(name="top_k", kind=whole, metavar="K", help="keep the K likeliest tokens, 0 keeps all"),
     Setting(name="top_p", kind=number, metavar="P", help="keep the likeliest tokens that reach this probability"),
     Setting(name="min_p", kind=number, metavar="P", help="drop tokens below this share of the likeliest one"),
+    Setting(name="typical_p", kind=number, metavar="P", help="keep the tokens of typical surprise that reach this"),
+    Setting(name="epsilon_cutoff", kind=number, metavar="P", help="drop tokens less likely than this"),
+    Setting(name="eta_cutoff", kind=number, metavar="P", help="the same, with a bound that falls with the entropy"),
     Setting(name="repetition_penalty", kind=number, metavar="X", help="divide the logits of tokens seen anywhere"),
     Setting(name="presence_penalty", kind=number, metavar="X", default=0, help="subtract for tokens in the output"),
     Setting(name="frequency_penalty", kind=number, metavar="X", default=0, help="subtract for each time in the output"),
+    Setting(name="no_repeat_ngram_size", kind=whole, metavar="N", help="no run of N tokens appears twice"),
+    Setting(name="bad_words", many=True, metavar="TEXT", spelled="bad_word", help="this is not written"),
+    Setting(name="bad_words_ids", kind=ids, many=True, metavar="ID,..", help="these tokens do not follow each other"),
+    Setting(name="allowed_token_ids", kind=ids, metavar="ID,..", help="only these tokens are drawn"),
     Setting(name="logit_bias", kind=biases, metavar="ID=X,..", help="add to the logits of these token ids"),
     Setting(name="seed", kind=whole, metavar="N", help="of the draws (default: one is drawn, and shown)"),
     Setting(name="stop", many=True, metavar="TEXT", help="end where this text appears; may be given several times"),
@@ -160,6 +197,14 @@ SAMPLING = (
     Setting(name="ignore_eos", kind=flag, help="the model's end-of-text tokens do not end the output"),
     Setting(name="skip_special_tokens", kind=flag, help="leave special tokens out of the text (default)"),
     Setting(name="logprobs", kind=whole, metavar="K", help="log-probabilities of each token and the K likeliest"),
+    Setting(name="prompt_logprobs", kind=whole, metavar="K", help="the same of the prompt's tokens"),
+    Setting(name="n", kind=whole, metavar="N", default=1, help="choices"),
+    Setting(name="best_of", kind=whole, metavar="N", help="draw so many and keep the n likeliest"),
+    Setting(name="echo", kind=flag, help="the text begins with the prompt"),
+    Setting(name="structured", kind=structure, metavar="KIND=TEXT",
+            help="json_schema=, regex=, grammar= (TEXT or @FILE), json_object, choice=A|B: what the output has to be"),
+    Setting(name="logits_processors", many=True, metavar="NAME", spelled="logits_processor",
+            help="one of those that --logits-processor-factories names"),
 )  # fmt: skip
 
 ENGINE = (
@@ -185,6 +230,8 @@ ENGINE = (
     Setting(name="safety_margin", kind=number, metavar="X", help="of batching fifo: free blocks kept for generating"),
     Setting(name="target_itl_ms", kind=number, metavar="MS", help="milliseconds of a step in which somebody generates"),
     Setting(name="attention_backend", default="auto", help="how attention is computed: torch, reference"),
+    Setting(name="logits_processors", kind=factories, metavar="NAME=MODULE:FUNCTION,..",
+            spelled="logits_processor_factories", help="logits processors that requests may choose"),
     Setting(name="profile", metavar="FILE", help="write a trace of the steps there; it opens in Perfetto"),
     Setting(name="client", default="inline", help="inline: the engine in a thread; process: in its own process"),
 )  # fmt: skip
@@ -216,7 +263,9 @@ WORKLOAD = (
 SIMULATED = tuple(
     setting for setting in ENGINE
     if setting.name
-    not in ("dtype", "device", "revision", "max_memory", "attention_backend", "profile", "client")
+    not in (
+        "dtype", "device", "revision", "max_memory", "attention_backend", "logits_processors", "profile", "client",
+    )
 )  # fmt: skip
 """Those of ENGINE that mean something without a model."""
 
@@ -228,8 +277,8 @@ def given(settings: Sequence[Setting], arguments: argparse.Namespace, environ: M
     """
     values: dict[str, Any] = {}
     for setting in settings:
-        if hasattr(arguments, setting.name):
-            values[setting.name] = getattr(arguments, setting.name)
+        if hasattr(arguments, setting.dest):
+            values[setting.name] = getattr(arguments, setting.dest)
         elif text := environ.get(setting.environment, ""):
             values[setting.name] = setting.from_environment(text)
     return values

@@ -50,6 +50,9 @@ hits, the inter-token target, a small pool, and pages against preallocated memor
 COST_HELP = """Measure what deciding costs: schedule and commit of every policy at 256 and 1,024 running, and with 100
 to 100,000 waiting. One sequence in twenty finishes in each step. Arms take turns."""
 
+STRUCTURED_HELP = """Measure what masks cost: a batch without any structure, and the same with every other request under
+a JSON Schema, in turns. Without MODEL a tiny random model runs, which has few tokens to mask."""
+
 DOCTOR_HELP = """Look at this machine, and with MODEL at what it would take and whether it fits.
 
   chairlift doctor
@@ -158,6 +161,7 @@ def _bench(verbs: "Verbs[Parser]") -> None:
     _bench_simulate(inner)
     _bench_scenarios(inner)
     _bench_cost(inner)
+    _bench_structured(inner)
 
 
 def _bench_offline(verbs: "Verbs[Parser]") -> None:
@@ -221,3 +225,20 @@ def _bench_cost(verbs: "Verbs[Parser]") -> None:
     parser.add_argument("--steps", type=settings.whole, default=100, metavar="N", help="in a turn (default 100)")
     parser.add_argument("--seed", type=settings.whole, default=0, metavar="N", help="of everything drawn (default 0)")
     add_loudness(parser)
+
+
+def _bench_structured(verbs: "Verbs[Parser]") -> None:
+    parser = _verb(
+        verbs, "bench_structured", help="measure what structured output costs", description=STRUCTURED_HELP,
+        usage="chairlift bench structured [MODEL] [--json FILE] [options]",
+    )  # fmt: skip
+    _add_model(parser)
+    parser.add_argument("--json", metavar="FILE", help="write the numbers there")
+    parser.add_argument("--requests", type=settings.whole, default=32, metavar="N", help="in a batch (default 32)")
+    parser.add_argument(
+        "--output-tokens", type=settings.whole, default=128, metavar="N", help="of each request (default 128)"
+    )
+    parser.add_argument("--repeat", type=settings.whole, default=5, metavar="N", help="turns of each (default 5)")
+    parser.add_argument("--seed", type=settings.whole, default=0, metavar="N", help="of everything drawn (default 0)")
+    add_loudness(parser)
+    add_settings(parser, "engine", settings.ENGINE)

@@ -17,6 +17,7 @@
     │   ├── ForwardFailed           the model raised, and this request alone makes it raise
     │   ├── NonFiniteLogits         NaN or infinite logits
     │   ├── SamplingFailed          no token could be drawn
+    │   ├── StructureFailed         its structure became too costly to follow
     │   └── DetokenizeFailed        its text could not be made
     └── EngineDead                  the engine process died, hangs, or was closed
 
@@ -181,6 +182,12 @@ class SamplingFailed(RequestFailed):
     """No token can be drawn: everything is banned, or the sampler raised."""
 
     code = "sampling_failed"
+
+
+class StructureFailed(RequestFailed):
+    """The structure of the output cannot be followed any further within the limits of a step."""
+
+    code = "structure_failed"
 
 
 class DetokenizeFailed(RequestFailed):

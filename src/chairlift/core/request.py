@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from chairlift.core.checks import number, refuse, whole
 from chairlift.core.errors import ChairliftError
-from chairlift.core.sampling import SamplingParams, number, refuse, whole
+from chairlift.core.sampling import SamplingParams
 
 MAX_PRIORITY = 2**31
 """Priorities lie between this and its negative."""
@@ -49,9 +50,12 @@ class GenerateRequest:
         tenant: part of the prefix cache's salt, so that tenants share nothing; unit of fairness.
         timeout: seconds from submission, None for no limit.
         adapter: name of the adapter, part of the salt.
+        resume: for each choice the output tokens that were delivered already, by an engine that is gone, say; what is
+            left out has none. The output goes on behind them as if nothing had happened, and only what is new comes.
 
     Raises:
-        InvalidRequest: an empty prompt or id, a timeout that is not in [0, MAX_TIMEOUT], an impossible priority.
+        InvalidRequest: an empty prompt or id, a timeout that is not in [0, MAX_TIMEOUT], an impossible priority, more
+            tokens to resume from than can be.
     """
 
     request_id: str
@@ -62,6 +66,7 @@ class GenerateRequest:
     tenant: str = ""
     timeout: float | None = None
     adapter: str = ""
+    resume: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
         if not self.prompt_token_ids:
@@ -71,6 +76,30 @@ class GenerateRequest:
         whole("priority", self.priority, -MAX_PRIORITY, MAX_PRIORITY)
         if self.timeout is not None:
             number("timeout", self.timeout, 0, MAX_TIMEOUT)
+        self._check_resume()
+
+    @property
+    def stop_ids(self) -> frozenset[int]:
+        """Tokens that end an output."""
+        return frozenset(self.eos_token_ids).union(self.params.stop_token_ids)
+
+    def resumed(self, index: int) -> tuple[int, ...]:
+        """Return the output tokens of a choice that were delivered before."""
+        return self.resume[index] if index < len(self.resume) else ()
+
+    def _check_resume(self) -> None:
+        if not self.resume:
+            return
+        params, stops = self.params, self.stop_ids
+        if params.num_choices > params.n:
+            raise refuse("resume", "cannot go with best_of: what was delivered has no logprobs")
+        if len(self.resume) > params.num_choices:
+            raise refuse("resume", f"has tokens of {len(self.resume)} choices, the request has {params.num_choices}")
+        for tokens in self.resume:
+            if params.max_tokens is not None and len(tokens) > params.max_tokens:
+                raise refuse("resume", f"has {len(tokens)} tokens of a choice, max_tokens is {params.max_tokens}")
+            if not stops.isdisjoint(tokens[:-1]):
+                raise refuse("resume", "has tokens behind one that ends the output")
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +142,21 @@ class Timeline:
 
 
 class Output(NamedTuple):
-    """News of one request after one step. The last one of a request, and only it, has a finish_reason.
+    """News of one choice of a request after one step. Each choice's last one, and only it, has a finish_reason.
+
+    The request's last Output, and only it, has its usage. Where choices are open then, they end with its finish_reason:
+    an error, an abort or a timeout ends all that is left of a request.
 
     Attributes:
         request_id: whose news.
         token_ids: new tokens since the last Output, in order.
         logprobs: one entry a new token when they were asked for, else empty.
-        finish_reason: None until the end.
+        finish_reason: None until the choice's end.
         error: why, when finish_reason is "error".
-        usage: on the last one.
-        timeline: on the last one.
+        usage: on the request's last one; of all choices together.
+        timeline: on each choice's last one.
+        choice: which one.
+        prompt_logprobs: one entry for each further token of the prompt but its first, when they were asked for.
     """
 
     request_id: str
@@ -132,3 +166,23 @@ class Output(NamedTuple):
     error: ChairliftError | None = None
     usage: Usage | None = None
     timeline: Timeline | None = None
+    choice: int = 0
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+
+    @property
+    def is_last(self) -> bool:
+        """Whether nothing more comes of the request."""
+        return self.usage is not None
+
+    @classmethod
+    def failed(cls, request: GenerateRequest, error: ChairliftError) -> "Output":
+        """Make the only Output of a request that no engine took, or the last one where the engine is gone."""
+        return cls.ended(request, FinishReason.ERROR, error)
+
+    @classmethod
+    def ended(
+        cls, request: GenerateRequest, reason: FinishReason, error: ChairliftError | None = None
+    ) -> "Output":  # fmt: skip
+        """Make the last Output of a request of which nothing more is known."""
+        usage = Usage(len(request.prompt_token_ids), sum(map(len, request.resume)), 0)
+        return cls(request.request_id, finish_reason=reason, error=error, usage=usage)

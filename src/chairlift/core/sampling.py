@@ -4,87 +4,50 @@ A field that is None takes the model's own default (generation_config.json), the
 `NEUTRAL`; `resolved()` does that, and the engine sees resolved parameters only.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from numbers import Integral, Real
+from itertools import chain
 from typing import Any, NoReturn
 
-from chairlift.core.errors import InvalidRequest, TokenOutOfRange
+from chairlift.core import checks
+from chairlift.core.checks import listed, number, refuse, string, token_ids, whole
+from chairlift.core.errors import TokenOutOfRange
+from chairlift.core.structured import StructuredOutput
 
+MAX_CHOICES = 128
 MAX_LOGPROBS = 20
 MAX_STOP_STRINGS = 16
 MAX_STOP_STRING_CHARS = 1024
 MAX_STOP_TOKEN_IDS = 256
 MAX_LOGIT_BIAS = 1024
+MAX_BAD_WORDS = 1024
+MAX_BAD_WORD_TOKENS = 256
+MAX_ALLOWED_TOKEN_IDS = 65_536
+MAX_LOGITS_PROCESSORS = 16
+MAX_PROCESSOR_ARGUMENTS = 16_384
+"""Characters of JSON."""
 MAX_TOKENS = 2**31 - 1
 
 NEUTRAL: Mapping[str, float | int] = {
-    "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0,
+    "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "typical_p": 1.0, "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0,
 }  # fmt: skip
 
-_OPTIONAL = frozenset(NEUTRAL) | {"max_tokens", "seed", "logprobs"}
+_OPTIONAL = frozenset(NEUTRAL) | {"max_tokens", "seed", "logprobs", "prompt_logprobs", "best_of"}
 _NUMBERS: Mapping[str, tuple[float, float, bool]] = {  # lowest, highest, whether the lowest itself is refused
-    "temperature": (0, 2, False), "top_p": (0, 1, True), "min_p": (0, 1, False), "repetition_penalty": (0, 10, True),
+    "temperature": (0, 2, False), "top_p": (0, 1, True), "min_p": (0, 1, False), "typical_p": (0, 1, True),
+    "epsilon_cutoff": (0, 1, False), "eta_cutoff": (0, 1, False), "repetition_penalty": (0, 10, True),
     "presence_penalty": (-2, 2, False), "frequency_penalty": (-2, 2, False),
 }  # fmt: skip
 _WHOLES: Mapping[str, tuple[int, int]] = {
-    "top_k": (-1, MAX_TOKENS), "max_tokens": (1, MAX_TOKENS), "min_tokens": (0, MAX_TOKENS),
-    "seed": (-(2**63), 2**63 - 1), "logprobs": (0, MAX_LOGPROBS),
+    "top_k": (-1, MAX_TOKENS), "no_repeat_ngram_size": (0, MAX_TOKENS), "max_tokens": (0, MAX_TOKENS),
+    "min_tokens": (0, MAX_TOKENS), "seed": (-(2**63), 2**63 - 1), "logprobs": (0, MAX_LOGPROBS),
+    "prompt_logprobs": (0, MAX_LOGPROBS), "n": (1, MAX_CHOICES), "best_of": (1, MAX_CHOICES),
 }  # fmt: skip
-_FLAGS = ("ignore_eos", "skip_special_tokens", "include_stop_str_in_output")
-
-
-def refuse(param: str, said: str) -> InvalidRequest:
-    """Make the error for one field: its name, the value, the bound."""
-    return InvalidRequest(f"{param} {said}", param=param)
-
-
-def shown(value: Any) -> str:
-    """Write a value for a sentence; what would fill a page is a huge number."""
-    return "a huge number" if isinstance(value, int) and abs(value) >= 10**20 else str(value)
-
-
-def number(param: str, value: Any, low: float, high: float, *, open_low: bool = False) -> float:
-    """Return a real number (numpy's too) as a float; refuse what is not finite and in [low, high] (or (low, high])."""
-    if isinstance(value, bool) or not issubclass(type(value), Real):
-        raise refuse(param, f"must be a number, got {type(value).__name__}")
-    if not low <= value <= high or (open_low and value == low):
-        bound = f"greater than {low:g} and at most {high:g}" if open_low else f"between {low:g} and {high:g}"
-        raise refuse(param, f"must be {bound}, got {shown(value)}")
-    return float(value)
-
-
-def whole(param: str, value: Any, low: int, high: int) -> int:
-    """Return an integer (numpy's too) as an int; refuse what is not in [low, high]."""
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise refuse(param, f"must be an integer, got {type(value).__name__}")
-    plain = int(value)
-    if not low <= plain <= high:
-        raise refuse(param, f"must be between {low} and {high}, got {shown(plain)}")
-    return plain
-
-
-def _listed(param: str, value: Any, limit: int, single: type) -> tuple[Any, ...]:
-    """Return the entries of a list or tuple; one bare entry is a list of one, None is an empty list."""
-    if value is None:
-        return ()
-    if isinstance(value, single):
-        return (value,)
-    if not isinstance(value, list | tuple):
-        raise refuse(param, f"must be a list, got {type(value).__name__}")
-    if len(value) > limit:
-        raise refuse(param, f"has {len(value)} entries, the limit is {limit}")
-    return tuple(value)
-
-
-def _stop_string(text: Any) -> str:
-    if not isinstance(text, str):
-        raise refuse("stop", f"must hold strings, got {type(text).__name__}")
-    if not 0 < len(text) <= MAX_STOP_STRING_CHARS:
-        raise refuse("stop", f"must hold strings of 1 to {MAX_STOP_STRING_CHARS} characters, got {len(text)}")
-    if any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise refuse("stop", "must hold valid Unicode, got half of a surrogate pair")
-    return str.__str__(text)
+_FLAGS = ("ignore_eos", "skip_special_tokens", "include_stop_str_in_output", "echo")
+_IDS: Mapping[str, int] = {"stop_token_ids": MAX_STOP_TOKEN_IDS, "allowed_token_ids": MAX_ALLOWED_TOKEN_IDS}
+_STRINGS: Mapping[str, int] = {"stop": MAX_STOP_STRINGS, "bad_words": MAX_BAD_WORDS}
 
 
 class LogitBias(dict[int, float]):
@@ -113,47 +76,108 @@ class LogitBias(dict[int, float]):
         )
 
 
+def _bad_words_ids(value: Any) -> tuple[tuple[int, ...], ...]:
+    param = "bad_words_ids"
+    words = listed(param, value, 2 * MAX_BAD_WORDS, str)
+    found = tuple(token_ids(param, word, MAX_BAD_WORD_TOKENS, MAX_TOKENS) for word in words)
+    if not all(found):
+        raise refuse(param, "must hold lists of at least one token id, got an empty one")
+    return found
+
+
+def _processors(value: Any) -> tuple[tuple[str, str], ...]:
+    """Return (name, arguments as JSON) of each: a name, a list of names, (name, arguments) pairs, or a mapping."""
+    param = "logits_processors"
+    entries = list(value.items()) if isinstance(value, Mapping) else listed(param, value, MAX_LOGITS_PROCESSORS, str)
+    if len(entries) > MAX_LOGITS_PROCESSORS:
+        raise refuse(param, f"has {len(entries)} entries, the limit is {MAX_LOGITS_PROCESSORS}")
+    found = []
+    for entry in entries:
+        name, arguments = entry if isinstance(entry, tuple | list) and len(entry) == 2 else (entry, None)
+        if not isinstance(arguments, str):  # text is what was kept before, when parameters are replaced
+            arguments = _as_json(param, {} if arguments is None else arguments)
+        if len(arguments) > MAX_PROCESSOR_ARGUMENTS or not arguments.startswith("{"):
+            raise refuse(param, f"takes arguments as an object of at most {MAX_PROCESSOR_ARGUMENTS} characters of JSON")
+        found.append((string(param, name, MAX_STOP_STRING_CHARS), arguments))
+    return tuple(found)
+
+
+def _as_json(param: str, value: Any) -> str:
+    try:
+        return json.dumps(value, allow_nan=False, sort_keys=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise refuse(param, f"takes arguments that JSON can say: {error}") from None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """How the tokens of one request are chosen.
 
-    Order of effects (as in transformers): repetition, presence and frequency penalties, logit_bias, min_tokens; then
-    temperature, top_k, top_p, min_p; then the draw. Logprobs are those of the raw logits, before all of this.
+    Order of effects (as in transformers): repetition, presence and frequency penalties, logit_bias,
+    no_repeat_ngram_size, bad words, allowed_token_ids, min_tokens, logits processors, the structure's mask; then
+    temperature, top_k, top_p, min_p, typical_p, epsilon_cutoff, eta_cutoff; then the draw. Logprobs are those of the
+    raw logits, before all of this.
 
     Numbers may be numpy's and lists may be lists or tuples; what is kept is plain (int, float, str, tuple, LogitBias),
     so that equal parameters are equal, hash, and cross a process border.
 
     Attributes:
+        n: choices, each drawn for itself, 1..128. Choice 0 is what n = 1 gives with the same seed.
+        best_of: so many choices are drawn and the n with the highest mean logprob come back; None is n.
         temperature: 0 is greedy; at most 2. Below 1e-5 it counts as greedy.
         top_k: how many of the likeliest tokens stay; 0 or -1 keeps all.
         top_p: smallest set of likeliest tokens whose probability reaches this stays, (0, 1].
         min_p: tokens less likely than this share of the likeliest are dropped, [0, 1].
+        typical_p: of the tokens whose surprise is nearest to the entropy, the smallest set that reaches this stays,
+            (0, 1] (Meister et al., "Locally Typical Sampling", 2022).
+        epsilon_cutoff: tokens less likely than this are dropped, but never the likeliest, [0, 1] (Hewitt et al.,
+            "Truncation Sampling as Language Model Desmoothing", 2022).
+        eta_cutoff: the same with a bound that falls with the entropy: min(eta, sqrt(eta) * exp(-entropy)), [0, 1].
         repetition_penalty: divides (multiplies, when negative) the logits of tokens seen in prompt or output, (0, 10].
         presence_penalty: subtracted from logits of tokens seen in the output, [-2, 2].
         frequency_penalty: subtracted once for each time a token was seen in the output, [-2, 2].
+        no_repeat_ngram_size: no run of so many tokens appears twice in prompt and output; 0 allows all.
         logit_bias: token id -> value added to its logit, [-100, 100]; -100 bans the token.
-        max_tokens: how many tokens at most; None is as many as fit.
+        bad_words: words whose tokens, as written and behind a space, never follow each other.
+        bad_words_ids: the same in token ids; the last id of each is banned behind the others.
+        allowed_token_ids: only these can be drawn; empty for all.
+        max_tokens: how many tokens at most; None is as many as fit. 0 only with echo or prompt_logprobs.
         min_tokens: end of sequence and stop tokens cannot be drawn before so many.
         stop: strings that end the output; they are not part of the text unless include_stop_str_in_output.
         stop_token_ids: token ids that end the output, besides the model's own.
         ignore_eos: the model's own end-of-sequence tokens do not end the output.
         seed: any int64; None draws one at submission, which is reported.
         logprobs: None for none; k for the chosen token's and the k likeliest tokens' at each position.
+        prompt_logprobs: the same for the tokens of the prompt, each given those before it. The prompt is computed
+            whole then, whatever of it is cached.
         skip_special_tokens: leave special tokens out of the text.
         include_stop_str_in_output: keep the stop string that ended the output in the text.
+        echo: the text begins with the prompt's.
+        logits_processors: names that the engine was given (`LLM(logits_processors=...)`), in the order in which they
+            are called; a mapping of names gives each its arguments.
+        structured: what the output has to be; see StructuredOutput. It ends where nothing can follow.
 
     Raises:
         InvalidRequest: a value is impossible; the sentence names the field and its bound.
     """
 
+    n: int = 1
+    best_of: int | None = None
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
     min_p: float | None = None
+    typical_p: float | None = None
+    epsilon_cutoff: float | None = None
+    eta_cutoff: float | None = None
     repetition_penalty: float | None = None
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
+    no_repeat_ngram_size: int | None = None
     logit_bias: Mapping[int, float] = field(default_factory=LogitBias, hash=False)
+    bad_words: tuple[str, ...] = ()
+    bad_words_ids: tuple[tuple[int, ...], ...] = ()
+    allowed_token_ids: tuple[int, ...] = ()
     max_tokens: int | None = None
     min_tokens: int = 0
     stop: tuple[str, ...] = ()
@@ -161,8 +185,12 @@ class SamplingParams:
     ignore_eos: bool = False
     seed: int | None = None
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
     skip_special_tokens: bool = True
     include_stop_str_in_output: bool = False
+    echo: bool = False
+    logits_processors: tuple[tuple[str, str], ...] = ()
+    structured: StructuredOutput | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -173,21 +201,44 @@ class SamplingParams:
             if (value := getattr(self, name)) is not None or name not in _OPTIONAL:
                 put(self, name, whole(name, value, least, most))
         for name in _FLAGS:
-            if not isinstance(value := getattr(self, name), bool):
-                raise refuse(name, f"must be true or false, got {type(value).__name__}")
+            checks.flag(name, getattr(self, name))
+        for name, limit in _IDS.items():
+            put(self, name, token_ids(name, getattr(self, name), limit, MAX_TOKENS))
+        for name, limit in _STRINGS.items():
+            texts = listed(name, getattr(self, name), limit, str)
+            put(self, name, tuple(string(name, text, MAX_STOP_STRING_CHARS) for text in texts))
         if self.top_k == -1:
             put(self, "top_k", 0)
-        put(self, "stop", tuple(_stop_string(text) for text in _listed("stop", self.stop, MAX_STOP_STRINGS, str)))
-        ids = _listed("stop_token_ids", self.stop_token_ids, MAX_STOP_TOKEN_IDS, Integral)
-        put(self, "stop_token_ids", tuple(whole("stop_token_ids", token, 0, MAX_TOKENS) for token in ids))
         put(self, "logit_bias", LogitBias.of(self.logit_bias))
+        put(self, "bad_words_ids", _bad_words_ids(self.bad_words_ids))
+        put(self, "logits_processors", _processors(self.logits_processors))
+        self._check_together()
+
+    def _check_together(self) -> None:
+        """Refuse what is possible alone and not together."""
+        if self.max_tokens == 0 and not self.scores_only:
+            raise refuse("max_tokens", f"must be between 1 and {MAX_TOKENS}, got 0 without echo or prompt_logprobs")
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise refuse("min_tokens", f"is {self.min_tokens}, more than max_tokens {self.max_tokens}")
+        if self.best_of is not None and self.best_of < self.n:
+            raise refuse("best_of", f"is {self.best_of}, less than n {self.n}")
+        if self.structured is not None and not isinstance(self.structured, StructuredOutput):
+            raise refuse("structured", f"must be a StructuredOutput, got {type(self.structured).__name__}")
 
     @property
     def greedy(self) -> bool:
         """Whether the likeliest token is taken without a draw."""
         return self.temperature is not None and self.temperature < 1e-5
+
+    @property
+    def scores_only(self) -> bool:
+        """Whether it may ask for no output at all, because something is said of the prompt."""
+        return self.max_tokens == 0 and (self.echo or self.prompt_logprobs is not None)
+
+    @property
+    def num_choices(self) -> int:
+        """How many choices are drawn."""
+        return self.n if self.best_of is None else self.best_of
 
     def resolved(self, defaults: Mapping[str, Any], *, max_tokens: int, seed: int) -> "SamplingParams":
         """Fill every None: first from the model's defaults, then from NEUTRAL; length and seed from the caller.
@@ -206,7 +257,11 @@ class SamplingParams:
 
     def check_vocabulary(self, vocab_size: int) -> None:
         """Raise TokenOutOfRange when a token id named here does not exist in a vocabulary of this size."""
-        for param, ids in (("stop_token_ids", self.stop_token_ids), ("logit_bias", self.logit_bias)):
+        named: tuple[tuple[str, Iterable[int]], ...] = (
+            ("stop_token_ids", self.stop_token_ids), ("logit_bias", self.logit_bias),
+            ("allowed_token_ids", self.allowed_token_ids), ("bad_words_ids", chain.from_iterable(self.bad_words_ids)),
+        )  # fmt: skip
+        for param, ids in named:
             for token in ids:
                 if token >= vocab_size:
                     raise TokenOutOfRange(token, vocab_size, param)

@@ -22,6 +22,7 @@ class Limits:
         layouts: the layer groups' rules.
         lookahead: tokens that may be scheduled beyond the confirmed ones.
         capacity: the most tokens that one sequence alone can keep in the pool.
+        logits_processors: names that a request may choose.
     """
 
     vocab_size: int
@@ -30,6 +31,7 @@ class Limits:
     layouts: tuple[GroupLayout, ...]
     lookahead: int
     capacity: int
+    logits_processors: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, config: SchedulerConfig, info: RunnerInfo) -> "Limits":
@@ -44,7 +46,7 @@ class Limits:
             low, high = (middle, high) if fits else (low, middle - 1)
         return cls(
             vocab_size=info.vocab_size, max_model_len=max_model_len, num_blocks=info.num_blocks, layouts=layouts,
-            lookahead=lookahead, capacity=low,
+            lookahead=lookahead, capacity=low, logits_processors=info.logits_processors,
         )  # fmt: skip
 
     def blocks_needed(self, num_tokens: int) -> int:
@@ -73,6 +75,14 @@ def check(request: GenerateRequest, limits: Limits) -> None:
         if not 0 <= token < limits.vocab_size:
             raise TokenOutOfRange(token, limits.vocab_size)
     request.params.check_vocabulary(limits.vocab_size)
+    for tokens in request.resume:
+        for token in (min(tokens, default=0), max(tokens, default=0)):
+            if not 0 <= token < limits.vocab_size:
+                raise TokenOutOfRange(token, limits.vocab_size, "resume")
+    for name, _ in request.params.logits_processors:
+        if name not in limits.logits_processors:
+            there = ", ".join(limits.logits_processors) or "none"
+            raise InvalidRequest(f"there is no logits processor {name!r}; there is {there}", param="logits_processors")
     assert max_tokens is not None, "the engine takes resolved parameters only"
     if len(prompt) >= limits.max_model_len:
         raise ContextLengthExceeded(len(prompt), None, limits.max_model_len)

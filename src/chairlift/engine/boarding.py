@@ -135,7 +135,7 @@ class Boarding:
                 break
             if sequence.num_pending or sequence in sent_away or self._prefix_still_pending(sequence):
                 continue
-            hit = self._cache.match(sequence.block_hashes, len(sequence.token_ids))
+            hit = self._roster.match(sequence)
             if hit.pending is not None and self._wait_for(sequence, hit, now):
                 continue
             sequence.diary.prefix_over(roster.wait_clock, now)
@@ -200,9 +200,16 @@ class Boarding:
         count = max(1, self._riding.chunk(draft, wanted, fair_chunk, hit.num_tokens))
         sequence.table = self._cache.open(hit, hit.num_tokens + count, sequence.block_hashes)
         sequence.num_scheduled = sequence.num_computed = hit.num_tokens
+        if hit.tail:
+            draft.copies[sequence] = self._cache.copies(hit, sequence.table)
         if not sequence.ride:
-            sequence.cached_tokens = hit.num_tokens
-            self._roster.counters.boarded(sequence.num_prompt, hit.num_tokens)
-            self._roster.line.served(sequence.request.tenant, sequence.num_prompt - hit.num_tokens)
+            self._count(sequence, hit)
         draft.give_prefill(sequence, count)
         return self._cache.still_needed(sequence.table, len(sequence.token_ids), self._lookahead)
+
+    def _count(self, sequence: Sequence, hit: Hit) -> None:
+        """Count what boards for the first time; a further choice has no prompt of its own."""
+        sequence.cached_tokens = min(hit.num_tokens, sequence.num_prompt)
+        if not sequence.index:
+            self._roster.counters.boarded(sequence.num_prompt, sequence.cached_tokens)
+        self._roster.line.served(sequence.request.tenant, len(sequence.token_ids) - hit.num_tokens)

@@ -124,7 +124,7 @@ class Child:
         try:
             runner = self._start.spec.build()
             loop = EngineLoop(runner, self._start.config, enable_prefix_caching=self._start.enable_prefix_caching)
-            engine = InlineClient(loop)
+            engine = InlineClient(loop, self._start.vocabulary)
             relax()
         except BaseException as error:
             log.error("the engine did not start", exc_info=error)

@@ -42,8 +42,11 @@ class EngineClient(Protocol):
         """
         ...
 
-    def abort(self, request_id: str) -> None:
-        """End a request; its last Output comes through its sink. Nothing happens when it is not open."""
+    def abort(self, request_id: str, index: int | None = None) -> None:
+        """End a request, or one choice of it; its last Output comes through its sink.
+
+        Nothing happens when it is not open.
+        """
         ...
 
     def watch_steps(self, sink: StepSink | None) -> None:

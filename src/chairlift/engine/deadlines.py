@@ -52,9 +52,9 @@ class Deadlines:
 
     def hopeless(self, sequence: Sequence, cached_tokens: int, now: float) -> DeadlineUnreachable | None:
         """Say why a sequence cannot make it, even if it rode at once; None when it can, or has ridden before."""
-        if sequence.deadline is None or sequence.ride or sequence is self._trial:
-            return None
-        needed = self._seconds(sequence.num_prompt - cached_tokens, _certain_outputs(sequence))
+        if sequence.deadline is None or sequence.ride or sequence.index or sequence is self._trial:
+            return None  # a further choice begins with its first
+        needed = self._seconds(len(sequence.token_ids) - cached_tokens, _certain_outputs(sequence))
         left = sequence.deadline - now
         return DeadlineUnreachable(needed, left) if needed > left else None
 
@@ -68,7 +68,7 @@ class Deadlines:
                 continue
             if deadline <= now:
                 yield sequence, RequestTimeout(sequence.request.timeout or 0.0)
-            elif sequence.ride or sequence.status is Status.RUNNING or sequence is self._trial:
+            elif sequence.ride or sequence.index or sequence.status is Status.RUNNING or sequence is self._trial:
                 heappush(self._moments, (deadline, arrival, sequence))
             else:
                 # More may be known of the steps than when it came.
@@ -89,8 +89,8 @@ class Deadlines:
 
 
 def _certain_outputs(sequence: Sequence) -> int:
-    """Output tokens without which it cannot end."""
+    """Output tokens, those that it has not yet, without which it cannot end."""
     params = sequence.request.params
-    if sequence.stop_ids or params.stop:
-        return max(1, params.min_tokens)
-    return sequence.max_outputs
+    anywhere = sequence.stop_ids or params.stop or params.structured is not None
+    certain = params.min_tokens if anywhere else sequence.max_outputs
+    return max(1, certain - sequence.num_outputs)

@@ -23,7 +23,7 @@ def scheduler_state(scheduler: Scheduler) -> SchedulerState:
         active_requests=len(scheduler.running),
         waiting_order=[sequence.request.request_id for sequence in waiting],
         wait_reasons={sequence.request.request_id: _why(sequence, reason) for sequence in waiting},
-        states={name: sequence.state for name, sequence in scheduler.sequences.items()},
+        states={name: next(iter(family.open.values())).state for name, family in scheduler.families.items()},
         in_flight=len(scheduler.flights),
         max_in_flight=counters.max_in_flight,
         steps=counters.steps,

@@ -10,16 +10,16 @@ import zlib
 from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 import numpy as np
 
 from chairlift.core.clock import FakeClock
-from chairlift.core.errors import ChairliftError, NonFiniteLogits
+from chairlift.core.errors import ChairliftError, NonFiniteLogits, SamplingFailed
 from chairlift.core.request import TokenLogprob
 from chairlift.core.sampling import SamplingParams
-from chairlift.engine.plan import LAST_SAMPLED, NewSequence, StepPlan, StepResult
+from chairlift.engine.plan import LAST_SAMPLED, Int32, Masks, NewSequence, StepPlan, StepResult
 from chairlift.engine.runner import RunnerInfo
 
 NEVER_WRITTEN = -1
@@ -58,25 +58,33 @@ class FakeConfig:
     verify: bool = True
 
 
-def next_token(context: Sequence[int], params: SamplingParams, config: FakeConfig) -> int:
-    """Return the token that follows a context: a pure function of the ids that the windows see, seed and params."""
+def next_token(context: Sequence[int], params: SamplingParams, config: FakeConfig, choice: int = 0) -> int:
+    """Return the token that follows a context: a pure function of the ids that the windows see, seed and choice."""
     narrowest = min((window for window in config.windows if window is not None), default=None)
     whole = all(window is not None for window in config.windows)
     widest = max((window or 0) for window in config.windows) if whole else len(context)
     seen = np.asarray(context[-widest:] if widest else context, np.int64)
     near = seen[-narrowest:] if narrowest else seen[:0]
-    salt = f"{config.seed} {params.seed if not params.greedy else 0} {len(context)}".encode()
+    seed = 0 if params.greedy else params.seed
+    salt = f"{config.seed} {seed} {0 if params.greedy else choice} {len(context)}".encode()
     return zlib.crc32(near.tobytes(), zlib.crc32(seen.tobytes(), zlib.crc32(salt))) % config.vocab_size
 
 
+def masked_token(token: int, bits: Int32, vocab_size: int) -> int | None:
+    """Return the token that a mask makes of the one that was drawn; None where it allows none."""
+    allowed = np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little")[:vocab_size])
+    return int(allowed[token % len(allowed)]) if len(allowed) else None
+
+
 def expected_tokens(
-    prompt: Sequence[int], params: SamplingParams, config: FakeConfig, eos_token_ids: Sequence[int] = ()
-) -> list[int]:
+    prompt: Sequence[int], params: SamplingParams, config: FakeConfig, eos_token_ids: Sequence[int] = (),
+    choice: int = 0,
+) -> list[int]:  # fmt: skip
     """Return the whole output of a request, without any cache or batch."""
     assert params.max_tokens is not None
     context, stops = list(prompt), {*eos_token_ids, *params.stop_token_ids}
     while len(context) - len(prompt) < params.max_tokens:
-        context.append(next_token(context, params, config))
+        context.append(next_token(context, params, config, choice))
         if context[-1] in stops:
             break
     return context[len(prompt) :]
@@ -124,6 +132,7 @@ class FakeRunner:
         self._plain = not (config.verify or row_faults or config.nan is not None or config.poison is not None)
         self._slots: dict[int, _Slot] = {}
         self._done: deque[tuple[StepPlan, StepResult]] = deque()
+        self._masks: dict[int, Masks] = {}
         pages = config.num_blocks if config.verify else 0
         self._memory = np.full((len(config.windows), pages, config.block_size), NEVER_WRITTEN, np.int64)
         self.started = self.stopped = False
@@ -156,9 +165,15 @@ class FakeRunner:
             began = max(self._clock.now(), self._done_at[-1] if self._done_at else 0.0)
             self._done_at.append(began + self._step_time(plan))
 
+    def supply_masks(self, step_id: int, masks: Masks) -> None:
+        """Keep them until the step is collected."""
+        self._masks[step_id] = masks
+
     def collect(self) -> StepResult:
         """Return the oldest result; raises what the hook raises."""
         plan, result = self._done.popleft()
+        if len(plan.masked):
+            result = self._masked(plan, result, self._masks.pop(plan.step_id))
         if self._done_at and self._clock is not None:
             self._clock.advance(max(0.0, self._done_at.popleft() - self._clock.now()))
         try:
@@ -166,6 +181,7 @@ class FakeRunner:
         except Exception:
             self._done.clear()
             self._done_at.clear()
+            self._masks.clear()
             raise
         return result
 
@@ -182,12 +198,14 @@ class FakeRunner:
             prompt = card.token_ids[: len(card.token_ids) - card.num_prior_outputs]
             salt = 0 if self.config.verify else _salt(prompt, card.params)
             self._slots[card.slot] = _Slot(card, salt, tables=[{} for _ in self.config.windows])
-            self._plain = self._plain and card.params.logprobs is None
+            self._plain = self._plain and card.params.logprobs is None and card.params.prompt_logprobs is None
         if not self.config.verify:
             return
         for slot, group, index, block in plan.new_blocks.tolist():
             assert 0 <= block < self.config.num_blocks, f"block {block} does not exist"
             self._slots[slot].tables[group][index] = block
+        source, target = plan.copies.T
+        self._memory[:, target] = self._memory[:, source]
 
     def _guess(self, plan: StepPlan) -> StepResult:
         """Draw from prompt and position alone, and look at nothing else."""
@@ -202,6 +220,7 @@ class FakeRunner:
         sampled = set(plan.sample_rows.tolist())
         tokens: list[int] = []
         logprobs: list[TokenLogprob | None] = []
+        scores: list[tuple[int, tuple[TokenLogprob, ...]]] = []
         ids, at = plan.input_ids.tolist(), 0
         rows = zip(plan.slots.tolist(), plan.num_new_tokens.tolist(), plan.start_positions.tolist(), strict=True)
         assert plan.num_new_tokens.tolist() == sorted(plan.num_new_tokens.tolist(), key=lambda count: count != 1)
@@ -217,11 +236,13 @@ class FakeRunner:
             if self.config.nan is not None and self.config.nan in new:
                 faults.setdefault(row, NonFiniteLogits("the fake logits are NaN"))
             context = self._write(slot, start, new) if self.config.verify else []
+            if len(scored := self._scored(slot.card, start, count)):
+                scores.append((row, scored))
             if row in sampled:
                 if row in faults:
                     token = 0
                 elif self.config.verify:
-                    token = next_token(context, slot.card.params, self.config)
+                    token = next_token(context, slot.card.params, self.config, slot.card.choice)
                 else:
                     token = (slot.salt + (start + count) * _STRIDE) % self.config.vocab_size
                 slot.last_sampled = token
@@ -230,7 +251,36 @@ class FakeRunner:
         assert at == len(ids), "input ids do not add up"
         bounds = np.arange(len(tokens) + 1, dtype=np.int32)
         said = tuple(logprobs) if any(entry is not None for entry in logprobs) else ()
-        return StepResult(plan.step_id, np.array(tokens, np.int32), bounds, said, tuple(faults.items()))
+        return StepResult(
+            plan.step_id, np.array(tokens, np.int32), bounds, said, tuple(faults.items()), tuple(scores)
+        )  # fmt: skip
+
+    @staticmethod
+    def _scored(card: NewSequence, start: int, count: int) -> tuple[TokenLogprob, ...]:
+        """Pretend to score the prompt's tokens behind a row's, those that are wanted."""
+        if card.params.prompt_logprobs is None:
+            return ()
+        end = min(start + count + 1, len(card.token_ids) - card.num_prior_outputs)
+        return tuple(
+            TokenLogprob(card.token_ids[at], -1.0) for at in range(max(start + 1, card.prompt_logprobs_from), end)
+        )
+
+    def _masked(self, plan: StepPlan, result: StepResult, masks: Masks) -> StepResult:
+        """Let each masked row take, of the tokens that it may, the one at the place of the token that it drew."""
+        assert masks.places.tolist() == plan.masked.tolist(), "masks of other rows than those that wait"
+        tokens, logprobs, faults = result.tokens.copy(), list(result.logprobs), dict(result.faults)
+        for place, bits in masks.by_row().items():
+            row = int(plan.sample_rows[place])
+            if row in faults:
+                continue
+            token = masked_token(int(tokens[place]), bits, self.config.vocab_size)
+            if token is None:
+                faults[row] = SamplingFailed("no token is left that the structure allows")
+                continue
+            tokens[place] = self._slots[int(plan.slots[row])].last_sampled = token
+            if logprobs and logprobs[place] is not None:
+                logprobs[place] = TokenLogprob(token, -1.0)
+        return replace(result, tokens=tokens, logprobs=tuple(logprobs), faults=tuple(faults.items()))
 
     def _write(self, slot: _Slot, start: int, new: list[int]) -> list[int]:
         """Store new ids in every group, then read the context back as far as each group's window sees."""

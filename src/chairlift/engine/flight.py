@@ -10,6 +10,7 @@ import numpy as np
 from chairlift.engine.kv.cache import NewBlock
 from chairlift.engine.plan import LAST_SAMPLED, Int32, StepPlan
 from chairlift.engine.sequence import Sequence
+from chairlift.engine.structure.grammar import Grammar
 
 
 class Row(NamedTuple):
@@ -32,6 +33,7 @@ class Flight:
         num_decodes: leading rows with one token that is drawn from: of these row i is sample i.
         num_prefill_tokens: tokens of rows that brought more than one.
         launched_at: seconds, when it was scheduled.
+        forked: sequences that begin in it with the copy of another's block.
     """
 
     plan: StepPlan
@@ -43,6 +45,14 @@ class Flight:
     num_decodes: int
     num_prefill_tokens: int
     launched_at: float
+    forked: frozenset[Sequence] = frozenset()
+
+    @property
+    def masked(self) -> list[Grammar]:
+        """The grammars of its masked rows, in the plan's order."""
+        drawn = self.plan.sample_rows[self.plan.masked].tolist()
+        found = [self.sequences[row].grammar for row in drawn]
+        return [grammar for grammar in found if grammar is not None]
 
     @property
     def rows(self) -> list[Row]:
@@ -71,20 +81,24 @@ class Draft:
         tokens_left: of the whole step.
         prefill_left: of the step's prompt tokens.
         in_flight: launches on their way.
+        has_grammars: whether anybody open has one.
         meter: a further bound on prompt tokens, or None.
         decodes: those who get the one token that they want, in order.
         chunks: prompt tokens handed to each of the others, in order.
         new_blocks: blocks that a sequence got in this step.
+        copies: (from, to) of blocks that a sequence begins with a copy of.
         preempted: whether somebody had to leave for it.
     """
 
     tokens_left: int
     prefill_left: int
     in_flight: int = 0
+    has_grammars: bool = False
     meter: Meter | None = None
     decodes: list[Sequence] = field(default_factory=list)
     chunks: dict[Sequence, int] = field(default_factory=dict)
     new_blocks: dict[Sequence, list[NewBlock]] = field(default_factory=dict)
+    copies: dict[Sequence, list[tuple[int, int]]] = field(default_factory=dict)
     preempted: bool = False
 
     @property
@@ -109,6 +123,7 @@ class Draft:
     def take_back(self, sequence: Sequence) -> None:
         """Undo what the sequence got in this step."""
         self.new_blocks.pop(sequence, None)
+        self.copies.pop(sequence, None)
         if (count := self.chunks.pop(sequence, 0)) > 0:
             self.tokens_left += count
             self.prefill_left += count
@@ -155,10 +170,15 @@ class Draft:
             new_blocks=self._blocks_to_tell(unknown),
             input_ids=_packed(input_ids),
             sample_rows=_packed(sample_rows),
+            copies=np.array([pair for pairs in self.copies.values() for pair in pairs], np.int32).reshape(-1, 2),
+            masked=_packed(_masked(sequences, sample_rows) if self.has_grammars else []),
         )
         singles = count_decodes + sum(1 for _, count in chunks if count == 1)
         rides = [sequence.ride for sequence in sequences]
-        return Flight(plan, sequences, rides, starts, ends, samples, count_decodes, len(input_ids) - singles, now)
+        return Flight(
+            plan, sequences, rides, starts, ends, samples, count_decodes, len(input_ids) - singles, now,
+            frozenset(self.copies),
+        )  # fmt: skip
 
     def _blocks_to_tell(self, unknown: list[Sequence]) -> Int32:
         """Rows (slot, group, index, block): all of the unknown ones', the new ones of the others."""
@@ -171,6 +191,11 @@ class Draft:
         for sequence, blocks in self.new_blocks.items():
             told += [(sequence.slot, *new) for new in blocks]
         return np.array(told, np.int32).reshape(-1, 4)
+
+
+def _masked(sequences: list[Sequence], sample_rows: list[int]) -> list[int]:
+    """Places among the sample rows whose sequence has a grammar."""
+    return [place for place, row in enumerate(sample_rows) if sequences[row].grammar is not None]
 
 
 def _next_ids(decodes: list[Sequence]) -> list[int]:

@@ -2,20 +2,31 @@
 
 import logging
 import threading
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import TypeVar
 
-from chairlift.core.errors import ChairliftError, DuplicateRequestId, EngineDead
+from chairlift.core.errors import (
+    ChairliftError,
+    DuplicateRequestId,
+    EngineDead,
+    InvalidRequest,
+    StructureFailed,
+)
 from chairlift.core.load import LoadReport, ReplicaState
-from chairlift.core.request import FinishReason, GenerateRequest, Output, Usage
+from chairlift.core.request import GenerateRequest, Output
 from chairlift.engine import dump
 from chairlift.engine.admission import Limits, check
 from chairlift.engine.client import Sink, StepSink
 from chairlift.engine.loop import EngineLoop
+from chairlift.engine.preparing import Prepared, Preparing
 from chairlift.engine.runner import RunnerInfo
 from chairlift.engine.stats import CacheState, SchedulerState
+from chairlift.engine.structure.compiler import Structures
+from chairlift.engine.structure.vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)
 
@@ -32,12 +43,17 @@ class InlineClient:
     While no request is open the thread sleeps until a command comes.
     """
 
-    def __init__(self, loop: EngineLoop) -> None:
-        """Start the loop's runner in the new thread; raises what that raises."""
+    def __init__(self, loop: EngineLoop, vocabulary: Vocabulary | None = None) -> None:
+        """Start the loop's runner in the new thread; raises what that raises.
+
+        Without a vocabulary no output can have a structure.
+        """
         self._loop = loop
+        self._preparing: Preparing
+        self._structures: Structures | None = None
         self._commands: deque[Command] = deque()
         self._awake = threading.Condition()
-        self._open: dict[str, tuple[Sink, int]] = {}
+        self._open: dict[str, tuple[Sink, GenerateRequest]] = {}
         self._closing = False
         self._proven = True
         self._dead: EngineDead | None = None
@@ -45,6 +61,8 @@ class InlineClient:
         self._thread = threading.Thread(target=self._run, args=(started,), name="chairlift-engine", daemon=True)
         self._thread.start()
         started.result()
+        if vocabulary is not None:
+            self._structures = Structures(vocabulary, loop.info.vocab_size)
 
     @property
     def info(self) -> RunnerInfo:
@@ -61,18 +79,32 @@ class InlineClient:
     def submit(self, request: GenerateRequest, sink: Sink) -> None:
         """Queue a request; see EngineClient."""
         check(request, self.limits)
+        structures = self._structures if request.params.structured is not None else None
+        if structures is None and request.params.structured is not None:
+            raise InvalidRequest("structured output needs a tokenizer, which this engine lacks", param="structured")
         with self._awake:
             if self._dead is not None:
                 raise self._dead
             if request.request_id in self._open:
                 raise DuplicateRequestId(request.request_id)
-            self._open[request.request_id] = (sink, len(request.prompt_token_ids))
-            self._commands.append(lambda: self._deliver([self._loop.submit(request)]))
-            self._awake.notify()
+            self._open[request.request_id] = (sink, request)
+            if structures is None:
+                self._commands.append(lambda: self._deliver(self._loop.submit(request)))
+                self._awake.notify()
+                return
+        since = time.monotonic()
+        try:
+            grammars = structures.prepare(request)
+        except RuntimeError as error:  # the threads have ended, or there can be no more
+            failure = StructureFailed(f"the structure could not be compiled: {error}")
+            self._post(lambda: self._deliver([Output.failed(request, failure)]))
+            return
+        self._post(lambda: self._deliver(self._preparing.add(request, grammars, since)))
+        grammars.add_done_callback(lambda _: self._post(lambda: self._deliver(self._join(request))))
 
-    def abort(self, request_id: str) -> None:
-        """End a request; see EngineClient."""
-        self._post(lambda: self._deliver([self._loop.abort(request_id)]))
+    def abort(self, request_id: str, index: int | None = None) -> None:
+        """End a request, or one choice of it; see EngineClient."""
+        self._post(lambda: self._deliver(self._abort(request_id, index)))
 
     def watch_steps(self, sink: StepSink | None) -> None:
         """Show every step to the sink; see EngineClient."""
@@ -81,7 +113,7 @@ class InlineClient:
     def load(self) -> LoadReport:
         """Say how busy the engine is; a dead engine says so."""
         try:
-            report = self._ask(self._loop.load)
+            report = self._ask(self._load)
         except EngineDead:
             return LoadReport(state=ReplicaState.STOPPED if self._closing else ReplicaState.DEAD)
         return report
@@ -140,6 +172,31 @@ class InlineClient:
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
+    # -- in the engine's thread ------------------------------------------------------------------------------------
+
+    def _join(self, request: GenerateRequest) -> list[Output]:
+        """Put a request in line whose grammars were made; returns what there is to say of it."""
+        prepared = self._preparing.take(request)
+        if not isinstance(prepared, Prepared):
+            return prepared
+        news = self._loop.submit(prepared.request, prepared.grammars)
+        ended = [self._loop.abort(request.request_id, index) for index in prepared.unwanted]
+        return [*news, *(output for output in ended if output is not None)]
+
+    def _abort(self, request_id: str, index: int | None) -> list[Output]:
+        room = self._preparing if request_id in self._preparing else self._loop
+        output = room.abort(request_id, index)
+        return [] if output is None else [output]
+
+    def _load(self) -> LoadReport:
+        report, preparing = self._loop.load(), self._preparing
+        return replace(
+            report, waiting_requests=report.waiting_requests + len(preparing),
+            waiting_tokens=report.waiting_tokens + preparing.num_tokens,
+        )  # fmt: skip
+
+    # -- from any thread -------------------------------------------------------------------------------------------
+
     def _post(self, *commands: Command) -> bool:
         """Have commands done between two steps, and no step between them; False when the engine is dead."""
         with self._awake:
@@ -182,6 +239,7 @@ class InlineClient:
             self._stop_runner()
             started.set_exception(error)
             return
+        self._preparing = Preparing(self._loop.scheduler.config.max_queue_size)
         started.set_result(None)
         said = "the engine was closed"
         try:
@@ -197,6 +255,7 @@ class InlineClient:
         while self._wait():
             for _ in range(len(self._commands)):  # not what comes meanwhile, so that a flood of them stops no step
                 self._commands.popleft()()
+            self._deliver(self._preparing.late())
             if not loop.is_idle:
                 self._proven = False
                 self._deliver(loop.step())
@@ -208,19 +267,19 @@ class InlineClient:
         """Sleep while there is nothing to do; False when it is time to leave."""
         with self._awake:
             while not self._closing and not self._commands and self._loop.is_idle:
-                if not self._awake.wait(None if self._proven else QUIET_SECONDS):
+                if not self._awake.wait(self._preparing.pause() if self._proven else QUIET_SECONDS):
                     break
             return not self._closing
 
-    def _deliver(self, outputs: "list[Output] | list[Output | None]") -> None:
+    def _deliver(self, outputs: Iterable[Output]) -> None:
         """Hand each sink its news, all of a step at once."""
         by_sink: dict[int, tuple[Sink, list[Output]]] = {}
         for output in outputs:
-            if output is None or output.request_id not in self._open:
+            if output.request_id not in self._open:
                 continue
             sink, _ = self._open[output.request_id]
             by_sink.setdefault(id(sink), (sink, []))[1].append(output)
-            if output.finish_reason is not None:
+            if output.is_last:
                 with self._awake:
                     del self._open[output.request_id]
         for sink, news in by_sink.values():
@@ -237,9 +296,11 @@ class InlineClient:
                 command()
             except Exception:
                 log.exception("a command failed while the engine was closing")
-        for request_id, (sink, prompt_tokens) in still_open.items():
-            usage = Usage(prompt_tokens, 0, 0)
-            _call(sink, [Output(request_id, finish_reason=FinishReason.ERROR, error=error, usage=usage)])
+        self._preparing.close()
+        for sink, request in still_open.values():
+            _call(sink, [Output.failed(request, error)])
+        if self._structures is not None:
+            self._structures.close()  # waits for what is compiled now
         self._stop_runner()
 
     def _stop_runner(self) -> None:

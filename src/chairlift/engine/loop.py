@@ -6,19 +6,22 @@ The loop has no thread of its own: inline.py turns it, and child.py in another p
 import logging
 import time
 from collections.abc import Callable
+from collections.abc import Sequence as Items
 
 from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.errors import ChairliftError, EngineDead
 from chairlift.core.load import LoadReport, ReplicaState
-from chairlift.core.request import FinishReason, GenerateRequest, Output, Usage
+from chairlift.core.request import GenerateRequest, Output
 from chairlift.engine.admission import Limits
 from chairlift.engine.config import CacheConfig, SchedulerConfig
 from chairlift.engine.flight import Flight
 from chairlift.engine.kv.cache import KVCache
+from chairlift.engine.masking import Masking
 from chairlift.engine.plan import StepPlan
 from chairlift.engine.runner import Runner, RunnerInfo
 from chairlift.engine.scheduler import Scheduler
 from chairlift.engine.stats import StepStats
+from chairlift.engine.structure.grammar import Grammar
 from chairlift.engine.threaded import ThreadedRunner
 
 log = logging.getLogger(__name__)
@@ -49,6 +52,7 @@ class EngineLoop:
         self.on_step = on_step
         self._began: dict[int, tuple[float, float, float]] = {}  # by step: begin, end of schedule, end of launch
         self._zero = time.perf_counter()
+        self._masking = Masking()
         self.step_began: float | None = None
         self.warmup_began: float | None = None
         self.info: RunnerInfo
@@ -70,21 +74,23 @@ class EngineLoop:
     def stop(self) -> None:
         """Stop the runner."""
         self._runner.stop()
+        self._masking.stop()
 
     # -- intake ----------------------------------------------------------------------------------------------------
 
-    def submit(self, request: GenerateRequest) -> Output | None:
-        """Put a request in line; a refusal comes back as its last Output."""
-        try:
-            self.scheduler.add(request, self._clock.now())
-        except ChairliftError as error:
-            usage = Usage(len(request.prompt_token_ids), 0, 0)
-            return Output(request.request_id, finish_reason=FinishReason.ERROR, error=error, usage=usage)
-        return None
+    def submit(self, request: GenerateRequest, grammars: Items[Grammar] = ()) -> list[Output]:
+        """Put a request in line, with a grammar for each choice or none.
 
-    def abort(self, request_id: str) -> Output | None:
-        """End a request; its last Output, None when it is not open."""
-        return self.scheduler.abort(request_id, self._clock.now())
+        Returns the Outputs of choices that are over already, or the last Output of a request that is refused.
+        """
+        try:
+            return self.scheduler.add(request, self._clock.now(), grammars)
+        except ChairliftError as error:
+            return [Output.failed(request, error)]
+
+    def abort(self, request_id: str, index: int | None = None) -> Output | None:
+        """End a request, or one choice of it; its last Output, None when it is not open."""
+        return self.scheduler.abort(request_id, self._clock.now(), index)
 
     # -- one step --------------------------------------------------------------------------------------------------
 
@@ -107,7 +113,7 @@ class EngineLoop:
     def _launch(self, plan: StepPlan, began: float) -> list[Output]:
         scheduled = time.perf_counter()
         try:
-            self._runner.launch(plan)
+            self._begin(plan)
         except EngineDead:
             raise
         except Exception as error:
@@ -115,6 +121,15 @@ class EngineLoop:
             return self.scheduler.rollback(plan, error, self._clock.now())
         self._began[plan.step_id] = (began, scheduled, time.perf_counter())
         return []
+
+    def _begin(self, plan: StepPlan) -> None:
+        """Launch a step; what its masked rows allow is found out meanwhile."""
+        if not len(plan.masked):
+            self._runner.launch(plan)
+            return
+        with self._masking.begun(plan.masked, self.scheduler.flights[-1].masked) as masks:
+            self._runner.launch(plan)
+            self._runner.supply_masks(plan.step_id, masks.result())
 
     def _collect(self) -> list[Output]:
         scheduler, waits = self.scheduler, time.perf_counter()

@@ -107,7 +107,7 @@ class MakingWay:
             patient = head.prefix_steps <= self._config.prefix_wait_steps
             if patient and head.waiting_for is not None and cache.is_pending(head.waiting_for):
                 return None
-            hit = cache.match(head.block_hashes, len(head.token_ids))
+            hit = roster.match(head)
             if patient and hit.pending is not None:
                 return None
             error = self._deadlines.hopeless(head, hit.num_tokens, now)
@@ -141,6 +141,9 @@ class MakingWay:
 
         if fits_then():
             return []
+        if hit.tail:  # it may be with those who leave
+            hit = cache.match(head.block_hashes, len(head.token_ids))
+            leaving = Leaving(cache, self._lookahead, hit)
         if not self._has_failed(head):
             self._outranked = [
                 each for each in roster.running.values()

@@ -34,6 +34,8 @@ class NewSequence:
         params: resolved sampling parameters.
         eos_token_ids: banned, with params.stop_token_ids, until params.min_tokens outputs exist.
         adapter: name of the adapter, "" for none.
+        choice: which of its request's choices it is; draws of equal seeds differ by it.
+        prompt_logprobs_from: logprobs are wanted of the prompt's tokens from this position on (params.prompt_logprobs).
     """
 
     slot: int
@@ -42,6 +44,25 @@ class NewSequence:
     params: SamplingParams
     eos_token_ids: tuple[int, ...] = ()
     adapter: str = ""
+    choice: int = 0
+    prompt_logprobs_from: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Masks:
+    """What may be drawn next in some rows of a step, made while the model runs.
+
+    Attributes:
+        places: int32 [M], the plan's `masked`.
+        bits: int32 [M, ceil(V / 32)], one bit a token, lowest first: whether it is allowed.
+    """
+
+    places: Int32
+    bits: Int32
+
+    def by_row(self) -> dict[int, Int32]:
+        """Return the bits by place among the sample rows."""
+        return dict(zip(self.places.tolist(), self.bits, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +78,8 @@ class StepPlan:
         start_positions: int32 [S].
         new_blocks: int32 [B, 4], rows (slot, group, index in the sequence's block table, block id); third.
         input_ids: int32 [T], T = sum of num_new_tokens; LAST_SAMPLED where the id is not known yet.
-        sample_rows: int32 [R], rows whose last token's logits are sampled; a row may stand here n times.
+        sample_rows: int32 [R], rows whose last token's logits are sampled, each once.
+        masked: int32 [M], places in sample_rows whose draw waits for a mask (Runner.supply_masks).
         copies: int32 [C, 2], blocks (from, to) to copy before the forward pass.
     """
 
@@ -71,6 +93,7 @@ class StepPlan:
     input_ids: Int32
     sample_rows: Int32
     copies: Int32 = field(default_factory=lambda: np.empty((0, 2), np.int32))
+    masked: Int32 = field(default_factory=lambda: np.empty(0, np.int32))
 
     @property
     def num_rows(self) -> int:
@@ -105,6 +128,8 @@ class StepResult:
         cu_tokens: int32 [R + 1]; sample row i drew tokens[cu_tokens[i]:cu_tokens[i + 1]].
         logprobs: for each of `tokens` its logprobs where asked for, else None; empty when nobody asked.
         faults: (row of the plan, error) for rows that failed alone; their sampled tokens mean nothing.
+        prompt_logprobs: (row of the plan, entries) where asked for: an entry for each token of the prompt that stands
+            behind one of the row's tokens, from NewSequence.prompt_logprobs_from on, in order.
     """
 
     step_id: int
@@ -112,3 +137,4 @@ class StepResult:
     cu_tokens: Int32
     logprobs: tuple[TokenLogprob | None, ...] = ()
     faults: tuple[tuple[int, ChairliftError], ...] = ()
+    prompt_logprobs: tuple[tuple[int, tuple[TokenLogprob, ...]], ...] = ()

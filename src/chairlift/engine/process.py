@@ -48,6 +48,7 @@ from chairlift.engine.ipc.wire import (
 )
 from chairlift.engine.runner import RunnerInfo, RunnerSpec
 from chairlift.engine.stats import CacheState, SchedulerState, StepStats
+from chairlift.engine.structure.vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)
 
@@ -118,10 +119,10 @@ class ProcessClient:
         self._open.add(entry)
         self._outbox.put(entry)
 
-    def abort(self, request_id: str) -> None:
-        """End a request; see EngineClient."""
+    def abort(self, request_id: str, index: int | None = None) -> None:
+        """End a request, or one choice of it; see EngineClient."""
         if self._open.get(request_id) is not None:
-            self._outbox.put(Abort(request_id))
+            self._outbox.put(Abort(request_id, index))
 
     def watch_steps(self, sink: StepSink | None) -> None:
         """Show every step to the sink; see EngineClient.
@@ -338,10 +339,15 @@ def connect(address: str, *, watch: WatchConfig | None = None) -> ProcessClient:
 
 
 def open_engine(
-    spec: RunnerSpec, config: SchedulerConfig, *, enable_prefix_caching: bool = True, watch: WatchConfig | None = None
-) -> ProcessClient:
+    spec: RunnerSpec, config: SchedulerConfig, *, enable_prefix_caching: bool = True, watch: WatchConfig | None = None,
+    vocabulary: Vocabulary | None = None,
+) -> ProcessClient:  # fmt: skip
     """Spawn an engine and reach it; it is watched, and started again when it dies."""
-    return ProcessClient(lambda: spawn(spec, config, enable_prefix_caching=enable_prefix_caching, watch=watch), watch)
+
+    def source() -> EngineProcess:
+        return spawn(spec, config, enable_prefix_caching=enable_prefix_caching, watch=watch, vocabulary=vocabulary)
+
+    return ProcessClient(source, watch)
 
 
 __all__ = ["EngineProcess", "ProcessClient", "connect", "open_engine", "spawn"]

@@ -55,7 +55,7 @@ class Riding:
             # num_wanted, spelled out: this is done for everybody in every step.
             known = len(sequence.token_ids) + sequence.num_pending
             start = sequence.num_scheduled
-            if known >= sequence.longest or known == start:
+            if known >= sequence.longest or known == start or (sequence.num_pending and sequence.grammar is not None):
                 continue
             if known - start > 1:
                 reading.append(sequence)

@@ -1,18 +1,19 @@
 """Roster: who is in line, who rides in which slot, and the one door through which they leave.
 
-join_line ──► line ──take_seat──► running ──finish──► gone
-                ▲                    │
-                └──────preempt───────┘
+open ──► held ──join_line──► line ──take_seat──► running ──finish──► gone
+                               ▲                    │
+                               └──────preempt───────┘
 """
 
 from collections.abc import Iterable
 
 from chairlift.core.errors import ChairliftError
-from chairlift.core.request import FinishReason, Output, TokenLogprob
+from chairlift.core.request import FinishReason, Output, Timeline, TokenLogprob
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.kv.cache import KVCache
+from chairlift.engine.family import Family
+from chairlift.engine.kv.cache import Hit, KVCache
 from chairlift.engine.policy import make_line
-from chairlift.engine.sequence import Sequence, Status
+from chairlift.engine.sequence import Sequence, SequenceKey, Status
 from chairlift.engine.stats import Counters
 from chairlift.engine.timeline import WaitClock
 
@@ -23,9 +24,11 @@ class Roster:
     Attributes:
         line: who waits, in the policy's order.
         running: who rides, by arrival, in the order in which they boarded.
-        sequences: everybody who is open, by request id.
+        sequences: everybody who is open, by key.
+        families: requests that are open, by id.
         wait_clock: why the line stands still.
         counters: totals.
+        num_grammars: how many of those who are open have one.
         released: slots that the runner has not been told to forget.
         ended: last Outputs that nobody has fetched yet.
         waiting_tokens: tokens in line, still to be computed.
@@ -36,13 +39,45 @@ class Roster:
         self._cache = cache
         self.line = make_line(config, cache)
         self.running: dict[int, Sequence] = {}
-        self.sequences: dict[str, Sequence] = {}
+        self.sequences: dict[SequenceKey, Sequence] = {}
+        self.families: dict[str, Family] = {}
         self.wait_clock = WaitClock()
         self.counters = Counters()
+        self.num_grammars = 0
         self.released: list[int] = []
         self.ended: list[Output] = []
         self.waiting_tokens = 0
         self._free_slots = list(reversed(range(config.seats)))
+
+    def open(self, family: Family, now: float) -> None:
+        """Take in a request; one choice of it joins the line, the others are held back until it has read the prompt."""
+        self.families[family.request.request_id] = family
+        held = set(family.held)
+        for sequence in family.open.values():
+            self.sequences[sequence.key] = sequence
+            self.num_grammars += sequence.grammar is not None
+            if sequence in held:
+                sequence.status = Status.HELD
+            else:
+                self.join_line(sequence, now)
+
+    def call_held(self, family: Family, now: float) -> None:
+        """Let those join the line who were held back and need not be any more."""
+        for sequence in family.boards_next():
+            self.join_line(sequence, now)
+
+    def match(self, sequence: Sequence) -> Hit:
+        """Return what of a waiting sequence is computed already: in the cache, or by another choice of its request."""
+        if sequence.wants_scores:
+            return self._cache.nothing
+        hit = self._cache.match(sequence.block_hashes, len(sequence.token_ids))
+        family = self.families[sequence.name]
+        source = family.source(sequence) if len(family.open) > 1 else None
+        if source is not None and hit.num_tokens < sequence.num_prompt - 1:
+            assert source.table is not None
+            fork = self._cache.fork(source.table, sequence.num_prompt - 1)
+            return fork if fork.num_tokens > hit.num_tokens else hit
+        return hit
 
     def join_line(self, sequence: Sequence, now: float) -> None:
         """Put a sequence in line, at its place of arrival."""
@@ -96,21 +131,44 @@ class Roster:
 
     def finish(
         self, sequence: Sequence, reason: FinishReason, now: float, *, error: ChairliftError | None = None,
-        tokens: tuple[int, ...] = (), logprobs: tuple[TokenLogprob, ...] = (),
+        tokens: tuple[int, ...] = (), logprobs: tuple[TokenLogprob, ...] = (), alone: bool = False,
+        prompt_logprobs: tuple[TokenLogprob, ...] = (),
     ) -> Output:  # fmt: skip
-        """End a sequence wherever it is and return its last Output."""
+        """End a choice wherever it is and return its last Output.
+
+        An error or an abort ends all choices of the request, unless this one is to end `alone`.
+        """
+        family, name = self.families[sequence.name], sequence.name
+        timeline = self._leave(family, sequence, reason, error, now)
+        if reason in {FinishReason.ERROR, FinishReason.ABORT} and not alone:
+            for other in list(family.open.values()):
+                self._leave(family, other, reason, error, now)
+        usage = None
+        if family.is_over:
+            usage = family.usage()
+            del self.families[name]
+            self.counters.finished(reason)
+        else:
+            self.call_held(family, now)
+        return Output(name, tokens, logprobs, reason, error, usage, timeline, sequence.index, prompt_logprobs)
+
+    def _leave(
+        self, family: Family, sequence: Sequence, reason: FinishReason, error: ChairliftError | None, now: float
+    ) -> Timeline:
+        """Take one choice out of every list."""
         if sequence.status is Status.RUNNING:
             self._release(sequence)
-        else:
+        elif sequence.status is Status.WAITING:
             self._leave_line(sequence, now)
-        del self.sequences[sequence.request.request_id]
+        else:
+            family.held.remove(sequence)
+        del self.sequences[sequence.key]
+        self.num_grammars -= sequence.grammar is not None
+        family.left(sequence)
         sequence.status = Status.FINISHED
         sequence.finish_reason, sequence.error = reason, error
         sequence.diary.note("finished", now, reason if error is None else error.code)
-        self.counters.finished(reason)
-        return Output(
-            sequence.request.request_id, tokens, logprobs, reason, error, sequence.usage(), sequence.diary.timeline()
-        )
+        return sequence.diary.timeline()
 
     # -- proof -----------------------------------------------------------------------------------------------------
 
@@ -123,16 +181,23 @@ class Roster:
         slots = sorted([*self._free_slots, *(sequence.slot for sequence in self.running.values())])
         if slots != list(range(self._seats)):
             found.append(f"slots are not each free or taken once: {slots}")
-        waiting = {sequence.request.request_id for sequence in self.line}
-        riding = {sequence.request.request_id for sequence in self.running.values()}
-        if waiting & riding or waiting | riding != set(self.sequences) or len(waiting) != len(self.line):
-            found.append(f"{len(waiting)} wait and {len(riding)} ride of {len(self.sequences)} open requests")
+        waiting = {sequence.key for sequence in self.line}
+        riding = {sequence.key for sequence in self.running.values()}
+        held = {sequence.key for family in self.families.values() for sequence in family.held}
+        everywhere = len(waiting) + len(riding) + len(held)
+        if everywhere != len(waiting | riding | held) or waiting | riding | held != set(self.sequences):
+            found.append(f"{len(waiting)} wait, {len(riding)} ride, {len(held)} are held of {len(self.sequences)} open")
+        if len(waiting) != len(self.line):
+            found.append(f"the line counts {len(self.line)} and holds {len(waiting)}")
+        known = {sequence.key for family in self.families.values() for sequence in family.open.values()}
+        if known != set(self.sequences):
+            found.append(f"{len(known)} choices are open in {len(self.families)} requests of {len(self.sequences)}")
         return found
 
     def _check_counters(self, sequences: Iterable[Sequence]) -> list[str]:
         found = []
         for sequence in sequences:
-            name, riding = sequence.request.request_id, sequence.status is Status.RUNNING
+            name, riding = sequence.key, sequence.status is Status.RUNNING
             if not 0 <= sequence.num_computed <= sequence.num_scheduled <= sequence.num_seen:
                 counters = f"{sequence.num_computed} <= {sequence.num_scheduled} <= {sequence.num_seen}"
                 found.append(f"{name}: counters out of order, not 0 <= {counters}")

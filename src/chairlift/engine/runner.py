@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from chairlift.core.errors import ConfigError
-from chairlift.engine.plan import StepPlan, StepResult
+from chairlift.engine.plan import Masks, StepPlan, StepResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +19,7 @@ class RunnerInfo:
         block_size: tokens in a page.
         windows: one entry a layer group, None for full attention.
         model_id: names the weights; part of the prefix cache's salt.
+        logits_processors: names that requests may choose.
         report: what was derived and how long each phase took, for people: (name, value).
     """
 
@@ -28,6 +29,7 @@ class RunnerInfo:
     block_size: int
     windows: tuple[int | None, ...] = (None,)
     model_id: str = ""
+    logits_processors: tuple[str, ...] = ()
     report: tuple[tuple[str, str], ...] = ()
 
 
@@ -45,6 +47,13 @@ class Runner(Protocol):
 
     def launch(self, plan: StepPlan) -> None:
         """Begin a step; may return before it is done."""
+        ...
+
+    def supply_masks(self, step_id: int, masks: Masks) -> None:
+        """Say what may be drawn in the rows that the plan of a launched step calls masked; once, before its collect().
+
+        They are made while the model runs: whatever follows the logits waits for them.
+        """
         ...
 
     def collect(self) -> StepResult:

@@ -9,21 +9,25 @@ The lists are roster.py, who rides in a step is decided in boarding.py, what is 
 
 from collections import Counter, deque
 from collections.abc import Iterable
+from collections.abc import Sequence as Items
 from math import inf
 
 import numpy as np
 
 from chairlift.core.errors import (
+    ChairliftError,
     DuplicateRequestId,
     ForwardFailed,
     QueueFull,
     RequestFailed,
+    StructureFailed,
 )
 from chairlift.core.request import FinishReason, GenerateRequest, Output, TokenLogprob
 from chairlift.engine.admission import Limits, check
 from chairlift.engine.boarding import Boarding
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.deadlines import Deadlines
+from chairlift.engine.family import Family, resumed_end
 from chairlift.engine.flight import Draft, Flight
 from chairlift.engine.kv.cache import KVCache
 from chairlift.engine.kv.hashing import root_hash
@@ -31,6 +35,7 @@ from chairlift.engine.plan import StepPlan, StepResult
 from chairlift.engine.roster import Roster
 from chairlift.engine.sequence import Sequence, Status
 from chairlift.engine.step_times import StepShape, StepTimes
+from chairlift.engine.structure.grammar import Grammar
 
 
 class Scheduler:
@@ -42,6 +47,7 @@ class Scheduler:
         self.limits = limits
         self.roster = roster = Roster(config, cache)
         self.line, self.running, self.sequences = roster.line, roster.running, roster.sequences
+        self.families = roster.families
         self.wait_clock, self.counters = roster.wait_clock, roster.counters
         self.flights: deque[Flight] = deque()
         self.step_times = StepTimes()
@@ -56,35 +62,70 @@ class Scheduler:
 
     # -- intake ----------------------------------------------------------------------------------------------------
 
-    def add(self, request: GenerateRequest, now: float) -> None:
-        """Put a request in line.
+    def add(self, request: GenerateRequest, now: float, grammars: Items[Grammar] = ()) -> list[Output]:
+        """Put a request in line; `grammars`, one a choice, say what its outputs have to be.
 
+        Returns the Outputs of its choices that were over before they were resumed; its last one where all were.
         Raises InvalidRequest (or a kind of it) when it can never be served, DuplicateRequestId, QueueFull,
         DeadlineUnreachable.
         """
         check(request, self.limits)
-        if request.request_id in self.sequences:
+        if request.request_id in self.families:
             raise DuplicateRequestId(request.request_id)
         if len(self.line) >= self.config.max_queue_size:
             raise QueueFull(len(self.line), self.config.max_queue_size)
-        root = root_hash(self.cache.config.model_id, request.adapter, request.tenant)
-        sequence = Sequence(request, self._arrivals, root, now)
-        self._arrivals += 1
-        if self._caching:
-            sequence.name_blocks(self._block_size)
-        if sequence.deadline is not None:
-            hit = self.cache.match(sequence.block_hashes, sequence.num_prompt)
-            error = None if hit.pending is not None else self._deadlines.refusal(sequence, hit.num_tokens, now)
+        sequences, over = self._choices(request, grammars, now)
+        if sequences and sequences[0].deadline is not None:
+            first = sequences[0]
+            hit = self.cache.nothing if first.wants_scores else self.cache.match(first.block_hashes, first.num_prompt)
+            error = None if hit.pending is not None else self._deadlines.refusal(first, hit.num_tokens, now)
             if error is not None:
                 raise error
-            self._deadlines.watch(sequence)
-        self.sequences[request.request_id] = sequence
-        self.roster.join_line(sequence, now)
+            for sequence in sequences:
+                self._deadlines.watch(sequence)
+        family = Family(request, sequences, sum(len(request.resumed(index)) for index, _ in over))
+        if sequences:
+            self.roster.open(family, now)
+        outputs = [Output(request.request_id, finish_reason=reason, choice=index) for index, reason in over]
+        if not sequences:
+            outputs[-1] = outputs[-1]._replace(usage=family.usage())
+        return outputs
 
-    def abort(self, request_id: str, now: float) -> Output | None:
-        """End a request wherever it is; returns its last Output, None when it is not open."""
-        sequence = self.sequences.get(request_id)
-        return None if sequence is None else self.roster.finish(sequence, FinishReason.ABORT, now)
+    def _choices(
+        self, request: GenerateRequest, grammars: Items[Grammar], now: float
+    ) -> tuple[list[Sequence], list[tuple[int, FinishReason]]]:
+        """Make the sequences of a request's choices, and say which of them are over already, and why."""
+        root = root_hash(self.cache.config.model_id, request.adapter, request.tenant)
+        sequences: list[Sequence] = []
+        over: list[tuple[int, FinishReason]] = []
+        for index in range(request.params.num_choices):
+            grammar = grammars[index] if grammars else None
+            is_whole = grammar is not None and grammar.is_over
+            reason = FinishReason.STOP if is_whole else resumed_end(request, index)
+            if reason is not None:
+                over.append((index, reason))
+                continue
+            sequence = Sequence(request, self._arrivals, root, now, index, grammar)
+            self._arrivals += 1
+            if self._caching:
+                if sequences:  # the same prompt
+                    sequence.block_hashes = sequences[0].block_hashes[: sequence.num_prompt // self._block_size]
+                sequence.name_blocks(self._block_size)
+            sequences.append(sequence)
+        return sequences, over
+
+    def abort(self, request_id: str, now: float, index: int | None = None) -> Output | None:
+        """End a request, or one choice of it, wherever it is.
+
+        Returns its last Output (of the request only if nothing else of it is open), None when it is not open.
+        """
+        family = self.families.get(request_id)
+        if family is None:
+            return None
+        sequence = next(iter(family.open.values())) if index is None else family.open.get(index)
+        if sequence is None:
+            return None
+        return self.roster.finish(sequence, FinishReason.ABORT, now, alone=index is not None)
 
     def expire(self, now: float) -> list[Output]:
         """End the requests whose time is up; returns their last Outputs, and those of the ones given up in a step."""
@@ -107,7 +148,7 @@ class Scheduler:
     @property
     def is_idle(self) -> bool:
         """Whether there is nothing in line, nothing riding and nothing in flight."""
-        return not (self.sequences or self.flights or self.roster.ended)
+        return not (self.families or self.flights or self.roster.ended)
 
     # -- one step --------------------------------------------------------------------------------------------------
 
@@ -116,7 +157,10 @@ class Scheduler:
         assert len(self.flights) < self.config.depth, "more launches than the overlap allows"
         if self._suspects and self.flights:
             return None
-        draft = Draft(self.config.max_batch_tokens, self.config.prefill_budget, in_flight=len(self.flights))
+        draft = Draft(
+            self.config.max_batch_tokens, self.config.prefill_budget, in_flight=len(self.flights),
+            has_grammars=self.roster.num_grammars > 0,
+        )  # fmt: skip
         while self._suspects and not draft.num_rows:
             self._boarding.ride_again(draft, self._suspects.pop(), now)
         if not draft.num_rows:
@@ -140,7 +184,8 @@ class Scheduler:
             self._count_service(flight, result)
         outputs: list[Output] = []
         slow: Iterable[int] = range(len(flight.ends))
-        if not faults and not result.logprobs and len(result.tokens) == len(flight.plan.sample_rows):
+        scores = dict(result.prompt_logprobs)
+        if not (faults or scores or result.logprobs) and len(result.tokens) == len(flight.plan.sample_rows):
             slow = self._commit_decodes(flight, result.tokens[: flight.num_decodes].tolist(), outputs)
         ends, rides, samples, bounds = flight.ends, flight.rides, flight.samples, result.cu_tokens
         for row in slow:
@@ -154,10 +199,15 @@ class Scheduler:
                 continue
             if rides[row] == sequence.ride:
                 self._confirm(sequence, ends[row])
+            scored = scores.get(row, ())
+            sequence.num_scored += len(scored)
             if sample >= 0:
                 first, last = int(bounds[sample]), int(bounds[sample + 1])
                 wanted = result.logprobs[first:last] if result.logprobs else ()
-                outputs.append(self._append(sequence, tuple(result.tokens[first:last].tolist()), wanted, now))
+                tokens = tuple(result.tokens[first:last].tolist())
+                outputs.append(self._append(sequence, tokens, wanted, scored, now))
+            elif scored:
+                outputs.append(Output(sequence.name, choice=sequence.index, prompt_logprobs=scored))
         return outputs
 
     def _commit_decodes(self, flight: Flight, tokens: list[int], outputs: list[Output]) -> list[int]:
@@ -177,15 +227,16 @@ class Scheduler:
             sequence.num_pending -= 1
             sequence.num_computed = end
             sequence.token_ids.append(token)
-            outputs.append(new(Output, (sequence.name, (token,), (), None, None, None, None)))
+            outputs.append(new(Output, (sequence.name, (token,), (), None, None, None, None, sequence.index, ())))
         self.counters.output_tokens += len(outputs)
         return [*later, *range(flight.num_decodes, len(flight.ends))]
 
     @staticmethod
     def _is_special(sequence: Sequence, ride: int, num_computed: int) -> bool:
-        """Whether it left meanwhile, ends with its next token, or has none yet."""
+        """Whether it left meanwhile, ends with its next token, has none yet, or follows a grammar."""
         gone = sequence.status is not Status.RUNNING or sequence.ride != ride
-        return gone or num_computed + 1 >= sequence.longest or len(sequence.token_ids) == sequence.num_prompt
+        ends = num_computed + 1 >= sequence.longest
+        return gone or ends or not sequence.has_spoken or sequence.grammar is not None
 
     def _confirm(self, sequence: Sequence, num_computed: int) -> None:
         """What was scheduled up to there is computed: its full blocks can be found by others."""
@@ -198,7 +249,8 @@ class Scheduler:
         if self._windowed or (self._caching and full > table.num_published):
             self.cache.publish(table, sequence.block_hashes, num_computed)
         # The next block is full, or one lies behind a window; and the one before the last token comes with it.
-        sequence.milestone = min(self.cache.next_change(num_computed), sequence.longest - 1)
+        if sequence.has_spoken and sequence.grammar is None:
+            sequence.milestone = min(self.cache.next_change(num_computed), sequence.longest - 1)
 
     def _time(self, flight: Flight, now: float) -> None:
         """Learn how long the step took; with two in flight it began when the one before it was committed."""
@@ -233,6 +285,9 @@ class Scheduler:
             if sequence.status is Status.RUNNING and sequence.ride == ride:
                 sequence.num_scheduled = start
                 sequence.known = False
+                if sequence in flight.forked:  # the block that it was to begin with was not copied
+                    size = self._block_size
+                    sequence.num_scheduled = sequence.num_computed = start // size * size
         if error is None:
             return []
         self.counters.failed_steps += 1
@@ -246,31 +301,52 @@ class Scheduler:
         return []
 
     def _append(
-        self, sequence: Sequence, tokens: tuple[int, ...], logprobs: tuple[TokenLogprob | None, ...], now: float
-    ) -> Output:
-        """Take new tokens in, up to the one that ends the request."""
-        token_ids, longest = sequence.token_ids, sequence.longest
-        if len(token_ids) == sequence.num_prompt:
+        self, sequence: Sequence, tokens: tuple[int, ...], logprobs: tuple[TokenLogprob | None, ...],
+        scored: tuple[TokenLogprob, ...], now: float,
+    ) -> Output:  # fmt: skip
+        """Take new tokens in, up to the one that ends the choice."""
+        if not sequence.has_spoken:
+            sequence.has_spoken = True
             sequence.diary.note("first_token", now)
-        reason = None
-        for count, token in enumerate(tokens, start=1):
-            token_ids.append(token)
-            if token in sequence.stop_ids:
-                reason = FinishReason.STOP
-            elif len(token_ids) >= longest:
-                reason = FinishReason.LENGTH
+            self.roster.call_held(self.families[sequence.name], now)
+        reason: FinishReason | None = None
+        error: ChairliftError | None = None
+        for place, token in enumerate(tokens):
+            try:
+                reason = self._taken(sequence, token)
+            except StructureFailed as failure:
+                reason, error = FinishReason.ERROR, failure
             if reason is not None:
-                tokens, logprobs = tokens[:count], logprobs[:count]
+                taken = place + (error is None)
+                tokens, logprobs = tokens[:taken], logprobs[:taken]
                 break
         self.counters.output_tokens += len(tokens)
         if sequence.status is Status.WAITING:
             self.roster.waiting_tokens += len(tokens)
         said = tuple(entry for entry in logprobs if entry is not None) if logprobs else ()
         if reason is not None:
-            return self.roster.finish(sequence, reason, now, tokens=tokens, logprobs=said)
+            return self.roster.finish(
+                sequence, reason, now, error=error, tokens=tokens, logprobs=said, prompt_logprobs=scored
+            )
         if self._caching and sequence.status is Status.WAITING:
             sequence.name_blocks(self._block_size)
-        return Output(sequence.request.request_id, tokens, said)
+        return Output(sequence.name, tokens, said, choice=sequence.index, prompt_logprobs=scored)
+
+    @staticmethod
+    def _taken(sequence: Sequence, token: int) -> FinishReason | None:
+        """Append one token; returns why the choice ends with it, if it does. Raises StructureFailed."""
+        grammar = sequence.grammar
+        if grammar is not None:
+            grammar.check()
+        if token in sequence.stop_ids:
+            sequence.token_ids.append(token)
+            return FinishReason.STOP
+        if grammar is not None:
+            grammar.advance(token)
+        sequence.token_ids.append(token)
+        if grammar is not None and grammar.is_over:
+            return FinishReason.STOP
+        return FinishReason.LENGTH if len(sequence.token_ids) >= sequence.longest else None
 
     def check(self) -> list[str]:
         """Prove the ledger of blocks, slots and counters; returns what is wrong, nothing when all is well."""

@@ -1,4 +1,4 @@
-"""Sequence: one request's life inside the engine.
+"""Sequence: the life of one choice of a request inside the engine.
 
     tokens      [ prompt ............................ | outputs ......... ] + pending samples, not seen yet
     counters      ^num_computed (confirmed by commit)     ^num_scheduled (handed to the runner)
@@ -9,27 +9,36 @@ There is no prefill and no decode: each step hands out tokens so that num_schedu
 from enum import Enum, auto
 
 from chairlift.core.errors import ChairliftError
-from chairlift.core.request import FinishReason, GenerateRequest, RequestState, Usage
+from chairlift.core.request import FinishReason, GenerateRequest, RequestState
 from chairlift.engine.kv.hashing import BlockHash, extend_chain
 from chairlift.engine.kv.table import BlockTable
 from chairlift.engine.plan import NewSequence
+from chairlift.engine.structure.grammar import Grammar
 from chairlift.engine.timeline import Diary
+
+SequenceKey = str | tuple[str, int]
 
 
 class Status(Enum):
     """Which list of the scheduler a sequence is in."""
 
+    HELD = auto()
     WAITING = auto()
     RUNNING = auto()
     FINISHED = auto()
 
 
 class Sequence:
-    """State of one request; changed only by the scheduler.
+    """State of one choice; changed only by the scheduler.
 
     Attributes:
         request: what was asked.
+        index: which of its choices this is.
         name: its request id.
+        key: what it is known by among all: its request id, and for a further choice the number with it.
+        grammar: what its output has to be, and how far it is; None for anything.
+        has_spoken: whether a token of it was committed, in this engine.
+        num_scored: tokens of the prompt, from its begin, whose logprobs were delivered or are not wanted.
         arrival: its place in line, kept for life.
         token_ids: everything known, prompt and outputs.
         num_prompt: how many of them are prompt.
@@ -50,25 +59,34 @@ class Sequence:
     """
 
     __slots__ = (
-        "arrival", "block_hashes", "cached_tokens", "deadline", "diary", "error", "finish_reason", "hash_root",
-        "known", "longest", "max_outputs", "milestone", "name", "num_computed", "num_pending", "num_preemptions",
-        "num_prompt", "num_scheduled", "prefix_steps", "request", "ride", "slot", "status", "stop_ids", "table",
-        "times_passed", "token_ids",
-        "waiting_for",
+        "arrival", "block_hashes", "cached_tokens", "deadline", "diary", "error", "finish_reason", "grammar",
+        "has_spoken", "hash_root", "index", "key", "known", "longest", "max_outputs", "milestone", "name",
+        "num_computed", "num_pending", "num_preemptions", "num_prompt", "num_scheduled", "num_scored", "prefix_steps",
+        "request", "ride", "slot", "status", "stop_ids", "table", "times_passed", "token_ids", "waiting_for",
     )  # fmt: skip
 
-    def __init__(self, request: GenerateRequest, arrival: int, hash_root: BlockHash, now: float) -> None:
-        params = request.params
+    def __init__(
+        self, request: GenerateRequest, arrival: int, hash_root: BlockHash, now: float, index: int = 0,
+        grammar: Grammar | None = None,
+    ) -> None:  # fmt: skip
+        params, resumed = request.params, request.resumed(index)
         assert params.max_tokens is not None, "the engine takes resolved parameters only"
         self.request = request
+        self.index = index
         self.name = request.request_id
+        self.key: SequenceKey = (request.request_id, index) if index else request.request_id
+        self.grammar = grammar
+        self.has_spoken = False
         self.arrival = arrival
         self.hash_root = hash_root
-        self.token_ids = list(request.prompt_token_ids)
-        self.num_prompt = len(self.token_ids)
+        self.token_ids = [*request.prompt_token_ids, *resumed]
+        self.num_prompt = len(request.prompt_token_ids)
+        # Scores come once a request, before its first token.
+        is_scored = params.prompt_logprobs is not None and not index and not resumed
+        self.num_scored = 1 if is_scored else self.num_prompt
         self.max_outputs = params.max_tokens
         self.longest = self.num_prompt + self.max_outputs
-        self.stop_ids = frozenset(request.eos_token_ids).union(params.stop_token_ids)
+        self.stop_ids = request.stop_ids
         self.deadline = None if request.timeout is None else now + request.timeout
         self.num_scheduled = self.num_computed = self.num_pending = 0
         self.milestone = 0
@@ -92,9 +110,14 @@ class Sequence:
 
     @property
     def num_wanted(self) -> int:
-        """Tokens that can be handed out now; 0 when the samples in flight already reach its length limit."""
+        """Tokens that can be handed out now.
+
+        0 when the samples in flight already reach its length limit, or decide what its grammar allows next.
+        """
         known = len(self.token_ids) + self.num_pending
-        return 0 if known >= self.longest else known - self.num_scheduled
+        if known >= self.longest or (self.num_pending and self.grammar is not None):
+            return 0
+        return known - self.num_scheduled
 
     @property
     def num_seen(self) -> int:
@@ -107,7 +130,7 @@ class Sequence:
         if self.status is Status.FINISHED:
             ends = {FinishReason.ERROR: RequestState.FAILED, FinishReason.ABORT: RequestState.CANCELLED}
             return ends.get(self.finish_reason or FinishReason.STOP, RequestState.FINISHED)
-        if self.status is Status.WAITING:
+        if self.status in {Status.WAITING, Status.HELD}:
             return RequestState.PENDING
         if self.num_computed >= len(self.token_ids) - 1 and self.num_outputs:
             return RequestState.DECODING
@@ -120,14 +143,16 @@ class Sequence:
         """Hash the blocks that token_ids have filled since the last call."""
         extend_chain(self.block_hashes, self.hash_root, self.token_ids, block_size)
 
+    @property
+    def wants_scores(self) -> bool:
+        """Whether logprobs of its prompt are still to come: then the prompt is computed, whatever is cached."""
+        return self.num_scored < self.num_prompt
+
     def boarding_card(self) -> NewSequence:
         """Return what the runner must know of it."""
         request = self.request
         token_ids = tuple(self.token_ids) if self.num_outputs else request.prompt_token_ids
         return NewSequence(
-            self.slot, token_ids, self.num_outputs, request.params, request.eos_token_ids, request.adapter
-        )
-
-    def usage(self) -> Usage:
-        """Return its token counts."""
-        return Usage(self.num_prompt, self.num_outputs, self.cached_tokens)
+            self.slot, token_ids, self.num_outputs, request.params, request.eos_token_ids, request.adapter, self.index,
+            self.num_scored,
+        )  # fmt: skip

@@ -3,7 +3,7 @@
 import threading
 from queue import SimpleQueue
 
-from chairlift.engine.plan import StepPlan, StepResult
+from chairlift.engine.plan import Masks, StepPlan, StepResult
 from chairlift.engine.runner import Runner, RunnerInfo
 
 
@@ -17,6 +17,7 @@ class ThreadedRunner:
     def __init__(self, inner: Runner) -> None:
         self._inner = inner
         self._plans: SimpleQueue[tuple[int, StepPlan | None] | None] = SimpleQueue()  # no plan: warm up
+        self._masks: SimpleQueue[tuple[int, Masks] | None] = SimpleQueue()
         self._results: SimpleQueue[StepResult | BaseException | None] = SimpleQueue()
         self._generation = 0
         self._thread: threading.Thread | None = None
@@ -31,6 +32,10 @@ class ThreadedRunner:
     def launch(self, plan: StepPlan) -> None:
         """Hand the plan to the thread."""
         self._plans.put((self._generation, plan))
+
+    def supply_masks(self, step_id: int, masks: Masks) -> None:
+        """Hand the masks to the thread, which waits for them where a step needs some."""
+        self._masks.put((step_id, masks))
 
     def collect(self) -> StepResult:
         """Wait for the oldest step; raises what it raised."""
@@ -55,6 +60,7 @@ class ThreadedRunner:
         """End the thread after the step in progress, then the inner runner."""
         if self._thread is not None:
             self._plans.put(None)
+            self._masks.put(None)
             self._thread.join()
             self._thread = None
         self._inner.stop()
@@ -71,7 +77,17 @@ class ThreadedRunner:
                     self._results.put(None)
                 else:
                     self._inner.launch(plan)
+                    if len(plan.masked) and not self._pass_masks(plan.step_id):
+                        return
                     self._results.put(self._inner.collect())
             except BaseException as error:
                 failed = generation
                 self._results.put(error)
+
+    def _pass_masks(self, step_id: int) -> bool:
+        """Wait for the masks of a step, and drop those of void steps before it; False when it is time to leave."""
+        while (item := self._masks.get()) is not None:
+            if item[0] == step_id:
+                self._inner.supply_masks(*item)
+                return True
+        return False

@@ -15,7 +15,8 @@ from chairlift.llm.assembler import Assembler
 from chairlift.llm.build import build_service
 from chairlift.llm.options import Options
 from chairlift.llm.output import TextEvent
-from chairlift.llm.service import Message, ModelDefaults, Prompt, Service
+from chairlift.llm.pump import tell_aborts
+from chairlift.llm.service import Message, ModelDefaults, Prompt, Resume, Service
 
 
 class _Mailroom:
@@ -87,27 +88,34 @@ class AsyncLLM:
 
     def generate(
         self, prompt: Prompt, params: SamplingParams | None = None, *, request_id: str | None = None,
-        priority: int = 0, tenant: str = "", timeout: float | None = None,
+        priority: int = 0, tenant: str = "", timeout: float | None = None, resume: Resume = (),
     ) -> AsyncGenerator[TextEvent, None]:  # fmt: skip
-        """Complete a prompt (a string or token ids); yields events until one has a finish_reason.
+        """Complete a prompt (a string or token ids); yields events until one `is_last`.
 
+        With `resume`, for each choice the output tokens that were delivered before, events go on behind them.
         Closing the iterator early (contextlib.aclosing does it for sure), or cancelling its task, aborts the request.
         Raises InvalidRequest here, at the call, when the request can never be served.
         """
         return self._stream(
             self._service.assembler(
-                prompt, params, request_id=request_id, priority=priority, tenant=tenant, timeout=timeout
+                prompt, params, request_id=request_id, priority=priority, tenant=tenant, timeout=timeout, resume=resume
             )
         )
 
     def chat(
         self, messages: Sequence[Message], params: SamplingParams | None = None, *, request_id: str | None = None,
-        priority: int = 0, tenant: str = "", timeout: float | None = None,
+        priority: int = 0, tenant: str = "", timeout: float | None = None, resume: Resume = (),
     ) -> AsyncGenerator[TextEvent, None]:  # fmt: skip
         """Answer a conversation with the model's chat template; else as `generate`."""
         return self._stream(
             self._service.chat_assembler(
-                messages, params, request_id=request_id, priority=priority, tenant=tenant, timeout=timeout
+                messages,
+                params,
+                request_id=request_id,
+                priority=priority,
+                tenant=tenant,
+                timeout=timeout,
+                resume=resume,
             )
         )
 
@@ -116,20 +124,17 @@ class AsyncLLM:
         request_id = assembler.request.request_id
         client.submit(assembler.request, mailroom.sink)
         box = mailroom.open(request_id)
-        ended = False
+        is_over = False  # for the engine
         try:
-            while not ended:
+            while not (is_over or assembler.is_finished):
+                tell_aborts(client, assembler)
                 output = await box.get()
-                event = assembler.take(output)
-                ended = output.finish_reason is not None or assembler.is_finished
-                if assembler.must_abort:
-                    assembler.must_abort = False
-                    client.abort(request_id)
-                if event is not None:
+                is_over = output.is_last
+                for event in assembler.take(output):
                     yield event
         finally:
             mailroom.close(request_id)
-            if not ended:
+            if not is_over:
                 client.abort(request_id)
 
     def _mailroom(self) -> _Mailroom:

@@ -18,6 +18,7 @@ from chairlift.engine.inline import InlineClient
 from chairlift.engine.loop import EngineLoop
 from chairlift.engine.policy import check_policy
 from chairlift.engine.runner import RunnerSpec
+from chairlift.engine.structure.vocabulary import Vocabulary
 from chairlift.llm.options import Options
 from chairlift.llm.profile import ProfiledClient, open_trace
 from chairlift.llm.service import ModelDefaults, Service
@@ -76,10 +77,15 @@ class Prepared:
             model=self.model, max_queue_size=self.scheduler.max_queue_size, seeds=self.seeds,
         )  # fmt: skip
 
+    def _vocabulary(self) -> Vocabulary | None:
+        if self.tokenizer is None:
+            return None
+        return Vocabulary(self.tokenizer.serialized().encode(), self.defaults.eos_token_ids)
+
     def _client(self) -> EngineClient:
         trace = open_trace(self.profile) if self.profile else None
         try:
-            client = CLIENTS[self.client](self.spec, self.scheduler, self.caching)
+            client = CLIENTS[self.client](self.spec, self.scheduler, self.caching, self._vocabulary())
         except BaseException:
             if trace is not None:
                 trace.close()
@@ -212,16 +218,20 @@ def _defaults(folder: Path | None, tokenizer: Tokenizer | None) -> ModelDefaults
     return ModelDefaults(eos_token_ids=read.eos_token_ids or own, sampling=read.sampling, max_tokens=read.max_tokens)
 
 
-def _inline(spec: RunnerSpec, scheduler: SchedulerConfig, caching: bool) -> EngineClient:
-    return InlineClient(EngineLoop(spec.build(), scheduler, enable_prefix_caching=caching))
+def _inline(
+    spec: RunnerSpec, scheduler: SchedulerConfig, caching: bool, vocabulary: Vocabulary | None
+) -> EngineClient:  # fmt: skip
+    return InlineClient(EngineLoop(spec.build(), scheduler, enable_prefix_caching=caching), vocabulary)
 
 
-def _process(spec: RunnerSpec, scheduler: SchedulerConfig, caching: bool) -> EngineClient:
+def _process(
+    spec: RunnerSpec, scheduler: SchedulerConfig, caching: bool, vocabulary: Vocabulary | None
+) -> EngineClient:  # fmt: skip
     from chairlift.engine.process import open_engine
 
-    return open_engine(spec, scheduler, enable_prefix_caching=caching)
+    return open_engine(spec, scheduler, enable_prefix_caching=caching, vocabulary=vocabulary)
 
 
-CLIENTS: Mapping[str, Callable[[RunnerSpec, SchedulerConfig, bool], EngineClient]] = {
+CLIENTS: Mapping[str, Callable[[RunnerSpec, SchedulerConfig, bool, Vocabulary | None], EngineClient]] = {
     "inline": _inline, "process": _process,
 }  # fmt: skip

@@ -16,7 +16,7 @@ from chairlift.llm.options import Options
 from chairlift.llm.output import RequestOutput
 from chairlift.llm.progress import Progress
 from chairlift.llm.pump import pump
-from chairlift.llm.service import Message, ModelDefaults, Prompt, Service, plain
+from chairlift.llm.service import Message, ModelDefaults, Prompt, Resume, Service, plain
 
 Params = SamplingParams | Sequence[SamplingParams] | None
 
@@ -57,7 +57,7 @@ class LLM:
 
     def generate(
         self, prompts: Prompt | Sequence[Prompt], params: Params = None, *, priority: int = 0, tenant: str = "",
-        timeout: float | None = None, use_tqdm: bool = True,
+        timeout: float | None = None, resume: Sequence[Resume] | None = None, use_tqdm: bool = True,
     ) -> list[RequestOutput]:  # fmt: skip
         """Complete each prompt; outputs come in the order of the prompts.
 
@@ -67,27 +67,33 @@ class LLM:
             priority: smaller rides first, where the policy looks at it.
             tenant: requests of different tenants share no cache.
             timeout: seconds for each request.
+            resume: for each prompt the output tokens of each choice that were delivered before; the outputs hold them
+                and what follows them.
             use_tqdm: show a progress bar on stderr.
 
         Raises InvalidRequest before anything is queued when one of them can never be served. A request that fails
         later does not raise: its output has finish_reason "error" and `.error`.
         """
         many = _prompts(prompts)
+        together = zip(many, _params(params, len(many)), _resumes(resume, len(many)), strict=True)
         assemblers = [
-            self._service.assembler(prompt, own, priority=priority, tenant=tenant, timeout=timeout)
-            for prompt, own in zip(many, _params(params, len(many)), strict=True)
+            self._service.assembler(prompt, own, priority=priority, tenant=tenant, timeout=timeout, resume=delivered)
+            for prompt, own, delivered in together
         ]
         return self._run(assemblers, use_tqdm)
 
     def chat(
         self, messages: Sequence[Message] | Sequence[Sequence[Message]], params: Params = None, *, priority: int = 0,
-        tenant: str = "", timeout: float | None = None, use_tqdm: bool = True,
+        tenant: str = "", timeout: float | None = None, resume: Sequence[Resume] | None = None, use_tqdm: bool = True,
     ) -> list[RequestOutput]:  # fmt: skip
         """Answer a conversation, or each of several, with the model's chat template; else as `generate`."""
         many = _conversations(messages)
+        together = zip(many, _params(params, len(many)), _resumes(resume, len(many)), strict=True)
         assemblers = [
-            self._service.chat_assembler(conversation, own, priority=priority, tenant=tenant, timeout=timeout)
-            for conversation, own in zip(many, _params(params, len(many)), strict=True)
+            self._service.chat_assembler(
+                conversation, own, priority=priority, tenant=tenant, timeout=timeout, resume=delivered
+            )
+            for conversation, own, delivered in together
         ]
         return self._run(assemblers, use_tqdm)
 
@@ -97,7 +103,7 @@ class LLM:
         with Progress(len(assemblers), shown=use_tqdm) as progress, closing(events):
             for _, event in events:
                 progress.tokens(len(event.token_ids))
-                if event.finish_reason is not None:
+                if event.is_last:
                     progress.request_done()
         return [assembler.result() for assembler in assemblers]
 
@@ -163,6 +169,14 @@ def _conversations(messages: Any) -> list[Sequence[Message]]:
         raise InvalidRequest(f"messages must be a list of objects, got {type(messages).__name__}", param="messages")
     many = list(messages)
     return many if many and isinstance(many[0], list | tuple) else [many]
+
+
+def _resumes(resume: Sequence[Resume] | None, count: int) -> Sequence[Resume]:
+    if resume is None:
+        return [()] * count
+    if len(resume) != count:
+        raise InvalidRequest(f"{count} prompts but {len(resume)} entries in resume", param="resume")
+    return resume
 
 
 def _params(params: Params, count: int) -> list[SamplingParams | None]:

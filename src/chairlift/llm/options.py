@@ -31,6 +31,7 @@ class Options(TypedDict, total=False):
         seed: where the seeds of requests without one come from; None for the system's randomness.
         revision: of a model on the hub.
         profile: a file for a trace of the steps, which opens in Perfetto.
+        logits_processors: name -> "package.module:factory" of those that requests may choose (model/processors.py).
         client: "inline" is an engine in a thread, "process" in a process of its own.
     """
 
@@ -58,4 +59,5 @@ class Options(TypedDict, total=False):
     seed: int | None
     revision: str | None
     profile: str | None
+    logits_processors: dict[str, str]
     client: Literal["inline", "process"]

@@ -14,7 +14,7 @@ class CompletionOutput:
         index: number of the choice.
         text: the output as text; "" when the model folder has no tokenizer.
         token_ids: every token that was generated, the one that ended it included.
-        logprobs: one entry a token when they were asked for, else None.
+        logprobs: one entry a token when they were asked for, else None; none of tokens it was resumed from.
         finish_reason: "stop", "length", "abort" or "error".
         stop_reason: the stop string that ended it, or the id of the stop token; None otherwise.
         seed: of its draws; the same request with this seed gives the same tokens.
@@ -41,6 +41,7 @@ class RequestOutput:
         usage: token counts.
         timeline: what happened when, in seconds since it was queued.
         error: why it failed; None when it did not.
+        prompt_logprobs: one entry a token of the prompt when they were asked for, None for the first; else None.
     """
 
     request_id: str
@@ -50,11 +51,14 @@ class RequestOutput:
     usage: Usage
     timeline: Timeline | None = None
     error: ChairliftError | None = None
+    prompt_logprobs: list[TokenLogprob | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class TextEvent:
-    """News of one request as it streams. The last one, and only it, has a finish_reason.
+    """News of one choice of a request as it streams. Each choice's last one, and only it, has a finish_reason.
+
+    The request's last one, and only it, has its usage.
 
     Attributes:
         request_id: whose news.
@@ -64,9 +68,11 @@ class TextEvent:
         finish_reason: None until the end.
         stop_reason: on the last one, see CompletionOutput.
         error: on the last one, when finish_reason is "error".
-        usage: on the last one.
-        timeline: on the last one.
+        usage: on the request's last one; of all choices together.
+        timeline: on the request's last one.
         seed: of the request's draws.
+        index: which choice; with best_of the best is 0.
+        prompt_logprobs: one entry for each further token of the prompt but its first, when they were asked for.
     """
 
     request_id: str
@@ -79,3 +85,10 @@ class TextEvent:
     usage: Usage | None = None
     timeline: Timeline | None = None
     seed: int = 0
+    index: int = 0
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+
+    @property
+    def is_last(self) -> bool:
+        """Whether nothing more comes of the request."""
+        return self.usage is not None

@@ -115,9 +115,9 @@ class ProfiledClient:
                 self._since.pop(request.request_id, None)
             raise
 
-    def abort(self, request_id: str) -> None:
-        """End a request; see EngineClient."""
-        self._inner.abort(request_id)
+    def abort(self, request_id: str, index: int | None = None) -> None:
+        """End a request, or one choice of it; see EngineClient."""
+        self._inner.abort(request_id, index)
 
     def watch_steps(self, sink: StepSink | None) -> None:
         """Show every step to one more sink; see EngineClient."""
@@ -191,7 +191,7 @@ class ProfiledClient:
         for output in outputs:
             if output.request_id not in self._first:
                 self._first[output.request_id] = now
-        ended = [output for output in outputs if output.finish_reason is not None]
+        ended = [output for output in outputs if output.is_last]
         spans = [(self._since.pop(last.request_id, now), self._first.pop(last.request_id)) for last in ended]
         self._let_go(sink, len(ended))
         for last, (since, first) in zip(ended, spans, strict=True):

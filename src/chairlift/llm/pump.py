@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from queue import SimpleQueue
 
 from chairlift.core.errors import EngineDead, QueueFull
-from chairlift.core.request import FinishReason, Output
+from chairlift.core.request import Output
 from chairlift.engine.client import EngineClient
 from chairlift.llm.assembler import Assembler
 from chairlift.llm.output import TextEvent
@@ -40,22 +40,33 @@ def pump(client: EngineClient, assemblers: Sequence[Assembler], window: int) -> 
                 except EngineDead as error:
                     if len(line) == len(assemblers) - 1:
                         raise
-                    news.put([Output(assembler.request.request_id, finish_reason=FinishReason.ERROR, error=error)])
+                    news.put([Output.failed(assembler.request, error)])
+                tell_aborts(client, assembler)
             for output in news.get():
                 assembler = riding[output.request_id]
                 silent.discard(output.request_id)
-                if output.finish_reason is not None:
+                if output.is_last:
                     del riding[output.request_id]
                 if isinstance(output.error, QueueFull):
                     time.sleep(FULL_QUEUE_PAUSE)
                     line.appendleft(assembler)
                     continue
-                event = assembler.take(output)
-                if assembler.must_abort:
-                    assembler.must_abort = False
-                    client.abort(output.request_id)
-                if event is not None:
+                events = assembler.take(output)
+                if not output.is_last:
+                    tell_aborts(client, assembler)
+                for event in events:
                     yield assembler, event
     finally:
         for request_id in riding:
             client.abort(request_id)
+
+
+def tell_aborts(client: EngineClient, assembler: Assembler) -> None:
+    """Tell the engine which choices have ended without it; the whole request, as often as asked, when all have."""
+    request_id = assembler.request.request_id
+    if assembler.is_finished:
+        client.abort(request_id)
+    else:
+        for index in assembler.aborts:
+            client.abort(request_id, index)
+    assembler.aborts.clear()

@@ -5,12 +5,13 @@ import operator
 import random
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from chairlift.core.checks import whole
 from chairlift.core.errors import InvalidRequest, TokenOutOfRange
 from chairlift.core.request import GenerateRequest
-from chairlift.core.sampling import SamplingParams, whole
+from chairlift.core.sampling import SamplingParams
 from chairlift.engine.admission import MAX_REQUEST_ID_CHARS, check
 from chairlift.engine.client import EngineClient
 from chairlift.llm.assembler import Assembler
@@ -18,6 +19,9 @@ from chairlift.text.chat import ChatTemplate
 from chairlift.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]
+Resume = Sequence[Sequence[int]]
+"""For each choice the output tokens that were delivered before."""
+
 Message = Mapping[str, Any]
 
 MAX_TENANT_CHARS = 256
@@ -65,7 +69,7 @@ class Service:
 
     def assembler(
         self, prompt: Prompt, params: SamplingParams | None, *, request_id: str | None = None, priority: int = 0,
-        tenant: str = "", timeout: float | None = None,
+        tenant: str = "", timeout: float | None = None, resume: Resume = (),
     ) -> Assembler:  # fmt: skip
         """Make a checked request of a prompt, and what will turn its tokens into text.
 
@@ -73,22 +77,22 @@ class Service:
         """
         text = prompt if isinstance(prompt, str) else None
         ids = self._encode(prompt) if isinstance(prompt, str) else _checked_ids(prompt, self.client.limits.vocab_size)
-        return self._assembler(text, ids, params, request_id, priority, tenant, timeout)
+        return self._assembler(text, ids, params, request_id, priority, tenant, timeout, resume)
 
     def chat_assembler(
         self, messages: Sequence[Message], params: SamplingParams | None, *, request_id: str | None = None,
-        priority: int = 0, tenant: str = "", timeout: float | None = None,
+        priority: int = 0, tenant: str = "", timeout: float | None = None, resume: Resume = (),
     ) -> Assembler:  # fmt: skip
         """Make a checked request of a conversation. Raises InvalidRequest as `assembler` does."""
         if self.tokenizer is None or self.chat_template is None:
             raise InvalidRequest("the model folder has no tokenizer, so it cannot chat", param="messages")
         rendered = self.chat_template.render(messages)
         ids = tuple(self.tokenizer.encode_chat(rendered))
-        return self._assembler(rendered.text, ids, params, request_id, priority, tenant, timeout)
+        return self._assembler(rendered.text, ids, params, request_id, priority, tenant, timeout, resume)
 
     def _assembler(
         self, text: str | None, ids: tuple[int, ...], params: SamplingParams | None, request_id: str | None,
-        priority: int, tenant: str, timeout: float | None,
+        priority: int, tenant: str, timeout: float | None, resume: Resume,
     ) -> Assembler:  # fmt: skip
         whole("priority", priority, -MAX_PRIORITY, MAX_PRIORITY)
         _check_name("tenant", tenant, 0, MAX_TENANT_CHARS)
@@ -97,14 +101,15 @@ class Service:
         _check_name("request_id", request_id, 1, MAX_REQUEST_ID_CHARS)
         if params is not None and not isinstance(params, SamplingParams):
             raise InvalidRequest(f"params must be SamplingParams, got {type(params).__name__}", param="params")
-        params = self._resolved(params or SamplingParams(), len(ids))
+        asked = self._resolved(params or SamplingParams(), len(ids))
+        runs_on = asked.ignore_eos and asked.structured is None  # a structure says itself where an end may come
         request = GenerateRequest(
-            request_id=request_id, prompt_token_ids=ids, params=params,
-            eos_token_ids=() if params.ignore_eos else self.defaults.eos_token_ids, priority=priority, tenant=tenant,
-            timeout=timeout,
+            request_id=request_id, prompt_token_ids=ids, params=_for_the_engine(asked),
+            eos_token_ids=() if runs_on else self.defaults.eos_token_ids, priority=priority, tenant=tenant,
+            timeout=timeout, resume=tuple(_ids(tokens, "resume") for tokens in resume),
         )  # fmt: skip
         check(request, self.client.limits)
-        return Assembler(request, text, self.tokenizer)
+        return Assembler(request, text, self.tokenizer, asked)
 
     def _encode(self, prompt: str) -> tuple[int, ...]:
         if self.tokenizer is None:
@@ -118,8 +123,14 @@ class Service:
         room = max(1, self.client.limits.room(prompt_tokens))
         wanted = self.defaults.max_tokens
         seed = params.seed if params.seed is not None else self.seeds.getrandbits(63)
-        if params.stop and self.tokenizer is None:
-            raise InvalidRequest("stop strings need a tokenizer, which the model folder lacks", param="stop")
+        if self.tokenizer is None:
+            for param in ("stop", "bad_words", "structured"):
+                if getattr(params, param):
+                    raise InvalidRequest(f"{param} needs a tokenizer, which the model folder lacks", param=param)
+        if params.bad_words and self.tokenizer is not None:
+            words = {tuple(self.tokenizer.encode(before + word.lstrip(" "), add_special_tokens=False))
+                     for word in params.bad_words for before in ("", " ")}  # fmt: skip
+            params = replace(params, bad_words_ids=(*params.bad_words_ids, *sorted(words - {()})))
         return params.resolved(
             self.defaults.sampling, max_tokens=room if wanted is None else min(room, wanted), seed=seed
         )
@@ -135,25 +146,39 @@ def _check_name(param: str, value: Any, least: int, most: int) -> None:
         raise InvalidRequest(f"{param} must be valid Unicode, got half of a surrogate pair", param=param)
 
 
+def _for_the_engine(asked: SamplingParams) -> SamplingParams:
+    """Return what the engine has to do so that the assembler can make what was asked for."""
+    params = asked
+    if params.num_choices > params.n and params.logprobs is None:
+        params = replace(params, logprobs=0)  # to know which are the best
+    if params.max_tokens == 0:
+        params = replace(params, max_tokens=1)  # the prompt is computed; its token is dropped
+    return params
+
+
 def plain(value: Any) -> Any:
     """Turn a numpy array or a tensor into lists and numbers; everything else is returned as it is."""
     return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _checked_ids(prompt: Sequence[int], vocab_size: int) -> tuple[int, ...]:
-    """Token ids as plain ints; anything else is refused."""
-    given = plain(prompt)
-    if isinstance(given, bytes | Mapping | set | frozenset) or not isinstance(given, Iterable):
-        said = f"prompt must be a string or a list of token ids, got {type(given).__name__}"
-        raise InvalidRequest(said, param="prompt")
-    tokens = list(given)
-    if any(isinstance(token, bool) for token in tokens):
-        raise InvalidRequest("prompt must be a string or a list of token ids, got a bool in it", param="prompt")
-    try:
-        ids = tuple(operator.index(token) for token in tokens)
-    except TypeError as error:
-        raise InvalidRequest(f"prompt must be a string or a list of token ids: {error}", param="prompt") from None
+    """Token ids of a prompt as plain ints, each in the vocabulary."""
+    ids = _ids(prompt, "prompt", "a string or ")
     for token in ids:
         if not 0 <= token < vocab_size:
             raise TokenOutOfRange(token, vocab_size)
     return ids
+
+
+def _ids(given: Any, param: str, besides: str = "") -> tuple[int, ...]:
+    """Token ids as plain ints; anything else is refused."""
+    given, wanted = plain(given), f"{param} must be {besides}a list of token ids"
+    if isinstance(given, str | bytes | Mapping | set | frozenset) or not isinstance(given, Iterable):
+        raise InvalidRequest(f"{wanted}, got {type(given).__name__}", param=param)
+    tokens = list(given)
+    if any(isinstance(token, bool) for token in tokens):
+        raise InvalidRequest(f"{wanted}, got a bool in it", param=param)
+    try:
+        return tuple(operator.index(token) for token in tokens)
+    except TypeError as error:
+        raise InvalidRequest(f"{wanted}: {error}", param=param) from None

@@ -112,8 +112,8 @@ class SlotTables:
         return StepInputs(torch.from_numpy(np.pad(self._ids(plan, rows), (0, more))).to(device), batch)
 
     def remember(self, slots: Int64, tokens: Int32) -> None:
-        """Keep the token that each slot sampled; of a slot that stands here n times the first."""
-        self._last_sampled[slots[::-1]] = tokens[::-1]
+        """Keep the token that each slot sampled."""
+        self._last_sampled[slots] = tokens
 
     def _ids(self, plan: StepPlan, rows: Int64) -> Int64:
         ids = np.where(plan.input_ids == LAST_SAMPLED, self._last_sampled[plan.slots[rows]], plan.input_ids)

@@ -1,4 +1,4 @@
-"""One token a row from shaped logits: temperature, top-k, top-p, min-p, then the inverse of the running sum.
+"""One token a row from shaped logits: temperature, truncation, then the inverse of the running sum.
 
 The meaning of each rule is transformers' (its logits warpers, applied in this order); its ties are settled:
 
@@ -6,6 +6,7 @@ The meaning of each rule is transformers' (its logits warpers, applied in this o
     top_p   likeliest first, of equals the lower id first: those stay before which less than top_p has been summed, so
             the smallest set whose probability reaches top_p, at least one token
     min_p   those stay whose probability is at least min_p times that of the likeliest
+    then    typical_p, epsilon_cutoff, eta_cutoff (entropy_rules.py)
     draw    weights of the kept tokens are summed in float64 by ascending token id; the first token whose sum exceeds
             number * total is drawn
 
@@ -21,6 +22,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from chairlift.core.sampling import SamplingParams
+from chairlift.model.entropy_rules import truncate
 
 Rows = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -41,16 +45,46 @@ class Truncation:
         top_k: int64 [N], 0 keeps all.
         top_p: float64 [N], 1 keeps all.
         min_p: float64 [N], 0 keeps all.
+        typical_p: float64 [N], 1 keeps all.
+        epsilon: float64 [N], 0 keeps all.
+        eta: float64 [N], 0 keeps all.
     """
 
     temperature: Float64
     top_k: Rows
     top_p: Float64
     min_p: Float64
+    typical_p: Float64
+    epsilon: Float64
+    eta: Float64
+
+    @classmethod
+    def neutral(cls, count: int) -> "Truncation":
+        """Return rules of so many rows that keep all."""
+        ones, zeros = np.ones(count), np.zeros(count)
+        return cls(ones, np.zeros(count, np.int64), ones.copy(), zeros, ones.copy(), zeros.copy(), zeros.copy())
+
+    def set(self, row: int, params: SamplingParams) -> None:
+        """Take over the resolved parameters of one request."""
+        self.temperature[row] = 1.0 if params.temperature is None else params.temperature
+        self.top_k[row] = max(0, params.top_k or 0)
+        self.top_p[row] = 1.0 if params.top_p is None else params.top_p
+        self.min_p[row] = params.min_p or 0.0
+        self.typical_p[row] = 1.0 if params.typical_p is None else params.typical_p
+        self.epsilon[row] = params.epsilon_cutoff or 0.0
+        self.eta[row] = params.eta_cutoff or 0.0
 
     def take(self, rows: Rows) -> "Truncation":
         """Return the entries of some rows."""
-        return Truncation(self.temperature[rows], self.top_k[rows], self.top_p[rows], self.min_p[rows])
+        return Truncation(
+            self.temperature[rows], self.top_k[rows], self.top_p[rows], self.min_p[rows], self.typical_p[rows],
+            self.epsilon[rows], self.eta[rows],
+        )  # fmt: skip
+
+    @property
+    def by_entropy(self) -> NDArray[np.bool_]:
+        """Rows that need the whole distribution."""
+        return (self.typical_p < 1) | (self.epsilon > 0) | (self.eta > 0)
 
 
 def chunks(rows: Rows, vocab_size: int) -> Iterator[Rows]:
@@ -74,8 +108,11 @@ def choose(logits: Tensor, rules: Truncation, numbers: Float64) -> Rows:
     vocab_size = logits.shape[1]
     tokens = np.empty(len(numbers), np.int64)
     top_k = np.where(rules.top_k >= vocab_size, 0, rules.top_k)
-    ordered = (top_k > 0) | (rules.top_p < 1)
-    for rows in chunks(np.flatnonzero(~ordered), vocab_size):
+    by_entropy = rules.by_entropy
+    ordered = ((top_k > 0) | (rules.top_p < 1)) & ~by_entropy
+    for rows in chunks(np.flatnonzero(by_entropy), vocab_size):
+        tokens[rows] = _by_entropy(_picked(logits, rows), rules.take(rows), numbers[rows]).cpu().numpy()
+    for rows in chunks(np.flatnonzero(~(ordered | by_entropy)), vocab_size):
         tokens[rows] = _by_id(_picked(logits, rows), rules.take(rows), numbers[rows]).cpu().numpy()
     for rows in chunks(np.flatnonzero(ordered), vocab_size):
         narrow = rows[top_k[rows] <= _WIDE_TOP_K]
@@ -91,6 +128,16 @@ def choose(logits: Tensor, rules: Truncation, numbers: Float64) -> Rows:
                 found, _ = _by_rank(_picked(logits, left), rules.take(left), numbers[left], vocab_size)
                 tokens[left] = found.cpu().numpy()
     return tokens
+
+
+def leading(logits: Tensor) -> tuple[Tensor, Rows]:
+    """Return the largest logit of each row, [N], and its id; of equals the lowest id. NaN counts as the largest."""
+    if logits.device.type != "cpu":
+        peaks, ids = logits.max(-1)
+        return peaks, ids.cpu().numpy()
+    wide = logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
+    best = wide.numpy().argmax(1)  # ten times as fast as torch's
+    return wide.gather(1, torch.from_numpy(best)[:, None])[:, 0], best
 
 
 def likeliest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -142,8 +189,27 @@ def _by_id(logits: Tensor, rules: Truncation, numbers: Float64) -> Tensor:
     return _search(weights, numbers)[:, 0]
 
 
+def _by_entropy(logits: Tensor, rules: Truncation, numbers: Float64) -> Tensor:
+    """Draw where a rule looks at the whole distribution that the others leave."""
+    _, ids, weights, kept = _ranked(logits, rules, logits.shape[1])
+    by_id = torch.zeros_like(weights).scatter_(1, ids, weights.masked_fill_(~kept, 0.0))
+    left = truncate(by_id, *(_column(rule, logits) for rule in (rules.typical_p, rules.epsilon, rules.eta)))
+    return _search(left, numbers)[:, 0]
+
+
 def _by_rank(logits: Tensor, rules: Truncation, numbers: Float64, width: int) -> tuple[Tensor, Tensor]:
     """Draw among the `width` likeliest; the second tensor, bool [N], says where these settled the matter."""
+    values, ids, weights, kept = _ranked(logits, rules, width)
+    sure = torch.ones(len(logits), dtype=torch.bool, device=logits.device)
+    if values.shape[1] < logits.shape[1]:
+        sure = ~(kept & (values <= values[:, -1:])).any(-1)
+    ids, order = ids.sort(dim=-1)
+    found = _search(weights.masked_fill_(~kept, 0.0).gather(1, order), numbers)
+    return ids.gather(1, found)[:, 0], sure
+
+
+def _ranked(logits: Tensor, rules: Truncation, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return values, ids, weights and whether top_k, top_p and min_p keep them, of the `width` likeliest in order."""
     vocab_size = logits.shape[1]
     values, ids = _leading(logits, width)
     peak = values[:, :1]
@@ -162,9 +228,4 @@ def _by_rank(logits: Tensor, rules: Truncation, numbers: Float64, width: int) ->
     top_p = _column(rules.top_p, logits)
     kept &= (before < top_p * total) | (top_p >= 1)
     kept &= weights >= _column(rules.min_p, logits)
-    sure = torch.ones(len(logits), dtype=torch.bool, device=logits.device)
-    if values.shape[1] < vocab_size:
-        sure = ~(kept & (values <= values[:, -1:])).any(-1)
-    ids, order = ids.sort(dim=-1)
-    found = _search(weights.masked_fill_(~kept, 0.0).gather(1, order), numbers)
-    return ids.gather(1, found)[:, 0], sure
+    return values, ids, weights, kept

@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.core.errors import InvalidRequest, ModelError
-from chairlift.core.sampling import SamplingParams
+from chairlift.core.sampling import NEUTRAL, SamplingParams
 from chairlift.model.config import ModelConfig, read_json
 from chairlift.model.config_fields import Fields
 
-SAMPLING = ("temperature", "top_k", "top_p", "min_p", "repetition_penalty")
+SAMPLING = tuple(NEUTRAL)
 """Fields that generation_config.json and SamplingParams share."""
+
+GREEDY_TOO = ("repetition_penalty", "no_repeat_ngram_size")
+"""Those that hold without a draw, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +51,8 @@ def parse_generation_defaults(content: Mapping[str, Any], eos_token_ids: tuple[i
     """Turn the object in generation_config.json into defaults.
 
     As in transformers its eos ids replace `eos_token_ids`, those of config.json, which hold where it names none; and a
-    do_sample of false means temperature 0 whatever the sampling fields say; a repetition penalty holds then too. Raises
-    ModelError.
+    do_sample of false means temperature 0 whatever the sampling fields say; what shapes greedy outputs, too, holds then
+    as well. Raises ModelError.
     """
     fields = Fields(content, {})
     sampling: dict[str, float | int] = {}
@@ -58,7 +61,7 @@ def parse_generation_defaults(content: Mapping[str, Any], eos_token_ids: tuple[i
         if value is not None:
             sampling[name] = _checked(name, value)
     if not fields.flag_or("do_sample", True):
-        sampling = {name: value for name, value in sampling.items() if name == "repetition_penalty"}
+        sampling = {name: value for name, value in sampling.items() if name in GREEDY_TOO}
         sampling["temperature"] = 0.0
     ours = fields.token_ids("eos_token_id")
     max_tokens = fields.size("max_new_tokens") if "max_new_tokens" in fields else None

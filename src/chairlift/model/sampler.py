@@ -1,10 +1,11 @@
 """Logits to tokens: every parameter per request, one request's fault confined to its own row.
 
-raw logits ──► shaped (penalties, bias, bans) ──► greedy: argmax, of equals the lowest id
-    │                                        └──► else: truncated distribution, one draw (choice.py, draws.py)
-    └──► logprobs
+raw logits ──► shaped (penalties, bias, bans, processors, masks) ──► greedy: argmax, of equals the lowest id
+    │                                                           └──► else: truncated distribution, one draw
+    └──► logprobs                                                          (choice.py, draws.py)
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,12 +15,17 @@ from torch import Tensor
 
 from chairlift.core.errors import ChairliftError, NonFiniteLogits, SamplingFailed
 from chairlift.core.request import TokenLogprob
-from chairlift.engine.plan import Int32, NewSequence
-from chairlift.model.choice import choose, chunks, likeliest
+from chairlift.engine.plan import Int32, Masks, NewSequence
+from chairlift.model.choice import choose, chunks, leading
 from chairlift.model.draws import uniforms
-from chairlift.model.sampling_state import SamplingState, Shaper, raised, shape
+from chairlift.model.logprobs import token_logprobs
+from chairlift.model.processors import Factories
+from chairlift.model.sampling_state import SamplingState
+from chairlift.model.shaping import Shaper, apply_masks, process, raised, shape
 
 Int64 = NDArray[np.int64]
+Allowed = Mapping[int, Int32]
+"""By row the packed bits of the tokens that its structure allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +49,9 @@ class Sampler:
     A row's token depends on its logits, its parameters, its seed and its own history; never on the rows beside it.
     """
 
-    def __init__(self, max_slots: int, vocab_size: int) -> None:
-        self._state = SamplingState(max_slots, vocab_size)
+    def __init__(self, max_slots: int, vocab_size: int, factories: Factories | None = None) -> None:
+        """Make room for so many slots; `factories` are those of the logits processors, by name."""
+        self._state = SamplingState(max_slots, vocab_size, factories or {})
 
     def admit(self, new: NewSequence) -> None:
         """Take over a sequence; replaces whatever its slot held."""
@@ -54,35 +61,35 @@ class Sampler:
         """Forget a slot, known or not."""
         self._state.release(slot)
 
-    def sample(self, logits: Tensor, slots: Int64) -> Drawn:
+    def sample(self, logits: Tensor, slots: Int64, masks: Masks | None = None) -> Drawn:
         """Draw one token a row.
-
-        A slot that stands here n times draws choices 0 to n - 1 at one position; it goes on with choice 0.
 
         Args:
             logits: [R, V] of any floating dtype; not changed.
-            slots: int64 [R], whose row it is.
+            slots: int64 [R], whose row it is; each once.
+            masks: what the structure of some rows allows.
 
         Returns:
             tokens, logprobs where asked for, and the faults of single rows; whatever is raised for one row stays there.
         """
-        choices = _occurrence(slots)
+        allowed = {} if masks is None else masks.by_row()
         try:
-            drawn = self._draw(logits, slots, choices)
+            drawn = self._draw(logits, slots, allowed)
         except Exception:
-            drawn = self._draw_one_by_one(logits, slots, choices)
-        goes_on = choices == 0
+            drawn = self._draw_one_by_one(logits, slots, allowed)
+        goes_on = np.ones(len(slots), bool)
         goes_on[list(drawn.faults)] = False
         drawn.faults.update(self._state.observe(slots, drawn.tokens, np.flatnonzero(goes_on)))
         return drawn
 
-    def _draw_one_by_one(self, logits: Tensor, slots: Int64, choices: Int64) -> Drawn:
+    def _draw_one_by_one(self, logits: Tensor, slots: Int64, allowed: Allowed) -> Drawn:
         tokens = np.zeros(len(slots), np.int32)
         logprobs: list[TokenLogprob | None] = [None] * len(slots)
         faults: dict[int, ChairliftError] = {}
         for row in range(len(slots)):
+            here = {0: allowed[row]} if row in allowed else {}
             try:
-                drawn = self._draw(logits[row : row + 1], slots[row : row + 1], choices[row : row + 1])
+                drawn = self._draw(logits[row : row + 1], slots[row : row + 1], here)
             except Exception as error:
                 faults[row] = raised(error)
                 continue
@@ -93,47 +100,50 @@ class Sampler:
                 faults[row] = drawn.faults[0]
         return Drawn(tokens, tuple(logprobs) if any(logprobs) else (), faults)
 
-    def _draw(self, logits: Tensor, slots: Int64, choices: Int64) -> Drawn:
+    def _draw(self, logits: Tensor, slots: Int64, allowed: Allowed) -> Drawn:
         """Draw all rows together; changes nothing."""
         state = self._state
-        peaks, best = logits.max(-1)
-        tokens = best.cpu().numpy().astype(np.int32)
+        peaks, best = leading(logits)
+        tokens = best.astype(np.int32)
         faults: dict[int, ChairliftError] = {row: _non_finite(float(peaks[row])) for row in _bad_rows(peaks)}
         if state.refused:
             faults |= {row: state.refused[slot] for row, slot in enumerate(slots.tolist()) if slot in state.refused}
         random = ~state.greedy[slots]
         wants_logprobs = state.logprobs[slots] >= 0
         rows = np.array([row for row in range(len(slots)) if row not in faults], np.int64) if faults else _all(slots)
-        moved = np.array([slot in state.shapers for slot in slots[rows].tolist()], bool)
+        moved = np.array([slots[row] in state.shapers or row in allowed for row in rows.tolist()], bool)
         if not (random.any() or wants_logprobs.any() or moved.any()):
             return Drawn(tokens, (), faults)
         work = logits if logits.dtype == torch.float64 else logits.float()
-        numbers = uniforms(state.seed[slots], choices, state.num_outputs[slots])
+        numbers = uniforms(state.seed[slots], state.choice[slots], state.num_outputs[slots])
         still = rows[~moved]
         still = still[random[still]]
         if len(still):
             tokens[still] = choose(_rows_of(work, still), state.rules(slots[still]), numbers[still])
         for some in chunks(rows[moved], work.shape[1]):
             shaped = work[torch.from_numpy(some).to(work.device)]
-            self._draw_shaped(shaped, some, slots, numbers, tokens, faults)
+            self._draw_shaped(shaped, some, slots, allowed, numbers, tokens, faults)
         return Drawn(tokens, self._logprobs(work, tokens, slots, faults), faults)
 
     def _draw_shaped(
-        self, work: Tensor, rows: Int64, slots: Int64, numbers: NDArray[np.float64],
+        self, work: Tensor, rows: Int64, slots: Int64, allowed: Allowed, numbers: NDArray[np.float64],
         tokens: Int32, faults: dict[int, ChairliftError],
     ) -> None:  # fmt: skip
         """Draw rows whose logits (a copy, [n, V]) are moved first; writes tokens and faults."""
         state = self._state
-        shapers = [state.shapers[slot] for slot in slots[rows].tolist()]
+        shapers = [state.shapers.get(slot) for slot in slots[rows].tolist()]
         num_outputs = state.num_outputs[slots[rows]]
         shape(work, shapers, num_outputs)
-        peaks, best = work.max(-1)
-        tokens[rows] = best.cpu().numpy()
-        bad = _bad_rows(peaks)
-        for index in bad:
-            faults[int(rows[index])] = _nothing_left(float(peaks[index]), shapers[index], int(num_outputs[index]))
+        failed = process(work, shapers)
+        apply_masks(work, [allowed.get(row) for row in rows.tolist()])
+        peaks, tokens[rows] = leading(work)
+        for index in _bad_rows(peaks):
+            if index not in failed:
+                masked = int(rows[index]) in allowed
+                failed[index] = _nothing_left(float(peaks[index]), shapers[index], int(num_outputs[index]), masked)
+        faults.update({int(rows[index]): error for index, error in failed.items()})
         random = ~state.greedy[slots[rows]]
-        random[bad] = False
+        random[list(failed)] = False
         some = np.flatnonzero(random)
         if len(some):
             at = rows[some]
@@ -154,27 +164,6 @@ class Sampler:
         return tuple(entries)
 
 
-def token_logprobs(raw: Tensor, tokens: Int64, counts: Int64) -> list[TokenLogprob]:
-    """Log-probabilities of chosen tokens and of the likeliest, of raw logits, summed in float64 by ascending id.
-
-    Args:
-        raw: [N, V] float32 or float64, the largest of each row finite.
-        tokens: int64 [N], chosen.
-        counts: int64 [N], how many of the likeliest; of equals the lower id comes first.
-    """
-    peak = raw.amax(-1, keepdim=True).double()
-    norm = peak + (raw.double() - peak).exp_().cumsum(-1)[:, -1:].log()
-    chosen = raw.gather(1, torch.from_numpy(tokens).to(raw.device)[:, None]).double() - norm
-    values, ids = likeliest(raw, int(counts.max()))
-    top_values, top_ids = (values.double() - norm).tolist(), ids.tolist()
-    return [
-        TokenLogprob(token, logprob, tuple(zip(top_ids[row][:count], top_values[row][:count], strict=True)))
-        for row, (token, logprob, count) in enumerate(
-            zip(tokens.tolist(), chosen[:, 0].tolist(), counts.tolist(), strict=True)
-        )
-    ]
-
-
 def _all(slots: Int64) -> Int64:
     return np.arange(len(slots))
 
@@ -189,24 +178,15 @@ def _bad_rows(peaks: Tensor) -> list[int]:
     return found
 
 
-def _occurrence(slots: Int64) -> Int64:
-    """How many times each entry stood there before."""
-    order = np.argsort(slots, kind="stable")
-    ranked = slots[order]
-    first = np.searchsorted(ranked, ranked, side="left")
-    occurrence = np.empty(len(slots), np.int64)
-    occurrence[order] = np.arange(len(slots)) - first
-    return occurrence
-
-
 def _non_finite(peak: float) -> NonFiniteLogits:
     what = "NaN" if np.isnan(peak) else "infinite" if peak > 0 else "all -inf"
     return NonFiniteLogits(f"the model's logits for this request are {what}")
 
 
-def _nothing_left(peak: float, shaper: Shaper, num_outputs: int) -> SamplingFailed:
+def _nothing_left(peak: float, shaper: Shaper | None, num_outputs: int, masked: bool) -> SamplingFailed:
     if peak != -np.inf:
         return SamplingFailed("penalties or logit_bias push this request's logits out of the range of numbers")
-    ends = len(shaper.ends) if num_outputs < shaper.min_tokens else 0
-    said = f"every token is banned: {len(shaper.banned)} by logit_bias, {ends} by min_tokens {shaper.min_tokens}"
-    return SamplingFailed(said, logit_bias=len(shaper.banned), min_tokens=ends)
+    if masked:
+        return SamplingFailed("no token is left that the structure allows and the other parameters do not ban")
+    assert shaper is not None, "a row that nothing moved has lost its tokens"
+    return shaper.why_nothing_is_left(num_outputs)

@@ -1,6 +1,6 @@
 """RunnerConfig: what the torch runner is told. This module imports no torch, so that a client can write one."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -21,6 +21,7 @@ class RunnerConfig:
         max_model_len: tokens of a sequence; None is the model's own limit.
         attention_backend: a name of model/attention/registry.py; "auto" is the fastest here.
         seed: of the random weights of the tiny model.
+        logits_processors: name -> "package.module:factory" of those that requests may choose.
     """
 
     model: str = ""
@@ -34,6 +35,7 @@ class RunnerConfig:
     max_model_len: int | None = None
     attention_backend: str = "auto"
     seed: int = 0
+    logits_processors: dict[str, str] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """Return the bytes for a RunnerSpec."""

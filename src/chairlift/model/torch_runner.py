@@ -1,9 +1,12 @@
 """TorchRunner: a Runner that turns plans into tokens with a torch model.
 
     StepPlan ─► SlotTables (batch.py) ─► CausalLM over the paged cache ─► Sampler ─► StepResult
+                                                                            ▲
+                                                                          Masks
 
-A launch computes its step before it returns; engine/threaded.py puts launches into a thread where two shall be in
-flight. Whatever a launch raises leaves the runner usable: state is by slot, and a NewSequence replaces it.
+A launch computes its step before it returns, as far as the logits where it waits for masks; engine/threaded.py puts
+launches into a thread where two shall be in flight. Whatever a launch raises leaves the runner usable: state is by
+slot, and a NewSequence replaces it.
 """
 
 import hashlib
@@ -17,7 +20,7 @@ from torch import Tensor
 
 from chairlift.core.clock import SystemClock
 from chairlift.core.errors import ChairliftError, ConfigError
-from chairlift.engine.plan import StepPlan, StepResult
+from chairlift.engine.plan import Masks, StepPlan, StepResult
 from chairlift.engine.runner import Runner, RunnerInfo
 from chairlift.model.attention.base import KV, AttentionBackend
 from chairlift.model.attention.registry import make_backend, resolved
@@ -26,6 +29,8 @@ from chairlift.model.causal_lm import CausalLM, ForwardContext
 from chairlift.model.config import DTYPES, ModelConfig
 from chairlift.model.memory import Pool, free_memory, size_pool
 from chairlift.model.pages import keep_freed_memory
+from chairlift.model.processors import import_factories
+from chairlift.model.prompt_scores import PromptScores, Scores
 from chairlift.model.registry import load_model, torch_dtype
 from chairlift.model.sampler import Drawn, Sampler
 from chairlift.model.settings import RunnerConfig
@@ -60,6 +65,17 @@ class _Engine:
     kv: list[KV]
     tables: SlotTables
     sampler: Sampler
+    scores: PromptScores
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A step whose logits are there: raw ones [R, V] of the sample rows, and what came of the prompts' scores."""
+
+    plan: StepPlan
+    logits: Tensor | None
+    scores: Scores
+    faults: dict[int, ChairliftError]
 
 
 class TorchRunner:
@@ -73,7 +89,8 @@ class TorchRunner:
         self._config = config
         self._given = loaded
         self._engine: _Engine | None = None
-        self._results: deque[StepResult] = deque()
+        self._results: deque[StepResult | _Begun] = deque()
+        self._masks: dict[int, Masks] = {}
 
     def start(self) -> RunnerInfo:
         """Load the model, size and allocate the cache.
@@ -93,7 +110,9 @@ class TorchRunner:
         kv = self._allocate(loaded, backend, pool, max_model_len)
         model, slots = loaded.model, config.max_running_requests
         tables = SlotTables(slots, len(model.groups.windows), config.block_size, model.vocab_size, padded=model.padded)
-        self._engine = _Engine(loaded, backend, kv, tables, Sampler(slots, model.vocab_size))
+        factories = import_factories(config.logits_processors)
+        sampler, scores = Sampler(slots, model.vocab_size, factories), PromptScores(slots, model.vocab_size)
+        self._engine = _Engine(loaded, backend, kv, tables, sampler, scores)
         return RunnerInfo(
             vocab_size=model.vocab_size,
             max_model_len=max_model_len,
@@ -101,6 +120,7 @@ class TorchRunner:
             block_size=config.block_size,
             windows=model.groups.windows,
             model_id=loaded.model_id,
+            logits_processors=tuple(config.logits_processors),
             report=(
                 ("model", f"{config.model or 'tiny random model'} ({loaded.config.architecture})"),
                 ("device", str(loaded.device)),
@@ -114,18 +134,33 @@ class TorchRunner:
         )
 
     def launch(self, plan: StepPlan) -> None:
-        """Compute a step and keep its result.
+        """Compute a step; it is sampled at once, unless some of it waits for masks.
 
         Raises whatever the model raises; TokenOutOfRange for an input id that does not exist. The step is void then.
         """
-        assert self._engine is not None, "launch before start, or after stop"
+        engine = self._engine
+        assert engine is not None, "launch before start, or after stop"
         with torch.inference_mode():
-            self._results.append(_step(self._engine, plan))
+            begun = _begin(engine, plan)
+            self._results.append(begun if len(plan.masked) else _end(engine, begun, None))
+
+    def supply_masks(self, step_id: int, masks: Masks) -> None:
+        """Take what may be drawn in some rows of a step that was launched and not collected."""
+        self._masks[step_id] = masks
 
     def collect(self) -> StepResult:
-        """Return the oldest result that was not collected."""
+        """Return the oldest result that was not collected; samples it if it waited for masks."""
         assert self._results, "collect without a launch"
-        return self._results.popleft()
+        result, engine = self._results.popleft(), self._engine
+        if isinstance(result, StepResult):
+            return result
+        assert engine is not None, "collect after stop"
+        number = result.plan.step_id
+        masks = self._masks.pop(number, None)
+        assert masks is not None, f"step {number} waits for masks"
+        self._masks = {later: kept for later, kept in self._masks.items() if later > number}  # of void steps
+        with torch.inference_mode():
+            return _end(engine, result, masks)
 
     def warmup(self) -> None:
         """Compute warmup.py's steps with tables and a sampler of their own; they read block 0 and write nothing."""
@@ -134,13 +169,14 @@ class TorchRunner:
         config, model = self._config, self._engine.loaded.model
         groups, slots = len(model.groups.windows), config.max_running_requests
         tables = SlotTables(slots, groups, config.block_size, model.vocab_size, writes=False, padded=model.padded)
-        engine = replace(self._engine, tables=tables, sampler=Sampler(slots, model.vocab_size))
+        sampler, scores = Sampler(slots, model.vocab_size), PromptScores(slots, model.vocab_size)
+        engine = replace(self._engine, tables=tables, sampler=sampler, scores=scores)
         max_model_len = engine.loaded.config.context_length(config.max_model_len)
         with torch.inference_mode():
             for plan in warmup_plans(
                 config.max_batch_tokens, slots, max_model_len, config.block_size, groups, model.padded
             ):
-                _step(engine, plan)
+                _end(engine, _begin(engine, plan), None)
 
     def stop(self) -> None:
         """Free the model and its cache."""
@@ -148,6 +184,7 @@ class TorchRunner:
         self._engine = None
         self._given = None
         self._results.clear()
+        self._masks.clear()
         if was_on_cuda:
             torch.cuda.empty_cache()
 
@@ -193,23 +230,36 @@ def load(config: RunnerConfig) -> LoadedModel:
     return LoadedModel(model, shape, device, _fingerprint(folder, str(shape.dtype)))
 
 
-def _step(engine: _Engine, plan: StepPlan) -> StepResult:
+def _begin(engine: _Engine, plan: StepPlan) -> _Begun:
+    """Take over the plan's news and run the model."""
     for slot in plan.released:
         engine.sampler.release(slot)
+        engine.scores.release(slot)
     engine.tables.apply(plan)
     for new in plan.admitted:
         engine.sampler.admit(new)
-    device = engine.loaded.device
+        engine.scores.admit(new)
+    device, model = engine.loaded.device, engine.loaded.model
     if len(plan.copies):
         engine.backend.copy_blocks(engine.kv, torch.from_numpy(plan.copies).to(device))
-    drawn = Drawn(np.empty(0, np.int32))
-    if plan.num_rows:
+    if not plan.num_rows:
+        return _Begun(plan, None, (), {})
+    inputs = engine.tables.inputs(plan, device)
+    context = ForwardContext(inputs.batch, engine.kv, engine.backend, engine.backend.plan(inputs.batch))
+    hidden = model.forward(inputs.input_ids, context)
+    scores, faults = engine.scores.score(plan, hidden, model.logits)
+    logits = model.logits(hidden.index_select(0, inputs.batch.logit_rows)) if len(plan.sample_rows) else None
+    return _Begun(plan, logits, scores, faults)
+
+
+def _end(engine: _Engine, begun: _Begun, masks: Masks | None) -> StepResult:
+    """Draw from what the model gave."""
+    plan, drawn = begun.plan, Drawn(np.empty(0, np.int32))
+    if begun.logits is not None:
         slots = plan.slots[plan.sample_rows].astype(np.int64)
-        hidden = _hidden(engine, plan, device)
-        if len(slots):
-            drawn = engine.sampler.sample(engine.loaded.model.logits(hidden), slots)
-            engine.tables.remember(slots, drawn.tokens)
-    faults: dict[int, ChairliftError] = {}
+        drawn = engine.sampler.sample(begun.logits, slots, masks)
+        engine.tables.remember(slots, drawn.tokens)
+    faults: dict[int, ChairliftError] = dict(begun.faults)
     for index, error in sorted(drawn.faults.items()):
         faults.setdefault(int(plan.sample_rows[index]), error)
     return StepResult(
@@ -218,15 +268,8 @@ def _step(engine: _Engine, plan: StepPlan) -> StepResult:
         cu_tokens=np.arange(len(drawn.tokens) + 1, dtype=np.int32),
         logprobs=drawn.logprobs,
         faults=tuple(faults.items()),
+        prompt_logprobs=begun.scores,
     )
-
-
-def _hidden(engine: _Engine, plan: StepPlan, device: torch.device) -> Tensor:
-    """Run the model; returns the hidden states [R, H] of the rows that are sampled."""
-    inputs = engine.tables.inputs(plan, device)
-    model, batch = engine.loaded.model, inputs.batch
-    context = ForwardContext(batch, engine.kv, engine.backend, engine.backend.plan(batch))
-    return model.forward(inputs.input_ids, context).index_select(0, batch.logit_rows)
 
 
 def check_options(config: RunnerConfig) -> None:

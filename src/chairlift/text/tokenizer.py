@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from tokenizers import AddedToken
+from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from chairlift.core.errors import InvalidRequest, ModelError
@@ -71,6 +71,10 @@ class Tokenizer(Protocol):
 
     def fallback_byte(self, token_id: int) -> int | None:
         """Return the byte of a byte-fallback token (`<0xE4>`), None for every other token."""
+        ...
+
+    def serialized(self) -> str:
+        """Return it as a tokenizer.json, for libraries that read one."""
         ...
 
 
@@ -146,6 +150,14 @@ class ByteTokenizer:
     def fallback_byte(self, token_id: int) -> int | None:
         """Return None: bytes here are the vocabulary, not its fallback (see `Detokenizer`)."""
         return None
+
+    def serialized(self) -> str:
+        """Return the same vocabulary as a byte-level BPE without merges."""
+        backend = Backend(models.BPE(vocab=_byte_letters(), merges=[]))
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        backend.decoder = decoders.ByteLevel()
+        backend.add_special_tokens(list(self.special_tokens))
+        return backend.to_str()
 
 
 class HFTokenizer:
@@ -232,6 +244,10 @@ class HFTokenizer:
         """Return the byte of `<0xNN>` where the decoder has byte fallback."""
         return self._fallback.get(token_id)
 
+    def serialized(self) -> str:
+        """Return the library's own form, with the special tokens of the configuration."""
+        return self._backend.to_str()
+
     def _named_id(self, name: str) -> int | None:
         text = self.named_tokens.get(name)
         return None if text is None else self._backend.token_to_id(text)
@@ -283,6 +299,13 @@ def _named_tokens(config: Mapping[str, Any]) -> dict[str, str]:
         if isinstance(text, str) and text:
             named[name] = text
     return named
+
+
+def _byte_letters() -> dict[str, int]:
+    """Return the letter with which byte-level vocabularies write each byte (GPT-2's): itself, if it can be seen."""
+    seen = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    unseen = [byte for byte in range(256) if byte not in seen]
+    return {chr(byte): byte for byte in seen} | {chr(256 + place): byte for place, byte in enumerate(unseen)}
 
 
 def _fallback_bytes(backend: Backend) -> dict[int, int]:

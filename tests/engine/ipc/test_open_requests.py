@@ -25,7 +25,7 @@ def test_news_goes_to_its_sink_all_of_a_step_at_once() -> None:
 def test_nothing_comes_after_the_last_output() -> None:
     requests, news = OpenRequests(), News()
     requests.add(entry("a", news))
-    last = Output("a", (1,), finish_reason=FinishReason.STOP)
+    last = Output("a", (1,), finish_reason=FinishReason.STOP, usage=Usage(1, 1, 0))
     requests.deliver([last])
     requests.deliver([last, Output("a", (2,))])
     requests.end(EngineDead("dead"))

@@ -16,7 +16,7 @@ from typing import Any
 
 from chairlift.core.errors import ChairliftError, ConfigError, DuplicateRequestId, EngineDead, InvalidRequest
 from chairlift.core.load import LoadReport, ReplicaState
-from chairlift.core.request import FinishReason, GenerateRequest, Output, Usage
+from chairlift.core.request import GenerateRequest, Output
 from chairlift.engine.client import Sink
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.inline import InlineClient
@@ -163,9 +163,9 @@ class Desk:
         match message:
             case Submit(request):
                 self._submit(guest, request)
-            case Abort(request_id):
+            case Abort(request_id, index):
                 if self._engine is not None and (inner := guest.ids.get(request_id)) is not None:
-                    self._engine.abort(inner)
+                    self._engine.abort(inner, index)
             case Watch(wanted):
                 if not wanted:
                     guest.steps = None
@@ -233,9 +233,7 @@ class Desk:
         return None
 
     def _refuse(self, guest: Guest, request: GenerateRequest, error: ChairliftError) -> None:
-        usage = Usage(len(request.prompt_token_ids), 0, 0)
-        last = Output(request.request_id, finish_reason=FinishReason.ERROR, error=error, usage=usage)
-        self._say(guest, Outputs([[last]]))
+        self._say(guest, Outputs([[Output.failed(request, error)]]))
 
     # -- what the engine says --------------------------------------------------------------------------------------
 
@@ -274,7 +272,7 @@ class Desk:
     def _renamed(self, guest: Guest, output: Output) -> Output:
         """Put the client's own id into an output, and forget the request after its last one."""
         name = self._owners[output.request_id][1]
-        if output.finish_reason is not None:
+        if output.is_last:
             del self._owners[output.request_id], guest.ids[name]
         return Output(name, *output[1:])
 

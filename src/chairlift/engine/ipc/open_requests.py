@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from chairlift.core.errors import ChairliftError, DuplicateRequestId, EngineDead
-from chairlift.core.request import FinishReason, GenerateRequest, Output, Usage
+from chairlift.core.request import FinishReason, GenerateRequest, Output
 from chairlift.engine.client import Sink
 from chairlift.engine.ipc.wire import Submit, encode
 
@@ -33,8 +33,7 @@ class OpenRequest:
 
     def last(self, reason: FinishReason, error: ChairliftError | None = None) -> Output:
         """Return the last Output of a request that no engine answers for."""
-        usage = Usage(len(self.request.prompt_token_ids), 0, 0)
-        return Output(self.request.request_id, finish_reason=reason, error=error, usage=usage)
+        return Output.ended(self.request, reason, error)
 
     def is_late(self, now: float) -> bool:
         """Whether its own timeout is over."""
@@ -81,7 +80,7 @@ class OpenRequests:
                 if entry is None:
                     continue
                 news.setdefault(id(entry.sink), (entry.sink, []))[1].append(output)
-                if output.finish_reason is not None:
+                if output.is_last:
                     del self._by_id[output.request_id]
         for sink, told in news.values():
             try:

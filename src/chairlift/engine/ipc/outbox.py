@@ -25,7 +25,7 @@ class Outbox:
         self._requests = requests
         self.limit = 2**31
         self._mailbox: Mailbox[Letter] = Mailbox()
-        self._line: dict[OpenRequest | Ask, None] = {}
+        self._line: dict[OpenRequest | Ask | Abort, None] = {}
 
     def fileno(self) -> int:
         """Return the descriptor that is readable when there is something to post."""
@@ -59,13 +59,15 @@ class Outbox:
                 self._requests.deliver([letter.last(FinishReason.ERROR, error)])
             elif not isinstance(letter, Abort):
                 self._line[letter] = None
-            elif not self._abort(letter.request_id) and link is not None:
+            elif letter.index is not None and self._is_in_line(letter.request_id):
+                self._line[letter] = None  # behind its request
+            elif not self._abort(letter) and link is not None:
                 link.send(letter)
         now = time.monotonic()
         if link is not None and link.ready:
             line, self._line = self._line, {}
             for letter in line:
-                if isinstance(letter, Ask):
+                if isinstance(letter, Ask | Abort):
                     link.send(letter)
                 elif letter in self._requests:
                     link.send(letter.to_send(now))
@@ -82,9 +84,13 @@ class Outbox:
             timeout = RequestTimeout(entry.request.timeout or 0.0)
             self._requests.deliver([entry.last(FinishReason.ERROR, timeout)])
 
-    def _abort(self, request_id: str) -> bool:
-        """End a request that no engine has seen; False when there is none."""
+    def _is_in_line(self, request_id: str) -> bool:
         entry = self._requests.get(request_id)
+        return entry is not None and entry in self._line
+
+    def _abort(self, letter: Abort) -> bool:
+        """End a request that no engine has seen; False when there is none."""
+        entry = self._requests.get(letter.request_id)
         if entry is None or entry not in self._line:
             return False
         del self._line[entry]

@@ -14,6 +14,7 @@ from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.watch import WatchConfig
 from chairlift.engine.ipc.wire import Start, encode
 from chairlift.engine.runner import RunnerSpec
+from chairlift.engine.structure.vocabulary import Vocabulary
 
 COMMAND = ("-P", "-m", "chairlift.engine.child")
 """Never the caller's script: nothing of it is imported again. -P: nor what lies in the current folder."""
@@ -50,6 +51,14 @@ class EngineProcess:
         """None while the child lives; minus the signal's number when one killed it."""
         return self._process.poll()
 
+    def tell(self, start: bytes) -> None:
+        """Write the start message; returns when the child has read it, or is gone."""
+        assert self._process.stdin is not None
+        left = memoryview(len(start).to_bytes(LENGTH_BYTES, "big") + start)
+        with contextlib.suppress(OSError, ValueError):  # a death is noticed where every death is
+            while left:
+                left = left[os.write(self._process.stdin.fileno(), left) :]
+
     def stop(self) -> None:
         """Ask the engine to leave, kill it when it does not; returns when it is gone. May be called more than once."""
         self._close_pipe()
@@ -77,8 +86,9 @@ class EngineProcess:
 
 
 def spawn(
-    spec: RunnerSpec, config: SchedulerConfig, *, enable_prefix_caching: bool = True, watch: WatchConfig | None = None
-) -> EngineProcess:
+    spec: RunnerSpec, config: SchedulerConfig, *, enable_prefix_caching: bool = True, watch: WatchConfig | None = None,
+    vocabulary: Vocabulary | None = None,
+) -> EngineProcess:  # fmt: skip
     """Start a process with an engine and return at once; whether it starts well is told to its clients.
 
     The environment passes through. Raises OSError when there can be no process.
@@ -93,13 +103,10 @@ def spawn(
     engine = EngineProcess(process, folder, watch)
     start = encode(Start(
         spec=spec, config=config, enable_prefix_caching=enable_prefix_caching, address=engine.address,
-        log_level=_level_of_the_stream(), stop_timeout=watch.stop_timeout / 2,
+        log_level=_level_of_the_stream(), stop_timeout=watch.stop_timeout / 2, vocabulary=vocabulary,
     ))  # fmt: skip
-    assert process.stdin is not None
-    left = len(start).to_bytes(LENGTH_BYTES, "big") + start
-    with contextlib.suppress(BrokenPipeError):  # it died already; that is noticed where every death is
-        while left:
-            left = left[os.write(process.stdin.fileno(), left) :]
+    # It may be megabytes, and is read when the child has come so far.
+    threading.Thread(target=engine.tell, args=(start,), name="chairlift-spawn", daemon=True).start()
     return engine
 
 

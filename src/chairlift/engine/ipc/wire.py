@@ -20,8 +20,9 @@ from chairlift.core.request import GenerateRequest, Output
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.runner import RunnerInfo, RunnerSpec
 from chairlift.engine.stats import CacheState, SchedulerState, StepStats
+from chairlift.engine.structure.vocabulary import Vocabulary
 
-PROTOCOL = 2
+PROTOCOL = 3
 
 WINDOW = 32
 """So many messages with outputs may be on their way to a client that has not acknowledged them. What comes meanwhile
@@ -50,6 +51,7 @@ class Start:
         address: where to listen, "ipc://...".
         log_level: of the process's log, which goes to standard error.
         stop_timeout: seconds for a step in progress when it is time to leave.
+        vocabulary: what structured output is made with; None for none.
     """
 
     spec: RunnerSpec
@@ -58,6 +60,7 @@ class Start:
     address: str
     log_level: int
     stop_timeout: float
+    vocabulary: Vocabulary | None = None
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -75,9 +78,10 @@ class Submit(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Abort(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """End a request."""
+    """End a request, or one choice of it."""
 
     request_id: str
+    index: int | None = None
 
 
 class Watch(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -26,11 +26,14 @@ class Hit:
     """What of a sequence is in the cache already; a value, good until the cache changes.
 
     Attributes:
-        num_tokens: leading tokens that need no computing; a multiple of block_size, less than the sequence has.
+        num_tokens: leading tokens that need no computing, less than the sequence has; a multiple of block_size unless
+            there is a tail.
         blocks: for each group the blocks of that prefix, NO_BLOCK where the window does not need them.
         num_shared: blocks in `blocks`.
         num_revived: how many of them nobody holds now: sharing them takes them from the available ones.
         pending: hash of the next block when somebody is computing it right now, else None.
+        tail: for each group the block of another table that holds the tokens behind the last full block and has to be
+            copied; empty where there is no such token.
     """
 
     num_tokens: int
@@ -38,6 +41,7 @@ class Hit:
     num_shared: int = 0
     num_revived: int = 0
     pending: BlockHash | None = None
+    tail: tuple[BlockId, ...] = ()
 
 
 class KVCache:
@@ -51,7 +55,7 @@ class KVCache:
         self._windowed = tuple(group for group, layout in enumerate(self.layouts) if layout.window is not None)
         self._tables: set[BlockTable] = set()
         self._pending: dict[BlockHash, BlockTable] = {}
-        self._nothing = Hit(0, tuple(() for _ in self.layouts))
+        self.nothing = Hit(0, tuple(() for _ in self.layouts))
         self.window_blocks_freed = 0
 
     def peak_blocks(self, num_tokens: int, lookahead: int) -> int:
@@ -66,15 +70,36 @@ class KVCache:
         """Find the longest cached prefix that leaves at least one token to compute; changes nothing."""
         limit = min(len(hashes), (num_tokens - 1) // self.config.block_size)
         if limit <= 0 or not self.config.enable_prefix_caching:
-            return self._nothing
+            return self.nothing
         length = self._longest(hashes, limit)
         pending = hashes[length] if length < limit and hashes[length] in self._pending else None
         if not length:
-            return Hit(0, self._nothing.blocks, pending=pending)
+            return Hit(0, self.nothing.blocks, pending=pending)
         blocks = tuple(self._blocks_of(group, hashes, length) for group in range(len(self.layouts)))
         shared = [block for group in blocks for block in group if block != NO_BLOCK]
         revived = sum(1 for block in shared if not self.pool.references(block))
         return Hit(length * self.config.block_size, blocks, len(shared), revived, pending)
+
+    def fork(self, table: BlockTable, num_tokens: int) -> Hit:
+        """Return a hit of the first num_tokens of a table that has computed them; changes nothing.
+
+        Full blocks are shared, the rest is to be copied. No hit where the table gave some of them back already.
+        """
+        full, rest = divmod(num_tokens, self.config.block_size)
+        # From the last full block on it can be computed again, where the copy was lost with a step.
+        firsts = [layout.first_needed(full * self.config.block_size) for layout in self.layouts]
+        if any(held > first for held, first in zip(table.first_held, firsts, strict=True)):
+            return self.nothing
+        blocks = tuple(
+            (NO_BLOCK,) * first + tuple(held[first:full]) for held, first in zip(table.groups, firsts, strict=True)
+        )
+        shared = sum(full - first for first in firsts)
+        return Hit(num_tokens, blocks, shared, tail=tuple(held[full] for held in table.groups) if rest else ())
+
+    def copies(self, hit: Hit, table: BlockTable) -> list[tuple[BlockId, BlockId]]:
+        """Return (from, to) of the blocks that a table just opened with this hit needs copied."""
+        full = hit.num_tokens // self.config.block_size
+        return [(source, table.groups[group][full]) for group, source in enumerate(hit.tail)]
 
     def prefix_blocks(self, hashes: Sequence[BlockHash], num_tokens: int, last_seen: int) -> int:
         """Leading blocks that match() would find; quick when it is still about `last_seen`."""
@@ -181,7 +206,7 @@ class KVCache:
             for block in blocks[table.first_held[group] :]:
                 self.pool.share(block)
         table.num_held = hit.num_shared
-        table.capacity = hit.num_tokens
+        table.capacity = hit.num_tokens // size * size
         table.num_published = hit.num_tokens // size
         self._tables.add(table)
         try:

@@ -1,0 +1,42 @@
+"""`chairlift bench structured`: what it costs that half of a batch is under schemas."""
+
+import argparse
+
+from chairlift.bench import machine, report
+from chairlift.bench.structured import measure
+from chairlift.cli import settings
+from chairlift.cli.console import Console
+from chairlift.cli.results import check_outputs
+from chairlift.core.errors import ConfigError
+
+KIND = "chairlift bench structured"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure both batches in turns; returns the exit code: 0, or 1 when a request failed.
+
+    Raises ConfigError and ModelError for bad input.
+    """
+    console = Console(quiet=arguments.quiet)
+    for name, least in (("requests", 2), ("output_tokens", 1), ("repeat", 1)):
+        if (value := getattr(arguments, name)) < least:
+            raise ConfigError(f"{name} must be at least {least}, got {value}")
+    check_outputs({"--json": arguments.json})
+    engine = settings.given(settings.ENGINE, arguments, settings.environment())
+    source = machine.source()
+    found = measure(
+        arguments.model, engine, requests=arguments.requests, output_tokens=arguments.output_tokens,
+        repeat=arguments.repeat, seed=arguments.seed, note=console.say,
+    )  # fmt: skip
+    turns = ", ".join(f"{ratio:.3f}" for ratio in found["by_turn"])
+    print(f"throughput with half of {arguments.requests} requests under schemas: {found['ratio']:.3f} of without")
+    print(f"by turn: {turns}")
+    if arguments.json is not None:
+        found |= {"model": machine.model_shape(arguments.model), "options": machine.shown_options(engine)}
+        report.write(arguments.json, report.framed(KIND, found, source, arguments.words))
+    failed = sum(each["requests"]["failed"] for each in (*found["plain"], *found["structured"]))
+    if failed:
+        console.complain(f"{failed} requests failed")
+    for fault in found["ledger_faults"]:
+        console.complain(f"the engine's ledger is wrong: {fault}")
+    return 1 if failed or found["ledger_faults"] else 0

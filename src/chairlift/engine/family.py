@@ -1,0 +1,79 @@
+"""Family: the choices of one request, each an ordinary sequence, and who of them reads the prompt for all.
+
+choice 0     reads the prompt ──► first token ...           others share its blocks: a hit of all but the prompt's last
+choices 1.. held back ........... join the line ──► ...     token, whose last block is copied
+"""
+
+from chairlift.core.request import FinishReason, GenerateRequest, Usage
+from chairlift.engine.sequence import Sequence, Status
+
+
+class Family:
+    """What the sequences of one request have in common; changed only by the scheduler.
+
+    Attributes:
+        request: what was asked.
+        open: choices that have not ended, by number.
+        held: those of them that wait for the prompt to be computed and are not in line yet, in order.
+    """
+
+    __slots__ = ("_leader", "_num_outputs", "held", "open", "request")
+
+    def __init__(self, request: GenerateRequest, sequences: list[Sequence], num_outputs: int = 0) -> None:
+        """Take the sequences of the choices that are not over; those that are had so many outputs together."""
+        self.request = request
+        self.open = {sequence.index: sequence for sequence in sequences}
+        self.held = sequences[1:]
+        self._leader = sequences[0] if sequences else None
+        self._num_outputs = num_outputs
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every choice has ended."""
+        return not self.open
+
+    def left(self, sequence: Sequence) -> None:
+        """Forget a choice that ended."""
+        del self.open[sequence.index]
+        self._num_outputs += sequence.num_outputs
+
+    def usage(self) -> Usage:
+        """Return the token counts of all choices; what was cached counts for the one that read the prompt."""
+        outputs = self._num_outputs + sum(sequence.num_outputs for sequence in self.open.values())
+        cached = 0 if self._leader is None else self._leader.cached_tokens
+        return Usage(len(self.request.prompt_token_ids), outputs, cached)
+
+    def source(self, but: Sequence) -> Sequence | None:
+        """Return a riding choice, other than this one, that has computed the whole prompt; the youngest of them.
+
+        The youngest has given back the least of it.
+        """
+        found = None
+        for sequence in self.open.values():
+            rides = sequence.status is Status.RUNNING and sequence.num_computed >= sequence.num_prompt
+            if rides and sequence is not but and (found is None or sequence.num_computed < found.num_computed):
+                found = sequence
+        return found
+
+    def boards_next(self) -> list[Sequence]:
+        """Take out of those held back whoever may join the line now.
+
+        All, once somebody has computed the prompt; one, to read it, when nobody is left who will.
+        """
+        if not self.held:
+            return []
+        if any(each.has_spoken or each.num_computed >= each.num_prompt for each in self.open.values()):
+            ready, self.held = self.held, []
+            return ready
+        if len(self.open) > len(self.held):
+            return []
+        self._leader = self.held.pop(0)
+        return [self._leader]
+
+
+def resumed_end(request: GenerateRequest, index: int) -> FinishReason | None:
+    """Return why a choice had ended before it was resumed; None when it goes on."""
+    tokens = request.resumed(index)
+    if tokens and tokens[-1] in request.stop_ids:
+        return FinishReason.STOP
+    return FinishReason.LENGTH if len(tokens) == request.params.max_tokens else None

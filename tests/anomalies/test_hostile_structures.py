@@ -1,0 +1,107 @@
+"""Structures that mean nothing, or are made to cost too much: an error of their request alone, nothing is fetched."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from chairlift import LLM, AsyncLLM, SamplingParams, StructuredOutput
+from chairlift.core.errors import InvalidRequest, StructureFailed
+
+FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
+MEANINGLESS: list[dict[str, Any]] = [
+    {"json_schema": {"type": "banana"}}, {"regex": "(("}, {"regex": "(?=a)b"}, {"regex": r"(a)\1"},
+    {"json_schema": {"$ref": "#"}}, {"json_schema": {"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}},
+    {"json_schema": {"$ref": "http://127.0.0.1:9/schema.json"}}, {"json_schema": {"$ref": "file:///etc/hostname"}},
+    {"json_schema": {"type": "string", "format": "banana"}}, {"json_schema": {"not": {}}}, {"grammar": "start: start"},
+    {"json_schema": {"type": "integer", "multipleOf": 999_983}},
+    {"json_schema": {"allOf": [{"properties": {f"k{name}": {"type": "string"}}} for name in range(300)]}},
+    {"grammar": "start: r0\n" + "\n".join(f"r{i}: r{i + 1} r{i + 1} | \"x\"" for i in range(3000)) + '\nr3000: "z"'},
+]  # fmt: skip
+COSTLY: list[dict[str, Any]] = [
+    {"regex": "(((a{0,100}){0,100}){0,100}){0,100}"}, {"regex": "(a*)*(a*)*(a*)*c"}, {"regex": "[ab]*a[ab]{300}c"},
+    {"regex": r"\p{L}{1,1000}"}, {"json_schema": {"enum": list(range(20_000))}},
+    {"choice": [f"choice {number}" for number in range(15_000)]}, {"grammar": 'start: "a" start'},
+    {"grammar": 'start: start start | "a" |'}, {"json_schema": {"type": "string", "minLength": 10**9}},
+    {"json_schema": {"type": "object", "properties": {f"p{name}": {"type": "string"} for name in range(5000)}}},
+    {"json_schema": {"type": "object", "properties": {"x": {"$ref": "#"}}, "required": ["x"]}},
+    {"json_schema": {"anyOf": [
+        {"type": "object", "properties": {f"k{m}": {"enum": [m, str(n)]} for m in range(30)}} for n in range(60)
+    ]}},
+]  # fmt: skip
+NEIGHBOURS = ["one", "another", "a third"]
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_they_end_alone(overlap: bool) -> None:
+    plain = SamplingParams(seed=5, max_tokens=60, ignore_eos=True)
+    with LLM(None, overlap=overlap, seed=2) as llm:
+        expected = [result.outputs[0].token_ids for result in llm.generate(NEIGHBOURS, plain, use_tqdm=False)]
+        hostile = [SamplingParams(seed=1, max_tokens=20, structured=StructuredOutput(**given))
+                   for given in MEANINGLESS + COSTLY]  # fmt: skip
+        made = llm.generate([*["x"] * len(hostile), *NEIGHBOURS], [*hostile, *[plain] * 3], use_tqdm=False)
+        for given, result in zip(MEANINGLESS, made, strict=False):
+            assert isinstance(result.error, InvalidRequest), (str(given)[:100], result)
+            assert result.error.details["param"] == "structured" and len(result.error.message) < 500
+        for given, result in zip(COSTLY, made[len(MEANINGLESS) :], strict=False):
+            assert result.error is None or isinstance(result.error, InvalidRequest | StructureFailed), str(given)[:100]
+        assert [result.outputs[0].token_ids for result in made[-3:]] == expected
+        assert llm.validate() == []
+
+
+def test_a_stream_goes_on_while_the_compiler_is_stuck() -> None:
+    """A grammar is made beside the engine: its neighbour's tokens come while it is made, from the first on."""
+
+    async def run() -> list[str]:
+        heard: list[str] = []
+        async with AsyncLLM(None, client="process") as llm:
+
+            async def stuck() -> None:
+                params = SamplingParams(max_tokens=5, structured=StructuredOutput(**MEANINGLESS[11]))
+                async for event in llm.generate("x", params):
+                    heard.append(f"stuck {event.error.code if event.error else ''}")
+
+            async def healthy() -> None:
+                async for event in llm.generate("y", SamplingParams(max_tokens=10, ignore_eos=True)):
+                    heard.append("last" if event.is_last else "token")
+
+            await asyncio.gather(stuck(), healthy())
+        return heard
+
+    heard = asyncio.run(run())
+    assert heard[-1] == "stuck invalid_request" and heard.count("token") >= 5 and "last" in heard
+
+
+SCRIPT = """
+import json, sys
+from chairlift import LLM, SamplingParams, StructuredOutput
+
+def resident():
+    lines = open("/proc/self/status").read().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
+
+def asked(number):
+    name = f"name {number}"
+    schema = {"type": "object", "properties": {name: {"enum": [number, "x" * 50]}}, "required": [name]}
+    return SamplingParams(temperature=0, max_tokens=4, structured=StructuredOutput(json_schema=schema))
+
+count, seen = int(sys.argv[1]), []
+with LLM(None) as llm:
+    for start in range(0, count, 100):
+        results = llm.generate(["x"] * 100, [asked(start + n) for n in range(100)], use_tqdm=False)
+        assert all(result.error is None for result in results)
+        seen.append(resident())
+json.dump(seen, sys.stdout)
+"""
+
+
+def test_thousands_of_schemas_in_a_row_leave_memory_flat() -> None:
+    count = 10_000 if FULL else 1_500
+    done = subprocess.run([sys.executable, "-c", SCRIPT, str(count)], capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert max(seen[5:]) - seen[4] < 24 * 2**20, [value >> 20 for value in seen]

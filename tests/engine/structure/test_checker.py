@@ -1,0 +1,114 @@
+"""A grammar that hangs, eats memory or crashes its compiler is a clean error, and the next one is served."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chairlift.core.errors import EngineDead, InvalidRequest
+from chairlift.core.structured import StructuredOutput
+from chairlift.engine.structure.checker import COMMAND, LENGTH_BYTES, READY, Checker, Killed, _send
+from support_structure import VOCAB_SIZE, VOCABULARY
+
+CRASHES = StructuredOutput(
+    grammar="start: r0\n" + "\n".join(f'r{i}: r{i + 1} r{i + 1} | "x{i}"' for i in range(3000)) + '\nr3000: "z"'
+)
+HANGS = StructuredOutput(json_schema={"type": "integer", "multipleOf": 999_983})
+GOOD = StructuredOutput(regex="[0-9]+")
+
+
+@pytest.fixture
+def checker() -> Iterator[Checker]:
+    made = Checker(VOCABULARY, VOCAB_SIZE)
+    yield made
+    made.kill()
+
+
+def test_a_good_one_comes_back_as_its_source(checker: Checker) -> None:
+    assert "[0-9]+" in checker.check(GOOD)
+    process = checker._process
+    assert "yes" in checker.check(StructuredOutput(choice=("yes", "no")))
+    assert checker._process is process
+
+
+@pytest.mark.parametrize(("bad", "said"), [(CRASHES, "cannot cope|takes longer than"), (HANGS, "takes longer than")])
+def test_what_kills_the_compiler_kills_nothing_else(checker: Checker, bad: StructuredOutput, said: str) -> None:
+    checker.check(GOOD)
+    with pytest.raises(Killed, match=said) as caught:
+        checker.check(bad)
+    assert len(str(caught.value)) < 500
+    assert checker.check(GOOD)
+
+
+def test_a_process_that_somebody_else_ended_is_replaced(checker: Checker) -> None:
+    checker.check(GOOD)
+    assert checker._process is not None
+    os.kill(checker._process.pid, signal.SIGKILL)
+    checker._process.wait()
+    assert checker.check(GOOD)
+
+
+def test_ctrl_c_of_a_terminal_does_not_reach_it(checker: Checker) -> None:
+    checker.start()
+    assert checker._process is not None
+    assert os.getpgid(checker._process.pid) != os.getpgid(0)
+
+
+def test_one_that_means_nothing_says_why(checker: Checker) -> None:
+    with pytest.raises(InvalidRequest, match=r"structured\.regex: .*unclosed group"):
+        checker.check(StructuredOutput(regex="(("))
+    with pytest.raises(InvalidRequest, match=r"structured\.json_schema: .*banana"):
+        checker.check(StructuredOutput(json_schema={"type": "banana"}))
+    with pytest.raises(InvalidRequest, match=r"structured\.json_schema: no output can follow it"):
+        checker.check(StructuredOutput(json_schema={"$ref": "#"}))
+
+
+def test_one_whose_first_mask_is_too_costly_is_refused(checker: Checker) -> None:
+    many = {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(20_000)}}
+    with pytest.raises(InvalidRequest):
+        checker.check(StructuredOutput(json_schema=many))
+
+
+def test_a_closed_checker_starts_no_process() -> None:
+    checker = Checker(VOCABULARY, VOCAB_SIZE)
+    checker.close()
+    with pytest.raises(EngineDead):
+        checker.check(GOOD)
+
+
+def test_a_process_whose_owner_is_gone_leaves() -> None:
+    process = subprocess.Popen([sys.executable, *COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None and process.stdout is not None
+    checker = Checker(VOCABULARY, VOCAB_SIZE)
+    _send(process, checker._begin)
+    assert process.stdout.read(LENGTH_BYTES + len(READY)).endswith(READY)
+    process.stdin.close()
+    assert process.wait(10) == 0
+    process.stdout.close()
+
+
+def test_a_process_that_is_busy_with_a_grammar_leaves_too_when_its_owner_dies() -> None:
+    code = f"""
+import os, sys
+sys.path[:0] = {[os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "../..")]!r}
+from test_checker import Checker, HANGS, VOCAB_SIZE, VOCABULARY, _send
+import msgspec
+checker = Checker(VOCABULARY, VOCAB_SIZE)
+process = checker._ready()
+_send(process, msgspec.msgpack.encode(HANGS))
+print(process.pid, flush=True)
+os._exit(0)
+"""
+    pid = int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    until = time.monotonic() + 10
+    while os.path.exists(f"/proc/{pid}") and time.monotonic() < until:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        if state == "Z":
+            return
+        time.sleep(0.05)
+    assert not os.path.exists(f"/proc/{pid}")

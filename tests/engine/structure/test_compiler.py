@@ -1,0 +1,123 @@
+"""Grammars of requests are made beside the engine, kept for the next ones, and forgotten in the end."""
+
+import random
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from chairlift.core.errors import InvalidRequest, StructureFailed
+from chairlift.core.request import GenerateRequest
+from chairlift.core.structured import StructuredOutput
+from chairlift.engine.structure import compiler, sources
+from chairlift.engine.structure.checker import Killed
+from chairlift.engine.structure.compiler import Structures
+from support_engine import ask
+from support_structure import EOS, VOCAB_SIZE, VOCABULARY, allowed
+
+
+@pytest.fixture
+def structures() -> Iterator[Structures]:
+    made = Structures(VOCABULARY, VOCAB_SIZE)
+    yield made
+    made.close()
+
+
+def structured(n: int = 1, resume: tuple[tuple[int, ...], ...] = (), **structure: object) -> GenerateRequest:
+    made = ask("a", 3, 20, n=n)
+    params = replace(made.params, structured=StructuredOutput(**structure))
+    return replace(made, params=params, resume=resume, eos_token_ids=(257,))
+
+
+def test_each_choice_gets_one_where_it_resumes(structures: Structures) -> None:
+    request = structured(n=3, regex="[ab]+c", resume=((97,), (97, 99, 257), ()))
+    first, second, third = structures.prepare(request).result()
+    assert allowed(first) == allowed(third) | {99}
+    assert second.is_over and not first.is_over
+
+
+def test_tokens_that_do_not_follow_are_refused(structures: Structures) -> None:
+    with pytest.raises(InvalidRequest, match="does not follow the structure"):
+        structures.prepare(structured(regex="ab", resume=((98,),))).result()
+
+
+def test_a_structure_is_compiled_once(structures: Structures, monkeypatch: pytest.MonkeyPatch) -> None:
+    structures.prepare(structured(regex="a+")).result()
+    monkeypatch.setattr(Structures, "_checked", None)
+    structures.prepare(structured(regex="a+", n=4)).result()
+
+
+def test_what_one_request_wrote_does_not_count_against_the_next(
+    structures: Structures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies of a matcher share the states of its lexer, and those have a limit."""
+    monkeypatch.setitem(sources.LIMITS, "max_lexer_states", 300)
+    request = structured(regex="([ab]*a[ab]{14}c){1,40}")
+    written = []
+    for seed in range(40):
+        (grammar,) = structures.prepare(request).result()
+        pick = random.Random(seed).choice
+        count = 0
+        for _ in range(60):
+            try:
+                grammar.advance(pick(sorted(allowed(grammar) - {EOS})))
+            except StructureFailed:
+                break
+            count += 1
+        written.append(count)
+    assert max(written) < 60 or min(written) == 60, "the limit was not met, or not by all"
+    assert min(written) >= 5, written
+
+
+def test_a_refusal_is_remembered_too(structures: Structures, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):
+        with pytest.raises(InvalidRequest, match="unclosed"):
+            structures.prepare(structured(regex="((")).result()
+        monkeypatch.setattr(Structures, "_checked", None)
+
+
+def test_a_grammar_that_took_too_long_may_try_again_later(
+    structures: Structures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+
+    def killed(self: Structures, structured: StructuredOutput) -> None:
+        calls.append(structured)
+        raise Killed("it takes longer than 0.8 s")
+
+    monkeypatch.setattr(Structures, "_checked", killed)
+    for _ in range(3):
+        with pytest.raises(InvalidRequest, match="takes longer"):
+            structures.prepare(structured(regex="a+")).result()
+    assert len(calls) == 1
+    monkeypatch.setattr(compiler, "KILLED_SECONDS", -1.0)
+    structures._kept.clear()
+    for _ in range(2):
+        with pytest.raises(InvalidRequest, match="takes longer"):
+            structures.prepare(structured(regex="a+")).result()
+    assert len(calls) == 3
+
+
+def test_what_is_known_does_not_wait_behind_what_is_not(
+    structures: Structures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    structures.prepare(structured(regex="a+")).result()
+    gate = threading.Event()
+    monkeypatch.setattr(Structures, "_checked", lambda self, structured: gate.wait(20))
+    stuck = [structures.prepare(structured(regex="b" * number)) for number in range(1, 9)]
+    try:
+        assert structures.prepare(structured(regex="a+")).result(timeout=10)
+        assert not any(future.done() for future in stuck)
+    finally:
+        gate.set()
+
+
+def test_what_is_kept_is_bounded(structures: Structures, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "MAX_KEPT", 3)
+    for number in range(10):
+        structures.prepare(structured(regex=f"a{{{number}}}")).result()
+    assert len(structures._kept) == 3
+    monkeypatch.setattr(compiler, "MAX_KEPT_CHARS", 100)
+    structures.prepare(structured(regex="b" * 99)).result()
+    assert len(structures._kept) == 1

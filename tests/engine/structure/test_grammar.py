@@ -1,0 +1,57 @@
+"""A grammar follows one output; what goes wrong is its own."""
+
+import numpy as np
+import pytest
+
+from chairlift.core.errors import InvalidRequest, StructureFailed
+from chairlift.engine.structure.grammar import MAX_SAID, said
+from support_structure import allowed, grammar_of
+
+
+def test_copies_go_their_own_ways() -> None:
+    first = grammar_of(regex="a*b")
+    first.advance(ord("a"))
+    second = first.copy()
+    second.advance(ord("b"))
+    assert second.is_over and not first.is_over
+    assert allowed(first) == {ord("a"), ord("b")}
+
+
+def test_a_token_that_is_not_allowed_fails_and_goes_on_failing() -> None:
+    grammar = grammar_of(regex="ab")
+    with pytest.raises(StructureFailed, match="cannot be followed at token 120"):
+        grammar.advance(ord("x"))
+    with pytest.raises(StructureFailed, match="cannot be followed at token 120"):
+        grammar.advance(ord("a"))
+    row = np.zeros(grammar.width, np.int32)
+    grammar.fill(row)
+    assert (row == -1).all()
+
+
+def test_a_structure_that_is_too_costly_to_follow_is_found_out_at_the_next_token() -> None:
+    many = {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(5000)}}
+    grammar = grammar_of(json_schema=many)
+    row = np.zeros(grammar.width, np.int32)
+    grammar.fill(row)
+    assert not (row == -1).all()
+    with pytest.raises(StructureFailed, match="Current row has 20007 items; max is 2000"):
+        grammar.advance(ord("{"))
+    with pytest.raises(StructureFailed, match="Current row has"):
+        grammar.check()
+
+
+def test_tokens_that_were_delivered_are_taken_or_refused() -> None:
+    grammar = grammar_of(regex="abc").resumed(b"ab")
+    assert allowed(grammar) == {ord("c")} and not grammar.is_over
+    assert grammar_of(regex="abc").resumed(b"abc").is_over
+    with pytest.raises(InvalidRequest, match="token 99 does not follow"):
+        grammar_of(regex="abc").resumed(b"ac")
+
+
+def test_an_output_that_may_be_empty_may_end_at_once() -> None:
+    assert 257 in allowed(grammar_of(regex="a?"))
+
+
+def test_long_reports_of_the_library_become_one_line() -> None:
+    assert said("a\n  b\t c\n<non-verbose/>") == "a b c"
+    assert len(said("x" * 10_000)) == MAX_SAID + 4

@@ -1,0 +1,77 @@
+"""What is cut after some tokens and handed to another engine goes on as if nothing had happened, token for token."""
+
+import random
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chairlift import LLM, SamplingParams, StructuredOutput
+from chairlift.llm.output import RequestOutput
+
+COUNT = 200
+OPTIONS: dict[str, Any] = {"dtype": "float64", "num_blocks": 900, "max_running_requests": 24, "max_batch_tokens": 256}
+STRUCTURES = (
+    StructuredOutput(regex="[a-z]{3,9}( [a-z]{3,9}){2,4}"),
+    StructuredOutput(choice=("a lift", "a chairlift", "a chair")),
+    StructuredOutput(json_schema={
+        "type": "object", "properties": {"name": {"type": "string", "maxLength": 9}, "age": {"enum": [1, 22, 333]}},
+        "required": ["name", "age"], "additionalProperties": False,
+    }),
+)  # fmt: skip
+
+
+def drawn(number: int) -> tuple[str, SamplingParams]:
+    rng = random.Random(number)
+    prompt = "".join(rng.choice("abcdef ghij") for _ in range(rng.randrange(1, 60)))
+    chosen: dict[str, Any] = {"seed": rng.getrandbits(60), "max_tokens": rng.randrange(4, 40)}
+    kind = number % 8
+    if kind in (0, 5):
+        chosen["temperature"] = 0.0
+    if kind in (1, 5):
+        chosen |= {"repetition_penalty": 1.3, "presence_penalty": 0.4, "frequency_penalty": 0.8, "min_tokens": 3}
+    if kind == 2:
+        chosen |= {"stop": ["ab", "ccd", "dd"], "temperature": 1.5, "allowed_token_ids": list(b"abcd")}
+    if kind in (3, 6):
+        chosen |= {"structured": rng.choice(STRUCTURES), "max_tokens": 120}
+    if kind in (4, 6):
+        chosen["n"] = 2
+    if kind == 7:
+        chosen |= {"no_repeat_ngram_size": 2, "bad_words": ["a", "th"], "typical_p": 0.9, "top_k": 40, "logprobs": 1}
+    return prompt, SamplingParams(**chosen)
+
+
+def cut(result: RequestOutput, rng: random.Random) -> list[list[int]]:
+    """Take some of each choice's tokens, as if the engine had been lost then."""
+    return [choice.token_ids[: rng.randrange(len(choice.token_ids) + 1)] for choice in result.outputs]
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_the_whole_equals_the_uncut_run(overlap: bool) -> None:
+    asked = [drawn(number) for number in range(COUNT)]
+    prompts, params = [prompt for prompt, _ in asked], [chosen for _, chosen in asked]
+    with LLM(None, **OPTIONS) as llm:
+        whole = llm.generate(prompts, params, use_tqdm=False)
+    stopped = sum(isinstance(choice.stop_reason, str) for result in whole for choice in result.outputs)
+    assert stopped >= COUNT // 16, "too few end at a stop string"
+    rng = random.Random(overlap)
+    resume = [cut(result, rng) for result in whole]
+    with LLM(None, **{**OPTIONS, "overlap": overlap, "num_blocks": 400}) as fresh:
+        resumed = fresh.generate(prompts, params, resume=resume, use_tqdm=False)
+    for before, after in zip(whole, resumed, strict=True):
+        assert before.error is None and after.error is None
+        assert before.usage.completion_tokens == after.usage.completion_tokens
+        for left, right in zip(before.outputs, after.outputs, strict=True):
+            told = len(right.token_ids) - len(right.logprobs or [])
+            for one, other in zip(left.logprobs[told:] if left.logprobs else (), right.logprobs or (), strict=True):
+                assert one.token_id == other.token_id and one.logprob == pytest.approx(other.logprob, abs=1e-9)
+            assert replace(left, logprobs=None) == replace(right, logprobs=None)
+
+
+def test_tokens_that_no_grammar_of_the_request_allows_are_refused() -> None:
+    structured = SamplingParams(structured=StructuredOutput(choice=("yes", "no")), max_tokens=9)
+    with LLM(None, **OPTIONS) as llm:
+        (result,) = llm.generate(["a"], structured, resume=[[[120]]], use_tqdm=False)
+        (good,) = llm.generate(["a"], structured, resume=[[list(b"ye")]], use_tqdm=False)
+    assert result.error is not None and "does not follow the structure" in result.error.message
+    assert good.outputs[0].text == "yes"
