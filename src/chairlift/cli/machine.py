@@ -19,6 +19,7 @@ PURPOSES = {
     "pyzmq": "the line to an engine in its own process",
     "jinja2": "chat templates",
     "huggingface-hub": "models from the hub",
+    "llguidance": "output that follows a schema, a grammar or a pattern",
     "tqdm": "progress bars",
     "transformers": "comparisons with it",
     "matplotlib": "pictures of measurements",
