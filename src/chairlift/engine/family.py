@@ -27,11 +27,6 @@ class Family:
         self._leader = sequences[0] if sequences else None
         self._num_outputs = num_outputs
 
-    @property
-    def is_over(self) -> bool:
-        """Whether every choice has ended."""
-        return not self.open
-
     def left(self, sequence: Sequence) -> None:
         """Forget a choice that ended."""
         del self.open[sequence.index]

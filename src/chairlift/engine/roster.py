@@ -140,11 +140,11 @@ class Roster:
         """
         family, name = self.families[sequence.name], sequence.name
         timeline = self._leave(family, sequence, reason, error, now)
-        if reason in {FinishReason.ERROR, FinishReason.ABORT} and not alone:
+        if family.open and not alone and (reason is FinishReason.ERROR or reason is FinishReason.ABORT):
             for other in list(family.open.values()):
                 self._leave(family, other, reason, error, now)
         usage = None
-        if family.is_over:
+        if not family.open:
             usage = family.usage()
             del self.families[name]
             self.counters.finished(reason)

@@ -185,9 +185,10 @@ class Scheduler:
         outputs: list[Output] = []
         slow: Iterable[int] = range(len(flight.ends))
         scores = dict(result.prompt_logprobs)
-        if not (faults or scores or result.logprobs) and len(result.tokens) == len(flight.plan.sample_rows):
-            slow = self._commit_decodes(flight, result.tokens[: flight.num_decodes].tolist(), outputs)
-        ends, rides, samples, bounds = flight.ends, flight.rides, flight.samples, result.cu_tokens
+        drawn, bounds = result.tokens.tolist(), result.cu_tokens.tolist()
+        if not (faults or scores or result.logprobs) and len(drawn) == len(flight.plan.sample_rows):
+            slow = self._commit_decodes(flight, drawn[: flight.num_decodes], outputs)
+        ends, rides, samples = flight.ends, flight.rides, flight.samples
         for row in slow:
             sequence, sample = flight.sequences[row], samples[row]
             if sample >= 0:
@@ -202,9 +203,9 @@ class Scheduler:
             scored = scores.get(row, ())
             sequence.num_scored += len(scored)
             if sample >= 0:
-                first, last = int(bounds[sample]), int(bounds[sample + 1])
+                first, last = bounds[sample], bounds[sample + 1]
                 wanted = result.logprobs[first:last] if result.logprobs else ()
-                tokens = tuple(result.tokens[first:last].tolist())
+                tokens = tuple(drawn[first:last])
                 outputs.append(self._append(sequence, tokens, wanted, scored, now))
             elif scored:
                 outputs.append(Output(sequence.name, choice=sequence.index, prompt_logprobs=scored))

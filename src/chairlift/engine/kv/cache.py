@@ -121,7 +121,10 @@ class KVCache:
         length = limit
         find = self.pool.find
         for group in self._full:
-            length = next((i for i in range(length) if find((group, hashes[i])) is None), length)
+            found = 0
+            while found < length and find((group, hashes[found])) is not None:
+                found += 1
+            length = found
         settled = False
         while length and not settled:
             settled = True
@@ -153,19 +156,16 @@ class KVCache:
 
         Raises OutOfBlocks when the pool has too few; nothing has changed then.
         """
-        wanted = -(-num_tokens // self.config.block_size)
-        missing = [wanted - len(blocks) for blocks in table.groups]
-        taken = self.pool.take(sum([count for count in missing if count > 0]))
+        size = self.config.block_size
+        wanted = -(-num_tokens // size)
+        missing = [(group, i) for group, blocks in enumerate(table.groups) for i in range(len(blocks), wanted)]
         new: list[NewBlock] = []
-        at = 0
-        for group, (blocks, count) in enumerate(zip(table.groups, missing, strict=True)):
-            if count > 0:
-                first, mine = len(blocks), taken[at : at + count]
-                new += [(group, first + index, block) for index, block in enumerate(mine)]
-                blocks.extend(mine)
-                at += count
-        table.num_held += len(new)
-        table.capacity = max(table.capacity, wanted * self.config.block_size)
+        if missing:
+            for (group, index), block in zip(missing, self.pool.take(len(missing)), strict=True):
+                table.groups[group].append(block)
+                new.append((group, index, block))
+            table.num_held += len(new)
+        table.capacity = max(table.capacity, wanted * size)
         return new
 
     def needed(self, hit: Hit, num_tokens: int, lookahead: int, let_go: int = 0) -> int:
