@@ -1,6 +1,7 @@
 """An engine on a fake model under a fake clock, and every plan of it audited."""
 
 import os
+import threading
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
@@ -26,6 +27,9 @@ from chairlift.engine.sequence import Sequence, SequenceKey, Status
 
 FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
 """Whether all seeds and steps run (`make test-all`)."""
+
+PATIENCE = 30
+"""Seconds."""
 
 Hook = Callable[[StepPlan, str], None]
 
@@ -416,3 +420,40 @@ def released_tables(scheduler: Scheduler) -> list[object]:
 def finish_alone(scheduler: Scheduler) -> None:
     while scheduler.sequences:
         turn(scheduler)
+
+
+class Box:
+    """A sink that keeps everything and can be waited for."""
+
+    def __init__(self) -> None:
+        self.calls: list[list[Output]] = []
+        self.done = threading.Event()
+        self.over = threading.Event()
+
+    def __call__(self, outputs: list[Output]) -> None:
+        self.calls.append(outputs)
+        if any(output.finish_reason is not None for output in outputs):
+            self.done.set()
+        if any(output.is_last for output in outputs):
+            self.over.set()
+
+    def wait(self) -> Output:
+        assert self.done.wait(PATIENCE), "no last Output came"
+        return self.finals[0]
+
+    def wait_for_last(self) -> Output:
+        """Wait for the last of all choices."""
+        assert self.over.wait(PATIENCE), "the request did not end"
+        return self.finals[-1]
+
+    @property
+    def outputs(self) -> list[Output]:
+        return [output for call in self.calls for output in call]
+
+    @property
+    def finals(self) -> list[Output]:
+        return [output for output in self.outputs if output.finish_reason is not None]
+
+    @property
+    def tokens(self) -> list[int]:
+        return [token for output in self.outputs for token in output.token_ids]

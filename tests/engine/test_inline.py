@@ -16,39 +16,10 @@ from chairlift.engine.inline import InlineClient
 from chairlift.engine.loop import EngineLoop
 from chairlift.engine.plan import StepPlan
 from chairlift.engine.stats import StepStats
-from support_engine import ask
+from support_engine import Box, ask
 
 FAKE = FakeConfig(vocab_size=200, num_blocks=64, block_size=4)
 SECONDS = 30
-
-
-class Box:
-    """A sink that keeps everything and can be waited for."""
-
-    def __init__(self) -> None:
-        self.calls: list[list[Output]] = []
-        self.done = threading.Event()
-
-    def __call__(self, outputs: list[Output]) -> None:
-        self.calls.append(outputs)
-        if any(output.finish_reason is not None for output in outputs):
-            self.done.set()
-
-    def wait(self) -> Output:
-        assert self.done.wait(SECONDS), "no last Output came"
-        return self.finals[0]
-
-    @property
-    def outputs(self) -> list[Output]:
-        return [output for call in self.calls for output in call]
-
-    @property
-    def finals(self) -> list[Output]:
-        return [output for output in self.outputs if output.finish_reason is not None]
-
-    @property
-    def tokens(self) -> list[int]:
-        return [token for output in self.outputs for token in output.token_ids]
 
 
 class Gate:

@@ -41,3 +41,11 @@ def test_leaving_waits_for_the_thread_whatever_happens_meanwhile() -> None:
         interrupted()
     masking.stop()
     assert seen and seen[0].startswith("chairlift-masks")
+
+
+def test_masks_there_is_no_room_for_fail_before_anything_was_launched() -> None:
+    class Huge:
+        width = 1 << 50
+
+    with pytest.raises(MemoryError), Masking().begun(np.array([0], np.int32), [Huge()]):  # type: ignore[list-item]
+        pytest.fail("the step was launched")

@@ -21,7 +21,7 @@ def made(
     return request, future
 
 
-def test_what_is_ready_leaves_with_its_grammars_and_what_is_left_of_its_time() -> None:
+def test_what_is_ready_leaves_with_its_grammars_and_how_long_it_waited() -> None:
     preparing = Preparing(9)
     request, future = made(preparing, timeout=60.0, since=time.monotonic() - 20)
     assert len(preparing) == 1 and "a" in preparing and preparing.num_tokens == 5
@@ -30,7 +30,7 @@ def test_what_is_ready_leaves_with_its_grammars_and_what_is_left_of_its_time() -
     assert preparing.abort("a", 2) is None
     prepared = preparing.take(request)
     assert isinstance(prepared, Prepared) and prepared.grammars == (grammar,) and prepared.unwanted == [2]
-    assert prepared.request.timeout == pytest.approx(40, abs=5)
+    assert prepared.request is request and prepared.waited == pytest.approx(20, abs=5)
     assert replace(prepared.request, timeout=60.0) == request
     assert len(preparing) == 0 and preparing.take(request) == []
 

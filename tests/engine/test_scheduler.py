@@ -1,5 +1,7 @@
 """The scheduler's promises one by one, most of them other people's bugs (PITFALLS 1-6, 11, 12, 17)."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,9 +16,11 @@ from chairlift.core.errors import (
     TokenOutOfRange,
 )
 from chairlift.core.request import FinishReason
+from chairlift.core.structured import StructuredOutput
 from chairlift.engine.fake_runner import FakeConfig
 from chairlift.engine.plan import LAST_SAMPLED, StepResult
 from support_engine import Lift, answer, ask, finish_alone, make_scheduler, released_tables, rows_of, turn
+from support_structure import VOCAB_SIZE, grammar_of
 
 # -- the prefix cache ------------------------------------------------------------------------------------------------
 
@@ -228,6 +232,18 @@ def test_a_request_whose_time_is_up_ends_wherever_it_is(steps: int) -> None:
     [output] = scheduler.expire(6.0)
     assert isinstance(output.error, RequestTimeout) and output.error.details["timeout"] == 5.0
     assert scheduler.is_idle and scheduler.check() == []
+
+
+def test_the_time_that_its_grammar_took_is_part_of_its_time_and_of_its_life() -> None:
+    scheduler = make_scheduler(vocab_size=VOCAB_SIZE)
+    request = ask("a", 10, 9, timeout=5.0)
+    request = replace(request, params=replace(request.params, structured=StructuredOutput(regex="a{90}")))
+    scheduler.add(request, 10.0, [grammar_of(regex="a{90}")], waited=4.0)
+    assert scheduler.expire(10.9) == []
+    (output,) = scheduler.expire(11.0)
+    assert isinstance(output.error, RequestTimeout) and output.error.details["timeout"] == 5.0
+    assert output.timeline is not None
+    assert [event[:2] for event in output.timeline.events] == [("queued", 0.0), ("compiled", 4.0), ("finished", 5.0)]
 
 
 def test_the_time_of_an_id_that_came_again_is_its_own() -> None:

@@ -85,6 +85,13 @@ def test_strings_and_ids_may_stand_side_by_side(llm: LLM) -> None:
     assert text.outputs[0].token_ids == ids.outputs[0].token_ids
 
 
+@pytest.mark.parametrize("resume", [5, "ab", {}, [], [()], [(), (), ()], [5, 6]])
+def test_what_is_no_list_of_outputs_to_resume_from_is_refused(llm: LLM, resume: Any) -> None:
+    with pytest.raises(InvalidRequest, match="resume") as caught:
+        llm.generate(["a", "b"], SEEDED, resume=resume, use_tqdm=False)
+    assert caught.value.details["param"] == "resume"
+
+
 def test_no_prompts_give_no_outputs(llm: LLM) -> None:
     assert run(llm, []) == []
 

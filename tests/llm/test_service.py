@@ -83,3 +83,10 @@ def test_a_name_that_cannot_cross_a_process_border_is_refused(service: Service, 
 def test_an_empty_request_id_is_not_taken_for_none(service: Service) -> None:
     with pytest.raises(InvalidRequest, match="request_id must have 1 to 256 characters, got 0"):
         service.assembler("x", None, request_id="")
+
+
+@pytest.mark.parametrize("resume", [5, "ab", {0: [1]}, [5], ["ab"], [[1], [True]], [[1.5]], [[object()]]])
+def test_what_is_no_output_to_resume_from_is_refused(service: Service, resume: Any) -> None:
+    with pytest.raises(InvalidRequest, match="resume") as caught:
+        service.assembler("x", None, resume=resume)
+    assert caught.value.details["param"] == "resume"

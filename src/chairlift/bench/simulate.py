@@ -164,7 +164,10 @@ def simulate(
 
 
 def as_request(item: WorkItem, index: int) -> GenerateRequest:
-    """Turn the index-th request of a workload into one of the engine's, which is known by its index."""
+    """Turn the index-th request of a workload into one of the engine's, which is known by its index.
+
+    A structure is left out: a simulation has no tokenizer, and every output is as long as the workload says.
+    """
     params = SamplingParams(temperature=0.0, max_tokens=item.output_tokens, ignore_eos=True, seed=0)
     return GenerateRequest(
         request_id=str(index), prompt_token_ids=item.prompt_token_ids,

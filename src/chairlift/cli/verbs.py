@@ -31,8 +31,9 @@ OFFLINE_HELP = """Run a workload on the engine in one go, and tell its speed.
   chairlift bench offline MODEL --workload w1 --against transformers --repeat 3
 
 Every request is greedy and as long as the workload says. A line of a trace FILE.jsonl is {"at": 0.5, "prompt": [1, 2],
-"output_tokens": 9} or has "prompt_tokens": N instead, and may have "tenant", "priority" and "timeout". What is compared
-takes turns, each in a process of its own. Without MODEL a tiny random model runs."""
+"output_tokens": 9} or has "prompt_tokens": N instead, and may have "tenant", "priority", "timeout" and "structured",
+such as {"regex": "[0-9]+"}. What is compared takes turns, each in a process of its own. Without MODEL a tiny random
+model runs."""
 OFFLINE_END = """Workload and engine options can also be set in the environment: --max-running-requests is
 CHAIRLIFT_MAX_RUNNING_REQUESTS. The command line wins."""
 
@@ -44,7 +45,7 @@ SIMULATE_HELP = """Run a workload on the real scheduler and cache, with a fake c
 
 How long a step takes comes from --step-times, a file such as {"step": 0.02, "row": 0.001, "prefill_token": 0.0005,
 "context_token": 4e-6, "prefill_pair": 5e-7} (seconds), from --fit, or else from a small model that was measured on two
-CPU cores. The same seed gives the same report."""
+CPU cores. The same seed gives the same report. Structures in a trace's lines change nothing here."""
 SCENARIOS_HELP = """Measure in the simulator, with fixed seeds, what the policies promise: fairness, ageing, prefix
 hits, the inter-token target, a small pool, and pages against preallocated memory."""
 COST_HELP = """Measure what deciding costs: schedule and commit of every policy at 256 and 1,024 running, and with 100

@@ -55,7 +55,7 @@ class InlineClient:
         self._awake = threading.Condition()
         self._open: dict[str, tuple[Sink, GenerateRequest]] = {}
         self._closing = False
-        self._proven = True
+        self._proven = self._is_quiet = False
         self._dead: EngineDead | None = None
         started: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, args=(started,), name="chairlift-engine", daemon=True)
@@ -79,8 +79,7 @@ class InlineClient:
     def submit(self, request: GenerateRequest, sink: Sink) -> None:
         """Queue a request; see EngineClient."""
         check(request, self.limits)
-        structures = self._structures if request.params.structured is not None else None
-        if structures is None and request.params.structured is not None:
+        if request.params.structured is not None and self._structures is None:
             raise InvalidRequest("structured output needs a tokenizer, which this engine lacks", param="structured")
         with self._awake:
             if self._dead is not None:
@@ -88,10 +87,13 @@ class InlineClient:
             if request.request_id in self._open:
                 raise DuplicateRequestId(request.request_id)
             self._open[request.request_id] = (sink, request)
-            if structures is None:
-                self._commands.append(lambda: self._deliver(self._loop.submit(request)))
-                self._awake.notify()
-                return
+        if request.params.structured is None or self._structures is None:
+            self._post(lambda: self._deliver(self._loop.submit(request)))
+        else:
+            self._prepare(request, self._structures)
+
+    def _prepare(self, request: GenerateRequest, structures: Structures) -> None:
+        """Have its grammars made; then it joins the line."""
         since = time.monotonic()
         try:
             grammars = structures.prepare(request)
@@ -179,7 +181,7 @@ class InlineClient:
         prepared = self._preparing.take(request)
         if not isinstance(prepared, Prepared):
             return prepared
-        news = self._loop.submit(prepared.request, prepared.grammars)
+        news = self._loop.submit(prepared.request, prepared.grammars, prepared.waited)
         ended = [self._loop.abort(request.request_id, index) for index in prepared.unwanted]
         return [*news, *(output for output in ended if output is not None)]
 
@@ -259,17 +261,29 @@ class InlineClient:
             if not loop.is_idle:
                 self._proven = False
                 self._deliver(loop.step())
-            elif not self._proven:
+            elif self._is_quiet and not self._proven:
                 self._proven = True
                 loop.check()
+                if self._structures is not None:
+                    self._make_ready(self._structures)
 
     def _wait(self) -> bool:
         """Sleep while there is nothing to do; False when it is time to leave."""
+        self._is_quiet = False
         with self._awake:
             while not self._closing and not self._commands and self._loop.is_idle:
                 if not self._awake.wait(self._preparing.pause() if self._proven else QUIET_SECONDS):
+                    self._is_quiet = True
                     break
             return not self._closing
+
+    @staticmethod
+    def _make_ready(structures: Structures) -> None:
+        """Do now what stops the whole process, while nobody waits for it."""
+        try:
+            structures.tokenizer()
+        except InvalidRequest as error:
+            log.info("%s", error.message)
 
     def _deliver(self, outputs: Iterable[Output]) -> None:
         """Hand each sink its news, all of a step at once."""

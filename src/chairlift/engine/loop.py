@@ -78,13 +78,13 @@ class EngineLoop:
 
     # -- intake ----------------------------------------------------------------------------------------------------
 
-    def submit(self, request: GenerateRequest, grammars: Items[Grammar] = ()) -> list[Output]:
-        """Put a request in line, with a grammar for each choice or none.
+    def submit(self, request: GenerateRequest, grammars: Items[Grammar] = (), waited: float = 0.0) -> list[Output]:
+        """Put a request in line, with a grammar for each choice or none, whose making took `waited` seconds.
 
         Returns the Outputs of choices that are over already, or the last Output of a request that is refused.
         """
         try:
-            return self.scheduler.add(request, self._clock.now(), grammars)
+            return self.scheduler.add(request, self._clock.now(), grammars, waited)
         except ChairliftError as error:
             return [Output.failed(request, error)]
 

@@ -27,7 +27,8 @@ class Masking:
         """
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="chairlift-masks")
-        masks = self._thread.submit(self._made, places, grammars)
+        bits = np.zeros((len(grammars), grammars[0].width), np.int32)  # here: nothing goes wrong behind a launch
+        masks = self._thread.submit(_made, Masks(places, bits), grammars)
         try:
             yield masks
         finally:
@@ -39,8 +40,8 @@ class Masking:
             self._thread.shutdown()
             self._thread = None
 
-    def _made(self, places: Int32, grammars: Items[Grammar]) -> Masks:
-        bits = np.zeros((len(grammars), grammars[0].width), np.int32)
-        for row, grammar in zip(bits, grammars, strict=True):
-            grammar.fill(row)
-        return Masks(places, bits)
+
+def _made(masks: Masks, grammars: Items[Grammar]) -> Masks:
+    for row, grammar in zip(masks.bits, grammars, strict=True):
+        grammar.fill(row)
+    return masks

@@ -7,7 +7,7 @@ submit ──► threads make the grammars ──► the engine's line
 import logging
 import time
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import inf
 
 from chairlift.core.errors import ChairliftError, EngineDead, QueueFull, RequestTimeout, StructureFailed
@@ -24,13 +24,15 @@ class Prepared:
     """A request that is ready for the line.
 
     Attributes:
-        request: with what is left of its timeout.
+        request: what was asked.
         grammars: one a choice.
+        waited: seconds since it was submitted.
         unwanted: choices that were aborted meanwhile.
     """
 
     request: GenerateRequest
     grammars: Grammars
+    waited: float
     unwanted: list[int]
 
 
@@ -90,13 +92,11 @@ class Preparing:
                 log.error("a structure could not be compiled", exc_info=error)
                 error = StructureFailed(f"the structure could not be compiled: {error}")
             return self._ended(request, error)
-        left = waiting.deadline - time.monotonic()
-        if left <= 0:
+        now = time.monotonic()
+        if waiting.deadline <= now:
             return self._ended(request, RequestTimeout(request.timeout or 0.0))
         del self._waiting[request.request_id]
-        return Prepared(
-            replace(request, timeout=None if left == inf else left), waiting.grammars.result(), waiting.unwanted
-        )
+        return Prepared(request, waiting.grammars.result(), now - waiting.since, waiting.unwanted)
 
     def abort(self, request_id: str, index: int | None) -> Output | None:
         """End a request, or note that one choice of it is not wanted; its last Output if this is the end of it."""

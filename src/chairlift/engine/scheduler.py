@@ -62,8 +62,10 @@ class Scheduler:
 
     # -- intake ----------------------------------------------------------------------------------------------------
 
-    def add(self, request: GenerateRequest, now: float, grammars: Items[Grammar] = ()) -> list[Output]:
-        """Put a request in line; `grammars`, one a choice, say what its outputs have to be.
+    def add(
+        self, request: GenerateRequest, now: float, grammars: Items[Grammar] = (), waited: float = 0.0
+    ) -> list[Output]:  # fmt: skip
+        """Put a request in line; `grammars`, one a choice, say what its outputs have to be, and took `waited` seconds.
 
         Returns the Outputs of its choices that were over before they were resumed; its last one where all were.
         Raises InvalidRequest (or a kind of it) when it can never be served, DuplicateRequestId, QueueFull,
@@ -74,7 +76,10 @@ class Scheduler:
             raise DuplicateRequestId(request.request_id)
         if len(self.line) >= self.config.max_queue_size:
             raise QueueFull(len(self.line), self.config.max_queue_size)
-        sequences, over = self._choices(request, grammars, now)
+        sequences, over = self._choices(request, grammars, now - waited)
+        if grammars:
+            for sequence in sequences:
+                sequence.diary.note("compiled", now)
         if sequences and sequences[0].deadline is not None:
             first = sequences[0]
             hit = self.cache.nothing if first.wants_scores else self.cache.match(first.block_hashes, first.num_prompt)
@@ -92,7 +97,7 @@ class Scheduler:
         return outputs
 
     def _choices(
-        self, request: GenerateRequest, grammars: Items[Grammar], now: float
+        self, request: GenerateRequest, grammars: Items[Grammar], since: float
     ) -> tuple[list[Sequence], list[tuple[int, FinishReason]]]:
         """Make the sequences of a request's choices, and say which of them are over already, and why."""
         root = root_hash(self.cache.config.model_id, request.adapter, request.tenant)
@@ -105,7 +110,7 @@ class Scheduler:
             if reason is not None:
                 over.append((index, reason))
                 continue
-            sequence = Sequence(request, self._arrivals, root, now, index, grammar)
+            sequence = Sequence(request, self._arrivals, root, since, index, grammar)
             self._arrivals += 1
             if self._caching:
                 if sequences:  # the same prompt

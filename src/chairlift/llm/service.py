@@ -106,7 +106,7 @@ class Service:
         request = GenerateRequest(
             request_id=request_id, prompt_token_ids=ids, params=_for_the_engine(asked),
             eos_token_ids=() if runs_on else self.defaults.eos_token_ids, priority=priority, tenant=tenant,
-            timeout=timeout, resume=tuple(_ids(tokens, "resume") for tokens in resume),
+            timeout=timeout, resume=_resumed(resume),
         )  # fmt: skip
         check(request, self.client.limits)
         return Assembler(request, text, self.tokenizer, asked)
@@ -168,6 +168,13 @@ def _checked_ids(prompt: Sequence[int], vocab_size: int) -> tuple[int, ...]:
         if not 0 <= token < vocab_size:
             raise TokenOutOfRange(token, vocab_size)
     return ids
+
+
+def _resumed(resume: Any) -> tuple[tuple[int, ...], ...]:
+    if not isinstance(resume, list | tuple):
+        wanted = "resume must be a list with a list of token ids for each choice"
+        raise InvalidRequest(f"{wanted}, got {type(resume).__name__}", param="resume")
+    return tuple(_ids(tokens, "resume") for tokens in resume)
 
 
 def _ids(given: Any, param: str, besides: str = "") -> tuple[int, ...]:

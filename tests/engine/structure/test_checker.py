@@ -8,11 +8,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from chairlift.core.errors import EngineDead, InvalidRequest
 from chairlift.core.structured import StructuredOutput
-from chairlift.engine.structure.checker import COMMAND, LENGTH_BYTES, READY, Checker, Killed, _send
+from chairlift.engine.structure.checker import COMMAND, CPU_SECONDS, LENGTH_BYTES, READY, Checker, Killed, _send
+from support_process import is_gone, wait_until
 from support_structure import VOCAB_SIZE, VOCABULARY
 
 CRASHES = StructuredOutput(
@@ -20,6 +22,15 @@ CRASHES = StructuredOutput(
 )
 HANGS = StructuredOutput(json_schema={"type": "integer", "multipleOf": 999_983})
 GOOD = StructuredOutput(regex="[0-9]+")
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def cpu_seconds(pid: int) -> float:
+    ticks = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
+    return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.fixture
@@ -43,6 +54,44 @@ def test_what_kills_the_compiler_kills_nothing_else(checker: Checker, bad: Struc
         checker.check(bad)
     assert len(str(caught.value)) < 500
     assert checker.check(GOOD)
+
+
+def test_a_grammar_takes_only_a_fork_with_it_so_that_the_next_one_does_not_wait_for_a_vocabulary(
+    checker: Checker,
+) -> None:
+    checker.check(GOOD)
+    process = checker._process
+    assert process is not None
+    for bad in (HANGS, CRASHES, HANGS):
+        (fork,) = children(process.pid)
+        with pytest.raises(Killed):
+            checker.check(bad)
+        assert checker.check(GOOD)
+        assert fork not in children(process.pid) and len(children(process.pid)) == 1
+    assert checker._process is process and process.poll() is None
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_nobody_of_it_is_left_when_it_is_ended_in_the_middle_of_a_grammar(checker: Checker, ended: bool) -> None:
+    """Also when it is the process alone that was killed, which cannot tell its fork."""
+    process = checker._ready()
+    (fork,) = children(process.pid)
+    _send(process, msgspec.msgpack.encode(HANGS))
+    time.sleep(0.2)
+    checker.kill() if ended else process.kill()
+    wait_until(lambda: is_gone(fork))
+
+
+def test_the_limit_of_processor_time_is_of_each_grammar_and_not_of_all(checker: Checker) -> None:
+    process = checker._ready()
+    (fork,) = children(process.pid)
+    until, number = time.monotonic() + 40, 0
+    while (took := cpu_seconds(fork)) < CPU_SECONDS + 1.5 and time.monotonic() < until:
+        schema = {"enum": [f"{number} {value}" for value in range(3000)]}
+        assert checker.check(StructuredOutput(json_schema=schema))
+        number += 1
+    assert took >= CPU_SECONDS + 1.5 and number > 3
+    assert children(process.pid) == [fork]
 
 
 def test_a_process_that_somebody_else_ended_is_replaced(checker: Checker) -> None:
@@ -105,10 +154,4 @@ print(process.pid, flush=True)
 os._exit(0)
 """
     pid = int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
-    until = time.monotonic() + 10
-    while os.path.exists(f"/proc/{pid}") and time.monotonic() < until:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-        if state == "Z":
-            return
-        time.sleep(0.05)
-    assert not os.path.exists(f"/proc/{pid}")
+    wait_until(lambda: is_gone(pid))

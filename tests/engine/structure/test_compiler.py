@@ -4,6 +4,7 @@ import random
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from chairlift.core.structured import StructuredOutput
 from chairlift.engine.structure import compiler, sources
 from chairlift.engine.structure.checker import Killed
 from chairlift.engine.structure.compiler import Structures
+from chairlift.engine.structure.vocabulary import Vocabulary
 from support_engine import ask
 from support_structure import EOS, VOCAB_SIZE, VOCABULARY, allowed
 
@@ -22,6 +24,19 @@ def structures() -> Iterator[Structures]:
     made = Structures(VOCABULARY, VOCAB_SIZE)
     yield made
     made.close()
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many tokens each view of a vocabulary has that is made."""
+    made: list[int] = []
+
+    def counted(*args: Any) -> Any:
+        made.append(VOCAB_SIZE)
+        return sources.make_tokenizer(*args)
+
+    monkeypatch.setattr(compiler, "make_tokenizer", counted)
+    return made
 
 
 def structured(n: int = 1, resume: tuple[tuple[int, ...], ...] = (), **structure: object) -> GenerateRequest:
@@ -68,6 +83,22 @@ def test_what_one_request_wrote_does_not_count_against_the_next(
         written.append(count)
     assert max(written) < 60 or min(written) == 60, "the limit was not met, or not by all"
     assert min(written) >= 5, written
+
+
+def test_what_every_grammar_needs_is_made_once_and_for_the_first(structures: Structures, made: list[int]) -> None:
+    assert not made
+    for number in range(4):
+        structures.prepare(structured(regex=f"a{{{number}}}")).result()
+    assert structures.tokenizer() is structures.tokenizer() and len(made) == 1
+
+
+def test_a_vocabulary_that_no_grammar_can_be_followed_with_is_refused_and_no_process_is_asked(
+    structures: Structures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(structures, "_vocabulary", Vocabulary(b"{}", ()))
+    monkeypatch.setattr(Structures, "_checked", None)
+    with pytest.raises(InvalidRequest, match="no output of this model's tokenizer can have one"):
+        structures.prepare(structured(regex="a+")).result()
 
 
 def test_a_refusal_is_remembered_too(structures: Structures, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,12 @@ def test_tokens_that_were_delivered_are_taken_or_refused() -> None:
         grammar_of(regex="abc").resumed(b"ac")
 
 
+def test_tokens_that_cost_too_much_to_take_again_are_not_said_to_break_the_structure() -> None:
+    many = {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(5000)}}
+    with pytest.raises(StructureFailed, match="Current row has 20007 items"):
+        grammar_of(json_schema=many).resumed(b"{")
+
+
 def test_an_output_that_may_be_empty_may_end_at_once() -> None:
     assert 257 in allowed(grammar_of(regex="a?"))
 

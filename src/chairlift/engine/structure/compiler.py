@@ -9,7 +9,7 @@ import time
 from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
 from math import inf
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.request import GenerateRequest
@@ -19,12 +19,15 @@ from chairlift.engine.structure.grammar import BITS, Grammar, said
 from chairlift.engine.structure.sources import make_matcher, make_tokenizer
 from chairlift.engine.structure.vocabulary import Vocabulary
 
+if TYPE_CHECKING:
+    from llguidance import LLTokenizer
+
 THREADS = 2
 """A grammar that has to be killed keeps one of them for a second; others go on."""
 
 MAX_KEPT = 128
 MAX_KEPT_CHARS = 1 << 20
-"""Of what is kept, grammars and refusals."""
+"""Of what is kept, sources and refusals."""
 
 KILLED_SECONDS = 60.0
 """How long it is remembered that a grammar took too long: the machine may have been busy."""
@@ -43,7 +46,7 @@ class _Known(NamedTuple):
 
 
 class Structures:
-    """Owns the threads, their checkers, and what was compiled. Safe to use from any thread."""
+    """Owns the threads, their checkers, and what was found out about structures. Safe to use from any thread."""
 
     def __init__(self, vocabulary: Vocabulary, vocab_size: int) -> None:
         self._vocabulary = vocabulary
@@ -52,16 +55,32 @@ class Structures:
         self._kept: OrderedDict[StructuredOutput, _Known] = OrderedDict()
         self._checkers: list[Checker] = []
         self._own = threading.local()
-        self._tokenizer = make_tokenizer(vocabulary, vocab_size)  # now, for it stops every thread of a process
+        self._making = threading.Lock()
+        self._tokenizer: LLTokenizer | None = None
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="chairlift-grammars")
-        self._quick = ThreadPoolExecutor(1, thread_name_prefix="chairlift-copies")
+        self._quick = ThreadPoolExecutor(1, thread_name_prefix="chairlift-known")
+
+    def tokenizer(self) -> "LLTokenizer":
+        """Return what every grammar needs, made once.
+
+        That takes a second for 150,000 tokens, in which no thread of this process does anything else: a good time is
+        while there is nothing to do. Raises InvalidRequest for a vocabulary that grammars cannot be followed with.
+        """
+        with self._making:
+            if self._tokenizer is None:
+                try:
+                    self._tokenizer = make_tokenizer(self._vocabulary, self._vocab_size)
+                except Exception as error:
+                    message = f"structured: no output of this model's tokenizer can have one: {said(str(error))}"
+                    raise InvalidRequest(message, param="structured") from None
+            return self._tokenizer
 
     def prepare(self, request: GenerateRequest) -> "Future[tuple[Grammar, ...]]":
         """Have the grammars of a request's choices made, each where its choice resumes.
 
         The future raises InvalidRequest for a structure that means nothing or costs too much, and for tokens to resume
-        from that do not follow it. What is known already does not wait behind what is not. Raises RuntimeError when
-        there can be no thread for it.
+        from that do not follow it; StructureFailed where following them costs too much. What is known already does not
+        wait behind what is not. Raises RuntimeError when there can be no thread for it.
         """
         structured = request.params.structured
         assert structured is not None, "only structured requests have a grammar"
@@ -83,6 +102,9 @@ class Structures:
     def _prepared(self, request: GenerateRequest, structured: StructuredOutput) -> tuple[Grammar, ...]:
         known = self._known(structured)
         if known is None:
+            self._checker().start()
+        tokenizer = self.tokenizer()
+        if known is None:
             try:
                 known = _Known(source=self._checked(structured))
             except Killed as error:
@@ -92,24 +114,29 @@ class Structures:
             self._keep(structured, known)
         if known.refusal:
             raise InvalidRequest(known.refusal, param="structured")
-        matcher = make_matcher(known.source, self._tokenizer)
+        matcher = make_matcher(known.source, tokenizer)
         if matcher.is_error():
             said_of_it = said(matcher.get_error())
             raise InvalidRequest(f"structured.{structured.kind}: {said_of_it}", param="structured")
-        first = Grammar(matcher, -(-self._tokenizer.vocab_size // BITS))
+        first = Grammar(matcher, -(-tokenizer.vocab_size // BITS))
         grammars = [first, *(first.copy() for _ in range(1, request.params.num_choices))]
         return tuple(_begun(grammar, request, index) for index, grammar in enumerate(grammars))
 
     def _checked(self, structured: StructuredOutput) -> str:
+        checker = self._checker()
+        try:
+            return checker.check(structured)
+        finally:
+            checker.start()  # the next one does not wait for it
+
+    def _checker(self) -> Checker:
+        """Return this thread's own."""
         if not hasattr(self._own, "checker"):
             self._own.checker = Checker(self._vocabulary, self._vocab_size)
             with self._lock:
                 self._checkers.append(self._own.checker)
         checker: Checker = self._own.checker
-        try:
-            return checker.check(structured)
-        finally:
-            checker.start()  # the next one does not wait for it
+        return checker
 
     def _known(self, structured: StructuredOutput) -> "_Known | None":
         with self._lock:

@@ -64,8 +64,14 @@ class Grammar:
         self.is_over = self._matcher.is_stopped()
 
     def resumed(self, tokens: Sequence[int]) -> "Grammar":
-        """Take tokens that were delivered before; returns itself. Raises InvalidRequest where one does not follow."""
-        if (count := self._matcher.try_consume_tokens(list(tokens))) < len(tokens):
+        """Take tokens that were delivered before; returns itself.
+
+        Raises InvalidRequest where one does not follow, StructureFailed where finding that out costs too much.
+        """
+        count = self._matcher.try_consume_tokens(list(tokens))
+        if self._matcher.is_error():
+            raise StructureFailed(f"the structure cannot be followed: {said(self._matcher.get_error())}")
+        if count < len(tokens):
             raise InvalidRequest(f"resume: token {tokens[count]} does not follow the structure", param="resume")
         self.is_over = self._matcher.is_stopped()
         return self
