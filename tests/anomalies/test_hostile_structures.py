@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
 from typing import Any
@@ -51,6 +52,25 @@ def test_they_end_alone(overlap: bool) -> None:
             assert result.error is None or isinstance(result.error, InvalidRequest | StructureFailed), str(given)[:100]
         assert [result.outputs[0].token_ids for result in made[-3:]] == expected
         assert llm.validate() == []
+
+
+def test_nothing_is_fetched_for_a_schema() -> None:
+    """Nobody calls at the door that it names, neither by its address nor by way of a proxy."""
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        address = f"127.0.0.1:{door.getsockname()[1]}"
+        named: list[dict[str, Any]] = [
+            {"$ref": f"http://{address}/schema.json"}, {"$ref": f"http://{address}/a#/$defs/b"},
+            {"$schema": f"http://{address}/", "type": "null"}, {"$id": f"http://{address}/", "$ref": "other.json"},
+        ]  # fmt: skip
+        asked = [SamplingParams(structured=StructuredOutput(json_schema=schema), max_tokens=20) for schema in named]
+        with pytest.MonkeyPatch.context() as patch, LLM(None) as llm:
+            for proxy in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+                patch.setenv(proxy, f"http://{address}")
+            results = llm.generate(["x"] * len(asked), asked, use_tqdm=False)
+        assert [isinstance(result.error, InvalidRequest) for result in results] == [True] * len(named)
+        door.settimeout(0.5)
+        with pytest.raises(TimeoutError):
+            door.accept()
 
 
 def test_a_stream_goes_on_while_the_compiler_is_stuck() -> None:

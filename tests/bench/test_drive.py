@@ -1,6 +1,7 @@
 """drive: open loop, every request to its full length, stamps from the engine's sink, and nothing left open."""
 
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -81,7 +82,8 @@ def test_no_more_are_sent_than_the_line_takes(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_short_line_does_not_keep_seats_empty() -> None:
-    service = fake_service(max_queue_size=2, max_running_requests=8)
+    """A step takes a while, so that all can board before the first one leaves."""
+    service = fake_service(max_queue_size=2, max_running_requests=8, hook=lambda plan, stage: time.sleep(0.002))
     steps: list[StepStats] = []
     service.client.watch_steps(steps.append)
     driven = drive(service, work(*(item(number, output=60) for number in range(8))))

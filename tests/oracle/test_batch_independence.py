@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from chairlift import LLM, SamplingParams
+from chairlift import LLM, SamplingParams, StructuredOutput
 from support_oracle import oracle, own_prompt, shared_prompt
 
 BATCHES = 50
@@ -84,6 +84,44 @@ def test_a_preemption_does_not_change_a_draw(family: str, name: str, overlap: bo
         assert params.n > 1 or "preempted" in [event.name for event in made.timeline.events]
         assert [choice.token_ids for choice in made.outputs] == [choice.token_ids for choice in alone.outputs]
         assert tight.validate() == []
+
+
+MADE = {
+    "masked": SamplingParams(
+        structured=StructuredOutput(regex="[a-z]{4,9}( [a-z]{4,9}){4}"), n=2, temperature=1.2, seed=3, max_tokens=90
+    ),
+    "processed": SamplingParams(logits_processors={"top": {"top_k": 5}}, temperature=1.4, seed=8, max_tokens=24),
+    "both": SamplingParams(
+        structured=StructuredOutput(json_schema={"type": "array", "items": {"type": "integer"}, "maxItems": 9}),
+        logits_processors={"cold": {"temperature": 0.6}}, temperature=1.1, seed=4, max_tokens=60,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("name", MADE)
+def test_the_batch_does_not_change_what_a_structure_or_a_processor_makes(name: str, overlap: bool) -> None:
+    """With neighbours of the same kinds, some of which are sent away for want of blocks."""
+    prompt, processors = (
+        "who rides the lift, and " * 3,
+        {"top": "transformers:TopKLogitsWarper", "cold": "transformers:TemperatureLogitsWarper"},
+    )
+    options = {"dtype": "float64", "block_size": 4, "logits_processors": processors, "overlap": overlap}
+    with LLM(None, num_blocks=900, **options) as roomy:
+        (alone,) = roomy.generate([prompt], MADE[name], use_tqdm=False)
+    plain = SamplingParams(temperature=1.0, max_tokens=90, ignore_eos=True)
+    with LLM(None, num_blocks=60, max_model_len=200, **options) as tight:
+        for batch in range(6):
+            rng = random.Random(batch)
+            others = [rng.choice((plain, *MADE.values())) for _ in range(rng.randrange(3, 12))]
+            prompts = [prompt[: rng.randrange(1, len(prompt))] for _ in others]
+            place = rng.randrange(len(others) + 1)
+            prompts.insert(place, prompt)
+            others.insert(place, MADE[name])
+            mine = tight.generate(prompts, others, use_tqdm=False)[place]
+            assert mine.error is None
+            assert [choice.token_ids for choice in mine.outputs] == [choice.token_ids for choice in alone.outputs]
+        assert tight.scheduler_state()["preemptions"] > 0 and tight.validate() == []
 
 
 def test_a_flushed_cache_does_not_change_a_draw(folder: str) -> None:

@@ -68,6 +68,21 @@ def test_the_whole_equals_the_uncut_run(overlap: bool) -> None:
             assert replace(left, logprobs=None) == replace(right, logprobs=None)
 
 
+def test_it_goes_on_in_an_engine_of_another_process() -> None:
+    asked = [drawn(number) for number in range(24)]
+    prompts, params = [prompt for prompt, _ in asked], [chosen for _, chosen in asked]
+    with LLM(None, **OPTIONS) as llm:
+        whole = llm.generate(prompts, params, use_tqdm=False)
+    resume = [cut(result, random.Random(5)) for result in whole]
+    assert any(map(any, resume))
+    with LLM(None, **OPTIONS, client="process") as fresh:
+        resumed = fresh.generate(prompts, params, resume=resume, use_tqdm=False)
+    for before, after in zip(whole, resumed, strict=True):
+        assert after.error is None and before.usage.completion_tokens == after.usage.completion_tokens
+        told = [replace(choice, logprobs=None) for choice in before.outputs]
+        assert told == [replace(choice, logprobs=None) for choice in after.outputs]
+
+
 def test_tokens_that_no_grammar_of_the_request_allows_are_refused() -> None:
     structured = SamplingParams(structured=StructuredOutput(choice=("yes", "no")), max_tokens=9)
     with LLM(None, **OPTIONS) as llm:
