@@ -169,11 +169,15 @@ class Audit:
         return plan
 
     def _slots_are_used(self) -> None:
-        """A rider holds at most a block's end that nothing is scheduled into, and nothing confirmed in a lookahead."""
+        """A rider holds at most a block's end that nothing is scheduled into, and nothing confirmed in a lookahead.
+
+        A further choice whose copy of a block was lost with a failed step computes that block again.
+        """
         size, lookahead = self.scheduler.cache.config.block_size, self.scheduler.limits.lookahead
         for sequence in self.scheduler.running.values():
             assert sequence.table is not None
-            assert sequence.table.capacity - sequence.num_computed <= size - 1 + lookahead
+            again = size - 1 if sequence.index and not sequence.has_spoken else 0
+            assert sequence.table.capacity - sequence.num_computed <= size - 1 + lookahead + again
             calm = not (self.lenient or self.scheduler.counters.failed_steps)  # a step taken back keeps its blocks
             assert not calm or sequence.table.capacity - sequence.num_scheduled <= size - 1, "blocks held for nothing"
 

@@ -12,7 +12,7 @@ KEYWORDS = (
     "exclusiveMaximum", "multipleOf", "anyOf", "oneOf", "allOf", "$ref", "$defs", "nested",
 )  # fmt: skip
 PATTERNS = ("^[a-c]{1,4}$", "^x[0-9]{2}$", "^(red|green|blue)$", "^[A-Z][a-z]{0,5}$", "^$")
-FORMATS = ("date", "time", "uuid", "ipv4")
+FORMATS = ("date", "ipv6", "uuid", "ipv4")
 CONSTANTS = (0, -7, 2.5, True, False, None, "", "a b", "\u00e4\U0001f6a1", 'quo"te', [1, "two"], {"k": [None]})
 
 

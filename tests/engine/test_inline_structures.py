@@ -127,6 +127,33 @@ def test_its_time_runs_while_it_is_compiled_and_what_is_said_names_all_of_it(
     assert is_idle(client)
 
 
+@pytest.mark.parametrize("after_a_step", [False, True])
+def test_its_time_is_up_while_the_engine_has_not_been_idle_for_long(
+    monkeypatch: pytest.MonkeyPatch, gate: threading.Event, after_a_step: bool
+) -> None:
+    monkeypatch.setattr(inline, "QUIET_SECONDS", 3600)
+    client, first, box = start(), Box(), Box()
+    if after_a_step:
+        client.submit(ask("b", 3), first)
+        first.wait()
+    client.submit(structured("a", timeout=0.05), box)
+    assert isinstance(box.wait().error, RequestTimeout)
+    client.close()
+
+
+def test_a_request_that_is_sent_again_waits_for_its_own_grammar(client: InlineClient, gate: threading.Event) -> None:
+    """The same object: what was made for the one that was aborted is not taken for the other's, nor waited for."""
+    request, first, second, other = structured("a"), Box(), Box(), Box()
+    client.submit(request, first)
+    client.abort("a")
+    first.wait()
+    client.submit(request, second)
+    client.submit(ask("b", 3), other)
+    assert other.wait().finish_reason is FinishReason.LENGTH
+    gate.set()
+    assert second.wait().finish_reason is FinishReason.STOP and len(first.outputs) == 1
+
+
 def test_closing_ends_it_with_the_engine(client: InlineClient, gate: threading.Event) -> None:
     box = Box()
     client.submit(structured("a"), box)
@@ -188,13 +215,15 @@ def test_where_no_thread_can_be_had_it_is_its_error_alone(
 
 def test_what_every_grammar_needs_is_made_when_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not at the start, which it would delay, and not beside a step, which it would hold up."""
-    monkeypatch.setattr(inline, "QUIET_SECONDS", 0.5)
+    monkeypatch.setattr(inline, "QUIET_SECONDS", 3600)
     client, box = start(), Box()
     structures = client._structures
     assert structures is not None and structures._tokenizer is None
     client.submit(ask("a", 5, 5), box)
     box.wait()
     assert structures._tokenizer is None
+    monkeypatch.setattr(inline, "QUIET_SECONDS", 0.2)
+    client.load()  # who asks meanwhile does not put it off
     wait_until(lambda: structures._tokenizer is not None)
     client.close()
 

@@ -2,7 +2,6 @@
 
 import time
 from concurrent.futures import Future
-from dataclasses import replace
 
 import pytest
 
@@ -28,11 +27,10 @@ def test_what_is_ready_leaves_with_its_grammars_and_how_long_it_waited() -> None
     grammar = grammar_of(regex="a")
     future.set_result((grammar,))
     assert preparing.abort("a", 2) is None
-    prepared = preparing.take(request)
+    prepared = preparing.take(request.request_id, future)
     assert isinstance(prepared, Prepared) and prepared.grammars == (grammar,) and prepared.unwanted == [2]
     assert prepared.request is request and prepared.waited == pytest.approx(20, abs=5)
-    assert replace(prepared.request, timeout=60.0) == request
-    assert len(preparing) == 0 and preparing.take(request) == []
+    assert len(preparing) == 0 and preparing.take(request.request_id, future) == []
 
 
 @pytest.mark.parametrize(
@@ -46,7 +44,7 @@ def test_what_has_no_grammar_ends(raised: Exception | None, kind: type[Exception
         future.cancel()
     else:
         future.set_exception(raised)
-    (last,) = preparing.take(request)
+    (last,) = preparing.take(request.request_id, future)
     assert last.is_last and isinstance(last.error, kind) and "a" not in preparing
 
 
@@ -62,7 +60,7 @@ def test_an_abort_ends_it_and_its_grammar_is_not_made() -> None:
     request, future = made(preparing)
     last = preparing.abort("a", None)
     assert last is not None and last.is_last and last.finish_reason is FinishReason.ABORT
-    assert future.cancelled() and preparing.take(request) == []
+    assert future.cancelled() and preparing.take(request.request_id, future) == []
 
 
 def test_who_is_late_ends_and_others_wait_on() -> None:
@@ -74,7 +72,7 @@ def test_who_is_late_ends_and_others_wait_on() -> None:
     assert preparing.pause() == 0.0
     (last,) = preparing.late()
     assert last.request_id == "late" and isinstance(last.error, RequestTimeout) and "1 s" in str(last.error)
-    assert future.cancelled() and preparing.take(request) == []
+    assert future.cancelled() and preparing.take(request.request_id, future) == []
     assert preparing.late() == [] and preparing.pause() == pytest.approx(50, abs=5)
 
 
@@ -82,15 +80,15 @@ def test_who_is_ready_too_late_is_late() -> None:
     preparing = Preparing(9)
     request, future = made(preparing, timeout=1.0, since=time.monotonic() - 2)
     future.set_result(())
-    (last,) = preparing.take(request)
+    (last,) = preparing.take(request.request_id, future)
     assert isinstance(last.error, RequestTimeout)
 
 
 def test_another_request_of_the_same_name_is_another_one() -> None:
     preparing = Preparing(9)
-    first, _ = made(preparing)
+    request, first = made(preparing)
     preparing.abort("a", None)
-    made(preparing)
-    assert preparing.take(first) == [] and "a" in preparing
+    preparing.add(request, Future(), time.monotonic())
+    assert preparing.take("a", first) == [] and "a" in preparing
     preparing.close()
     assert len(preparing) == 0

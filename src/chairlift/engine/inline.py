@@ -26,6 +26,7 @@ from chairlift.engine.preparing import Prepared, Preparing
 from chairlift.engine.runner import RunnerInfo
 from chairlift.engine.stats import CacheState, SchedulerState
 from chairlift.engine.structure.compiler import Structures
+from chairlift.engine.structure.grammar import Grammar
 from chairlift.engine.structure.vocabulary import Vocabulary
 
 log = logging.getLogger(__name__)
@@ -55,7 +56,8 @@ class InlineClient:
         self._awake = threading.Condition()
         self._open: dict[str, tuple[Sink, GenerateRequest]] = {}
         self._closing = False
-        self._proven = self._is_quiet = False
+        self._proven = False
+        self._idle_since = time.monotonic()
         self._dead: EngineDead | None = None
         started: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, args=(started,), name="chairlift-engine", daemon=True)
@@ -87,10 +89,11 @@ class InlineClient:
             if request.request_id in self._open:
                 raise DuplicateRequestId(request.request_id)
             self._open[request.request_id] = (sink, request)
-        if request.params.structured is None or self._structures is None:
-            self._post(lambda: self._deliver(self._loop.submit(request)))
-        else:
-            self._prepare(request, self._structures)
+            if request.params.structured is None or self._structures is None:
+                self._commands.append(lambda: self._deliver(self._loop.submit(request)))
+                self._awake.notify()
+                return
+        self._prepare(request, self._structures)
 
     def _prepare(self, request: GenerateRequest, structures: Structures) -> None:
         """Have its grammars made; then it joins the line."""
@@ -102,7 +105,7 @@ class InlineClient:
             self._post(lambda: self._deliver([Output.failed(request, failure)]))
             return
         self._post(lambda: self._deliver(self._preparing.add(request, grammars, since)))
-        grammars.add_done_callback(lambda _: self._post(lambda: self._deliver(self._join(request))))
+        grammars.add_done_callback(lambda done: self._post(lambda: self._deliver(self._join(request.request_id, done))))
 
     def abort(self, request_id: str, index: int | None = None) -> None:
         """End a request, or one choice of it; see EngineClient."""
@@ -176,13 +179,13 @@ class InlineClient:
 
     # -- in the engine's thread ------------------------------------------------------------------------------------
 
-    def _join(self, request: GenerateRequest) -> list[Output]:
+    def _join(self, request_id: str, grammars: "Future[tuple[Grammar, ...]]") -> list[Output]:
         """Put a request in line whose grammars were made; returns what there is to say of it."""
-        prepared = self._preparing.take(request)
+        prepared = self._preparing.take(request_id, grammars)
         if not isinstance(prepared, Prepared):
             return prepared
         news = self._loop.submit(prepared.request, prepared.grammars, prepared.waited)
-        ended = [self._loop.abort(request.request_id, index) for index in prepared.unwanted]
+        ended = [self._loop.abort(request_id, index) for index in prepared.unwanted]
         return [*news, *(output for output in ended if output is not None)]
 
     def _abort(self, request_id: str, index: int | None) -> list[Output]:
@@ -246,7 +249,7 @@ class InlineClient:
         said = "the engine was closed"
         try:
             self._turn()
-        except Exception as error:
+        except BaseException as error:  # a native library may panic
             log.exception("the engine died")
             said = f"the engine died: {error}" if isinstance(error, ChairliftError) else "the engine died of a fault"
         finally:
@@ -261,7 +264,8 @@ class InlineClient:
             if not loop.is_idle:
                 self._proven = False
                 self._deliver(loop.step())
-            elif self._is_quiet and not self._proven:
+                self._idle_since = time.monotonic()
+            elif self._quiet_in() == 0.0:
                 self._proven = True
                 loop.check()
                 if self._structures is not None:
@@ -269,20 +273,23 @@ class InlineClient:
 
     def _wait(self) -> bool:
         """Sleep while there is nothing to do; False when it is time to leave."""
-        self._is_quiet = False
         with self._awake:
             while not self._closing and not self._commands and self._loop.is_idle:
-                if not self._awake.wait(self._preparing.pause() if self._proven else QUIET_SECONDS):
-                    self._is_quiet = True
+                moments = [left for left in (self._preparing.pause(), self._quiet_in()) if left is not None]
+                if not self._awake.wait(min(moments, default=None)):
                     break
             return not self._closing
+
+    def _quiet_in(self) -> float | None:
+        """Return seconds until the engine will have been idle for QUIET_SECONDS; None when it has proven its ledger."""
+        return None if self._proven else max(self._idle_since + QUIET_SECONDS - time.monotonic(), 0.0)
 
     @staticmethod
     def _make_ready(structures: Structures) -> None:
         """Do now what stops the whole process, while nobody waits for it."""
         try:
             structures.tokenizer()
-        except InvalidRequest as error:
+        except ChairliftError as error:
             log.info("%s", error.message)
 
     def _deliver(self, outputs: Iterable[Output]) -> None:

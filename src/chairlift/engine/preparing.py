@@ -80,11 +80,16 @@ class Preparing:
         self._earliest = min(self._earliest, waiting.deadline)
         return []
 
-    def take(self, request: GenerateRequest) -> Prepared | list[Output]:
-        """Take a request out whose grammars are made; its last Output where they cannot be, or nobody waits for it."""
-        waiting = self._waiting.get(request.request_id)
-        if waiting is None or waiting.request is not request:
-            return []  # it has ended meanwhile
+    def take(self, request_id: str, grammars: "Future[Grammars]") -> Prepared | list[Output]:
+        """Take the request out whose grammars these are, now that they are made.
+
+        Its last Output where they cannot be; nothing where it has ended meanwhile.
+        """
+        assert grammars.done(), "a request is taken whose grammars are not made"
+        waiting = self._waiting.get(request_id)
+        if waiting is None or waiting.grammars is not grammars:
+            return []
+        request = waiting.request
         if waiting.grammars.cancelled():
             return self._ended(request, EngineDead("the engine was closed"))
         if (error := waiting.grammars.exception()) is not None:

@@ -174,6 +174,7 @@ def _conversations(messages: Any) -> list[Sequence[Message]]:
 def _resumes(resume: Sequence[Resume] | None, count: int) -> Sequence[Resume]:
     if resume is None:
         return [()] * count
+    resume = plain(resume)
     if not isinstance(resume, list | tuple):
         raise InvalidRequest(f"resume must be a list, one entry a prompt, got {type(resume).__name__}", param="resume")
     if len(resume) != count:

@@ -171,6 +171,7 @@ def _checked_ids(prompt: Sequence[int], vocab_size: int) -> tuple[int, ...]:
 
 
 def _resumed(resume: Any) -> tuple[tuple[int, ...], ...]:
+    resume = plain(resume)
     if not isinstance(resume, list | tuple):
         wanted = "resume must be a list with a list of token ids for each choice"
         raise InvalidRequest(f"{wanted}, got {type(resume).__name__}", param="resume")

@@ -11,9 +11,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from chairlift.core.errors import EngineDead, InvalidRequest
+from chairlift.core.errors import EngineDead, InvalidRequest, StructureFailed
 from chairlift.core.structured import StructuredOutput
-from chairlift.engine.structure.checker import COMMAND, CPU_SECONDS, LENGTH_BYTES, READY, Checker, Killed, _send
+from chairlift.engine.structure.checker import (
+    COMMAND,
+    CPU_SECONDS,
+    LENGTH_BYTES,
+    READY,
+    Checker,
+    Killed,
+    _send,
+)
 from support_process import is_gone, wait_until
 from support_structure import VOCAB_SIZE, VOCABULARY
 
@@ -79,7 +87,7 @@ def test_nobody_of_it_is_left_when_it_is_ended_in_the_middle_of_a_grammar(checke
     _send(process, msgspec.msgpack.encode(HANGS))
     time.sleep(0.2)
     checker.kill() if ended else process.kill()
-    wait_until(lambda: is_gone(fork))
+    wait_until(lambda: is_gone(fork), 1.5 if ended else CPU_SECONDS + 3)  # by itself it would take nine seconds
 
 
 def test_the_limit_of_processor_time_is_of_each_grammar_and_not_of_all(checker: Checker) -> None:
@@ -100,6 +108,41 @@ def test_a_process_that_somebody_else_ended_is_replaced(checker: Checker) -> Non
     os.kill(checker._process.pid, signal.SIGKILL)
     checker._process.wait()
     assert checker.check(GOOD)
+
+
+def test_a_fork_that_somebody_else_ended_is_nobodys_fault(checker: Checker) -> None:
+    process = checker._ready()
+    for _ in range(3):
+        (fork,) = children(process.pid)
+        os.kill(fork, signal.SIGKILL)
+        wait_until(lambda fork=fork: is_gone(fork) and len(os.listdir(f"/proc/{fork}/task")) < 2)  # type: ignore[misc]
+        assert checker.check(GOOD) and checker._process is process
+    assert len(children(process.pid)) == 1
+
+
+def test_where_nobody_can_try_a_grammar_it_is_not_the_grammars_fault(
+    checker: Checker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began = []
+    monkeypatch.setattr(
+        "chairlift.engine.structure.checker._received", lambda source, seconds: READY if seconds > 30 else b""
+    )
+    monkeypatch.setattr(Checker, "start", lambda self, start=Checker.start: (began.append(1), start(self))[1])
+    with pytest.raises(StructureFailed, match="is gone"):
+        checker.check(GOOD)
+    assert len(began) == 2
+
+
+def test_an_answer_that_was_not_read_is_not_the_next_ones(checker: Checker, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_room(source: int, seconds: float) -> bytes:
+        raise MemoryError
+
+    checker.check(GOOD)
+    with monkeypatch.context() as patch:
+        patch.setattr("chairlift.engine.structure.checker._received", no_room)
+        with pytest.raises(MemoryError):
+            checker.check(StructuredOutput(regex="first"))
+    assert "second" in checker.check(StructuredOutput(regex="second"))
 
 
 def test_ctrl_c_of_a_terminal_does_not_reach_it(checker: Checker) -> None:

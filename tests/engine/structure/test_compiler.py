@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
 
 from chairlift.core.errors import InvalidRequest, StructureFailed
 from chairlift.core.request import GenerateRequest
@@ -93,12 +94,35 @@ def test_what_every_grammar_needs_is_made_once_and_for_the_first(structures: Str
 
 
 def test_a_vocabulary_that_no_grammar_can_be_followed_with_is_refused_and_no_process_is_asked(
-    structures: Structures, monkeypatch: pytest.MonkeyPatch
+    structures: Structures, made: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(structures, "_vocabulary", Vocabulary(b"{}", ()))
-    monkeypatch.setattr(Structures, "_checked", None)
-    with pytest.raises(InvalidRequest, match="no output of this model's tokenizer can have one"):
-        structures.prepare(structured(regex="a+")).result()
+    for number in range(3):
+        with pytest.raises(InvalidRequest, match="no output of this model's tokenizer can have one"):
+            structures.prepare(structured(regex=f"a{{{number}}}")).result()
+    assert len(made) == 1 and not structures._checkers
+
+
+def test_a_vocabulary_that_the_library_panics_at_is_refused_too() -> None:
+    written = Tokenizer.from_str(VOCABULARY.tokenizer_json.decode())
+    written.add_tokens(["x" * 2000])
+    structures = Structures(Vocabulary(written.to_str().encode(), (EOS,)), VOCAB_SIZE + 10)
+    try:
+        with pytest.raises(InvalidRequest, match="no output of this model's tokenizer can have one"):
+            structures.prepare(structured(regex="a")).result()
+    finally:
+        structures.close()
+
+
+def test_what_there_was_no_memory_for_is_tried_again(structures: Structures, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_left(*args: Any) -> Any:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compiler, "make_tokenizer", none_left)
+        with pytest.raises(StructureFailed, match="no memory left"):
+            structures.prepare(structured(regex="a")).result()
+    assert structures.prepare(structured(regex="a")).result()
 
 
 def test_a_refusal_is_remembered_too(structures: Structures, monkeypatch: pytest.MonkeyPatch) -> None:

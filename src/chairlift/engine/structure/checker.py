@@ -91,19 +91,29 @@ class Checker:
     def check(self, structured: StructuredOutput) -> str:
         """Return the source of a grammar that compiles within the limits.
 
-        Raises InvalidRequest for one that means nothing, Killed for one that was not lived through.
+        Raises InvalidRequest for one that means nothing, Killed for one that was not lived through, StructureFailed
+        where there is nobody to try it.
         """
-        process = self._ready()
-        _send(process, msgspec.msgpack.encode(structured))
-        frame = _received(_out(process), LIMIT_SECONDS + PATIENCE_SECONDS)
+        frame = self._asked(structured) or self._asked(structured)
         if not frame:
-            self.kill()
-        verdict = msgspec.msgpack.decode(frame, type=Verdict) if frame else Verdict(end="the compiler is gone")
+            raise StructureFailed("the process that checks grammars is gone")
+        verdict = msgspec.msgpack.decode(frame, type=Verdict)
         if verdict.end:
             raise Killed(f"structured.{structured.kind} cannot be compiled: {verdict.end}")
         if verdict.error:
             raise InvalidRequest(f"structured.{structured.kind}: {verdict.error}", param="structured")
         return verdict.source
+
+    def _asked(self, structured: StructuredOutput) -> bytes | None:
+        """Return the answer; None from a process that has none, which is ended."""
+        process, frame = self._ready(), None
+        try:
+            _send(process, msgspec.msgpack.encode(structured))
+            frame = _received(_out(process), LIMIT_SECONDS + PATIENCE_SECONDS)
+        finally:
+            if not frame:
+                self.kill()  # also lest the next grammar gets this one's answer
+        return frame
 
     def start(self) -> None:
         """Have the process there; returns before it is ready, and before it was told anything."""
@@ -206,6 +216,8 @@ def main() -> int:
     _write(target, READY)
     with suppress(BrokenPipeError):  # nobody waits for the answer any more
         while frame := _read(source):
+            if fork.has_ended():  # by somebody else: no grammar's fault
+                fork = _Fork(tokenizer, (0, target))
             answer = fork.answer(frame)
             _write(target, answer or msgspec.msgpack.encode(Verdict(end=NO_TIME if answer is None else NO_LIFE)))
             if not answer:
@@ -235,10 +247,20 @@ class _Fork:
             _write(self._orders, frame)
         return _received(self._answers, LIMIT_SECONDS)
 
+    def has_ended(self) -> bool:
+        """Tell whether it is gone; then nothing is left of it."""
+        if os.waitpid(self._pid, os.WNOHANG) == (0, 0):
+            return False
+        self._close()
+        return True
+
     def end(self) -> None:
         """Kill it and wait until it is gone."""
         os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
+        self._close()
+
+    def _close(self) -> None:
         os.close(self._orders)
         os.close(self._answers)
 

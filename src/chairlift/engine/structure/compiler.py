@@ -8,10 +8,11 @@ import threading
 import time
 from collections import OrderedDict
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from chairlift.core.errors import InvalidRequest
+from chairlift.core.errors import InvalidRequest, StructureFailed
 from chairlift.core.request import GenerateRequest
 from chairlift.core.structured import StructuredOutput
 from chairlift.engine.structure.checker import Checker, Killed
@@ -57,6 +58,7 @@ class Structures:
         self._own = threading.local()
         self._making = threading.Lock()
         self._tokenizer: LLTokenizer | None = None
+        self._refusal = ""
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="chairlift-grammars")
         self._quick = ThreadPoolExecutor(1, thread_name_prefix="chairlift-known")
 
@@ -64,15 +66,21 @@ class Structures:
         """Return what every grammar needs, made once.
 
         That takes a second for 150,000 tokens, in which no thread of this process does anything else: a good time is
-        while there is nothing to do. Raises InvalidRequest for a vocabulary that grammars cannot be followed with.
+        while there is nothing to do. Raises InvalidRequest for a vocabulary that grammars cannot be followed with,
+        which is not tried again, and StructureFailed where there is no memory for it now.
         """
         with self._making:
-            if self._tokenizer is None:
+            if self._tokenizer is None and not self._refusal:
                 try:
                     self._tokenizer = make_tokenizer(self._vocabulary, self._vocab_size)
-                except Exception as error:
-                    message = f"structured: no output of this model's tokenizer can have one: {said(str(error))}"
-                    raise InvalidRequest(message, param="structured") from None
+                except (KeyboardInterrupt, SystemExit):
+                    raise
+                except MemoryError as error:
+                    raise StructureFailed("there is no memory left for the tokenizer's grammars") from error
+                except BaseException as error:  # the library panics too, and that is no Exception
+                    self._refusal = f"structured: no output of this model's tokenizer can have one: {said(str(error))}"
+            if self._tokenizer is None:
+                raise InvalidRequest(self._refusal, param="structured")
             return self._tokenizer
 
     def prepare(self, request: GenerateRequest) -> "Future[tuple[Grammar, ...]]":
@@ -95,15 +103,14 @@ class Structures:
             checkers = self._checkers[:]
         for checker in checkers:
             checker.close()
-        self._threads.shutdown()
+        for threads in (self._threads, self._quick):
+            threads.shutdown()
         for checker in self._checkers:  # and who came meanwhile
             checker.kill()
 
     def _prepared(self, request: GenerateRequest, structured: StructuredOutput) -> tuple[Grammar, ...]:
-        known = self._known(structured)
-        if known is None:
-            self._checker().start()
         tokenizer = self.tokenizer()
+        known = self._known(structured)
         if known is None:
             try:
                 known = _Known(source=self._checked(structured))
@@ -127,7 +134,8 @@ class Structures:
         try:
             return checker.check(structured)
         finally:
-            checker.start()  # the next one does not wait for it
+            with suppress(OSError):  # what was found out counts more
+                checker.start()  # the next one does not wait for it
 
     def _checker(self) -> Checker:
         """Return this thread's own."""
