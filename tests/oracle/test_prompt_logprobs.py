@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from chairlift import LLM, SamplingParams
+from chairlift.core.request import TokenLogprob
 from support_oracle import Oracle, oracle, own_prompt
 
 FAMILIES = ("llama", "mistral", "qwen3", "gemma3")
@@ -15,13 +16,13 @@ def expected(made: Oracle, prompt: list[int]) -> torch.Tensor:
         return made.model(torch.tensor([prompt])).logits[0, :-1].log_softmax(-1)
 
 
-def check(scores: list[object] | None, right: torch.Tensor, prompt: list[int], top: int) -> None:
+def check(scores: list[TokenLogprob | None] | None, right: torch.Tensor, prompt: list[int], top: int) -> None:
     assert scores is not None and scores[0] is None and len(scores) == len(prompt)
     for at, entry in enumerate(scores[1:]):
-        assert entry.token_id == prompt[at + 1]  # type: ignore[attr-defined]
-        assert abs(entry.logprob - float(right[at, prompt[at + 1]])) < 1e-6  # type: ignore[attr-defined]
+        assert entry is not None and entry.token_id == prompt[at + 1]
+        assert abs(entry.logprob - float(right[at, prompt[at + 1]])) < 1e-6
         values = right[at].sort(descending=True).values[:top]
-        assert [value for _, value in entry.top] == pytest.approx(values.tolist(), abs=1e-6)  # type: ignore[attr-defined]
+        assert [value for _, value in entry.top] == pytest.approx(values.tolist(), abs=1e-6)
 
 
 @pytest.mark.parametrize("chunk", [None, 1, 7, 16])
