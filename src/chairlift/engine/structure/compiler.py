@@ -28,7 +28,7 @@ THREADS = 2
 
 MAX_KEPT = 128
 MAX_KEPT_CHARS = 1 << 20
-"""Of what is kept, sources and refusals."""
+"""Of the structures of which it is remembered what came of them."""
 
 KILLED_SECONDS = 60.0
 """How long it is remembered that a grammar took too long: the machine may have been busy."""
