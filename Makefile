@@ -1,6 +1,7 @@
-# make generate   set up this machine and generate text (ARGS="MODEL --prompt TEXT"; without a model: a tiny random one)
+# make generate   set up this machine and generate text (ARGS="MODEL --prompt TEXT"; without a model: the embedded one)
 # make test       lint, then the tests, with a share of the seeds and steps
 # make test-all   all seeds and steps
+# make demo-model train the embedded model again, examine it, put it in place (an hour or two; faster with a C++ compiler)
 # make lint       style, types and floors
 # make format     let ruff rewrite what it can
 
@@ -11,11 +12,12 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PINS := constraints/test.txt
+CODE := src tests tools
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint $(PINS)
 # One thread a worker: two workers with two threads each would only wait for one another.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
-.PHONY: generate test test-all lint format clean
+.PHONY: generate test test-all demo-model lint format clean
 
 generate: $(VENV)/.installed
 	@$(BIN)/chairlift generate $(ARGS)
@@ -26,15 +28,18 @@ test: lint
 test-all: lint
 	CHAIRLIFT_FULL=1 $(PYTEST) --override-ini timeout=7200 --durations 20
 
+demo-model: $(VENV)/.installed-test
+	PYTHONPATH=tools $(BIN)/python -m demo_model build/demo-model --into src/chairlift/demo $(ARGS)
+
 lint: $(VENV)/.installed-test
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
 format: $(VENV)/.installed-test
-	$(BIN)/ruff check --fix src tests
-	$(BIN)/ruff format src tests
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
 
 # What is installed hangs on these two files alone: the package itself is editable.
 $(VENV)/.installed: pyproject.toml $(PINS) | $(VENV)/.made

@@ -8,6 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "chairlift"
 SOURCES = tuple(sorted(PACKAGE.rglob("*.py")))
+TOOLS = tuple(sorted((ROOT / "tools").rglob("*.py")))
 
 
 @cache

@@ -12,6 +12,7 @@ import pytest
 
 from chairlift import LLM, AsyncLLM, SamplingParams, StructuredOutput
 from chairlift.core.errors import InvalidRequest, StructureFailed
+from chairlift.llm.naming import RANDOM
 
 FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
 MEANINGLESS: list[dict[str, Any]] = [
@@ -40,7 +41,7 @@ NEIGHBOURS = ["one", "another", "a third"]
 @pytest.mark.parametrize("overlap", [False, True])
 def test_they_end_alone(overlap: bool) -> None:
     plain = SamplingParams(seed=5, max_tokens=60, ignore_eos=True)
-    with LLM(None, overlap=overlap, seed=2) as llm:
+    with LLM(RANDOM, overlap=overlap, seed=2) as llm:
         expected = [result.outputs[0].token_ids for result in llm.generate(NEIGHBOURS, plain, use_tqdm=False)]
         hostile = [SamplingParams(seed=1, max_tokens=20, structured=StructuredOutput(**given))
                    for given in MEANINGLESS + COSTLY]  # fmt: skip
@@ -63,7 +64,7 @@ def test_nothing_is_fetched_for_a_schema() -> None:
             {"$schema": f"http://{address}/", "type": "null"}, {"$id": f"http://{address}/", "$ref": "other.json"},
         ]  # fmt: skip
         asked = [SamplingParams(structured=StructuredOutput(json_schema=schema), max_tokens=20) for schema in named]
-        with pytest.MonkeyPatch.context() as patch, LLM(None) as llm:
+        with pytest.MonkeyPatch.context() as patch, LLM(RANDOM) as llm:
             for proxy in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
                 patch.setenv(proxy, f"http://{address}")
             results = llm.generate(["x"] * len(asked), asked, use_tqdm=False)
@@ -78,7 +79,7 @@ def test_a_stream_goes_on_while_the_compiler_is_stuck() -> None:
 
     async def run() -> list[str]:
         heard: list[str] = []
-        async with AsyncLLM(None, client="process") as llm:
+        async with AsyncLLM(RANDOM, client="process") as llm:
 
             async def stuck() -> None:
                 params = SamplingParams(max_tokens=5, structured=StructuredOutput(**MEANINGLESS[11]))
@@ -110,7 +111,7 @@ def asked(number):
     return SamplingParams(temperature=0, max_tokens=4, structured=StructuredOutput(json_schema=schema))
 
 count, seen = int(sys.argv[1]), []
-with LLM(None) as llm:
+with LLM("chairlift:random") as llm:
     for start in range(0, count, 100):
         results = llm.generate(["x"] * 100, [asked(start + n) for n in range(100)], use_tqdm=False)
         assert all(result.error is None for result in results)

@@ -10,6 +10,7 @@ from chairlift.bench import arms
 from chairlift.bench.arms import Arm, Peer, Turns, arms_of, check_comparison, peers_of, ratios, take_turns
 from chairlift.bench.order import Order, WorkloadSpec
 from chairlift.core.errors import ConfigError
+from chairlift.llm.naming import RANDOM
 
 ORDER = Order(model="m", options={"policy": "fifo", "batching": "mixed"}, workload=WorkloadSpec(name="w1"))
 PEER = Peer(name="other", command=("other", "run"), needs="json")
@@ -61,13 +62,14 @@ def test_a_peer_that_is_not_installed_is_one_sentence(monkeypatch: pytest.Monkey
         peers_of(["absent"])
 
 
-def test_peers_need_a_model_and_requests_that_come_at_once() -> None:
+def test_peers_need_a_model_of_files_and_requests_that_come_at_once() -> None:
     alone, both = arms_of({}, []), arms_of({}, [PEER])
     rated, at_once = (WorkloadSpec(name="w1", rate=rate, requests=3).check() for rate in (1.0, None))
-    check_comparison(alone, None, rated)
+    check_comparison(alone, RANDOM, rated)
     check_comparison(both, "m", at_once)
-    with pytest.raises(ConfigError, match="other needs a MODEL"):
-        check_comparison(both, None, at_once)
+    check_comparison(both, None, at_once)
+    with pytest.raises(ConfigError, match="other cannot run chairlift:random, which is ours alone"):
+        check_comparison(both, RANDOM, at_once)
     with pytest.raises(ConfigError, match="arrive all at once"):
         check_comparison(both, "m", rated)
 
@@ -149,6 +151,6 @@ def test_what_lies_in_the_folder_is_not_imported(tmp_path: Path, monkeypatch: py
     for name in ("json.py", "chairlift.py"):
         (tmp_path / name).write_text("raise SystemExit('taken from the folder')")
     monkeypatch.chdir(tmp_path)
-    order = Order(model=None, options={"num_blocks": 50}, workload=WorkloadSpec(name="uniform", requests=1))
+    order = Order(model=RANDOM, options={"num_blocks": 50}, workload=WorkloadSpec(name="uniform", requests=1))
     (made,) = take_turns(arms_of({}, []), order, repeat=1)
     assert made.runs[0]["requests"]["completed"] == 1

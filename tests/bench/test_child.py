@@ -10,9 +10,10 @@ import pytest
 from chairlift.bench.child import THREAD_VARIABLES, obey, send
 from chairlift.bench.order import Order, WorkloadSpec
 from chairlift.core.errors import ChairliftError, ContextLengthExceeded, EngineDead
+from chairlift.llm.naming import RANDOM
 from support_services import wait_until
 
-ORDER = Order(model=None, options={"seed": 3}, workload=WorkloadSpec(name="w1"))
+ORDER = Order(model=RANDOM, options={"seed": 3}, workload=WorkloadSpec(name="w1"))
 
 
 def program(body: str) -> list[str]:
@@ -51,7 +52,7 @@ def test_the_child_writes_what_was_measured(tmp_path: Path) -> None:
     files = [tmp_path / "order", tmp_path / "result"]
     files[0].write_bytes(ORDER.encode())
     assert obey([str(file) for file in files], lambda order: {"model": order.model, **order.options}) == 0
-    assert json.loads(files[1].read_text()) == {"model": None, "seed": 3}
+    assert json.loads(files[1].read_text()) == {"model": RANDOM, "seed": 3}
 
 
 def test_the_child_writes_an_error_of_chairlift(tmp_path: Path) -> None:

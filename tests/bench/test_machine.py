@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import chairlift
+from chairlift import demo
 from chairlift.bench import machine
+from chairlift.llm.naming import DEMO, RANDOM
 from support_tree import ROOT
 
 
@@ -80,7 +82,7 @@ def test_a_model_is_named_without_its_folder(tmp_path: Path) -> None:
     (tmp_path / "smol").mkdir()
     assert machine.shown_model(str(tmp_path / "smol")) == "smol"
     assert machine.shown_model("owner/name") == "owner/name"
-    assert machine.shown_model(None) == "tiny random model"
+    assert machine.shown_model(None) == DEMO and machine.shown_model(RANDOM) == RANDOM
 
 
 def test_a_shape_is_what_the_config_says(tmp_path: Path) -> None:
@@ -91,7 +93,8 @@ def test_a_shape_is_what_the_config_says(tmp_path: Path) -> None:
     assert machine.model_shape(str(tmp_path)) == {"hidden_size": 8}
     (tmp_path / "config.json").write_text("{")
     assert machine.model_shape(str(tmp_path)) is None
-    assert machine.model_shape("owner/never-fetched") is machine.model_shape(None) is None
+    assert machine.model_shape("owner/never-fetched") is machine.model_shape(RANDOM) is None
+    assert machine.model_shape(None) == machine.model_shape(DEMO) == machine.model_shape(str(demo.FOLDER))
     assert machine.model_shape("no/such/folder/at/all") is None
 
 

@@ -12,6 +12,7 @@ from chairlift.bench.offline import WARM_UP, main, measure
 from chairlift.bench.order import Order, WorkloadSpec
 from chairlift.core.errors import ConfigError, InvalidRequest
 from chairlift.core.load import LoadReport
+from chairlift.llm.naming import RANDOM
 from chairlift.llm.service import Service
 from support_services import fake_service
 
@@ -19,7 +20,9 @@ SMALL = {"num_blocks": 300, "max_running_requests": 4}
 
 
 def order(name: str = "longtail", requests: int = 6, **options: object) -> Order:
-    return Order(model=None, options={**SMALL, **options}, workload=WorkloadSpec(name=name, requests=requests, seed=2))
+    return Order(
+        model=RANDOM, options={**SMALL, **options}, workload=WorkloadSpec(name=name, requests=requests, seed=2)
+    )
 
 
 @pytest.mark.parametrize("options", [{}, {"client": "process"}, {"batching": "static", "overlap": True}])

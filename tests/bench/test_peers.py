@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.bench import offline, peers
+from chairlift.bench import machine, offline, peers
 from chairlift.bench.order import Order, WorkloadSpec
 from chairlift.core.errors import ConfigError, ModelError
 from support_models import save_tiny
@@ -32,6 +32,13 @@ def test_a_peer_does_the_same_work_and_is_told_in_the_same_words(folder: Path, w
     for name in ("latency_seconds", "ttft_seconds", "itl_seconds"):
         assert 0 < theirs[name]["mean"] <= theirs["seconds"]
     assert theirs["ttft_seconds"]["mean"] < theirs["latency_seconds"]["mean"]
+
+
+def test_without_a_model_it_is_the_embedded_one(folder: Path) -> None:
+    spec = WorkloadSpec(name="w1", requests=2, seed=3)
+    found = peers.measure(peers.static, Order(model=None, options={"dtype": "float32"}, workload=spec))
+    assert found["vocab_size"] == machine.model_shape(None)["vocab_size"]  # type: ignore[index]
+    assert found["requests"]["completed"] == 2
 
 
 def test_static_batches_end_together_in_the_order_of_arrival(folder: Path) -> None:

@@ -14,9 +14,10 @@ from chairlift.bench.arms import Arm, Turns
 from chairlift.bench.offline import measure
 from chairlift.bench.order import Order, WorkloadSpec
 from chairlift.core.errors import ConfigError
+from chairlift.llm.naming import RANDOM
 
 ORDER = Order(
-    model=None,
+    model=RANDOM,
     options={"num_blocks": 200, "policy": "fifo"},
     workload=WorkloadSpec(name="longtail", requests=3, seed=5),
 )
@@ -52,7 +53,7 @@ def test_a_report_of_one_run_has_every_field_on_top(run: dict[str, Any]) -> None
     assert made["tokens"]["cached"] == 0
     assert made["workload"]["name"] == "longtail" and made["workload"]["requests"] == 3
     assert made["workload"]["tokens"]["output"] == made["tokens"]["output"]
-    assert made["model"] == {"name": "tiny random model", "shape": None}
+    assert made["model"] == {"name": RANDOM, "shape": None}
     assert made["options"] == {"num_blocks": 200, "policy": "fifo"}
     assert {"commit", "dirty", "changed_meanwhile", "versions", "hardware"} == set(made["environment"])
     assert made["environment"]["hardware"]

@@ -5,6 +5,7 @@ import json
 import jsonschema
 
 from chairlift.bench.structured import measure, schema
+from chairlift.llm.naming import RANDOM
 from support_structure import EOS, allowed, at_random, grammar_of
 
 SMALL = {"num_blocks": 300, "max_running_requests": 8}
@@ -12,7 +13,7 @@ SMALL = {"num_blocks": 300, "max_running_requests": 8}
 
 def test_both_batches_run_whole_in_each_turn() -> None:
     said: list[str] = []
-    found = measure(None, dict(SMALL), requests=6, output_tokens=40, repeat=3, seed=1, note=said.append)
+    found = measure(RANDOM, dict(SMALL), requests=6, output_tokens=40, repeat=3, seed=1, note=said.append)
     assert len(found["plain"]) == len(found["structured"]) == len(found["by_turn"]) == 3
     for each in (*found["plain"], *found["structured"]):
         assert each["requests"] == {"total": 6, "completed": 6, "failed": 0, "errors": {}}

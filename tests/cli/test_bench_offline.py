@@ -11,13 +11,16 @@ import pytest
 from chairlift.bench import arms
 from chairlift.bench.order import Order
 from chairlift.cli.main import main
+from chairlift.llm.naming import DEMO, RANDOM, no_model_given
 from support_models import save_tiny
 
 FEW = ["--requests", "3", "--num-blocks", "300"]
 
 
 def bench(*words: str) -> int:
-    return main(["bench", "offline", *words])
+    """Run it with these words; without a model among them with the tiny random one."""
+    named = words[:1] if words[:1] and not words[0].startswith("-") else (RANDOM,)
+    return main(["bench", "offline", *named, *words[words[:1] == named :]])
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
@@ -36,12 +39,22 @@ def test_a_run_of_the_tiny_model_gives_a_table_a_report_and_a_plot(
     assert bench(*words, "--json", str(files[0]), "--plot", str(files[1])) == 0
     out, err = capsys.readouterr()
     assert out.startswith("3 of 3 requests in ") and "output tokens/s" in out
-    assert err == "workload longtail on a tiny random model\n"
+    assert err == f"workload longtail on {RANDOM}\n"
     report = json.loads(files[0].read_text())
     assert report["seed"] == report["workload"]["seed"] == 4 and report["workload"]["requests"] == 3
     assert report["peak_running_requests"] == 2 == report["engine"]["max_running_requests"]
     assert report["command"].endswith("--json out.json --plot out.png") and str(tmp_path) not in files[0].read_text()
     assert files[1].read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_a_model_it_is_the_embedded_one_and_that_is_said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["bench", "offline", *FEW, "--json", str(tmp_path / "out.json")]) == 0
+    err = capsys.readouterr().err
+    assert err == f"{no_model_given()}\nworkload longtail on {DEMO}\n"
+    report = json.loads((tmp_path / "out.json").read_text())
+    assert report["model"]["name"] == DEMO and report["model"]["shape"]["num_hidden_layers"] == 4
 
 
 def test_a_trace_with_a_request_that_fails_is_counted_and_ends_with_1(
@@ -156,7 +169,7 @@ def test_help_and_refusals_import_nothing_heavy(words: list[str]) -> None:
          "--profile takes one run, and this is several, which would overwrite each other's traces"),
         (["--against", "vllm"], "unknown peer 'vllm'; there is transformers, transformers-static, "
                                 "transformers-continuous"),
-        (["--against", "transformers"], "transformers-static needs a MODEL; the tiny random one is ours alone"),
+        (["--against", "transformers"], "transformers-static cannot run chairlift:random, which is ours alone"),
         (["--json", "/no/such/out.json"], "cannot write /no/such/out.json: there is no folder /no/such"),
         (["--plot", "/no/such/out.png"], "cannot write /no/such/out.png: there is no folder /no/such"),
         (["--batching", "best"], "unknown batching 'best'; there is decode_first, fifo, mixed, prefill_first, static"),

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from chairlift import demo
 from chairlift.cli import doctor, machine
 from chairlift.cli.main import main
+from chairlift.core.errors import ModelError
 from chairlift.llm import build
 from chairlift.llm.build import build_service
+from chairlift.llm.naming import DEMO, RANDOM, no_model_given
 from support_models import save_tiny
 
 KEYS = {
@@ -36,9 +39,48 @@ def errors(report: dict[str, Any]) -> list[str]:
     return [problem["what"] for problem in report["problems"] if problem["level"] == "error"]
 
 
-def test_the_machine_alone(capsys: pytest.CaptureFixture[str]) -> None:
-    code, report = examined(capsys)
-    assert code == 0 and set(report) == KEYS and report["ok"] and report["model"] is None
+def test_without_a_model_it_is_the_embedded_one_and_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--json"]) == 0
+    out, err = capsys.readouterr()
+    report = json.loads(out)
+    assert set(report) == KEYS and report["ok"] and report["model"]["name"] == DEMO
+    assert report["model"]["parameters"] == demo.parameters() and report["model"]["has_tokenizer"]
+    assert err == no_model_given() + "\n"
+    assert main(["doctor", "--quiet"]) == 0 and capsys.readouterr().err == ""
+    code, named = examined(capsys, DEMO)
+    assert code == 0 and named["model"]["num_blocks"] == report["model"]["num_blocks"]
+
+
+def test_a_damaged_embedded_model_is_a_problem_and_no_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for content in (b"", b"\xff" * 40, (2).to_bytes(8, "little") + b"[]", None):
+        if content is not None:
+            (tmp_path / "model.safetensors").write_bytes(content)
+        else:
+            (tmp_path / "model.safetensors").unlink()
+        monkeypatch.setattr(demo, "FOLDER", tmp_path)
+        code, report = examined(capsys)
+        assert code == 1 and errors(report)
+        with pytest.raises(ModelError, match="the embedded demo model is damaged"):
+            no_model_given()
+
+
+def test_an_empty_name_is_no_model(capsys: pytest.CaptureFixture[str]) -> None:
+    code, report = examined(capsys, "")
+    assert code == 1 and errors(report) == ["no model is named"]
+
+
+def test_a_revision_without_a_hub_id_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    code, report = examined(capsys, "--revision", "v1")
+    assert code == 1 and [problem["do"] for problem in report["problems"] if problem["level"] == "error"] == [
+        doctor.REMEDIES["revision"]
+    ]
+
+
+def test_the_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    code, report = examined(capsys, RANDOM)
+    assert code == 0 and set(report) == KEYS and report["ok"] and report["model"]["architecture"] is None
     assert report["devices"][0]["name"] == "cpu" and "float32" in report["devices"][0]["dtypes"]
     assert report["threads"] >= 1 and "reference" in report["attention_backends"]
     assert {"torch", "numpy"} <= {library["name"] for library in report["libraries"]}

@@ -19,6 +19,7 @@ from chairlift import SamplingParams
 from chairlift.cli import generate
 from chairlift.cli.main import main
 from chairlift.cli.results import OrderedLines
+from chairlift.llm.naming import DEMO, RANDOM, no_model_given
 from chairlift.llm.service import ModelDefaults, Service
 from support_models import save_tiny
 from support_services import FAKE, Gate, fake_service, text_of, tokens_of, wait_until
@@ -72,11 +73,11 @@ def no_engine_is_left() -> bool:
 def test_one_prompt_is_its_text_on_standard_output_and_a_summary_beside(
     fakes: Fakes, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["generate", "--prompt", "hello", *FLAGS]) == 0
+    assert main(["generate", "m", "--prompt", "hello", *FLAGS]) == 0
     out, err = capsys.readouterr()
     text = text_of("hello", SEEDED)
     assert out == (text if text.endswith("\n") else text + "\n")
-    assert "no model given: a tiny random model" in err
+    assert err.startswith("loading m\n")
     summary = err.splitlines()[-1]
     assert summary.startswith("16 tokens in ") and "tokens/s" in summary
     assert summary.endswith("finish reason length, seed 3") and "the first after" in summary
@@ -84,12 +85,12 @@ def test_one_prompt_is_its_text_on_standard_output_and_a_summary_beside(
 
 
 def test_quiet_leaves_the_text_alone(fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["generate", "-q", "--prompt", "hello", *FLAGS]) == 0
+    assert main(["generate", "m", "-q", "--prompt", "hello", *FLAGS]) == 0
     assert capsys.readouterr().err == ""
 
 
 def test_json_is_one_object_and_nothing_else(fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["generate", "--json", "--prompt", "hello", "--logprobs", "0", *FLAGS]) == 0
+    assert main(["generate", "m", "--json", "--prompt", "hello", "--logprobs", "0", *FLAGS]) == 0
     (line,) = read(capsys.readouterr().out)
     assert (line["prompt"], line["text"], line["seed"]) == ("hello", text_of("hello", SEEDED), 3)
     assert line["token_ids"] == tokens_of("hello", SEEDED) and len(line["logprobs"]) == 16
@@ -100,18 +101,43 @@ def test_the_result_of_one_prompt_can_go_to_a_file_too(
     fakes: Fakes, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     target = tmp_path / "out.jsonl"
-    assert main(["generate", "--prompt", "hello", "--output", str(target), *FLAGS]) == 0
+    assert main(["generate", "m", "--prompt", "hello", "--output", str(target), *FLAGS]) == 0
     (line,) = read(target.read_text())
     assert line["text"] == text_of("hello", SEEDED) and capsys.readouterr().out.startswith(line["text"])
 
 
 def test_without_a_prompt_there_is_one(fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["generate", *FLAGS]) == 0
-    assert "no prompt given: 'A chairlift never stops:'" in capsys.readouterr().err
+    assert main(["generate", "m", *FLAGS]) == 0
+    assert "no prompt given: 'What is continuous batching?'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("named", [[], [DEMO]])
+def test_the_demo_model_is_chatted_with_unless_that_is_declined(
+    fakes: Fakes, capsys: pytest.CaptureFixture[str], tmp_path: Path, named: list[str]
+) -> None:
+    assert main(["generate", *named, "--json", "--prompt", "hi", *FLAGS]) == 0
+    out, err = capsys.readouterr()
+    assert read(out)[0]["token_ids"] == tokens_of("user=hi;a=", SEEDED)
+    assert err.splitlines()[0] == (no_model_given() if not named else f"loading {DEMO}")
+    messages = [{"role": "tool", "content": "x"}]
+    prompts = jsonl(tmp_path / "p.jsonl", {"prompt": "hi"}, {"prompt": [98]}, {"messages": messages})
+    assert main(["generate", *named, "--prompts", prompts, *FLAGS]) == 0
+    first, ids, own = read(capsys.readouterr().out)
+    assert first["messages"] == [{"role": "user", "content": "hi"}] and ids["prompt"] == [98]
+    assert own["messages"] == messages
+    assert main(["generate", *named, "--no-chat", "--json", "--prompt", "hi", *FLAGS]) == 0
+    assert read(capsys.readouterr().out)[0]["token_ids"] == tokens_of("hi", SEEDED)
+
+
+def test_without_a_model_that_is_said_unless_quiet(fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["generate", "--prompt", "hi", *FLAGS]) == 0
+    assert capsys.readouterr().err.splitlines()[0] == no_model_given()
+    assert main(["generate", "-q", "--prompt", "hi", *FLAGS]) == 0
+    assert capsys.readouterr().err == "" and fakes.options == {"model": None}
 
 
 def test_chat_goes_through_the_template(fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["generate", "--chat", "--json", "--prompt", "hi", *FLAGS]) == 0
+    assert main(["generate", "m", "--chat", "--json", "--prompt", "hi", *FLAGS]) == 0
     (line,) = read(capsys.readouterr().out)
     assert line["messages"] == [{"role": "user", "content": "hi"}]
     assert line["token_ids"] == tokens_of("user=hi;a=", SEEDED)
@@ -133,7 +159,7 @@ def test_options_reach_the_engine_and_the_request(fakes: Fakes, capsys: pytest.C
 def test_the_models_defaults_are_used_and_shown(fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
     defaults = ModelDefaults(eos_token_ids=(5, 6), sampling={"temperature": 0.0, "top_k": 20})
     fakes.make = lambda: fake_service(defaults=defaults)
-    assert main(["generate", "--json", "--prompt", "hello", "--max-tokens", "3"]) == 0
+    assert main(["generate", "m", "--json", "--prompt", "hello", "--max-tokens", "3"]) == 0
     out, err = capsys.readouterr()
     assert "temperature 0, top_k 20" in err and "5, 6" in err
     assert read(out)[0]["token_ids"] == tokens_of("hello", SamplingParams(temperature=0, max_tokens=3), (5, 6))
@@ -144,20 +170,20 @@ def test_the_default_length_is_the_models_or_256(
     fakes: Fakes, capsys: pytest.CaptureFixture[str], own: int | None, expected: int
 ) -> None:
     fakes.make = lambda: fake_service(defaults=ModelDefaults(max_tokens=own))
-    assert main(["generate", "--json", "--prompt", "hello"]) == 0
+    assert main(["generate", "m", "--json", "--prompt", "hello"]) == 0
     assert read(capsys.readouterr().out)[0]["usage"]["completion_tokens"] == expected
 
 
 def test_a_failed_request_is_exit_code_1_and_says_why(fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
     fakes.make = lambda: fake_service(replace(FAKE, nan=ord("!")))
-    assert main(["generate", "--prompt", "bad!", *FLAGS]) == 1
+    assert main(["generate", "m", "--prompt", "bad!", *FLAGS]) == 1
     assert "the request failed (non_finite_logits)" in capsys.readouterr().err
 
 
 def test_a_prompt_that_is_too_long_is_refused_with_both_numbers(
     fakes: Fakes, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["generate", "--prompt", "x" * 600, *FLAGS]) == 2
+    assert main(["generate", "m", "--prompt", "x" * 600, *FLAGS]) == 2
     assert "chairlift: prompt has 600 tokens, the limit is 512" in capsys.readouterr().err
     wait_until(no_engine_is_left)
 
@@ -181,7 +207,7 @@ def test_a_file_gives_results_in_its_order_with_the_lines_own_options(
     lines = [{"prompt": f"rider {n}", "max_tokens": 30 - n, "seed": n, "id": f"n{n}"} for n in range(20)]
     target = tmp_path / "out.jsonl"
     target.write_text("old")
-    assert main(["generate", "--prompts", jsonl(tmp_path / "p.jsonl", *lines), "--output", str(target)]) == 0
+    assert main(["generate", "m", "--prompts", jsonl(tmp_path / "p.jsonl", *lines), "--output", str(target)]) == 0
     results = read(target.read_text())
     assert [each["id"] for each in results] == [f"n{n}" for n in range(20)]
     for number, each in enumerate(results):
@@ -195,10 +221,10 @@ def test_results_go_to_standard_output_without_a_file_and_with_json_to_both(
     fakes: Fakes, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     prompts = jsonl(tmp_path / "p.jsonl", {"prompt": "a"}, {"prompt": [98]})
-    assert main(["generate", "--prompts", prompts, *FLAGS]) == 0
+    assert main(["generate", "m", "--prompts", prompts, *FLAGS]) == 0
     first = capsys.readouterr().out
     assert [each["prompt"] for each in read(first)] == ["a", [98]]
-    assert main(["generate", "--prompts", prompts, "--json", "--output", str(tmp_path / "o"), *FLAGS]) == 0
+    assert main(["generate", "m", "--prompts", prompts, "--json", "--output", str(tmp_path / "o"), *FLAGS]) == 0
     assert capsys.readouterr().out == first == (tmp_path / "o").read_text()
 
 
@@ -207,7 +233,7 @@ def test_a_request_that_fails_is_a_line_with_its_error_and_exit_code_1(
 ) -> None:
     fakes.make = lambda: fake_service(replace(FAKE, nan=ord("!")))
     prompts = jsonl(tmp_path / "p.jsonl", {"prompt": "a", "max_tokens": 2}, {"prompt": "!"}, {"prompt": "b"})
-    assert main(["generate", "--prompts", prompts, "--max-tokens", "1", "--seed", "1"]) == 1
+    assert main(["generate", "m", "--prompts", prompts, "--max-tokens", "1", "--seed", "1"]) == 1
     out, err = capsys.readouterr()
     good, bad, also_good = read(out)
     assert good["error"] is None and also_good["error"] is None
@@ -221,7 +247,7 @@ def test_an_invalid_line_is_named_and_nothing_is_run_or_overwritten(
     target = tmp_path / "out.jsonl"
     target.write_text("old")
     prompts = jsonl(tmp_path / "p.jsonl", {"prompt": "a"}, {"prompt": [999]})
-    assert main(["generate", "--prompts", prompts, "--output", str(target), *FLAGS]) == 2
+    assert main(["generate", "m", "--prompts", prompts, "--output", str(target), *FLAGS]) == 2
     assert "p.jsonl line 2: prompt: token id 999 is outside the vocabulary of 128" in capsys.readouterr().err
     assert target.read_text() == "old"
 
@@ -236,7 +262,7 @@ def test_the_output_is_refused_before_anything_starts(
         (str(tmp_path), "it is a folder"),
         (str(tmp_path / "no" / "x"), "there is no folder"),
     ):
-        assert main(["generate", "--prompts", prompts, "--output", target]) == 2
+        assert main(["generate", "m", "--prompts", prompts, "--output", target]) == 2
         err = capsys.readouterr().err
         assert said in err and err.count("\n") == 1
     assert fakes.started == []
@@ -261,7 +287,7 @@ def test_an_interrupt_keeps_what_is_finished_and_aborts_the_rest(
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    code = main(["generate", "--prompts", jsonl(tmp_path / "p.jsonl", *lines), "--output", str(target)])
+    code = main(["generate", "m", "--prompts", jsonl(tmp_path / "p.jsonl", *lines), "--output", str(target)])
     thread.join()
     assert code == 130
     assert [each["id"] for each in read(target.read_text())] == [2, 4, 6]
@@ -281,7 +307,7 @@ def test_an_engine_that_dies_is_exit_code_1_and_every_line_says_so(
 
     fakes.make = lambda: fake_service(hook=die)
     prompts = jsonl(tmp_path / "p.jsonl", *({"prompt": "a"} for _ in range(3)))
-    assert main(["generate", "-q", "--prompts", prompts]) == 1
+    assert main(["generate", "m", "-q", "--prompts", prompts]) == 1
     assert [each["error"]["code"] for each in read(capsys.readouterr().out)] == ["engine_dead"] * 3
 
 
@@ -297,7 +323,7 @@ def test_a_folder_and_the_tiny_model_work_from_end_to_end(capsys: pytest.Capture
     out, err = capsys.readouterr()
     assert [each["usage"]["completion_tokens"] for each in read(out)] == [5, 5]
     assert "float64" in err and "ready after" in err
-    assert main(["generate", "-q", "--prompt", "hi", "--max-tokens", "3", "--ignore-eos", "--num-blocks", "8"]) == 0
+    assert main(["generate", RANDOM, "-q", "--prompt", "hi", "--max-tokens", "3", "--num-blocks", "8"]) == 0
     assert capsys.readouterr().out
 
 
@@ -305,7 +331,7 @@ def test_a_terminal_shows_a_bar(tmp_path: Path) -> None:
     ours, theirs = os.openpty()
     termios.tcsetwinsize(theirs, (24, 100))
     prompts = jsonl(tmp_path / "p.jsonl", *({"prompt": "a"} for _ in range(3)))
-    command = [sys.executable, "-m", "chairlift", "generate", "--prompts", prompts, "--max-tokens", "3"]
+    command = [sys.executable, "-m", "chairlift", "generate", RANDOM, "--prompts", prompts, "--max-tokens", "3"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, stdin=subprocess.DEVNULL) as running:
         os.close(theirs)
         seen = b""
@@ -320,7 +346,7 @@ def test_a_terminal_shows_a_bar(tmp_path: Path) -> None:
 
 
 def test_a_profile_of_the_steps_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    words = ["--prompt", "x", "--max-tokens", "5", "--ignore-eos", "--num-blocks", "50"]
+    words = [RANDOM, "--prompt", "x", "--max-tokens", "5", "--ignore-eos", "--num-blocks", "50"]
     assert main(["generate", "-q", *words, "--profile", str(tmp_path / "trace.json")]) == 0
     events = read_trace(tmp_path / "trace.json")
     check_trace(events)

@@ -11,10 +11,10 @@ from chairlift.cli.jobs import one_job, read_jobs
 from chairlift.core.errors import InvalidRequest
 
 
-def read(folder: Path, *lines: Any, sampling: dict[str, Any] | None = None, chat: bool = False) -> Any:
+def read(folder: Path, *lines: Any, sampling: dict[str, Any] | None = None, **more: bool) -> Any:
     path = folder / "p.jsonl"
     path.write_bytes(b"\n".join(line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines))
-    return read_jobs(str(path), sampling or {}, chat=chat)
+    return read_jobs(str(path), sampling or {}, **{"chat": False, **more})
 
 
 def test_lines_become_jobs_in_order(tmp_path: Path) -> None:
@@ -44,6 +44,29 @@ def test_chat_makes_a_message_of_a_text(tmp_path: Path) -> None:
     assert one_job("a", {}, chat=True).asked == expected
 
 
+def test_tools_stand_beside_messages_or_a_text_that_becomes_one(tmp_path: Path) -> None:
+    messages, tools = [{"role": "user", "content": "a"}], [{"type": "function", "function": {"name": "f"}}]
+    with_tools, without = read(tmp_path, {"messages": messages, "tools": tools}, {"messages": messages})
+    assert with_tools.tools == tools and without.tools is None
+    (text,) = read(tmp_path, {"prompt": "a", "tools": tools}, chat=True)
+    assert (text.asked, text.tools) == (("messages", messages), tools)
+    for line, said in (
+        ({"prompt": "a", "tools": tools}, "tools need messages, or a prompt that --chat makes one"),
+        ({"messages": messages, "tools": "f"}, "tools must be a list of tools, got str"),
+        ({"messages": messages, "tools": [{}]}, "tools[0].function.name must be a string"),
+    ):
+        with pytest.raises(InvalidRequest) as caught:
+            read(tmp_path, line)
+        assert caught.value.message.endswith(f"p.jsonl line 1: {said}")
+
+
+def test_token_ids_are_refused_in_a_chat_unless_they_may_stay(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="--chat needs text or messages, got token ids"):
+        read(tmp_path, {"prompt": [1, 2]}, chat=True)
+    text, ids = read(tmp_path, {"prompt": "a"}, {"prompt": [1, 2]}, chat=True, ids_too=True)
+    assert text.asked[0] == "messages" and ids.asked == ("prompt", [1, 2])
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -64,7 +87,7 @@ def test_chat_makes_a_message_of_a_text(tmp_path: Path) -> None:
         ({"messages": ["hi"]}, "messages must be a list of objects"),
         ({"messages": {"role": "user"}}, "messages must be a list of objects"),
         ({"prompt": "a", "temprature": 1}, "unknown field 'temprature', did you mean 'temperature'?"),
-        ({"prompt": "a", "zzzzz": 1}, "unknown field 'zzzzz'; there is id, prompt, messages, n, best_of, temperature"),
+        ({"prompt": "a", "zzzzz": 1}, "unknown field 'zzzzz'; there is id, prompt, messages, tools, n, best_of, tempe"),
         ({"prompt": "a", "temperature": "1"}, "temperature must be a number, got str"),
         ({"prompt": "a", "temperature": 5}, "temperature must be between 0 and 2, got 5"),
         (b'{"prompt": "a", "temperature": NaN}', "temperature must be between 0 and 2, got nan"),

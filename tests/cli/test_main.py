@@ -12,6 +12,7 @@ import pytest
 import chairlift
 from chairlift.cli.main import main
 from chairlift.core.errors import EngineDead, QueueFull
+from chairlift.llm.naming import RANDOM
 
 HEAVY = (
     "torch",
@@ -174,7 +175,7 @@ def test_verbose_shows_the_traceback(capsys: pytest.CaptureFixture[str], monkeyp
 
 
 def test_ctrl_c_ends_a_stream_with_130_and_one_line() -> None:
-    command = [sys.executable, "-m", "chairlift", "generate", "-q", "--max-tokens", "900", "--ignore-eos"]
+    command = [sys.executable, "-m", "chairlift", "generate", RANDOM, "-q", "--max-tokens", "900", "--ignore-eos"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as running:
         assert running.stdout is not None and running.stderr is not None
         assert os.read(running.stdout.fileno(), 1)  # it streams
@@ -185,7 +186,7 @@ def test_ctrl_c_ends_a_stream_with_130_and_one_line() -> None:
 
 
 def test_a_reader_that_goes_away_ends_it_quietly() -> None:
-    command = [sys.executable, "-m", "chairlift", "generate", "-q", "--max-tokens", "900", "--ignore-eos"]
+    command = [sys.executable, "-m", "chairlift", "generate", RANDOM, "-q", "--max-tokens", "900", "--ignore-eos"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         assert running.stdout is not None and running.stderr is not None
         assert os.read(running.stdout.fileno(), 1)
@@ -197,7 +198,7 @@ def test_a_reader_that_goes_away_ends_it_quietly() -> None:
 def test_output_is_utf_8_whatever_the_terminal_says() -> None:
     environ = {**os.environ, "PYTHONIOENCODING": "ascii"}
     done = subprocess.run(
-        [sys.executable, "-m", "chairlift", "generate", "-q", "--json", "--prompt", "中", "--max-tokens", "1"],
+        [sys.executable, "-m", "chairlift", "generate", RANDOM, "-q", "--json", "--prompt", "中", "--max-tokens", "1"],
         capture_output=True, env=environ, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0 and "中" in done.stdout.decode("utf-8")
@@ -205,13 +206,13 @@ def test_output_is_utf_8_whatever_the_terminal_says() -> None:
 
 @pytest.mark.parametrize(("words", "code"), [("--prompt x", 0), ("--prompt -", 2), ("--prompts -", 2)])
 def test_closed_streams_are_empty_ones(tmp_path: Path, words: str, code: int) -> None:
-    command = f"{sys.executable} -m chairlift generate --max-tokens 1 {words} --output out.jsonl <&- >&- 2>&-"
+    command = f"{sys.executable} -m chairlift generate {RANDOM} --max-tokens 1 {words} --output out.jsonl <&- >&- 2>&-"
     assert subprocess.run(command, shell=True, cwd=tmp_path, timeout=120).returncode == code
     assert (tmp_path / "out.jsonl").exists() == (code == 0)
 
 
 def test_what_is_said_never_comes_among_the_results() -> None:
-    command = f"{sys.executable} -m chairlift generate --json --max-tokens 1 --prompt x 2>&-"
+    command = f"{sys.executable} -m chairlift generate {RANDOM} --json --max-tokens 1 --prompt x 2>&-"
     done = subprocess.run(command, shell=True, stdout=subprocess.PIPE, timeout=120)
     assert done.returncode == 0 and done.stdout.startswith(b"{") and done.stdout.count(b"\n") == 1
 

@@ -31,7 +31,7 @@ def test_nothing_that_ships_leans_on_the_workshop() -> None:
     """A fresh clone stands alone: no path leads out of it."""
     outside = (".." + "/shared", "/work" + "/")
     files = [ROOT / name for name in ("README.md", "CHANGELOG.md", "Makefile", "pyproject.toml", ".ci/run")]
-    for folder in ("src", "tests", "docs", "constraints"):
+    for folder in ("src", "tests", "tools", "docs", "constraints"):
         files += [path for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".md", ".txt", ".json")]
     found = [shown(path) for path in files if any(name in path.read_text(encoding="utf-8") for name in outside)]
     assert found == []

@@ -76,7 +76,7 @@ def test_the_console_examples_run(folder: Path) -> None:
 
 def test_the_result_that_the_readme_shows_has_the_fields_of_a_real_one(folder: Path) -> None:
     (shown,) = re.findall(r"^```json\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-    command = "chairlift generate --quiet --json --prompt x --max-tokens 1"
+    command = "chairlift generate --quiet --json --no-chat --prompt x --max-tokens 1"
     real = json.loads(run(["sh", "-c", command], folder))
     assert json.loads(shown).keys() == real.keys()
     assert json.loads(shown)["usage"].keys() == real["usage"].keys()

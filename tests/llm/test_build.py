@@ -11,10 +11,11 @@ import pytest
 import torch
 
 import support_text
-from chairlift import LLM, SamplingParams
+from chairlift import LLM, AsyncLLM, SamplingParams, demo
 from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest, ModelError, UnsupportedArchitecture
 from chairlift.engine.config import SchedulerConfig
-from chairlift.llm.build import prepare
+from chairlift.llm.build import folder_of, prepare
+from chairlift.llm.naming import DEMO, RANDOM, no_model_given
 from chairlift.llm.options import Options
 from chairlift.model.settings import RunnerConfig
 from support_models import EOS_TOKEN_IDS, save_tiny, tiny_hf_model
@@ -160,8 +161,33 @@ def test_a_folder_without_a_tokenizer_takes_ids_only(
 # -- no folder ---------------------------------------------------------------------------------------------------------
 
 
-def test_without_a_model_it_is_the_tiny_random_one_with_text_and_chat() -> None:
-    with LLM(num_blocks=64) as llm:
+def test_without_a_model_it_is_the_embedded_one() -> None:
+    assert folder_of(None) == folder_of(DEMO) == demo.FOLDER and folder_of(RANDOM) is None
+    assert folder_of(str(demo.FOLDER)) == folder_of(demo.FOLDER) == demo.FOLDER
+    for model in (None, DEMO):
+        prepared = prepare(model, {})
+        assert prepared.model == DEMO and prepared.chat_template is not None
+        assert RunnerConfig.decode(prepared.spec.payload).model == str(demo.FOLDER)
+        assert prepared.defaults.sampling == {"temperature": 0.0} and len(prepared.defaults.eos_token_ids) == 1
+
+
+@pytest.mark.parametrize("model", [None, DEMO, RANDOM])
+def test_what_comes_with_chairlift_has_no_revision(model: str | None) -> None:
+    with pytest.raises(ConfigError, match="comes with Chairlift and has no revision 'v1'"):
+        prepare(model, {"revision": "v1"})
+
+
+@pytest.mark.parametrize("kind", [LLM, AsyncLLM])
+def test_whoever_names_no_model_is_told_which_one_runs(caplog: pytest.LogCaptureFixture, kind: Any) -> None:
+    kind(num_blocks=80).close()
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [no_model_given()]
+    caplog.clear()
+    kind(DEMO, num_blocks=80).close()
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
+
+
+def test_the_tiny_random_model_has_text_and_chat() -> None:
+    with LLM(RANDOM, num_blocks=64) as llm:
         (result,) = llm.generate("hello", SamplingParams(max_tokens=4, seed=1), use_tqdm=False)
         (chat,) = llm.chat([{"role": "user", "content": "hi"}], GREEDY, use_tqdm=False)
     assert result.prompt_token_ids == [256, *b"hello"]
@@ -170,7 +196,7 @@ def test_without_a_model_it_is_the_tiny_random_one_with_text_and_chat() -> None:
 
 def test_a_seeded_llm_draws_the_same_seeds_again() -> None:
     def ride(seed: int | None) -> list[list[int]]:
-        with LLM(num_blocks=64, seed=seed) as llm:
+        with LLM(RANDOM, num_blocks=64, seed=seed) as llm:
             results = llm.generate(["a", "a"], SamplingParams(max_tokens=6), use_tqdm=False)
             return [result.outputs[0].token_ids for result in results]
 
@@ -221,7 +247,7 @@ def test_an_impossible_option_is_refused_before_the_model_is_looked_for(options:
 )  # fmt: skip
 def test_an_impossible_option_of_the_runner_is_refused_at_start(options: Any) -> None:
     with pytest.raises(ConfigError):
-        LLM(**options)
+        LLM(RANDOM, **options)
 
 
 def test_a_model_that_is_not_there_or_not_ours_is_one_sentence(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from chairlift.engine.inline import InlineClient
 from chairlift.engine.loop import EngineLoop
 from chairlift.engine.stats import StepStats
 from chairlift.llm import profile
+from chairlift.llm.naming import RANDOM
 from chairlift.llm.profile import ProfiledClient, StepClock, open_trace
 from support_process import News, engine, make_request, pid_of, wait_until, works
 from support_stats import make_stats
@@ -188,7 +189,7 @@ def test_a_new_life_that_was_idle_for_long_is_seen_by_its_step_ids(at: Callable[
 
 @pytest.mark.parametrize("client", ["inline", "process"])
 def test_the_option_makes_a_profile(client: Any, tmp_path: Path) -> None:
-    with LLM(client=client, num_blocks=50, profile=str(tmp_path / "t.json")) as llm:
+    with LLM(RANDOM, client=client, num_blocks=50, profile=str(tmp_path / "t.json")) as llm:
         llm.generate(["a", "b"], SamplingParams(max_tokens=5), use_tqdm=False)
     events = told(tmp_path / "t.json")
     assert len(requests_of(events)) == 2 and len(steps_of(events)) >= 5
@@ -196,11 +197,11 @@ def test_the_option_makes_a_profile(client: Any, tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_loaded(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot write .*nowhere/t\.json: No such file") as raised:
-        LLM(profile=str(tmp_path / "nowhere" / "t.json"))
+        LLM(RANDOM, profile=str(tmp_path / "nowhere" / "t.json"))
     assert raised.value.details["option"] == "profile"
 
 
 def test_a_service_that_does_not_start_closes_its_profile(tmp_path: Path) -> None:
     with pytest.raises(ConfigError):
-        LLM(profile=str(tmp_path / "t.json"), num_blocks=10**9)
+        LLM(RANDOM, profile=str(tmp_path / "t.json"), num_blocks=10**9)
     assert json.loads((tmp_path / "t.json").read_text())

@@ -1,15 +1,19 @@
 """Service: prompts become checked, resolved requests with ids of their own."""
 
+import asyncio
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from chairlift import LLM, AsyncLLM
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.sampling import SamplingParams
 from chairlift.llm.service import ModelDefaults, Service, plain
+from chairlift.text.chat import ChatTemplate
 from support_services import fake_service
 
 
@@ -34,6 +38,24 @@ def test_what_is_asked_for_arrives_in_the_request(service: Service) -> None:
     assert (request.request_id, request.priority, request.tenant, request.timeout) == ("mine", -3, "t", 2.5)
     chat = service.chat_assembler([{"role": "user", "content": "x"}], None, tenant="t", timeout=1.0)
     assert (chat.request.tenant, chat.request.timeout, chat.prompt) == ("t", 1.0, "user=x;a=")
+
+
+def test_tools_reach_the_template_through_every_door_or_are_refused(service: Service) -> None:
+    assert service.tokenizer is not None
+    template = ChatTemplate({"default": "{{ tools[0].function.name }}:{{ messages[0].content }}"}, service.tokenizer)
+    with_tools = replace(service, chat_template=template)
+    asked, tools = [{"role": "user", "content": "x"}], [{"function": {"name": "f"}}]
+    one = SamplingParams(max_tokens=1)
+
+    async def ask() -> str:
+        return [event async for event in AsyncLLM.over(with_tools).chat(asked, one, tools=tools)][-1].request_id
+
+    assert with_tools.chat_assembler(asked, None, tools=tools).prompt == "f:x"
+    results = LLM.over(with_tools).chat([asked, asked], one, tools=tools, use_tqdm=False)
+    assert [result.prompt for result in results] == ["f:x"] * 2
+    assert asyncio.run(ask())
+    with pytest.raises(InvalidRequest, match=r"tools\[0\] must be an object"):
+        with_tools.chat_assembler(asked, None, tools=["f"])  # type: ignore[list-item]
 
 
 def test_a_default_length_shrinks_to_what_fits(service: Service) -> None:

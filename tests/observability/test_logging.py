@@ -110,7 +110,7 @@ def test_a_library_configures_nothing() -> None:
     code = (
         "import logging\n"
         "from chairlift import LLM\n"
-        "with LLM(num_blocks=20) as llm: llm.generate('a', use_tqdm=False)\n"
+        "with LLM('chairlift:random', num_blocks=20) as llm: llm.generate('a', use_tqdm=False)\n"
         "for name in [name for name in logging.root.manager.loggerDict if name.startswith('chairlift')]:\n"
         "    log = logging.getLogger(name)\n"
         "    assert not log.handlers and log.level == logging.NOTSET and log.propagate, name\n"

@@ -6,6 +6,7 @@ import random
 import pytest
 
 from chairlift import LLM, SamplingParams, StructuredOutput
+from chairlift.llm.naming import RANDOM
 from support_oracle import oracle, own_prompt, shared_prompt
 
 BATCHES = 50
@@ -107,10 +108,10 @@ def test_the_batch_does_not_change_what_a_structure_or_a_processor_makes(name: s
         {"top": "transformers:TopKLogitsWarper", "cold": "transformers:TemperatureLogitsWarper"},
     )
     options = {"dtype": "float64", "block_size": 4, "logits_processors": processors, "overlap": overlap}
-    with LLM(None, num_blocks=900, **options) as roomy:
+    with LLM(RANDOM, num_blocks=900, **options) as roomy:
         (alone,) = roomy.generate([prompt], MADE[name], use_tqdm=False)
     plain = SamplingParams(temperature=1.0, max_tokens=90, ignore_eos=True)
-    with LLM(None, num_blocks=60, max_model_len=200, **options) as tight:
+    with LLM(RANDOM, num_blocks=60, max_model_len=200, **options) as tight:
         for batch in range(6):
             rng = random.Random(batch)
             others = [rng.choice((plain, *MADE.values())) for _ in range(rng.randrange(3, 12))]

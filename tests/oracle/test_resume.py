@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from chairlift import LLM, SamplingParams, StructuredOutput
+from chairlift.llm.naming import RANDOM
 from chairlift.llm.output import RequestOutput
 
 COUNT = 200
@@ -50,13 +51,13 @@ def cut(result: RequestOutput, rng: random.Random) -> list[list[int]]:
 def test_the_whole_equals_the_uncut_run(overlap: bool) -> None:
     asked = [drawn(number) for number in range(COUNT)]
     prompts, params = [prompt for prompt, _ in asked], [chosen for _, chosen in asked]
-    with LLM(None, **OPTIONS) as llm:
+    with LLM(RANDOM, **OPTIONS) as llm:
         whole = llm.generate(prompts, params, use_tqdm=False)
     stopped = sum(isinstance(choice.stop_reason, str) for result in whole for choice in result.outputs)
     assert stopped >= COUNT // 16, "too few end at a stop string"
     rng = random.Random(overlap)
     resume = [cut(result, rng) for result in whole]
-    with LLM(None, **{**OPTIONS, "overlap": overlap, "num_blocks": 400}) as fresh:
+    with LLM(RANDOM, **{**OPTIONS, "overlap": overlap, "num_blocks": 400}) as fresh:
         resumed = fresh.generate(prompts, params, resume=resume, use_tqdm=False)
     for before, after in zip(whole, resumed, strict=True):
         assert before.error is None and after.error is None
@@ -71,11 +72,11 @@ def test_the_whole_equals_the_uncut_run(overlap: bool) -> None:
 def test_it_goes_on_in_an_engine_of_another_process() -> None:
     asked = [drawn(number) for number in range(24)]
     prompts, params = [prompt for prompt, _ in asked], [chosen for _, chosen in asked]
-    with LLM(None, **OPTIONS) as llm:
+    with LLM(RANDOM, **OPTIONS) as llm:
         whole = llm.generate(prompts, params, use_tqdm=False)
     resume = [cut(result, random.Random(5)) for result in whole]
     assert any(map(any, resume))
-    with LLM(None, **OPTIONS, client="process") as fresh:
+    with LLM(RANDOM, **OPTIONS, client="process") as fresh:
         resumed = fresh.generate(prompts, params, resume=resume, use_tqdm=False)
     for before, after in zip(whole, resumed, strict=True):
         assert after.error is None and before.usage.completion_tokens == after.usage.completion_tokens
@@ -85,7 +86,7 @@ def test_it_goes_on_in_an_engine_of_another_process() -> None:
 
 def test_tokens_that_no_grammar_of_the_request_allows_are_refused() -> None:
     structured = SamplingParams(structured=StructuredOutput(choice=("yes", "no")), max_tokens=9)
-    with LLM(None, **OPTIONS) as llm:
+    with LLM(RANDOM, **OPTIONS) as llm:
         (result,) = llm.generate(["a"], structured, resume=[[[120]]], use_tqdm=False)
         (good,) = llm.generate(["a"], structured, resume=[[list(b"ye")]], use_tqdm=False)
     assert result.error is not None and "does not follow the structure" in result.error.message

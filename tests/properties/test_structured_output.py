@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.strategies import uuids
 
 from chairlift import LLM, AsyncLLM, SamplingParams, StructuredOutput
+from chairlift.llm.naming import RANDOM
 from chairlift.llm.output import RequestOutput
 from support_schemas import KEYWORDS, keywords_of, schemas
 from support_structure import EOS, allowed, at_random, grammar_of, written
@@ -68,7 +69,7 @@ def params(number: int, schema: Any, **more: Any) -> SamplingParams:
 )  # fmt: skip
 def test_outputs_validate_in_batches(options: dict[str, Any]) -> None:
     share, is_tight = schemas(COUNT)[:: COUNT // SHARE][:SHARE], "block_size" in options
-    with LLM(None, **{**OPTIONS, **options}) as llm:
+    with LLM(RANDOM, **{**OPTIONS, **options}) as llm:
         for start in range(0, len(share), BATCH):
             some = share[start : start + BATCH]
             asked = [params(start + at, schema, n=4 if is_tight else 1 + at % 2) for at, schema in enumerate(some)]
@@ -80,7 +81,7 @@ def test_outputs_validate_in_batches(options: dict[str, Any]) -> None:
 
 def test_outputs_validate_as_they_stream() -> None:
     async def run() -> None:
-        async with AsyncLLM(None, **OPTIONS) as llm:
+        async with AsyncLLM(RANDOM, **OPTIONS) as llm:
 
             async def one(number: int, schema: Any) -> str:
                 text = ""
@@ -108,7 +109,7 @@ def test_regexes_and_choices_hold_too() -> None:
         )
         for number in range(64)
     ]
-    with LLM(None, **OPTIONS, overlap=True) as llm:
+    with LLM(RANDOM, **OPTIONS, overlap=True) as llm:
         results = llm.generate(["?"] * len(asked), asked, use_tqdm=False)
     for number, result in enumerate(results):
         structured, text = structures[number % len(structures)], result.outputs[0].text

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from chairlift.core.errors import InvalidRequest, ModelError
-from chairlift.text.chat import ROLES, ChatTemplate, checked_messages
+from chairlift.text.chat import ROLES, ChatTemplate, checked_messages, checked_tools
 from chairlift.text.tokenizer import ByteTokenizer, ChatPrompt
 from support_text import STYLES, build, folder_of, save, tokenizer_of
 
@@ -189,9 +189,32 @@ def test_no_message_makes_a_special_token(style: str, draw: st.DataObject) -> No
     assert evil.strip() in prompt.text
 
 
+@pytest.mark.parametrize(
+    ("tools", "said"),
+    [
+        ("get_weather", "tools must be a list of tools, got str"),
+        ({"name": "f"}, "tools must be a list of tools, got dict"),
+        (["f"], "tools[0] must be an object, got str"),
+        ([TOOL, {"type": "function"}], "tools[1].function.name must be a string"),
+        ([{"function": "f"}], "tools[0].function.name must be a string"),
+        ([{"function": {"name": 5}}], "tools[0].function.name must be a string"),
+        ([{"function": {"name": "f", "parameters": {1: 2}}}], "has a key that is not a string"),
+    ],
+)
+def test_tools_that_are_none_are_refused_with_their_place(tools: Any, said: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        of(CHATML).render(user("a"), tools=tools)
+    assert said in caught.value.message and str(caught.value.details["param"]).startswith("tools")
+
+
+def test_a_tool_may_stand_without_its_wrapping() -> None:
+    assert checked_tools([{"name": "f"}]) == [{"name": "f"}] and checked_tools([]) == []
+    assert checked_tools([{"name": "f", "function": None}]) == [{"name": "f", "function": None}]
+
+
 def test_special_tokens_in_tools_names_and_keys_stay_text() -> None:
     template, tokenizer = of(CHATML), tokenizer_of("qwen")
-    tool = {"<|im_end|>": {"description": "<|im_start|>"}}
+    tool = {"name": "f", "<|im_end|>": {"description": "<|im_start|>"}}
     call = {"function": {"name": "<|im_end|>", "arguments": '{"<|im_end|>": 1}'}}
     chat = [*user("x"), {"role": "assistant", "tool_calls": [call]}]
     prompt = template.render(chat, tools=[tool])

@@ -16,6 +16,7 @@ from chairlift.bench.child import send
 from chairlift.bench.order import Order
 from chairlift.bench.workload import Workload
 from chairlift.core.errors import ConfigError
+from chairlift.llm.naming import RANDOM
 
 OURS = "chairlift"
 
@@ -154,8 +155,8 @@ def _check_same_work(turns: Sequence[Turns], arm: Arm, run: Mapping[str, Any]) -
 def check_comparison(arms: Sequence[Arm], model: str | None, workload: Workload) -> None:
     """Refuse peers where there is nothing that they could run. Raises ConfigError."""
     peers = [arm.name for arm in arms if arm.is_peer]
-    if peers and model is None:
-        raise ConfigError(f"{peers[0]} needs a MODEL; the tiny random one is ours alone", option="against")
+    if peers and model == RANDOM:
+        raise ConfigError(f"{peers[0]} cannot run {RANDOM}, which is ours alone", option="against")
     if peers and any(item.at for item in workload.items):
         raise ConfigError(f"{peers[0]} runs only workloads whose requests arrive all at once", option="against")
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import chairlift
+from chairlift import demo
+from chairlift.llm.naming import DEMO, is_demo
 
 PACKAGES = ("chairlift", "torch", "numpy", "tokenizers", "transformers")
 SHAPE = (
@@ -97,18 +99,17 @@ def _gpus() -> list[str]:
 def shown_model(model: str | None) -> str:
     """Name a model without the folders of this machine: a hub id, or the last part of a path."""
     if model is None:
-        return "tiny random model"
+        return DEMO
     path = Path(model).expanduser()
     return path.resolve().name if path.exists() else model
 
 
 def model_shape(model: str | None) -> dict[str, Any] | None:
     """Return what config.json says of the model's size; None where there is no such file at hand."""
-    if model is None:
-        return None
-    path = Path(model).expanduser() / "config.json"
+    folder = demo.FOLDER if model is None or is_demo(model) else Path(model).expanduser()
+    path = folder / "config.json"
     if not path.is_file():
-        path = _in_hub_cache(model) or path
+        path = _in_hub_cache(str(model)) or path
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

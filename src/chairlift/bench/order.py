@@ -70,7 +70,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """One run.
 
     Attributes:
-        model: a folder or hub id; None is the tiny random model.
+        model: a folder, a hub id, or a name of llm/naming.py; None is the embedded demo model.
         options: of the engine (llm/options.py); a peer looks at those that mean something to it.
         workload: what is asked.
     """

@@ -13,6 +13,7 @@ from chairlift.cli.console import Console
 from chairlift.cli.results import check_outputs
 from chairlift.core.errors import ConfigError
 from chairlift.llm.build import prepare
+from chairlift.llm.naming import no_model_given
 from chairlift.llm.progress import Progress
 
 ENGINE = {name: each for each in settings.ENGINE for name in (each.name, each.spelled) if name}
@@ -89,7 +90,9 @@ def _measured(
     arguments: argparse.Namespace, order: Order, arms: Sequence[Arm], count: int, console: Console
 ) -> list[Turns]:
     """Run here what is one run; several runs take turns in processes of their own, so that none sees another's."""
-    console.say(f"workload {order.workload.shown_name()} on {arguments.model or 'a tiny random model'}")
+    if arguments.model is None:
+        console.say(no_model_given())
+    console.say(f"workload {order.workload.shown_name()} on {machine.shown_model(arguments.model)}")
     if len(arms) == arguments.repeat == 1 and arguments.threads is None:
         options = {**order.options, **arms[0].options}
         own = Order(model=order.model, options=options, workload=order.workload)

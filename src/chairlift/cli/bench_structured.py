@@ -1,6 +1,7 @@
 """`chairlift bench structured`: what it costs that half of a batch is under schemas."""
 
 import argparse
+from typing import cast
 
 from chairlift.bench import machine, report
 from chairlift.bench.structured import measure
@@ -8,6 +9,9 @@ from chairlift.cli import settings
 from chairlift.cli.console import Console
 from chairlift.cli.results import check_outputs
 from chairlift.core.errors import ConfigError
+from chairlift.llm.build import prepare
+from chairlift.llm.naming import no_model_given
+from chairlift.llm.options import Options
 
 KIND = "chairlift bench structured"
 
@@ -23,7 +27,10 @@ def run(arguments: argparse.Namespace) -> int:
             raise ConfigError(f"{name} must be at least {least}, got {value}")
     check_outputs({"--json": arguments.json})
     engine = settings.given(settings.ENGINE, arguments, settings.environment())
+    prepare(arguments.model, cast("Options", engine))
     source = machine.source()
+    if arguments.model is None:
+        console.say(no_model_given())
     found = measure(
         arguments.model, engine, requests=arguments.requests, output_tokens=arguments.output_tokens,
         repeat=arguments.repeat, seed=arguments.seed, note=console.say,

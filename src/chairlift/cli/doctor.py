@@ -5,13 +5,15 @@ import json
 import os
 import platform
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, TypeVar, cast
 
 from chairlift import __version__
 from chairlift.cli import machine, settings
-from chairlift.cli.console import tamed_line
+from chairlift.cli.console import Console, tamed_line
 from chairlift.core.errors import ChairliftError, ModelError, UnsupportedArchitecture
+from chairlift.llm.naming import DEMO, no_model_given
 
 ERROR, WARNING = "error", "warning"
 LOW_MEMORY = 2**30
@@ -29,6 +31,7 @@ REMEDIES = {
     "max_memory": "lower max_running_requests, max_batch_tokens or max_model_len, take a smaller model or dtype, "
     "or free memory",
     "max_model_len": "lower max_model_len",
+    "revision": "leave revision out, or name a model of the hub",
     "device": "leave device out, or name one of the devices above",
     "dtype": "leave dtype out, or name one of float32, bfloat16, float16, float64",
 }
@@ -67,10 +70,13 @@ class Examination:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Examine and print; returns the exit code: 1 when the model, or any model, cannot be run."""
+    """Examine and print; returns the exit code: 1 when the model cannot be run."""
     environ = settings.environment()
     options = settings.given(settings.ENGINE, arguments, environ)
-    report = examine(arguments.model, options)
+    if arguments.model is None:
+        with suppress(ModelError):  # what is wrong with it will be among the problems
+            Console(quiet=arguments.quiet).say(no_model_given())
+    report = examine(DEMO if arguments.model is None else arguments.model, options)
     if arguments.json:
         print(json.dumps(report, ensure_ascii=False, indent=2))
     else:
@@ -78,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if report["ok"] else 1
 
 
-def examine(model: str | None, options: dict[str, Any]) -> dict[str, Any]:
+def examine(model: str, options: dict[str, Any]) -> dict[str, Any]:
     """Return everything that can be found out, as plain values with stable keys."""
     found = Examination()
     report = found.report
@@ -92,7 +98,7 @@ def examine(model: str | None, options: dict[str, Any]) -> dict[str, Any]:
         "torch cannot be used", _machine, level=ERROR, do="install Chairlift again: python -m pip install chairlift"
     ) or {}  # fmt: skip
     _judge(found)
-    report["model"] = None if model is None else _model(found, model, options)
+    report["model"] = _model(found, model, options)
     return found.finished()
 
 
@@ -173,8 +179,7 @@ def shown(report: dict[str, Any]) -> list[str]:
     lines = [f"Chairlift {report['chairlift']} on Python {report['python']}, {report['platform']}"]
     lines += _section("machine", _of_machine(report))
     lines += _section("libraries", [_of_library(library) for library in report["libraries"]])
-    if report["model"] is not None:
-        lines += _section("model", _of_model(report["model"]))
+    lines += _section("model", _of_model(report["model"]))
     if report["problems"]:
         lines += ["", "problems"]
         for problem in report["problems"]:

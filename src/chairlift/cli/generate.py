@@ -17,16 +17,14 @@ from chairlift.core.errors import ConfigError, InvalidRequest
 from chairlift.core.request import Timeline
 from chairlift.llm.assembler import Assembler
 from chairlift.llm.build import Prepared, prepare
+from chairlift.llm.naming import is_demo, no_model_given
 from chairlift.llm.output import RequestOutput
 from chairlift.llm.progress import Progress
 from chairlift.llm.pump import pump
 from chairlift.llm.service import Service
 
-DEFAULT_PROMPT = "A chairlift never stops:"
+DEFAULT_PROMPT = "What is continuous batching?"
 DEFAULT_MAX_TOKENS = 256
-NO_MODEL = (
-    "no model given: a tiny random model; its text is noise. Name a Hugging Face folder or hub id for a real one."
-)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -43,7 +41,7 @@ def run(arguments: argparse.Namespace) -> int:
     jobs = _jobs(arguments, sampling)
     check_outputs({"--output": arguments.output, "--profile": engine.get("profile")}, {"--prompts": arguments.prompts})
     prepared = _prepared(arguments.model, engine, jobs)
-    console.say(f"loading {arguments.model}" if arguments.model else NO_MODEL)
+    console.say(f"loading {arguments.model}" if arguments.model else no_model_given())
     if arguments.prompt is None and arguments.prompts is None:
         console.say(f"no prompt given: {DEFAULT_PROMPT!r}")
     with _started(prepared, console) as service:
@@ -55,12 +53,13 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _jobs(arguments: argparse.Namespace, sampling: dict[str, Any]) -> list[Job]:
+    chat = is_demo(arguments.model) if arguments.chat is None else arguments.chat
     if arguments.prompts is not None:
         if arguments.prompt is not None:
             raise ConfigError("--prompt and --prompts cannot be given together")
-        return read_jobs(arguments.prompts, sampling, chat=arguments.chat)
+        return read_jobs(arguments.prompts, sampling, chat=chat, ids_too=arguments.chat is None)
     prompt = DEFAULT_PROMPT if arguments.prompt is None else arguments.prompt
-    return [one_job(prompt, sampling, chat=arguments.chat)]
+    return [one_job(prompt, sampling, chat=chat)]
 
 
 def _prepared(model: str | None, options: Any, jobs: list[Job]) -> Prepared:
@@ -96,12 +95,12 @@ def _started(prepared: Prepared, console: Console) -> Iterator[Service]:
 
 def _assembler(service: Service, job: Job, timeout: float | None) -> Assembler:
     kind, asked = job.asked
-    make: Any = service.chat_assembler if kind == "messages" else service.assembler
     try:
-        assembler: Assembler = make(asked, job.params, timeout=timeout)
+        if kind == "messages":
+            return service.chat_assembler(asked, job.params, timeout=timeout, tools=job.tools)
+        return service.assembler(asked, job.params, timeout=timeout)
     except InvalidRequest as error:
         raise located(job.where, error.message) from None
-    return assembler
 
 
 @contextmanager

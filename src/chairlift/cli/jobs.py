@@ -11,9 +11,10 @@ from typing import Any, BinaryIO, NoReturn
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.sampling import SAMPLING_FIELDS, SamplingParams
 from chairlift.core.structured import STRUCTURED_FIELDS, StructuredOutput
+from chairlift.text.chat import checked_tools
 
 STDIN = "-"
-OWN_FIELDS = ("id", "prompt", "messages")
+OWN_FIELDS = ("id", "prompt", "messages", "tools")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +25,14 @@ class Job:
         name: what a result is known by: the line's "id", else its number in the file.
         asked: "prompt" or "messages" and its value, as it was given.
         params: the command line's sampling options under those of the line.
+        tools: what may be called, as they were given; None without any.
         where: "prompts.jsonl line 17" for error messages; "" for --prompt.
     """
 
     name: str | int
     asked: tuple[str, Any]
     params: SamplingParams = field(default_factory=SamplingParams)
+    tools: list[dict[str, Any]] | None = None
     where: str = ""
 
 
@@ -47,14 +50,14 @@ def one_job(prompt: str, sampling: Mapping[str, Any], *, chat: bool) -> Job:
             raise InvalidRequest(f"standard input is not UTF-8: {error}") from None
     if not prompt:
         raise InvalidRequest("the prompt is empty")
-    asked = ("messages", [{"role": "user", "content": prompt}]) if chat else ("prompt", prompt)
-    return Job(name=0, asked=asked, params=sampling_params(sampling))
+    return Job(name=0, asked=_said(prompt) if chat else ("prompt", prompt), params=sampling_params(sampling))
 
 
-def read_jobs(path: str, sampling: Mapping[str, Any], *, chat: bool) -> list[Job]:
+def read_jobs(path: str, sampling: Mapping[str, Any], *, chat: bool, ids_too: bool = False) -> list[Job]:
     """Read a JSONL file ("-" is standard input) of prompts.
 
-    A line is an object with "prompt" (text or token ids) or "messages", and may have "id" and fields of SamplingParams.
+    A line is an object with "prompt" (text or token ids) or "messages" (beside which "tools" may stand), and may have
+    "id" and fields of SamplingParams. With `chat` texts become messages; token ids are refused then, unless `ids_too`.
     Empty lines are skipped. Raises InvalidRequest naming file and line, also for a file without any prompt.
     """
     sampling_params(sampling)
@@ -66,7 +69,7 @@ def read_jobs(path: str, sampling: Mapping[str, Any], *, chat: bool) -> list[Job
             where = f"{shown} line {number}"
             if not line.strip():
                 continue
-            job = _job(line, number, where, sampling, chat)
+            job = _job(line, number, where, sampling, chat=chat, ids_too=ids_too)
             if job.name in seen:
                 raise located(where, f"id {job.name!r} is already that of {seen[job.name]}")
             seen[job.name] = f"line {number}"
@@ -74,6 +77,10 @@ def read_jobs(path: str, sampling: Mapping[str, Any], *, chat: bool) -> list[Job
     if not jobs:
         raise InvalidRequest(f"{shown} has no prompts")
     return jobs
+
+
+def _said(prompt: str) -> tuple[str, Any]:
+    return "messages", [{"role": "user", "content": prompt}]
 
 
 @contextmanager
@@ -101,7 +108,9 @@ def _lines(file: BinaryIO, shown: str) -> Iterator[str]:
         raise InvalidRequest(f"cannot read {shown}: {error.strerror or error}") from None
 
 
-def _job(line: str, number: int, where: str, sampling: Mapping[str, Any], chat: bool) -> Job:
+def _job(
+    line: str, number: int, where: str, sampling: Mapping[str, Any], *, chat: bool, ids_too: bool
+) -> Job:  # fmt: skip
     try:
         entry = json.loads(line)
     except json.JSONDecodeError as error:
@@ -116,7 +125,9 @@ def _job(line: str, number: int, where: str, sampling: Mapping[str, Any], chat: 
     name = entry.get("id", number)
     if isinstance(name, bool) or not isinstance(name, str | int):
         raise located(where, f"id must be a string or an integer, got {_kind(name)}")
-    return Job(name=name, asked=_asked(entry, where, chat), params=_params(entry, where, sampling), where=where)
+    asked = _asked(entry, where, chat=chat, ids_too=ids_too)
+    tools = _tools(entry.get("tools"), where, has_messages=asked[0] == "messages")
+    return Job(name=name, asked=asked, params=_params(entry, where, sampling), tools=tools, where=where)
 
 
 def _unknown(name: str, where: str) -> NoReturn:
@@ -125,7 +136,18 @@ def _unknown(name: str, where: str) -> NoReturn:
     raise located(where, f"unknown field {name!r}{hint}")
 
 
-def _asked(entry: Mapping[str, Any], where: str, chat: bool) -> tuple[str, Any]:
+def _tools(tools: Any, where: str, *, has_messages: bool) -> list[dict[str, Any]] | None:
+    if tools is None:
+        return None
+    if not has_messages:
+        raise located(where, "tools need messages, or a prompt that --chat makes one")
+    try:
+        return checked_tools(tools)
+    except InvalidRequest as error:
+        raise located(where, error.message) from None
+
+
+def _asked(entry: Mapping[str, Any], where: str, *, chat: bool, ids_too: bool) -> tuple[str, Any]:
     if ("prompt" in entry) == ("messages" in entry):
         raise located(where, 'needs either "prompt" or "messages"')
     if "messages" in entry:
@@ -135,10 +157,10 @@ def _asked(entry: Mapping[str, Any], where: str, chat: bool) -> tuple[str, Any]:
         return "messages", messages
     prompt = entry["prompt"]
     if isinstance(prompt, str) and prompt:
-        return ("messages", [{"role": "user", "content": prompt}]) if chat else ("prompt", prompt)
+        return _said(prompt) if chat else ("prompt", prompt)
     if not isinstance(prompt, list) or not prompt or not all(type(token) is int for token in prompt):
         raise located(where, "prompt must be text or a list of token ids, and not empty")
-    if chat:
+    if chat and not ids_too:
         raise located(where, "--chat needs text or messages, got token ids")
     return "prompt", prompt
 

@@ -17,9 +17,9 @@ GENERATE_HELP = """Generate text with a model: one prompt, streamed, or a file o
   chairlift generate MODEL --prompt "The lift is"
   chairlift generate MODEL --prompts prompts.jsonl --output answers.jsonl
 
-A line of prompts.jsonl is {"prompt": "text"}, {"prompt": [1, 2, 3]} or {"messages": [...]}, and may have an "id" and
-sampling options by name ("max_tokens": 9). Results are JSON lines in the same order. Without MODEL a tiny random model
-makes noise."""
+A line of prompts.jsonl is {"prompt": "text"}, {"prompt": [1, 2, 3]} or {"messages": [...]} (with "tools": [...]), may
+have an "id" and sampling options by name ("max_tokens": 9). Results are JSON lines in the same order. Without MODEL the
+embedded demo model answers; prompts are put into its chat template, unless --no-chat."""
 GENERATE_END = """Sampling and engine options can also be set in the environment: --max-tokens is CHAIRLIFT_MAX_TOKENS.
 The command line wins."""
 
@@ -32,8 +32,8 @@ OFFLINE_HELP = """Run a workload on the engine in one go, and tell its speed.
 
 Every request is greedy and as long as the workload says. A line of a trace FILE.jsonl is {"at": 0.5, "prompt": [1, 2],
 "output_tokens": 9} or has "prompt_tokens": N instead, and may have "tenant", "priority", "timeout" and "structured",
-such as {"regex": "[0-9]+"}. What is compared takes turns, each in a process of its own. Without MODEL a tiny random
-model runs."""
+such as {"regex": "[0-9]+"}. What is compared takes turns, each in a process of its own. Without MODEL the embedded
+demo model runs; chairlift:random is a tiny one with random weights, which costs next to nothing."""
 OFFLINE_END = """Workload and engine options can also be set in the environment: --max-running-requests is
 CHAIRLIFT_MAX_RUNNING_REQUESTS. The command line wins."""
 
@@ -52,14 +52,14 @@ COST_HELP = """Measure what deciding costs: schedule and commit of every policy 
 to 100,000 waiting. One sequence in twenty finishes in each step. Arms take turns."""
 
 STRUCTURED_HELP = """Measure what masks cost: a batch without any structure, and the same with every other request under
-a JSON Schema, in turns. Without MODEL a tiny random model runs, which has few tokens to mask."""
+a JSON Schema, in turns. Without MODEL the embedded demo model runs, which has few tokens to mask."""
 
-DOCTOR_HELP = """Look at this machine, and with MODEL at what it would take and whether it fits.
+DOCTOR_HELP = """Look at this machine, and at what MODEL (or else the embedded demo model) would take: does it fit?
 
   chairlift doctor
   chairlift doctor MODEL --max-model-len 8192
 
-Every problem comes with what to do about it. The exit code is 1 when the model, or any model, cannot be run."""
+Every problem comes with what to do about it. The exit code is 1 when the model cannot be run."""
 
 
 def build_parser() -> Parser:
@@ -122,7 +122,12 @@ def _verb(
 def _add_model(parser: Parser) -> None:
     """Declare the one model that a command may take."""
     parser.leftover = "there is one MODEL, so what is {word}?"
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="a Hugging Face model folder or hub id")
+    parser.add_argument(
+        "model",
+        nargs="?",
+        metavar="MODEL",
+        help="a Hugging Face model folder or hub id; without one the embedded demo model",
+    )
 
 
 def _generate(verbs: "Verbs[Parser]") -> None:
@@ -137,7 +142,10 @@ def _generate(verbs: "Verbs[Parser]") -> None:
     parser.add_argument("--prompts", metavar="FILE.jsonl", help="a file of prompts; - is standard input")
     parser.add_argument("--output", metavar="FILE.jsonl", help="write the results there as JSON lines")
     parser.add_argument("--json", action="store_true", help="JSON on standard output, one object for a prompt")
-    parser.add_argument("--chat", action="store_true", help="put prompts into the model's chat template")
+    parser.add_argument(
+        "--chat", action=argparse.BooleanOptionalAction, default=None,
+        help="put prompts into the model's chat template (default: only for the demo model)",
+    )  # fmt: skip
     parser.add_argument("--timeout", type=settings.number, metavar="SECONDS", help="for each request")
     add_loudness(parser)
     add_settings(parser, "sampling", settings.SAMPLING)

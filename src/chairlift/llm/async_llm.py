@@ -13,6 +13,7 @@ from chairlift.core.sampling import SamplingParams
 from chairlift.engine.stats import CacheState, SchedulerState
 from chairlift.llm.assembler import Assembler
 from chairlift.llm.build import build_service
+from chairlift.llm.naming import tell_no_model
 from chairlift.llm.options import Options
 from chairlift.llm.output import TextEvent
 from chairlift.llm.pump import tell_aborts
@@ -57,11 +58,14 @@ class AsyncLLM:
     """
 
     def __init__(self, model: str | Path | None = None, **options: Unpack[Options]) -> None:
-        """Load a Hugging Face model folder or hub id (None: a tiny random model) and start its engine.
+        """Load a Hugging Face model folder or hub id (None: the embedded demo model) and start its engine.
 
-        Raises ModelError when it cannot be loaded, ConfigError for an impossible option.
+        Without a model the log says which one runs. Raises ModelError when it cannot be loaded, ConfigError for an
+        impossible option.
         """
         self._start(build_service(model, options))
+        if model is None:
+            tell_no_model()
 
     @classmethod
     def over(cls, service: Service) -> Self:
@@ -105,8 +109,9 @@ class AsyncLLM:
     def chat(
         self, messages: Sequence[Message], params: SamplingParams | None = None, *, request_id: str | None = None,
         priority: int = 0, tenant: str = "", timeout: float | None = None, resume: Resume = (),
+        tools: Sequence[Message] | None = None,
     ) -> AsyncGenerator[TextEvent, None]:  # fmt: skip
-        """Answer a conversation with the model's chat template; else as `generate`."""
+        """Answer a conversation with the model's chat template, with `tools` that it may call; else as `generate`."""
         return self._stream(
             self._service.chat_assembler(
                 messages,
@@ -116,6 +121,7 @@ class AsyncLLM:
                 tenant=tenant,
                 timeout=timeout,
                 resume=resume,
+                tools=tools,
             )
         )
 

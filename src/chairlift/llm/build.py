@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from chairlift import demo
 from chairlift.core.errors import ChairliftError, ConfigError
 from chairlift.engine.batching import make_batching
 from chairlift.engine.client import EngineClient
@@ -19,6 +20,7 @@ from chairlift.engine.loop import EngineLoop
 from chairlift.engine.policy import check_policy
 from chairlift.engine.runner import RunnerSpec
 from chairlift.engine.structure.vocabulary import Vocabulary
+from chairlift.llm.naming import DEMO, RANDOM, is_demo
 from chairlift.llm.options import Options
 from chairlift.llm.profile import ProfiledClient, open_trace
 from chairlift.llm.service import ModelDefaults, Service
@@ -102,13 +104,14 @@ def prepare(model: str | Path | None, options: Options) -> Prepared:
     scheduler = SchedulerConfig(**_part(given, SchedulerConfig))
     check_policy(scheduler.policy)
     make_batching(scheduler)
-    folder = None if model is None else _resolved(str(model), given.get("revision"))
+    folder = folder_of(model, given.get("revision"))
     spec = RunnerSpec(RUNNER, _runner_config(folder, given).encode())
     tokenizer, chat = _text(folder)
     return Prepared(
-        model=str(model or ""), spec=spec, scheduler=scheduler, caching=given.get("enable_prefix_caching", True),
-        client=kind, profile=given.get("profile") or "", tokenizer=tokenizer, chat_template=chat,
-        defaults=_defaults(folder, tokenizer), seeds=random.SystemRandom() if seed is None else random.Random(seed),
+        model=DEMO if model is None else str(model), spec=spec, scheduler=scheduler,
+        caching=given.get("enable_prefix_caching", True), client=kind, profile=given.get("profile") or "",
+        tokenizer=tokenizer, chat_template=chat, defaults=_defaults(folder, tokenizer),
+        seeds=random.SystemRandom() if seed is None else random.Random(seed),
     )  # fmt: skip
 
 
@@ -116,12 +119,31 @@ def build_service(model: str | Path | None, options: Options) -> Service:
     """Load a model and start its engine.
 
     Args:
-        model: a folder or a hub id; None is a tiny random model.
+        model: a folder, a hub id, or a name of naming.py; None is the embedded demo model.
         options: see Options.
 
     Raises ConfigError for an option that cannot be, ModelError for a model that cannot be loaded.
     """
     return prepare(model, options).start()
+
+
+def folder_of(model: str | Path | None, revision: str | None = None) -> Path | None:
+    """Return the folder of a model; None for the tiny random one, which has none.
+
+    Args:
+        model: a folder, a hub id, or a name of naming.py; None is the embedded demo model.
+        revision: branch, tag or commit of a hub id.
+
+    Raises ModelError when there is no such model, ConfigError for a revision of what has none.
+    """
+    name = DEMO if model is None else str(model)
+    if name not in (DEMO, RANDOM):
+        from chairlift.model.hub import resolve_model
+
+        return resolve_model(name, revision)
+    if revision is not None:
+        raise ConfigError(f"{name} comes with Chairlift and has no revision {revision!r}", option="revision")
+    return demo.FOLDER if is_demo(name) else None
 
 
 def examine_machine() -> dict[str, Any]:
@@ -131,8 +153,11 @@ def examine_machine() -> dict[str, Any]:
     return survey_machine()
 
 
-def examine_model(model: str, options: Options) -> tuple[dict[str, Any], list[ChairliftError]]:
-    """Find out what a model would take with these options, without loading it, and everything that is wrong with it."""
+def examine_model(model: str | None, options: Options) -> tuple[dict[str, Any], list[ChairliftError]]:
+    """Find out what a model would take with these options, without loading it, and everything that is wrong with it.
+
+    The model is named as in build_service; RANDOM has no folder, so nothing is known of it.
+    """
     from chairlift.model.settings import RunnerConfig
     from chairlift.model.survey import survey_model
 
@@ -144,8 +169,10 @@ def examine_model(model: str, options: Options) -> tuple[dict[str, Any], list[Ch
     except ChairliftError as error:
         problems.append(error)
     try:
-        folder = _resolved(model, options.get("revision"))
+        folder = folder_of(model, options.get("revision"))
     except ChairliftError:
+        return facts, problems
+    if folder is None:
         return facts, problems
     facts["folder"] = str(folder)
     runner = RunnerConfig() if prepared is None else RunnerConfig.decode(prepared.spec.payload)
@@ -180,12 +207,6 @@ def _part(given: Mapping[str, Any], kind: type) -> dict[str, Any]:
     """Those of the options that this config has a field for."""
     names = {spec.name for spec in fields(kind)}
     return {name: value for name, value in given.items() if name in names}
-
-
-def _resolved(model: str, revision: str | None) -> Path:
-    from chairlift.model.hub import resolve_model
-
-    return resolve_model(model, revision)
 
 
 def _runner_config(folder: Path | None, given: Mapping[str, Any]) -> "RunnerConfig":

@@ -12,6 +12,7 @@ from chairlift.core.sampling import SamplingParams
 from chairlift.engine.stats import CacheState, SchedulerState
 from chairlift.llm.assembler import Assembler
 from chairlift.llm.build import build_service
+from chairlift.llm.naming import tell_no_model
 from chairlift.llm.options import Options
 from chairlift.llm.output import RequestOutput
 from chairlift.llm.progress import Progress
@@ -28,11 +29,14 @@ class LLM:
     """
 
     def __init__(self, model: str | Path | None = None, **options: Unpack[Options]) -> None:
-        """Load a Hugging Face model folder or hub id (None: a tiny random model) and start its engine.
+        """Load a Hugging Face model folder or hub id (None: the embedded demo model) and start its engine.
 
-        Raises ModelError when it cannot be loaded, ConfigError for an impossible option.
+        Without a model the log says which one runs. Raises ModelError when it cannot be loaded, ConfigError for an
+        impossible option.
         """
         self._service = build_service(model, options)
+        if model is None:
+            tell_no_model()
 
     @classmethod
     def over(cls, service: Service) -> Self:
@@ -85,13 +89,18 @@ class LLM:
     def chat(
         self, messages: Sequence[Message] | Sequence[Sequence[Message]], params: Params = None, *, priority: int = 0,
         tenant: str = "", timeout: float | None = None, resume: Sequence[Resume] | None = None, use_tqdm: bool = True,
+        tools: Sequence[Message] | None = None,
     ) -> list[RequestOutput]:  # fmt: skip
-        """Answer a conversation, or each of several, with the model's chat template; else as `generate`."""
+        """Answer a conversation, or each of several, with the model's chat template; else as `generate`.
+
+        `tools` are what the model may call, in every conversation, as the chat completions API has them; a call is text
+        as the model writes it.
+        """
         many = _conversations(messages)
         together = zip(many, _params(params, len(many)), _resumes(resume, len(many)), strict=True)
         assemblers = [
             self._service.chat_assembler(
-                conversation, own, priority=priority, tenant=tenant, timeout=timeout, resume=delivered
+                conversation, own, priority=priority, tenant=tenant, timeout=timeout, resume=delivered, tools=tools
             )
             for conversation, own, delivered in together
         ]

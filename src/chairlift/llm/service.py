@@ -82,11 +82,15 @@ class Service:
     def chat_assembler(
         self, messages: Sequence[Message], params: SamplingParams | None, *, request_id: str | None = None,
         priority: int = 0, tenant: str = "", timeout: float | None = None, resume: Resume = (),
+        tools: Sequence[Message] | None = None,
     ) -> Assembler:  # fmt: skip
-        """Make a checked request of a conversation. Raises InvalidRequest as `assembler` does."""
+        """Make a checked request of a conversation and the tools that may be called.
+
+        Raises InvalidRequest as `assembler` does.
+        """
         if self.tokenizer is None or self.chat_template is None:
             raise InvalidRequest("the model folder has no tokenizer, so it cannot chat", param="messages")
-        rendered = self.chat_template.render(messages)
+        rendered = self.chat_template.render(messages, tools=tools)
         ids = tuple(self.tokenizer.encode_chat(rendered))
         return self._assembler(rendered.text, ids, params, request_id, priority, tenant, timeout, resume)
 

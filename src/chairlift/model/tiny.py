@@ -1,4 +1,4 @@
-"""The tiny random model that stands in where no model is named: a Llama of two layers over bytes.
+"""The tiny random model, for tests and for measuring everything but a model: a Llama of two layers over bytes.
 
 ids 0..255    bytes, so that ByteTokenizer fits
 256 257 258   begin of text, end of text, padding

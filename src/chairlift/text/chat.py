@@ -81,19 +81,19 @@ class ChatTemplate:
         Args:
             messages: at least one; `role` is one of ROLES, `content` a string or a list of {"type": "text", "text":
                 ...} (joined by line breaks). A field that is None counts as absent.
-            tools: JSON schemas, as the template knows them.
+            tools: what the model may call, objects as the chat completions API has them.
             add_generation_prompt: end with the beginning of the assistant's answer.
             variables: more for the template (enable_thinking, ...), chosen by the server's operator.
 
         Raises:
-            InvalidRequest: the messages are malformed (the sentence says where), the model has no template, the
-                template refuses the messages in its own words, or it goes beyond its limits.
+            InvalidRequest: messages or tools are malformed (the sentence says where), the model has no template, the
+                template refuses them in its own words, or it goes beyond its limits.
             ModelError: the template tried to leave its sandbox.
         """
         template = self._choose(bool(tools))
         given: dict[str, Any] = {
             "messages": checked_messages(messages),
-            "tools": None if tools is None else [_plain(tool, f"tools[{i}]") for i, tool in enumerate(tools)],
+            "tools": None if tools is None else checked_tools(tools),
             **{name: _plain(value, name) for name, value in (variables or {}).items()},
         }
         swap = {} if not any(map(self._pattern.search, _strings(given))) else self._stand_ins(given)
@@ -155,6 +155,20 @@ def checked_messages(messages: Any) -> list[dict[str, Any]]:
     if not messages:
         raise _wrong("messages", "must hold at least one message, got none")
     return [_checked_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
+
+
+def checked_tools(tools: Any) -> list[dict[str, Any]]:
+    """Return the tools as plain data; each has a name, itself or in its `function`. Raises InvalidRequest."""
+    if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Sequence):
+        raise _wrong("tools", f"must be a list of tools, got {type(tools).__name__}")
+    plain = [_plain(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
+    for index, tool in enumerate(plain):
+        if not isinstance(tool, dict):
+            raise _wrong(f"tools[{index}]", f"must be an object, got {type(tool).__name__}")
+        function = tool if tool.get("function") is None else tool["function"]
+        if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+            raise _wrong(f"tools[{index}].function.name", "must be a string")
+    return plain
 
 
 def _checked_message(message: Any, at: str) -> dict[str, Any]:

@@ -1,0 +1,155 @@
+"""Conversations: tasks put together as people chat, and which of them are never trained on.
+
+A task is held out by a hash of what it is asked with, whatever the seed, so that no run can train on it.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from random import Random
+from typing import Any
+
+from demo_model.skills import filling, knowledge, memory, numbers, stories, text, tools
+from demo_model.task import Message, Skill, Task, assistant
+
+BETWEEN: tuple[Skill, ...] = (text.echo, knowledge.fact, numbers.total, knowledge.unknown)
+"""What is talked of between two things to remember."""
+
+PLAIN = 0.05
+"""Share of conversations that are text without anybody talking."""
+
+HELD_OUT = 40
+"""One task in so many is held out."""
+
+SYSTEMS = (
+    "You are a helpful assistant.", "You are the demo model of Chairlift.", "Answer briefly.", "You are a small model.",
+    "Be kind and short.",
+)  # fmt: skip
+CHATTING: dict[Skill, int] = {
+    knowledge.greeting: 5, knowledge.about: 12, text.echo: 12, text.copy: 14, text.spell: 7, text.reverse: 7,
+    text.count: 7,
+    text.sort: 8, numbers.total: 10, knowledge.fact: 12, numbers.date: 7, knowledge.listing: 4, stories.story: 4,
+    filling.filling: 16, text.drill: 2, knowledge.unknown: 6, memory.remembering: 9, memory.not_told: 1,
+}  # fmt: skip
+"""Skill -> how often it is drawn, where no tools are offered."""
+
+SKILLS: dict[str, Skill] = {
+    "greeting": knowledge.greeting, "about": knowledge.about, "echo": text.echo, "copy": text.copy, "spell": text.spell,
+    "reverse": text.reverse, "count": text.count, "sort": text.sort, "sums": numbers.total, "facts": knowledge.fact,
+    "dates": numbers.date, "lists": knowledge.listing, "stories": stories.story, "json": filling.filling,
+    "tools": tools.calling, "tool results": tools.telling, "unknown": knowledge.unknown,
+    "memory": lambda rng: memory.remembering(rng, lambda rng: between(rng, held_out=None)),
+}  # fmt: skip
+"""Name -> skill, each once: what is examined."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """Messages as they are trained on: every assistant's message is to be learnt.
+
+    Attributes:
+        messages: from the first one to the assistant's last.
+        tools: what may be called.
+        asked: of its tasks, what each was asked with.
+        text: instead of messages a text that nobody asked for; all of it is to be learnt.
+    """
+
+    messages: tuple[Message, ...] = ()
+    tools: tuple[dict[str, Any], ...] = ()
+    asked: tuple[str, ...] = ()
+    text: str = ""
+
+
+def is_held_out(task: Task) -> bool:
+    """Tell whether a task is kept for the examination."""
+    return int.from_bytes(sha256(task.asked.encode()).digest()[:4], "big") % HELD_OUT == 0
+
+
+def may_be_read(task: Task) -> bool:
+    """Tell whether the training may read a task: neither it nor what a user says in it, taken alone, is held out."""
+    said = (message for message in task.messages if message["role"] == "user")
+    return not is_held_out(task) and not any(is_held_out(Task("", (message,), "")) for message in said)
+
+
+def draw(rng: Random, skill: Skill, *, held_out: bool | None) -> Task:
+    """Draw a task that is held out, or one that may be read, or any."""
+    while True:
+        task = skill(rng)
+        if held_out is None or (is_held_out(task) if held_out else may_be_read(task)):
+            return task
+
+
+def between(rng: Random, *, held_out: bool | None = False) -> list[Message]:
+    """Draw what lies between two things to remember: mostly nothing."""
+    messages: list[Message] = []
+    for _ in range(rng.choice((0, 0, 1, 1, 2))):
+        task = draw(rng, rng.choice(BETWEEN), held_out=held_out)
+        messages += [*task.messages, assistant(task.answer)]
+    return messages
+
+
+def _remembering(rng: Random) -> Task:
+    return memory.remembering(rng, between)
+
+
+def conversation(rng: Random, drilling: float = 0.0) -> Conversation:
+    """Draw a conversation of none but tasks that may be trained on; that share of them is nothing but copying."""
+    chosen = rng.random()
+    if chosen < drilling:
+        task = draw(rng, text.drill, held_out=False)
+        return Conversation((*task.messages, assistant(task.answer)), (), (task.asked,))
+    if chosen > 1 - PLAIN:
+        return Conversation(text=rng.choice((stories.plain, knowledge.plain))(rng))
+    messages: list[Message] = []
+    if rng.random() < 0.2:
+        messages.append({"role": "system", "content": rng.choice(SYSTEMS)})
+    box = tools.toolbox(rng) if rng.random() < 0.22 else ()
+    asked: list[str] = []
+    first = None
+    if box and rng.random() < 0.85:
+        first = draw(rng, rng.choice((tools.calling, tools.calling, tools.calling, tools.telling)), held_out=False)
+        box = first.tools
+    for turn in range(rng.choice((1, 1, 2, 3, 4, 6))):
+        if turn == 0 and first is not None:
+            task = first
+        elif box and rng.random() < 0.5:
+            task = draw(rng, _calling_one_of(box), held_out=False)
+        else:
+            task = draw(rng, _skill(rng, is_first=not asked, has_tools=bool(box)), held_out=False)
+        if task.tools and task.tools != box:
+            continue
+        messages += [*task.messages, assistant(task.answer)]
+        asked.append(task.asked)
+    if not asked:
+        return conversation(rng)
+    return Conversation(tuple(messages), box, tuple(asked))
+
+
+def _skill(rng: Random, *, is_first: bool, has_tools: bool) -> Skill:
+    chosen = rng.choices(tuple(CHATTING), tuple(CHATTING.values()))[0]
+    if chosen is memory.not_told and not is_first:
+        return knowledge.about  # it may have been told
+    if chosen is knowledge.unknown and has_tools:
+        return knowledge.about  # a tool may know
+    return _remembering if chosen is memory.remembering else chosen
+
+
+def _calling_one_of(box: tuple[dict[str, Any], ...]) -> Callable[[Random], Task]:
+    return lambda rng: tools.calling(rng, box)
+
+
+def conversations(seed: str, drilling: float = 0.0) -> Iterator[Conversation]:
+    """Yield conversations without end, the same ones for the same seed; see conversation."""
+    rng = Random(f"conversations {seed}")
+    while True:
+        yield conversation(rng, drilling)
+
+
+def examination(skill: str, count: int, seed: int = 0) -> list[Task]:
+    """Draw so many different held-out tasks of a skill."""
+    rng = Random(f"examination {skill} {seed}")
+    found: dict[str, Task] = {}
+    while len(found) < count:
+        task = draw(rng, SKILLS[skill], held_out=True)
+        found.setdefault(task.asked, task)
+    return list(found.values())

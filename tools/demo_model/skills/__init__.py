@@ -1,0 +1,1 @@
+"""Skills: functions that draw a task from a random generator."""
