@@ -1,7 +1,10 @@
 """Training: a run that was cut and taken up ends with the weights of one that was not, and writes down what it was."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ from safetensors.torch import load_file
 
 from chairlift import demo
 from demo_model import train
+from support_tree import ROOT
 
 STEPS = 4
 
@@ -109,6 +113,24 @@ def test_without_a_compiler_it_is_slower_and_no_more(monkeypatch: pytest.MonkeyP
     assert train.compiled("body") == ("compiled" if any(map(shutil.which, ("c++", "g++", "clang++"))) else "body")
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert train.compiled("body") == "body"
+
+
+@pytest.mark.full
+def test_a_compiled_run_on_two_threads_repeats_to_the_bit(tmp_path: Path) -> None:
+    """Without deterministic algorithms it does not: two processes, the sizes of the real run."""
+    script = (
+        "import argparse, sys; from pathlib import Path; from demo_model import train\n"
+        "train.SAVE_EVERY, train.LOOK_EVERY, train.HELD_OUT = 10, 10, 1\n"
+        "train.run(argparse.Namespace(folder=Path(sys.argv[1]), steps=10, seed=3, threads=2))"
+    )
+    made = []
+    for name in ("first", "second"):
+        command = [sys.executable, "-c", script, str(folder(tmp_path / name))]
+        environ = {**os.environ, "PYTHONPATH": str(ROOT / "tools")}
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stderr
+        made.append((tmp_path / name / "model.safetensors").read_bytes())
+    assert made[0] == made[1]
 
 
 def test_rates_rise_stay_and_fall_and_drilling_ends() -> None:

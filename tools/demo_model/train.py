@@ -182,6 +182,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Train and export; what lies in the folder already is taken up."""
     torch.set_num_threads(arguments.threads)
+    torch.use_deterministic_algorithms(True)  # else the compiled backward of the embedding adds in any order
     mine = Run(arguments.folder, arguments.seed, arguments.steps)
     mine.train()
     mine.export()
