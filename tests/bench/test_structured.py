@@ -5,15 +5,17 @@ import json
 import jsonschema
 
 from chairlift.bench.structured import measure, schema
+from chairlift.llm.build import prepare
 from chairlift.llm.naming import RANDOM
+from chairlift.llm.options import Options
 from support_structure import EOS, allowed, at_random, grammar_of
 
-SMALL = {"num_blocks": 300, "max_running_requests": 8}
+SMALL: Options = {"num_blocks": 300, "max_running_requests": 8}
 
 
 def test_both_batches_run_whole_in_each_turn() -> None:
     said: list[str] = []
-    found = measure(RANDOM, dict(SMALL), requests=6, output_tokens=40, repeat=3, seed=1, note=said.append)
+    found = measure(prepare(RANDOM, SMALL), requests=6, output_tokens=40, repeat=3, seed=1, note=said.append)
     assert len(found["plain"]) == len(found["structured"]) == len(found["by_turn"]) == 3
     for each in (*found["plain"], *found["structured"]):
         assert each["requests"] == {"total": 6, "completed": 6, "failed": 0, "errors": {}}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from chairlift import demo
-from chairlift.llm.naming import DEMO, RANDOM, is_demo, no_model_given, tell_no_model
+from chairlift.llm.naming import DEMO, RANDOM, embedded_folder, is_demo, no_model_given, tell_no_model
 from chairlift.model.hub import HUB_ID
 
 
@@ -15,7 +15,10 @@ def test_no_hub_id_can_be_one_of_ours() -> None:
 
 def test_the_demo_is_meant_by_its_name_and_by_none() -> None:
     assert is_demo(None) and is_demo(DEMO)
-    assert not any(map(is_demo, (RANDOM, "", "demo", str(demo.FOLDER), Path("chairlift"))))
+    others = (RANDOM, "", "demo", str(demo.FOLDER), Path("chairlift"))
+    assert not any(map(is_demo, others))
+    assert embedded_folder(None) == embedded_folder(DEMO) == demo.FOLDER
+    assert not any(map(embedded_folder, others))
 
 
 def test_the_sentence_names_the_size_and_what_to_do(caplog: pytest.LogCaptureFixture) -> None:

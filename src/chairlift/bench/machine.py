@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import chairlift
-from chairlift import demo
-from chairlift.llm.naming import DEMO, is_demo
+from chairlift.llm.naming import DEMO, embedded_folder
 
 PACKAGES = ("chairlift", "torch", "numpy", "tokenizers", "transformers")
 SHAPE = (
@@ -106,7 +105,7 @@ def shown_model(model: str | None) -> str:
 
 def model_shape(model: str | None) -> dict[str, Any] | None:
     """Return what config.json says of the model's size; None where there is no such file at hand."""
-    folder = demo.FOLDER if model is None or is_demo(model) else Path(model).expanduser()
+    folder = embedded_folder(model) or Path(str(model)).expanduser()
     path = folder / "config.json"
     if not path.is_file():
         path = _in_hub_cache(str(model)) or path

@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from chairlift import demo
 from chairlift.bench.child import leave_with_parent, obey
 from chairlift.bench.offline import WARM_UP, peak_memory, threads, warm_up_items
 from chairlift.bench.order import Order
 from chairlift.bench.rides import Ride, summed_up
 from chairlift.bench.workload import WorkItem, Workload
 from chairlift.core.errors import ConfigError, ModelError
-from chairlift.llm.naming import is_demo
+from chairlift.llm.naming import embedded_folder
 
 STATIC_BATCH = 8
 PAGE_SIZE = 256  # transformers' own default, too
@@ -60,7 +59,7 @@ def measure(way: Way, order: Order) -> dict[str, Any]:
 
 def _model(torch: Any, transformers: Any, order: Order) -> Any:
     dtype = order.options.get("dtype", "auto")
-    named = str(demo.FOLDER) if is_demo(order.model) else order.model
+    named = embedded_folder(order.model) or order.model
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(
             named, dtype=dtype if dtype == "auto" else getattr(torch, dtype), attn_implementation="sdpa",

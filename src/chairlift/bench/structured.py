@@ -7,7 +7,7 @@ request has a schema of its own in each turn, so that compiling them is part of 
 import statistics
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from chairlift.bench.drive import drive
 from chairlift.bench.generators import generate
@@ -15,24 +15,22 @@ from chairlift.bench.offline import peak_memory, threads
 from chairlift.bench.rides import summed_up
 from chairlift.bench.workload import WorkItem, Workload
 from chairlift.core.structured import StructuredOutput
-from chairlift.llm.build import prepare
-from chairlift.llm.options import Options
+from chairlift.llm.build import Prepared
 from chairlift.llm.service import Service
 
 KEPT = ("seconds", "output_tokens_per_second", "itl_seconds", "latency_seconds", "requests")
 
 
 def measure(
-    model: str | None, options: dict[str, Any], *, requests: int, output_tokens: int, repeat: int, seed: int = 0,
+    prepared: Prepared, *, requests: int, output_tokens: int, repeat: int, seed: int = 0,
     note: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Load a model and run both batches `repeat` times, each first in every other turn.
+    """Load the model and run both batches `repeat` times, each first in every other turn.
 
     ratio: median over the turns of the throughput of the batch with schemas over that of the one without, in output
     tokens a second. by_turn: those ratios. plain, structured: what each run saw. Raises what loading the model raises.
     """
     say = note or (lambda line: None)
-    prepared = prepare(model, cast("Options", options))
     service = prepared.start()
     try:
         _run(service, _batches(service, 8, 4, seed, turn=-1)[1])  # so that every checker is there

@@ -27,12 +27,12 @@ def run(arguments: argparse.Namespace) -> int:
             raise ConfigError(f"{name} must be at least {least}, got {value}")
     check_outputs({"--json": arguments.json})
     engine = settings.given(settings.ENGINE, arguments, settings.environment())
-    prepare(arguments.model, cast("Options", engine))
+    prepared = prepare(arguments.model, cast("Options", engine))
     source = machine.source()
     if arguments.model is None:
         console.say(no_model_given())
     found = measure(
-        arguments.model, engine, requests=arguments.requests, output_tokens=arguments.output_tokens,
+        prepared, requests=arguments.requests, output_tokens=arguments.output_tokens,
         repeat=arguments.repeat, seed=arguments.seed, note=console.say,
     )  # fmt: skip
     turns = ", ".join(f"{ratio:.3f}" for ratio in found["by_turn"])

@@ -13,7 +13,6 @@ from chairlift.core.sampling import SamplingParams
 from chairlift.engine.stats import CacheState, SchedulerState
 from chairlift.llm.assembler import Assembler
 from chairlift.llm.build import build_service
-from chairlift.llm.naming import tell_no_model
 from chairlift.llm.options import Options
 from chairlift.llm.output import TextEvent
 from chairlift.llm.pump import tell_aborts
@@ -64,8 +63,6 @@ class AsyncLLM:
         impossible option.
         """
         self._start(build_service(model, options))
-        if model is None:
-            tell_no_model()
 
     @classmethod
     def over(cls, service: Service) -> Self:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from chairlift import demo
 from chairlift.core.errors import ChairliftError, ConfigError
 from chairlift.engine.batching import make_batching
 from chairlift.engine.client import EngineClient
@@ -20,7 +19,7 @@ from chairlift.engine.loop import EngineLoop
 from chairlift.engine.policy import check_policy
 from chairlift.engine.runner import RunnerSpec
 from chairlift.engine.structure.vocabulary import Vocabulary
-from chairlift.llm.naming import DEMO, RANDOM, is_demo
+from chairlift.llm.naming import DEMO, RANDOM, embedded_folder, tell_no_model
 from chairlift.llm.options import Options
 from chairlift.llm.profile import ProfiledClient, open_trace
 from chairlift.llm.service import ModelDefaults, Service
@@ -122,9 +121,13 @@ def build_service(model: str | Path | None, options: Options) -> Service:
         model: a folder, a hub id, or a name of naming.py; None is the embedded demo model.
         options: see Options.
 
-    Raises ConfigError for an option that cannot be, ModelError for a model that cannot be loaded.
+    Without a model the log says which one runs. Raises ConfigError for an option that cannot be, ModelError for a
+    model that cannot be loaded.
     """
-    return prepare(model, options).start()
+    service = prepare(model, options).start()
+    if model is None:
+        tell_no_model()
+    return service
 
 
 def folder_of(model: str | Path | None, revision: str | None = None) -> Path | None:
@@ -143,7 +146,7 @@ def folder_of(model: str | Path | None, revision: str | None = None) -> Path | N
         return resolve_model(name, revision)
     if revision is not None:
         raise ConfigError(f"{name} comes with Chairlift and has no revision {revision!r}", option="revision")
-    return demo.FOLDER if is_demo(name) else None
+    return embedded_folder(name)
 
 
 def examine_machine() -> dict[str, Any]:

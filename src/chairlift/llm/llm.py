@@ -12,7 +12,6 @@ from chairlift.core.sampling import SamplingParams
 from chairlift.engine.stats import CacheState, SchedulerState
 from chairlift.llm.assembler import Assembler
 from chairlift.llm.build import build_service
-from chairlift.llm.naming import tell_no_model
 from chairlift.llm.options import Options
 from chairlift.llm.output import RequestOutput
 from chairlift.llm.progress import Progress
@@ -35,8 +34,6 @@ class LLM:
         impossible option.
         """
         self._service = build_service(model, options)
-        if model is None:
-            tell_no_model()
 
     @classmethod
     def over(cls, service: Service) -> Self:

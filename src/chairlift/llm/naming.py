@@ -20,6 +20,11 @@ def is_demo(model: str | Path | None) -> bool:
     return model is None or str(model) == DEMO
 
 
+def embedded_folder(model: str | Path | None) -> Path | None:
+    """Return the folder of the embedded demo model where a name means it; None for any other name."""
+    return demo.FOLDER if is_demo(model) else None
+
+
 def no_model_given() -> str:
     """Return the sentence for whoever named no model. Raises ModelError where the embedded one is damaged."""
     try:
