@@ -56,7 +56,10 @@ def test_letters_are_spelled_reversed_and_counted() -> None:
             spelled, number = answer.split(": ")
             assert len(spelled.split("-")) == numbers_in(number)[0] and spelled.replace("-", "") in asked
         elif "word" in answer:
-            assert len(asked.partition(": ")[2].split()) == numbers_in(answer)[0]
+            words, _, number = answer.rpartition(": ")
+            assert words.split(", ") == asked.partition(": ")[2].split() and numbers_in(number) == [
+                words.count(",") + 1
+            ]
         else:
             counted = numbers_in(answer)
             assert [counted[0], counted[-1]] == numbers_in(asked)

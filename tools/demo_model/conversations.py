@@ -28,7 +28,7 @@ SYSTEMS = (
 CHATTING: dict[Skill, int] = {
     knowledge.greeting: 5, knowledge.about: 12, text.echo: 12, text.copy: 14, text.spell: 7, text.reverse: 7,
     text.count: 7,
-    text.sort: 8, numbers.total: 10, knowledge.fact: 12, numbers.date: 7, knowledge.listing: 4, stories.story: 4,
+    text.sort: 14, numbers.total: 12, knowledge.fact: 12, numbers.date: 7, knowledge.listing: 4, stories.story: 4,
     filling.filling: 16, text.drill: 2, knowledge.unknown: 6, memory.remembering: 9, memory.not_told: 1,
 }  # fmt: skip
 """Skill -> how often it is drawn, where no tools are offered."""
@@ -103,7 +103,7 @@ def conversation(rng: Random, drilling: float = 0.0) -> Conversation:
     messages: list[Message] = []
     if rng.random() < 0.2:
         messages.append({"role": "system", "content": rng.choice(SYSTEMS)})
-    box = tools.toolbox(rng) if rng.random() < 0.22 else ()
+    box = tools.toolbox(rng) if rng.random() < 0.3 else ()
     asked: list[str] = []
     first = None
     if box and rng.random() < 0.85:

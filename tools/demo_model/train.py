@@ -174,7 +174,7 @@ class Run:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare what a run is made of."""
-    parser.add_argument("--steps", type=int, default=4_500)
+    parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
 

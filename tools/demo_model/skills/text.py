@@ -1,11 +1,18 @@
 """Skills on letters and words: echo, copy, spell, reverse, count, sort."""
 
+import re
 from random import Random
 
+from demo_model.about import QUESTIONS, TERMS
 from demo_model.task import Task, asked_politely, cased, one
 from demo_model.words import ADJECTIVES, CITIES, JOBS, NAMES, NOUNS, SYLLABLES, VERBS
 
 WORDS = NOUNS + ADJECTIVES + VERBS
+SENTENCES = (*TERMS.values(), *(answer for _, answer in QUESTIONS), *(f"{asked[0]}?" for asked, _ in QUESTIONS))
+OTHER_WORDS = tuple(sorted({word for sentence in SENTENCES for word in re.findall(r"[A-Za-z]+", sentence)}))
+"""Words of what is said about Chairlift: copying must not hang on the few that stories are made of."""
+
+VOWELS, CONSONANTS = "aeiouy", "bcdfghjklmnpqrstvwxz"
 
 
 def new_word(rng: Random) -> str:
@@ -14,12 +21,28 @@ def new_word(rng: Random) -> str:
     return made + rng.choice(("", "", "n", "r", "s", "t", "x"))
 
 
+def strange_word(rng: Random) -> str:
+    """Draw a word of any letters, as one of a language that the model does not know may be."""
+    letters = [rng.choice(rng.choice((VOWELS, CONSONANTS, CONSONANTS))) for _ in range(rng.randrange(2, 10))]
+    made = "".join(letters)
+    return rng.choice((made, made, made.title(), made.upper()))
+
+
 def any_word(rng: Random) -> str:
     """Draw a word, mostly a real one."""
     chosen = rng.random()
-    if chosen < 0.12:
+    if chosen < 0.1:
         return new_word(rng)
-    return rng.choice(NAMES + CITIES) if chosen < 0.22 else rng.choice(WORDS)
+    if chosen < 0.18:
+        return strange_word(rng)
+    if chosen < 0.33:
+        return rng.choice(OTHER_WORDS)
+    return rng.choice(NAMES + CITIES) if chosen < 0.43 else rng.choice(WORDS)
+
+
+def known_word(rng: Random) -> str:
+    """Draw a real word."""
+    return rng.choice(NAMES + CITIES) if rng.random() < 0.1 else rng.choice(WORDS)
 
 
 def sentence(rng: Random) -> str:
@@ -37,8 +60,13 @@ def sentence(rng: Random) -> str:
 
 def some_text(rng: Random) -> str:
     """Draw something to be said again."""
-    if rng.random() < 0.6:
+    chosen = rng.random()
+    if chosen < 0.12:
+        return rng.choice(SENTENCES)
+    if chosen < 0.5:
         return sentence(rng)
+    if chosen < 0.56:
+        return f"{sentence(rng)} {sentence(rng)}"
     return " ".join(any_word(rng) for _ in range(rng.randrange(1, rng.choice((6, 12, 24)))))
 
 
@@ -100,7 +128,7 @@ def copy(rng: Random) -> Task:
 
 def spell(rng: Random) -> Task:
     """Spell a word."""
-    word = any_word(rng)
+    word = rng.choice((any_word, known_word))(rng)
     order = rng.choice((
         "Spell {}", "Spell the word {}", "How do you spell {}", "How is {} spelled", "Can you spell {}",
         "Spell {} letter by letter", "Tell me the letters of {}", "Which letters are in {}",
@@ -138,8 +166,8 @@ def count(rng: Random) -> Task:
             "How many words are in: {}", "Count the words: {}", "Count these words: {}", "How many words are these: {}",
             "How many words does this have: {}",
         ))  # fmt: skip
-        number = len(words)
-        return one("count", cased(rng, order.format(" ".join(words))), f"{number} word{'s' * (number != 1)}.")
+        counted = f"{', '.join(words)}: {len(words)} word{'s' * (len(words) != 1)}."
+        return one("count", cased(rng, order.format(" ".join(words))), counted)
     if kind == 1:
         word = rng.choice(WORDS)
         order = rng.choice((
@@ -160,8 +188,8 @@ def count(rng: Random) -> Task:
 
 def sort(rng: Random) -> Task:
     """Put numbers or words in order."""
-    if rng.random() < 0.6:
-        numbers = [rng.randrange(rng.choice((10, 100))) for _ in range(rng.randrange(3, 7))]
+    if rng.random() < 0.7:
+        numbers = [rng.randrange(rng.choice((10, 100))) for _ in range(rng.randrange(3, 6))]
         given = rng.choice((", ", " ")).join(map(str, numbers))
         if rng.random() < 0.25:
             order = rng.choice(("Sort from large to small: {}", "Sort these numbers, the largest first: {}"))
@@ -171,7 +199,7 @@ def sort(rng: Random) -> Task:
             "Order these numbers: {}", "Sort the numbers {}", "Arrange these numbers: {}",
         ))  # fmt: skip
         return one("sort", cased(rng, order.format(given)), ", ".join(map(str, sorted(numbers))))
-    words = rng.sample(rng.choice((NOUNS, ADJECTIVES, NAMES, JOBS)), rng.randrange(3, 6))
+    words = rng.sample(rng.choice((NOUNS, ADJECTIVES, NAMES, JOBS)), rng.randrange(3, 5))
     order = rng.choice((
         "Sort these words: {}", "Sort alphabetically: {}", "Put these words in alphabetical order: {}",
         "Sort by the alphabet: {}", "Order these words: {}",
