@@ -11,7 +11,7 @@ from conftest import FULL
 from demo_model.conversations import SKILLS, examination
 from demo_model.examine import COUNT, answers
 
-PROMISED = {"greeting": 0.9, "echo": 0.9, "copy": 0.9, "facts": 0.9, "json": 0.9, "tools": 0.8}
+PROMISED = {"greeting": 0.9, "echo": 0.9, "copy": 0.9, "facts": 0.9, "json": 0.9, "tools": 0.9}
 """Skill -> least share. A call counts when every argument is right; half of the tools nobody has heard of."""
 
 REPORT = json.loads((demo.FOLDER / "examination.json").read_text(encoding="utf-8"))

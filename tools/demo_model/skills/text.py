@@ -9,7 +9,9 @@ from demo_model.words import ADJECTIVES, CITIES, JOBS, NAMES, NOUNS, SYLLABLES, 
 
 WORDS = NOUNS + ADJECTIVES + VERBS
 SENTENCES = (*TERMS.values(), *(answer for _, answer in QUESTIONS), *(f"{asked[0]}?" for asked, _ in QUESTIONS))
-OTHER_WORDS = tuple(sorted({word for sentence in SENTENCES for word in re.findall(r"[A-Za-z]+", sentence)}))
+OTHER_WORDS: tuple[str, ...] = tuple(
+    sorted({word for sentence in SENTENCES for word in re.findall(r"[A-Za-z]+", sentence)})
+)
 """Words of what is said about Chairlift: copying must not hang on the few that stories are made of."""
 
 VOWELS, CONSONANTS = "aeiouy", "bcdfghjklmnpqrstvwxz"
