@@ -1,13 +1,19 @@
+# make serve      set up this machine and serve the OpenAI API on port 8000 (ARGS="MODEL --port 8080"; without a model: the embedded one)
 # make generate   set up this machine and generate text (ARGS="MODEL --prompt TEXT"; without a model: the embedded one)
 # make test       lint, then the tests, with a share of the seeds and steps
-# make test-all   all seeds and steps
+# make test-all   all seeds and steps, and test-contract
+# make test-contract   other people's tests of this API (openai-python's, langchain-tests) against a real server
+# make soak       a real server under mixed traffic with faults, 30 minutes (SOAK_MINUTES=5), and a verdict in build/soak
+# make door-cost  what the HTTP door costs: chunks a second of one process, milliseconds a request (ARGS="--json FILE")
 # make demo-model train the embedded model again, examine it, put it in place (an hour or two; faster with a C++ compiler)
+# make docs       write docs/config.md, metrics.md and errors.md again, from what the code declares
 # make lint       style, types and floors
 # make format     let ruff rewrite what it can
 
 PYTHON ?= python3
 WORKERS ?= 2
 ARGS ?=
+SOAK_MINUTES ?= 30
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -17,7 +23,10 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --co
 # One thread a worker: two workers with two threads each would only wait for one another.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
-.PHONY: generate test test-all demo-model lint format clean
+.PHONY: serve generate test test-all test-contract soak door-cost demo-model docs lint format clean
+
+serve: $(VENV)/.installed
+	@exec $(BIN)/chairlift serve $(ARGS)
 
 generate: $(VENV)/.installed
 	@$(BIN)/chairlift generate $(ARGS)
@@ -25,11 +34,23 @@ generate: $(VENV)/.installed
 test: lint
 	$(PYTEST)
 
-test-all: lint
+test-all: lint test-contract
 	CHAIRLIFT_FULL=1 $(PYTEST) --override-ini timeout=7200 --durations 20
+
+test-contract: $(VENV)/.installed-contract
+	PYTHONPATH=tools $(BIN)/python -m contract_suites build/contract
+
+soak: $(VENV)/.installed-test
+	OMP_NUM_THREADS=1 PYTHONPATH=tools $(BIN)/python -m soak --minutes $(SOAK_MINUTES) $(ARGS)
+
+door-cost: $(VENV)/.installed
+	PYTHONPATH=tools $(BIN)/python -m door_cost $(ARGS)
 
 demo-model: $(VENV)/.installed-test
 	PYTHONPATH=tools $(BIN)/python -m demo_model build/demo-model --into src/chairlift/demo $(ARGS)
+
+docs: $(VENV)/.installed
+	PYTHONPATH=tools $(BIN)/python -m reference_docs docs
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check $(CODE)
@@ -51,6 +72,11 @@ $(VENV)/.installed-test: pyproject.toml $(PINS) | $(VENV)/.made
 	@echo "installing Chairlift and what its tests need into $(VENV)"
 	@$(INSTALL) --editable '.[test]'
 	@touch $(VENV)/.installed $@
+
+$(VENV)/.installed-contract: pyproject.toml $(PINS) | $(VENV)/.made
+	@echo "installing Chairlift and what other people's tests need into $(VENV)"
+	@$(INSTALL) --editable '.[contract]'
+	@touch $(VENV)/.installed $(VENV)/.installed-test $@
 
 $(VENV)/.made:
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Chairlift needs Python 3.11 or newer; this one is " + sys.version.split()[0])'

@@ -119,7 +119,7 @@ def fails_once_gone(payload: bytes) -> Any:
 
 
 def make_request(name: str, prompt: tuple[int, ...] = (1, 2, 3), **fields: Any) -> GenerateRequest:
-    outside = {key: fields.pop(key) for key in ("timeout", "tenant", "eos_token_ids") if key in fields}
+    outside = {key: fields.pop(key) for key in ("timeout", "tenant", "eos_token_ids", "cache_salt") if key in fields}
     params = SamplingParams(**fields).resolved({}, max_tokens=16, seed=len(name))
     return GenerateRequest(request_id=name, prompt_token_ids=prompt, params=params, **outside)
 

@@ -129,16 +129,12 @@ def test_a_runner_that_is_beyond_help_ends_its_process(token: int, said: str) ->
         came_back(client, pid)
 
 
-def test_sigterm_is_a_clean_stop_and_sigint_is_not_for_the_engine() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_that_may_reach_the_whole_group_are_not_for_the_engine(number: int) -> None:
     with engine(fake_spec(SLOW)) as client:
-        news, pid = News(), pid_of(client)
-        os.kill(pid, signal.SIGINT)
+        pid = pid_of(client)
+        os.kill(pid, number)
         assert works(client) and pid_of(client) == pid
-        client.submit(make_request("a", max_tokens=900), news)
-        news.wait(lambda: "a" in news.tokens)
-        os.kill(pid, signal.SIGTERM)
-        all_died_once(news, ["a"])
-        came_back(client, pid)
 
 
 def test_questions_end_with_the_engine() -> None:
@@ -209,6 +205,25 @@ def test_a_restart_that_fails_ends_the_requests_that_waited_for_it(
             client.submit(make_request("after"), news)
 
 
+def test_the_state_says_where_an_engine_is_in_its_lives() -> None:
+    watch = WatchConfig(heartbeat_timeout=2.0, first_backoff=2.0, max_restarts=2)
+
+    def lives(restarts: int) -> None:
+        wait_until(lambda: (client.restarts, client.state) == (restarts, ReplicaState.READY))
+        assert works(client, f"life {restarts}")
+        os.kill(pid_of(client), signal.SIGKILL)
+
+    with engine(fake_spec(), watch=watch) as client:
+        lives(0)
+        lives(1)
+        wait_until(lambda: client.restarts == 2)
+        assert client.state is client.load().state is ReplicaState.STARTING
+        lives(2)
+        wait_until(lambda: client.state is ReplicaState.DEAD)
+        assert client.load().state is ReplicaState.DEAD and client.restarts == 2
+    assert (client.state, client.restarts) == (ReplicaState.STOPPED, 2)
+
+
 def test_an_engine_that_dies_again_and_again_is_dead_for_good() -> None:
     watch = WatchConfig(heartbeat_timeout=2.0, first_backoff=0.01, max_restarts=2)
     with engine(spec_of(faulty), watch=watch) as client:
@@ -233,9 +248,11 @@ def test_a_second_client_learns_of_the_death_and_cannot_restart() -> None:
             os.kill(pid, signal.SIGKILL)
             assert type(news.end("a").error) is EngineDead
             wait_until(lambda: other.load().state is ReplicaState.DEAD)
+            assert (other.state, other.restarts) == (ReplicaState.DEAD, 0)
             came_back(owner, pid)
         finally:
             other.close()
+        assert (other.state, owner.state) == (ReplicaState.STOPPED, ReplicaState.READY)
 
 
 # -- clients that misbehave ------------------------------------------------------------------------------------------

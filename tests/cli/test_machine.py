@@ -58,6 +58,8 @@ def test_memory_is_in_bytes_and_huge_pages_are_the_chosen_mode(tmp_path: Path) -
 def test_only_variables_that_matter_are_shown() -> None:
     environ = {"PATH": "x", "CHAIRLIFT_OVERLAP": "1", "OMP_NUM_THREADS": "2", "SECRET_TOKEN": "t"}
     assert environment(environ) == {"OMP_NUM_THREADS": "2", "CHAIRLIFT_OVERLAP": "1"}
+    shown = environment({"CHAIRLIFT_API_KEY": "sk-1", "CHAIRLIFT_ADMIN_KEY": "sk-2"})
+    assert sorted(shown) == ["CHAIRLIFT_ADMIN_KEY", "CHAIRLIFT_API_KEY"] and "sk-" not in str(shown)
 
 
 def test_a_compiler_is_asked_for_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

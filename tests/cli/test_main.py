@@ -24,6 +24,7 @@ HEAVY = (
     "huggingface_hub",
     "tqdm",
     "zmq",
+    "yaml",
     "asyncio",
 )
 
@@ -44,7 +45,16 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["generate", "--help"], ["doctor", "--help"], ["--version"], ["generate", "--x"]]
+    "arguments",
+    [
+        ["--help"],
+        ["generate", "--help"],
+        ["doctor", "--help"],
+        ["serve", "--help"],
+        ["config", "show", "--help"],
+        ["--version"],
+        ["generate", "--x"],
+    ],
 )
 def test_help_and_refusals_of_the_command_line_import_nothing_heavy(arguments: list[str]) -> None:
     code = (
@@ -92,7 +102,7 @@ def test_python_m_chairlift_is_the_command_line() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["generat"], "unknown command 'generat'; there is generate, bench, doctor"),
+        (["generat"], "unknown command 'generat'; there is serve, generate, chat, key, config, bench, doctor"),
         (["generate", "--temprature", "1"], "unknown option --temprature, did you mean --temperature?"),
         (["generate", "--temprature=1"], "unknown option --temprature, did you mean --temperature?"),
         (["generate", "-x"], "unknown option -x"),

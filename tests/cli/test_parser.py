@@ -3,6 +3,7 @@
 import pytest
 
 from chairlift.cli.parser import BadUsage, Parser
+from chairlift.cli.settings import Setting
 
 
 @pytest.fixture
@@ -35,3 +36,9 @@ def test_a_word_that_nobody_took_is_refused(parser: Parser, word: str, sentence:
     with pytest.raises(BadUsage) as refused:
         parser.refuse(word)
     assert str(refused.value) == sentence
+
+
+def test_settings_that_were_declared_are_remembered(parser: Parser) -> None:
+    setting = Setting(name="seats", help="", kind=int)
+    parser.take(setting, parser)
+    assert parser.taken == [setting] and parser.parse_args(["--seats", "3"]).seats == 3

@@ -1,17 +1,23 @@
 """Settings: one declaration gives flag, environment name and help, and the default it shows is the one that holds."""
 
 import argparse
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
 import pytest
 
-from chairlift.cli.settings import ENGINE, SAMPLING, Setting, given, size
+from chairlift.cli import settings
+from chairlift.cli.kinds import flag
+from chairlift.cli.settings import ENGINE, GROUPS, SAMPLING, SERVER, Found, Setting, find, given
 from chairlift.cli.verbs import build_parser
 from chairlift.core.sampling import SAMPLING_FIELDS, SamplingParams
-from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.config import CacheConfig, SchedulerConfig
 from chairlift.llm.options import Options
 from chairlift.model.settings import RunnerConfig
+from chairlift.server.config import ServerConfig
+from chairlift.server.run import Listening
+from chairlift.web.limits import AdmissionLimits, TenantLimits
 
 ALL = {setting.name: setting for setting in SAMPLING + ENGINE}
 
@@ -29,10 +35,53 @@ def test_every_sampling_parameter_and_every_engine_option_has_a_setting() -> Non
 
 def test_the_defaults_that_help_shows_are_those_that_hold() -> None:
     real: dict[str, Any] = {"client": "inline"}
-    for kind in (SchedulerConfig, RunnerConfig, SamplingParams):
+    for kind in (CacheConfig, SchedulerConfig, RunnerConfig, SamplingParams):
         real.update({spec.name: spec.default for spec in fields(kind)})
     shown = {name: setting.default for name, setting in ALL.items() if setting.default != "" and name != "max_tokens"}
     assert shown == {name: real[name] for name in shown}
+
+
+def test_so_are_those_of_a_server() -> None:
+    real: dict[str, Any] = {"insecure": False}
+    for kind in (ServerConfig, AdmissionLimits, TenantLimits, Listening):
+        real.update({spec.name: spec.default for spec in fields(kind)})
+    for setting in SERVER:
+        default = setting.default
+        if default != "":
+            shown = setting.kind(default) if isinstance(default, str) else default
+            assert shown == real[setting.name], setting.name
+        else:
+            assert real.get(setting.name) in (None, ()), setting.name  # nothing, or what words say
+
+
+def test_whatever_is_true_or_false_says_which() -> None:
+    flags = [setting for _, group in GROUPS for setting in group if setting.kind is flag]
+    assert flags and all(isinstance(setting.default, bool) for setting in flags)
+
+
+def test_every_setting_of_every_command_can_stand_in_a_file() -> None:
+    known = {setting.dest for _, group in GROUPS for setting in group} | {settings.CONFIG.dest}
+    for parser in leaves(build_parser()):
+        assert {setting.dest for setting in parser.taken} <= known, parser.prog
+
+
+def leaves(parser: Any) -> Iterator[Any]:
+    inner = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not inner:
+        yield parser
+    for action in inner:
+        for child in action.choices.values():
+            yield from leaves(child)
+
+
+@pytest.mark.parametrize(("setting", "shown"), [
+    (Setting(name="a", help="h"), "h"), (Setting(name="a", help="h", default=5), "h (default 5)"),
+    (Setting(name="a", help="h", default=0), "h (default 0)"), (Setting(name="a", help="h", default=False), "h"),
+    (Setting(name="a", help="h", default=True), "h (default)"),
+    (Setting(name="a", help="h", unset="the model's"), "h (default: the model's)"),
+])  # fmt: skip
+def test_what_help_says_of_a_default(setting: Setting, shown: str) -> None:
+    assert setting.shown_help == shown
 
 
 def test_names_are_made_of_one_name() -> None:
@@ -89,18 +138,22 @@ def test_a_stop_of_the_environment_is_one_string() -> None:
     assert parsed(CHAIRLIFT_STOP="a,b") == {"stop": ["a,b"]}
 
 
-@pytest.mark.parametrize(("text", "number"), [("1", 1), ("50MB", 50_000_000), ("1.5KiB", 1536), ("0", 0)])
-def test_a_size_is_bytes(text: str, number: int) -> None:
-    assert size(text) == number and type(size(text)) is int
+class Says:
+    """What a file says of one setting."""
+
+    def __init__(self, **values: Any) -> None:
+        self.values = values
+
+    def read(self, setting: Setting) -> tuple[Any, str] | None:
+        return (self.values[setting.dest], "f.yaml line 1") if setting.dest in self.values else None
 
 
-@pytest.mark.parametrize("text", ["much", "1TiB", "0.5", "nan", ""])
-def test_a_size_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError):
-        size(text)
-
-
-@pytest.mark.parametrize("text", ["much", "1TiB", "GiB", "infGiB"])
-def test_a_memory_that_is_no_amount_is_refused(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="share like"):
-        ALL["max_memory"].kind(text)
+def test_a_flag_wins_over_the_environment_that_over_the_file_and_that_over_nothing() -> None:
+    port = next(setting for setting in SERVER if setting.name == "port")
+    environ, file = {"CHAIRLIFT_PORT": "2"}, Says(port=3)
+    assert find(port, argparse.Namespace(port=1, file=file), environ) == Found(1, "flag", "--port")
+    assert find(port, argparse.Namespace(file=file), environ) == Found(2, "environment", "CHAIRLIFT_PORT")
+    assert find(port, argparse.Namespace(file=file), {}) == Found(3, "file", "f.yaml line 1")
+    assert find(port, argparse.Namespace(file=None), {"CHAIRLIFT_PORT": ""}) is None
+    assert find(port, argparse.Namespace(port=0), environ) == Found(0, "flag", "--port")
+    assert given([port], argparse.Namespace(file=file), {}) == {"port": 3}

@@ -33,9 +33,9 @@ def test_every_help_fits_its_width(parser: Parser) -> None:
 
 
 def test_a_word_that_is_no_command_is_refused_with_those_that_are() -> None:
-    with pytest.raises(BadUsage, match=r"^unknown command 'generat'; there is generate"):
+    with pytest.raises(BadUsage, match=r"^unknown command 'generat'; there is serve, generate"):
         check_verb(build_parser(), ["generat"])
-    with pytest.raises(BadUsage, match=r"^no command is given; there is generate"):
+    with pytest.raises(BadUsage, match=r"^no command is given; there is serve, generate"):
         check_verb(build_parser(), [])
     check_verb(build_parser(), ["--version"])
     check_verb(build_parser(), ["generate", "--nonsense"])

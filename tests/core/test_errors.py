@@ -6,6 +6,8 @@ import pytest
 
 from chairlift.core import errors
 from chairlift.core.errors import (
+    BodyTimeout,
+    BodyTooLarge,
     ChairliftError,
     ConfigError,
     ContextLengthExceeded,
@@ -13,19 +15,32 @@ from chairlift.core.errors import (
     DetokenizeFailed,
     DuplicateRequestId,
     EngineDead,
+    Forbidden,
     ForwardFailed,
+    HeadersTooLarge,
     InvalidRequest,
+    MalformedRequest,
+    MethodNotAllowed,
     ModelError,
+    ModelNotFound,
     NonFiniteLogits,
+    NotFound,
+    NothingLeft,
     OutOfBlocks,
+    Overloaded,
     QueueFull,
+    RateLimited,
+    Refused,
     RequestFailed,
     RequestTimeout,
     RequestTooLarge,
     SamplingFailed,
     StructureFailed,
     TokenOutOfRange,
+    Unauthorized,
+    Unavailable,
     UnsupportedArchitecture,
+    UnsupportedMediaType,
     rebuild,
 )
 
@@ -50,10 +65,25 @@ EXAMPLES = [
     RequestFailed("alone"),
     ForwardFailed("the model raised"),
     NonFiniteLogits("NaN"),
-    SamplingFailed("all tokens are banned"),
+    SamplingFailed("the sampler raised"),
+    NothingLeft("all tokens are banned"),
     StructureFailed("too many states"),
     DetokenizeFailed("no text"),
     EngineDead("killed", exit_code=-9),
+    Refused("no"),
+    MalformedRequest("no JSON"),
+    Unauthorized("a key is needed"),
+    Forbidden("not from a page"),
+    NotFound("no such route"),
+    ModelNotFound("gpt", "demo"),
+    MethodNotAllowed("POST alone", allow="POST"),
+    BodyTimeout("30 s"),
+    BodyTooLarge("9 bytes, the limit is 8"),
+    HeadersTooLarge("129 lines, the limit is 128"),
+    UnsupportedMediaType("text/plain"),
+    RateLimited("the limit is 3", retry_after=2.5),
+    Overloaded("9 wait, the limit is 8", retry_after=1.5),
+    Unavailable("starting", state="starting", retry_after=2.0),
 ]  # fmt: skip
 
 
@@ -121,7 +151,10 @@ def test_a_sentence_carries_both_numbers(error: ChairliftError, sentence: str) -
 
 def test_a_retry_helps_where_the_caller_did_nothing_wrong() -> None:
     helps = {kind.code for kind in KINDS if kind.retryable}
-    assert helps == {"queue_full", "timeout", "deadline_unreachable", "out_of_blocks", "engine_dead"}
+    assert helps == {
+        "queue_full", "timeout", "deadline_unreachable", "out_of_blocks", "engine_dead", "rate_limited", "overloaded",
+        "unavailable",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("error", [each for each in EXAMPLES if isinstance(each, InvalidRequest)], ids=repr)

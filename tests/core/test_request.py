@@ -98,3 +98,17 @@ def test_finish_reasons_and_states_are_the_words_of_the_interface() -> None:
 )
 def test_news_survives_the_wire(value: object) -> None:
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=type(value)) == value
+
+
+def test_what_was_said_in_a_row_can_be_said_at_once() -> None:
+    one = TokenLogprob(1, -0.5)
+    timeline = Timeline((TimelineEvent("queued", 0.0),))
+    row = [
+        Output("r", (1,), (one,), choice=2, prompt_logprobs=(one,)), Output("r", (2, 3), (one, one), choice=2),
+        Output("r", (), timeline=timeline, choice=2),
+        Output("r", (4,), (one,), FinishReason.LENGTH, usage=Usage(1, 4, 0), choice=2),
+    ]  # fmt: skip
+    assert Output.joined(row) == Output(
+        "r", (1, 2, 3, 4), (one,) * 4, FinishReason.LENGTH, None, Usage(1, 4, 0), timeline, 2, (one,)
+    )
+    assert Output.joined(row[:1]) is row[0]

@@ -16,6 +16,7 @@ from chairlift.core.request import FinishReason
 from chairlift.engine.child import read_message
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.fake_runner import FakeConfig
+from chairlift.engine.ipc.spawn import STOP
 from chairlift.engine.ipc.wire import (
     PROTOCOL,
     Beat,
@@ -92,6 +93,12 @@ class Child:
         self.process.stdin.close()
         self.process.stdin = None
 
+    def stop(self) -> None:
+        """Say the word, and leave the pipe open, as where a fork holds it."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(STOP)
+        self.process.stdin.flush()
+
     def clean(self) -> None:
         self.process.kill()
         self.process.communicate()
@@ -124,13 +131,19 @@ def test_it_serves_and_leaves_when_the_pipe_closes(children: list[Child], tmp_pa
     assert (code, out) == (0, "") and not child.folder.exists()
 
 
-def test_sigterm_ends_its_requests_and_leaves_cleanly(children: list[Child], tmp_path: Path) -> None:
+def test_a_word_in_the_pipe_ends_its_requests_and_signals_to_the_group_do_not(
+    children: list[Child], tmp_path: Path
+) -> None:
     child = start(children, tmp_path, fake_spec(FakeConfig(seconds_per_step=0.02)))
     child.hear(Welcome)
     child.say(Submit(make_request("a", max_tokens=900)))
     child.hear(Outputs)
     child.process.send_signal(signal.SIGINT)
     child.process.send_signal(signal.SIGTERM)
+    for _ in range(5):
+        message = child.hear(Outputs, Goodbye)
+        assert isinstance(message, Outputs) and message.steps[-1][-1].finish_reason is None
+    child.stop()
     while isinstance(message := child.hear(Outputs, Goodbye), Outputs):
         last = message.steps[-1][-1]
     assert last.finish_reason is FinishReason.ERROR and last.error is not None and last.error.code == "engine_dead"
@@ -143,7 +156,7 @@ def test_a_step_that_hangs_does_not_keep_it(children: list[Child], tmp_path: Pat
     child.say(Submit(make_request("a", (HANG,))))
     while not (isinstance(beat := child.hear(Beat), Beat) and beat.load.step_age > 0):
         pass
-    child.process.send_signal(signal.SIGTERM)
+    child.stop()
     assert isinstance(child.hear(Goodbye), Goodbye)
     assert child.leave()[0] == 0
 

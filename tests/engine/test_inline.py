@@ -176,6 +176,29 @@ def test_an_engine_that_dies_ends_everybody_with_an_error() -> None:
     client.close()
 
 
+def test_the_state_says_where_the_engine_is_in_its_life_and_nothing_is_started_again() -> None:
+    def hook(plan: StepPlan, stage: str) -> None:
+        raise EngineDead("the device is gone")
+
+    client, box = start(FakeRunner(FAKE, hook=hook)), Box()
+    assert (client.state, client.restarts) == (ReplicaState.READY, 0)
+    client.submit(ask("a", 3), box)
+    box.wait()
+    client._thread.join(SECONDS)
+    assert (client.state, client.restarts) == (ReplicaState.DEAD, 0)
+    client.close()
+    assert (client.state, client.restarts) == (ReplicaState.STOPPED, 0)
+
+
+def test_the_state_is_told_at_once_while_a_step_goes_on(gated: InlineClient, gate: Gate) -> None:
+    gated.submit(ask("a", 3), Box())
+    assert gate.entered.wait(SECONDS)
+    assert gated.state is ReplicaState.READY
+    gate.opened.set()
+    gated.close()
+    assert gated.state is ReplicaState.STOPPED
+
+
 def test_a_bug_in_the_scheduler_ends_everybody_without_telling_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     client = start()
 

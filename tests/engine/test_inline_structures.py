@@ -138,6 +138,7 @@ def test_its_time_is_up_while_the_engine_has_not_been_idle_for_long(
         first.wait()
     client.submit(structured("a", timeout=0.05), box)
     assert isinstance(box.wait().error, RequestTimeout)
+    gate.set()  # closing waits for whoever compiles
     client.close()
 
 

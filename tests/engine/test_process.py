@@ -260,6 +260,26 @@ def test_questions_are_answered() -> None:
         assert client.cache_state()["cached_blocks"] == 0
 
 
+def test_the_state_is_told_without_asking_the_engine() -> None:
+    with engine(fake_spec(FakeConfig(seconds_per_step=2))) as client:
+        client.submit(make_request("a"), News())
+        wait_until(lambda: client.load().step_age > 0)
+        assert (client.state, client.restarts) == (ReplicaState.READY, 0)
+    assert (client.state, client.restarts) == (ReplicaState.STOPPED, 0)
+
+
+def test_a_salt_crosses_the_border() -> None:
+    with engine() as client:
+        cached = []
+        for number, salt in enumerate(("", "s", "t", "s", "")):
+            news = News()
+            client.submit(make_request(f"r{number}", tuple(range(1, 101)), max_tokens=1, cache_salt=salt), news)
+            usage = news.end(f"r{number}").usage
+            assert usage is not None
+            cached.append(usage.cached_tokens > 0)
+        assert cached == [False, False, False, True, True]
+
+
 def test_every_step_is_shown_across_the_border_before_its_outputs() -> None:
     heard: list[Any] = []
     with engine() as client:

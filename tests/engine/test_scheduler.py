@@ -38,6 +38,29 @@ def test_a_prompt_that_hits_completely_still_computes_one_token(block_size: int)
     assert output.usage is not None and output.usage.cached_tokens == 16 - computed
 
 
+def test_requests_share_cached_blocks_only_with_those_of_their_salt() -> None:
+    scheduler, cached = make_scheduler(), {}
+    for name, salt in {"a": "", "b": "s", "c": "t", "d": "s", "e": "", "f": "t"}.items():
+        scheduler.add(ask(name, 16, 1, cache_salt=salt), 0.0)
+        _, [output] = turn(scheduler)
+        assert output.usage is not None
+        cached[name] = output.usage.cached_tokens
+    assert cached == {"a": 0, "b": 0, "c": 0, "d": 12, "e": 12, "f": 12}
+    assert scheduler.cache.counts().cached == 3 * 4 and scheduler.check() == []
+
+
+def test_open_requests_hold_the_same_blocks_only_with_those_of_their_salt() -> None:
+    scheduler = make_scheduler()
+    for name, salt in {"a": "s", "b": "t", "twin": "s"}.items():
+        scheduler.add(ask(name, 17, 5, cache_salt=salt), 0.0)
+        turn(scheduler)
+    tables = {name: scheduler.sequences[name].table for name in ("a", "b", "twin")}
+    blocks = {name: set(table.groups[0]) for name, table in tables.items() if table is not None}
+    assert len(blocks["a"] & blocks["twin"]) == 4 and not blocks["b"] & (blocks["a"] | blocks["twin"])
+    finish_alone(scheduler)
+    assert scheduler.check() == []
+
+
 def test_a_victim_hits_its_own_blocks_when_it_boards_again() -> None:
     """Pitfall 2: references are right while it waits, and after."""
     scheduler = make_scheduler()

@@ -23,7 +23,7 @@ def test_every_directory_that_architecture_names_as_built_exists() -> None:
 
 def test_no_room_to_come_is_there_already() -> None:
     named = set(re.findall(r"^\| `([a-z]+)/`", PLANNED, flags=re.MULTILINE))
-    assert {"server", "router", "web"} <= named
+    assert {"router", "autoscaler", "cluster"} <= named
     assert {name for name in named if (PACKAGE / name).exists()} == set()
 
 
@@ -47,7 +47,7 @@ def test_the_ci_runs_the_test_command_of_the_readme() -> None:
 def test_every_make_target_that_the_readme_names_exists() -> None:
     named = set(re.findall(r"make ([a-z-]+)(?=[`\s])", (ROOT / "README.md").read_text()))
     makefile = (ROOT / "Makefile").read_text()
-    assert {"generate", "test", "test-all", "lint"} <= named
+    assert {"serve", "generate", "test", "test-all", "lint"} <= named
     assert {name for name in named if not re.search(rf"^{name}:", makefile, flags=re.MULTILINE)} == set()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from support_tree import PACKAGE, ROOT, imported, module_name, room, shown, tree_of
 
-WITHOUT_TORCH = ("core", "observability", "text", "engine", "llm", "cli")
+WITHOUT_TORCH = ("core", "observability", "text", "protocol", "engine", "web", "llm", "server", "cli")
 
 BLOCKER = """
 import importlib, sys

@@ -2,21 +2,26 @@
 
 A fenced block counts as an example when its language is `python` or `console`. A block may be left out only with a
 reason, in a comment right above it: `<!-- not run: reason -->`. Blocks of a language share an empty folder and run in
-the order in which they stand, so that a later one may read the files of an earlier one.
+the order in which they stand, so that a later one may read the files of an earlier one. What speaks to the server of
+`make serve` is sent to one that this test has started, on a port of its own.
 """
 
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from support_door import real_server
 from support_tree import ROOT
 
+SERVED = "localhost:8000"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 REASON = r"(?:^<!-- not run: (?P<reason>[^\n]+?) -->\n)?"
 FENCE = re.compile(REASON + r"^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -39,8 +44,9 @@ def examples(text: str) -> list[Example]:
 
 
 def commands(body: str) -> list[str]:
-    """Return the lines behind a `$ ` prompt; the others are what a command printed."""
-    return [line[2:] for line in body.splitlines() if line.startswith("$ ")]
+    """Return the lines behind a `$ ` prompt, with those that they go on in; the others are what a command printed."""
+    whole = body.replace("\\\n", "")
+    return [line[2:] for line in whole.splitlines() if line.startswith("$ ")]
 
 
 def run(command: list[str], folder: Path) -> str:
@@ -53,25 +59,33 @@ def run(command: list[str], folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with real_server() as server:
+        yield server.url.removeprefix("http://")
+
+
+@pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("readme")
 
 
-def test_the_python_examples_run(folder: Path) -> None:
+def test_the_python_examples_run(folder: Path, address: str) -> None:
     blocks = [example for example in examples(README) if example.language == "python"]
     assert len(blocks) >= 2
     for example in blocks:
         script = folder / f"line_{example.line}.py"
-        script.write_text(example.body, encoding="utf-8")
+        script.write_text(example.body.replace(SERVED, address), encoding="utf-8")
         assert run([sys.executable, str(script)], folder).strip(), f"README.md:{example.line} prints nothing"
 
 
-def test_the_console_examples_run(folder: Path) -> None:
+def test_the_console_examples_run(folder: Path, address: str) -> None:
     blocks = [example for example in examples(README) if example.language == "console" and not example.reason]
     lines = [line for example in blocks for line in commands(example.body)]
     assert any(line.startswith("chairlift generate") for line in lines)
     for line in lines:
-        run(["sh", "-c", line], folder)
+        if not line.startswith("curl ") or shutil.which("curl"):
+            run(["sh", "-c", line.replace(SERVED, address)], folder)
+    assert any(SERVED in line for line in lines)
 
 
 def test_the_result_that_the_readme_shows_has_the_fields_of_a_real_one(folder: Path) -> None:

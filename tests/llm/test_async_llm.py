@@ -4,6 +4,7 @@ import asyncio
 import gc
 import threading
 import weakref
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,9 @@ import pytest
 
 from chairlift import AsyncLLM, SamplingParams
 from chairlift.core.errors import DuplicateRequestId, EngineDead, InvalidRequest, NonFiniteLogits, TokenOutOfRange
+from chairlift.core.request import FinishReason, Output
+from chairlift.engine.plan import StepPlan
+from chairlift.llm.assembler import Assembler
 from chairlift.llm.output import TextEvent
 from chairlift.llm.service import ModelDefaults, Service
 from support_services import FAKE, AsciiTokenizer, Gate, fake_service, is_idle, text_of, tokens_of, wait_until
@@ -302,3 +306,276 @@ def test_an_event_loop_that_has_ended_is_forgotten() -> None:
     gc.collect()
     assert [loop() for loop in loops] == [None] * 3
     llm.close()
+
+
+# -- several requests in one stream ----------------------------------------------------------------------------------
+
+Batches = list[list[tuple[int, TextEvent]]]
+
+
+def asked(service: Service, *prompts: str, params: SamplingParams = LONG, **options: Any) -> list[Assembler]:
+    return [service.assembler(prompt, params, **options) for prompt in prompts]
+
+
+async def batches_of(llm: AsyncLLM, assemblers: Sequence[Assembler]) -> Batches:
+    return [batch async for batch in llm.run(assemblers)]
+
+
+def by_number(batches: Batches) -> dict[int, list[TextEvent]]:
+    told: dict[int, list[TextEvent]] = {}
+    for batch in batches:
+        for number, event in batch:
+            told.setdefault(number, []).append(event)
+    return told
+
+
+async def settled(service: Service) -> None:
+    """Wait until the engine is done and its last news are in this event loop."""
+    while not is_idle(service):
+        await asyncio.sleep(0.005)
+    await asyncio.sleep(0)
+
+
+def counted(service: Service, reason: str) -> int:
+    return service.client.scheduler_state()["finished_by_reason"].get(reason, 0)
+
+
+def test_several_requests_come_in_one_stream_each_whole_and_in_order() -> None:
+    service = fake_service(max_running_requests=3)
+    params = [SamplingParams(max_tokens=3 + 7 * number, seed=number) for number in range(6)]
+    requests = [service.assembler(f"rider {number}", params[number]) for number in range(6)]
+    batches = run(service, lambda llm: batches_of(llm, requests))
+    told = by_number(batches)
+    for number in range(6):
+        events = told[number]
+        assert ids(events) == tokens_of(f"rider {number}", params[number])
+        assert text(events) == text_of(f"rider {number}", params[number])
+        assert [event.is_last for event in events] == [False] * (len(events) - 1) + [True]
+        assert {event.request_id for event in events} == {requests[number].request.request_id}
+    assert all(batches)
+
+
+def test_a_reader_that_is_slow_finds_all_that_came_meanwhile_in_one_batch() -> None:
+    service = fake_service()
+    params = SamplingParams(max_tokens=24, seed=3, logprobs=1)
+
+    async def story(llm: AsyncLLM) -> tuple[Batches, Batches]:
+        quick = await batches_of(llm, asked(service, "a", "b", params=params))
+        slow: Batches = []
+        async with aclosing(llm.run(asked(service, "a", "b", params=params))) as stream:
+            async for batch in stream:
+                slow.append(batch)
+                await settled(service)
+        return quick, slow
+
+    found = run(service, story)
+    assert len(found[1]) <= 2
+    quick, slow = map(by_number, found)
+    for number, prompt in enumerate("ab"):
+        assert ids(slow[number]) == ids(quick[number]) == tokens_of(prompt, params)
+        assert text(slow[number]) == text(quick[number])
+        last, other = slow[number][-1], quick[number][-1]
+        assert last.is_last and (last.usage, last.finish_reason) == (other.usage, other.finish_reason)
+        logprobs = [entry for event in slow[number] for entry in event.logprobs]
+        assert logprobs == [entry for event in quick[number] for entry in event.logprobs] and len(logprobs) == 24
+
+
+def test_where_only_the_end_is_waited_for_news_come_together() -> None:
+    params = SamplingParams(max_tokens=300, seed=3, n=2)
+
+    async def story(llm: AsyncLLM) -> tuple[Batches, Batches]:
+        found: list[Batches] = []
+        for at_once in (True, False):
+            async with aclosing(llm.run(asked(service, "a", "b", params=params), at_once=at_once)) as stream:
+                found.append([batch async for batch in stream])
+        return found[0], found[1]
+
+    service = fake_service()
+    quick, late = run(service, story)
+    assert len(late) < 40, "the first, the ends, and each time that much is unread"
+    for number in range(2):
+        quick_events, late_events = by_number(quick)[number], by_number(late)[number]
+        for index in range(2):
+            said = [[event for event in events if event.index == index] for events in (quick_events, late_events)]
+            assert ids(said[0]) == ids(said[1]) and len(ids(said[1])) == 300
+            assert text(said[0]) == text(said[1])
+        assert late_events[-1].usage == quick_events[-1].usage
+
+
+def test_a_stop_string_is_seen_at_once_also_where_only_the_end_is_waited_for() -> None:
+    """Else the engine would work on for nothing."""
+    service = fake_service()
+    said = text_of("a", SamplingParams(max_tokens=300, seed=3))
+    params = SamplingParams(max_tokens=300, seed=3, stop=[said[40:44]])
+
+    async def story(llm: AsyncLLM) -> Batches:
+        async with aclosing(llm.run(asked(service, "a", params=params), at_once=False)) as stream:
+            return [batch async for batch in stream]
+
+    last = by_number(run(service, story))[0][-1]
+    assert last.finish_reason == "stop" and last.usage is not None and last.usage.completion_tokens <= 44
+
+
+def test_nothing_to_run_is_over_at_once() -> None:
+    assert run(fake_service(), lambda llm: batches_of(llm, [])) == []
+
+
+def test_a_stop_string_ends_one_of_them_and_the_others_go_on() -> None:
+    service, params = fake_service(SLOW), SamplingParams(max_tokens=60, seed=3)
+    stop = text_of("x", params)[10:13]
+    requests = [service.assembler("x", replace(params, stop=(stop,))), *asked(service, "y", params=params)]
+    told = by_number(run(service, lambda llm: batches_of(llm, requests)))
+    assert (told[0][-1].finish_reason, text(told[0])) == ("stop", text_of("x", params)[:10])
+    assert ids(told[1]) == tokens_of("y", params)
+
+
+@pytest.mark.parametrize("way", ["aclose", "cancel", "raise"])
+def test_leaving_early_aborts_all_that_are_open_and_no_other(way: str) -> None:
+    service = fake_service(SLOW)
+    short = SamplingParams(max_tokens=1, seed=3)
+
+    async def story(llm: AsyncLLM) -> None:
+        stranger = llm.generate("stranger", LONG)
+        begun = [await anext(stranger)]
+        ended = asyncio.Event()
+
+        async def reader() -> None:
+            requests = [*asked(service, "a", "b"), *asked(service, "short", params=short)]
+            async with aclosing(llm.run(requests)) as stream:
+                async for batch in stream:
+                    if any(event.is_last for _, event in batch):
+                        ended.set()
+                        if way == "aclose":
+                            break
+                        if way == "raise":
+                            raise RuntimeError("the reader fell")
+
+        task = asyncio.create_task(reader())
+        await ended.wait()
+        if way == "cancel":
+            task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert (counted(service, "abort"), counted(service, "length")) == (2, 1)
+        begun += [await anext(stranger) for _ in range(5)]
+        assert ids(begun) == tokens_of("stranger", LONG)[: len(ids(begun))]
+        await stranger.aclose()
+
+    run(service, story)
+
+
+def test_one_that_is_refused_ends_the_others_and_leaves_its_namesake_alone() -> None:
+    service = fake_service(SLOW)
+    params = SamplingParams(max_tokens=60, seed=3)
+
+    async def story(llm: AsyncLLM) -> None:
+        first = llm.generate("x", params, request_id="mine")
+        events = [await anext(first)]
+        requests = [*asked(service, "a"), *asked(service, "y", request_id="mine"), *asked(service, "b")]
+        with pytest.raises(DuplicateRequestId, match="mine"):
+            await batches_of(llm, requests)
+        assert counted(service, "abort") == 1, "b was never queued"
+        state = service.client.scheduler_state()
+        assert (state["active_requests"], state["waiting_requests"]) == (1, 0)
+        events += [event async for event in first]
+        assert ids(events) == tokens_of("x", params)
+
+    run(service, story)
+
+
+def test_two_of_the_same_name_cannot_be_run_together() -> None:
+    service = fake_service(SLOW)
+
+    async def story(llm: AsyncLLM) -> None:
+        with pytest.raises(DuplicateRequestId):
+            await batches_of(llm, asked(service, "a", "b", request_id="mine"))
+
+    run(service, story)
+
+
+def test_an_engine_that_dies_ends_each_of_them_with_its_error() -> None:
+    def hook(plan: StepPlan, stage: str) -> None:
+        if plan.step_id == 5:
+            raise EngineDead("the device is gone")
+
+    service = fake_service(hook=hook)
+
+    async def story() -> None:
+        llm = AsyncLLM.over(service)
+        told = by_number(await batches_of(llm, asked(service, "a", "b", "c")))
+        for number, prompt in enumerate("abc"):
+            events = told[number]
+            assert isinstance(events[-1].error, EngineDead) and events[-1].is_last
+            assert sum(event.is_last for event in events) == 1
+            assert ids(events) == tokens_of(prompt, LONG)[: len(ids(events))]
+        with pytest.raises(EngineDead):
+            await batches_of(llm, asked(service, "a", "b"))
+        assert llm.abort_all() == 0, "what was not queued is not open"
+        llm.close()
+
+    asyncio.run(asyncio.wait_for(story(), 60))
+
+
+@pytest.mark.parametrize("slow", [False, True])
+def test_a_choice_that_has_ended_keeps_its_end_when_its_request_fails(
+    slow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the reader comes so late that it finds both in its box."""
+    service, sinks = fake_service(), []
+    monkeypatch.setattr(service.client, "submit", lambda request, sink: sinks.append(sink))  # this test is the engine
+    assembler = service.assembler("x", SamplingParams(max_tokens=9, seed=3, n=2))
+    name = assembler.request.request_id
+
+    async def story() -> list[TextEvent]:
+        async def read() -> list[TextEvent]:
+            return [event for batch in await batches_of(AsyncLLM.over(service), [assembler]) for _, event in batch]
+
+        reading = asyncio.create_task(read())
+        await asyncio.sleep(0)
+        for output in (
+            Output(name, (65, 66), finish_reason=FinishReason.LENGTH),
+            Output(name, (67,), choice=1),
+            Output.failed(assembler.request, EngineDead("the device is gone")),
+        ):
+            sinks[0]([output])
+            for _ in range(0 if slow else 5):
+                await asyncio.sleep(0)
+        return await reading
+
+    events = asyncio.run(asyncio.wait_for(story(), 60))
+    service.client.close()
+    assert {event.index: event.finish_reason for event in events if event.finish_reason} == {0: "length", 1: "error"}
+    assert [ids([event for event in events if event.index == index]) for index in (0, 1)] == [[65, 66], [67]]
+    assert [event.is_last for event in events] == [False] * (len(events) - 1) + [True]
+
+
+def test_everything_in_an_event_loop_can_be_aborted_at_once() -> None:
+    service = fake_service(SLOW)
+    elsewhere: list[TextEvent] = []
+    riding = threading.Event()
+
+    def in_another_loop() -> None:
+        async def story() -> None:
+            async for event in AsyncLLM.over(service).generate("elsewhere", SamplingParams(max_tokens=80, seed=3)):
+                elsewhere.append(event)
+                riding.set()
+
+        asyncio.run(story())
+
+    async def story(llm: AsyncLLM) -> None:
+        assert llm.abort_all() == 0
+        first, both = llm.generate("x", LONG), llm.run(asked(service, "a", "b"))
+        events, batches = [await anext(first)], [await anext(both)]
+        assert await asyncio.to_thread(riding.wait, 30)
+        assert llm.abort_all() == 3
+        events += [event async for event in first]
+        batches += [batch async for batch in both]
+        for each in (events, *by_number(batches).values()):
+            assert each[-1].finish_reason == "abort" and each[-1].error is None and each[-1].is_last
+        assert llm.abort_all() == 0
+        assert ids(await whole(llm, "y")) == tokens_of("y", SEEDED)
+
+    other = threading.Thread(target=in_another_loop)
+    other.start()
+    run(service, story)
+    other.join(60)
+    assert ids(elsewhere) == tokens_of("elsewhere", SamplingParams(max_tokens=80, seed=3))

@@ -14,7 +14,7 @@ import support_text
 from chairlift import LLM, AsyncLLM, SamplingParams, demo
 from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest, ModelError, UnsupportedArchitecture
 from chairlift.engine.config import SchedulerConfig
-from chairlift.llm.build import folder_of, prepare
+from chairlift.llm.build import check_options, folder_of, prepare
 from chairlift.llm.naming import DEMO, RANDOM, no_model_given
 from chairlift.llm.options import Options
 from chairlift.model.settings import RunnerConfig
@@ -266,3 +266,14 @@ def test_a_model_that_is_not_there_or_not_ours_is_one_sentence(tmp_path: Path) -
 def test_every_option_belongs_to_a_part() -> None:
     parts = {spec.name for kind in (SchedulerConfig, RunnerConfig) for spec in fields(kind)}
     assert set(Options.__annotations__) - parts == {"enable_prefix_caching", "client", "revision", "profile"}
+
+
+@pytest.mark.parametrize(("options", "said"), [
+    ({"max_batch_tokens": 0}, "max_batch_tokens must be at least 1"), ({"policy": "best"}, "unknown policy"),
+    ({"polcy": "fifo"}, "did you mean 'policy'"), ({"client": "thread"}, "unknown client"),
+    ({"safety_margin": 0.5}, "belongs to batching"), ({"overlap": 3}, "overlap"),
+])  # fmt: skip
+def test_options_that_no_model_could_be_run_with_need_no_model_to_be_refused(options: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        check_options(options)
+    assert check_options({"max_batch_tokens": 7}).max_batch_tokens == 7

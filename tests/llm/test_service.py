@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from chairlift import LLM, AsyncLLM
-from chairlift.core.errors import InvalidRequest
+from chairlift.core.errors import InvalidRequest, TokenOutOfRange
 from chairlift.core.sampling import SamplingParams
 from chairlift.llm.service import ModelDefaults, Service, plain
 from chairlift.text.chat import ChatTemplate
-from support_services import fake_service
+from support_services import FAKE, fake_service, is_idle
 
 
 @pytest.fixture
@@ -58,6 +58,57 @@ def test_tools_reach_the_template_through_every_door_or_are_refused(service: Ser
         with_tools.chat_assembler(asked, None, tools=["f"])  # type: ignore[list-item]
 
 
+def test_an_answer_that_begins_already_stands_at_the_end_of_the_prompt(service: Service) -> None:
+    asked = [{"role": "user", "content": "x"}]
+    begun = service.chat_assembler(asked, None, prefill='{"name": ')
+    assert begun.prompt == 'user=x;a={"name": '
+    assert begun.request.prompt_token_ids == tuple(b'user=x;a={"name": ')
+    assert service.chat_assembler(asked, None).prompt == "user=x;a="
+
+
+def test_special_tokens_of_a_prefill_are_such_and_those_that_a_user_spells_are_text() -> None:
+    service = fake_service(replace(FAKE, vocab_size=300))
+    asked = [{"role": "user", "content": "<|eos|>"}]
+    ids = service.chat_assembler(asked, None, prefill="<|eos|>b").request.prompt_token_ids
+    assert ids == (*b"user=<|eos|>;a=", 257, *b"b")
+    service.client.close()
+
+
+def test_a_prefill_is_held_against_the_model_like_all_of_the_prompt(service: Service) -> None:
+    asked = [{"role": "user", "content": "x"}]
+    with pytest.raises(InvalidRequest):
+        service.chat_assembler(asked, None, prefill="half \ud800 of a pair")
+    with pytest.raises(TokenOutOfRange):
+        service.chat_assembler(asked, None, prefill="<|eos|>")
+    with pytest.raises(InvalidRequest, match="512"):
+        service.chat_assembler(asked, None, prefill="x" * 512)
+
+
+def test_a_salt_arrives_in_the_request_and_without_one_it_is_empty(service: Service) -> None:
+    asked = [{"role": "user", "content": "x"}]
+    assert service.assembler("ab", None, cache_salt="s").request.cache_salt == "s"
+    assert service.chat_assembler(asked, None, cache_salt="s").request.cache_salt == "s"
+    assert (
+        service.assembler("ab", None).request.cache_salt == service.chat_assembler(asked, None).request.cache_salt == ""
+    )
+
+
+def test_only_requests_of_one_salt_and_tenant_share_what_was_computed(service: Service) -> None:
+    async def cached(salt: str, tenant: str = "") -> int:
+        assembler = service.assembler("x" * 100, SamplingParams(max_tokens=1), cache_salt=salt, tenant=tenant)
+        batches = [batch async for batch in AsyncLLM.over(service).run([assembler])]
+        usage = batches[-1][-1][1].usage
+        assert usage is not None
+        return usage.cached_tokens
+
+    async def story() -> list[int]:
+        told = [("", ""), ("s", ""), ("t", ""), ("s", ""), ("", ""), ("", "s"), ("t", "s"), ("t", "s")]
+        return [await cached(*each) for each in told]
+
+    assert asyncio.run(story()) == [0, 0, 0, 96, 96, 0, 0, 96]
+    assert is_idle(service)
+
+
 def test_a_default_length_shrinks_to_what_fits(service: Service) -> None:
     assert service.assembler("x" * 500, None).request.params.max_tokens == 12
 
@@ -94,7 +145,7 @@ def test_ids_may_come_from_anything_that_can_be_walked_once(service: Service) ->
         service.assembler(nothing, None)
 
 
-@pytest.mark.parametrize("name", ["request_id", "tenant"])
+@pytest.mark.parametrize("name", ["request_id", "tenant", "cache_salt"])
 @pytest.mark.parametrize("value", [5, b"x", "half \ud800 of a pair", "x" * 257])
 def test_a_name_that_cannot_cross_a_process_border_is_refused(service: Service, name: str, value: Any) -> None:
     with pytest.raises(InvalidRequest, match=name) as caught:

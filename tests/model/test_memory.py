@@ -176,6 +176,13 @@ def test_no_more_blocks_than_the_largest_batch_could_hold() -> None:
     assert dict(sized.report)["num_blocks"] == "140 (all that max_running_requests of max_model_len could use)"
 
 
+@pytest.mark.parametrize("num_blocks", [None, 50])
+def test_a_pool_says_how_large_a_page_is(num_blocks: int | None) -> None:
+    assert size_pool(POOL, STEP, LARGE, on_host=True, num_blocks=num_blocks).page_bytes == PAGE
+    deeper = replace(POOL, layers_per_group=6)
+    assert size_pool(deeper, STEP, LARGE, on_host=True, num_blocks=num_blocks).page_bytes == 2 * PAGE
+
+
 def test_num_blocks_as_asked_is_checked_against_what_is_free() -> None:
     assert size_pool(POOL, STEP, LARGE, on_host=True, num_blocks=5000).num_blocks == 5000
     tight = FreeMemory(STEP.peak_bytes() + 11 * PAGE, "x")

@@ -239,6 +239,7 @@ def test_hybrid_layers_come_as_groups_over_one_pool(tmp_path: Path) -> None:
     assert sorted(info.windows, key=str) == [20, 20, 20, None]
     assert runner._engine is not None
     assert len(runner._engine.kv) == 1
+    assert info.page_bytes == sum(one.key.nbytes + one.value.nbytes for one in runner._engine.kv) // 30
 
 
 def test_the_model_id_follows_the_weights(tmp_path: Path) -> None:

@@ -1,16 +1,28 @@
 """One line a record for people, one object a line for programs, and files that rotate."""
 
+import asyncio
 import io
 import json
 import logging
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from chairlift.observability.logging import FORMATS, ROOT, LogConfig, configure
+from chairlift.observability.logging import (
+    FORMATS,
+    ROOT,
+    LogConfig,
+    configure,
+    current_id,
+    set_levels,
+    write_in_background,
+)
 
 pytestmark = pytest.mark.usefixtures("log_as_before")
 
@@ -148,3 +160,112 @@ def test_a_file_that_would_grow_for_ever_in_spite_of_its_limit_is_refused() -> N
         with pytest.raises(ValueError, match="log file"):
             LogConfig(**numbers)
     LogConfig(max_bytes=0, backups=0)
+
+
+# -- lines of a request ----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def request(name: str) -> Iterator[None]:
+    token = current_id.set(name)
+    yield
+    current_id.reset(token)
+
+
+def test_a_json_line_has_the_id_of_its_request_and_outside_of_one_none() -> None:
+    with request("req-7"):
+        assert json.loads(said("json", "hello"))["request_id"] == "req-7"
+        assert json.loads(said("json", "hello", extra={"request_id": "its own"}))["request_id"] == "its own"
+    assert "request_id" not in json.loads(said("json", "hello"))
+
+
+def test_a_detailed_line_begins_its_message_with_the_id_and_a_brief_one_does_not(tmp_path: Path) -> None:
+    stream = io.StringIO()
+    configure(LogConfig(file=str(tmp_path / "log")), stream)
+    with request("req-%d"):
+        logging.getLogger("chairlift.x").warning("50 %s of %d", "%", 7)
+        assert said("human", "bare %s").endswith(" WARNING chairlift.engine.loop: [req-%d] bare %s\n")
+    assert stream.getvalue() == "chairlift: 50 % of 7\n"
+    assert (tmp_path / "log").read_text().endswith(" chairlift.x: [req-%d] 50 % of 7\n")
+    assert said("human", "hello").endswith(" WARNING chairlift.engine.loop: hello\n")
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_traceback_comes_with_the_id(form: str) -> None:
+    with request("req-7"):
+        text = said(form, "it failed", exc_info=raised(ZeroDivisionError("deep inside")))
+    assert "req-7" in text.splitlines()[0] and "ZeroDivisionError: deep inside" in text
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_an_id_cannot_begin_a_line_of_its_own(form: str) -> None:
+    with request("x\n2026 ERROR root: the disk is on fire\r\x1b[2J"):
+        text = said(form, "hello")
+    assert text.count("\n") == 1 and "\x1b" not in text and "\r" not in text
+
+
+def told_by_id(stream: io.StringIO) -> dict[str, set[str]]:
+    """Return the messages of each request; "" stands for none."""
+    told: dict[str, set[str]] = {}
+    for line in map(json.loads, stream.getvalue().splitlines()):
+        told.setdefault(line.get("request_id", ""), set()).add(line["message"])
+    return told
+
+
+def test_the_lines_of_two_tasks_do_not_mix() -> None:
+    stream, log = io.StringIO(), logging.getLogger("chairlift.x")
+    configure(LogConfig(form="json"), stream)
+
+    async def serve(name: str, meet: asyncio.Barrier) -> None:
+        current_id.set(name)
+        for turn in range(3):
+            await meet.wait()
+            log.warning("%s in turn %d", name, turn)
+            await asyncio.to_thread(log.warning, "%s in a thread", name)
+
+    async def story() -> None:
+        meet = asyncio.Barrier(2)
+        await asyncio.gather(serve("a", meet), serve("b", meet))
+        log.warning("outside")
+
+    asyncio.run(story())
+    assert told_by_id(stream) == {
+        name: {f"{name} in a thread", *(f"{name} in turn {turn}" for turn in range(3))} for name in ("a", "b")
+    } | {"": {"outside"}}
+
+
+def test_the_lines_of_two_threads_do_not_mix() -> None:
+    stream, log, meet = io.StringIO(), logging.getLogger("chairlift.x"), threading.Barrier(2)
+    configure(LogConfig(form="json"), stream)
+
+    def serve(name: str) -> None:
+        log.warning("%s before", name)
+        current_id.set(name)
+        meet.wait(30)
+        log.warning("%s inside", name)
+
+    with request("of the one who starts them"):
+        threads = [threading.Thread(target=serve, args=(name,)) for name in ("a", "b")]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+    assert told_by_id(stream) == {"": {"a before", "b before"}, "a": {"a inside"}, "b": {"b inside"}}
+
+
+@pytest.mark.parametrize("in_background", [False, True])
+def test_levels_change_while_lines_go_where_they_went(tmp_path: Path, in_background: bool) -> None:
+    stream, file = io.StringIO(), tmp_path / "log"
+    log = logging.getLogger("chairlift.somewhere")
+    configure(LogConfig(file=str(file)), stream)
+    background = write_in_background() if in_background else None
+    log.info("before")
+    set_levels(LogConfig(level=logging.INFO, stream_level=logging.ERROR, file=str(file)))
+    log.info("between")
+    log.error("loud")
+    if background is not None:
+        background.close()
+    assert [line.rpartition(" ")[2] for line in stream.getvalue().splitlines()] == ["loud"]
+    assert [line.rpartition(" ")[2] for line in file.read_text().splitlines()] == ["between", "loud"]
+    set_levels(LogConfig(level=logging.ERROR, stream_level=logging.ERROR, file=str(file)))
+    assert not log.isEnabledFor(logging.WARNING)

@@ -128,14 +128,19 @@ def generate(name: str, *, vocab_size: int, seed: int = 0, count: int | None = N
 
     Raises ConfigError for a name or a count that cannot be.
     """
+    draws = endless(name, vocab_size=vocab_size, seed=seed)
+    wanted = _KINDS[name].count if count is None else count
+    if wanted < 1:
+        raise ConfigError(f"requests must be at least 1, got {wanted}", option="requests")
+    return Workload(name=name, seed=seed, items=tuple(next(draws) for _ in range(wanted)))
+
+
+def endless(name: str, *, vocab_size: int, seed: int = 0) -> Items:
+    """Draw a workload's requests one after another, as many as are wanted. Raises ConfigError for an unknown name."""
     kind = _KINDS.get(name)
     if kind is None:
         raise ConfigError(f"unknown workload {name!r}; there is {', '.join(NAMES)}, or a FILE.jsonl", option="workload")
-    wanted = kind.count if count is None else count
-    if wanted < 1:
-        raise ConfigError(f"requests must be at least 1, got {wanted}", option="requests")
-    draws = kind.items(_Draw(Random(f"{name} {seed}"), vocab_size))
-    return Workload(name=name, seed=seed, items=tuple(next(draws) for _ in range(wanted)))
+    return kind.items(_Draw(Random(f"{name} {seed}"), vocab_size))
 
 
 def arriving(workload: Workload, rate: float) -> Workload:

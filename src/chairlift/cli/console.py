@@ -3,9 +3,12 @@
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from chairlift.cli import settings
+
+if TYPE_CHECKING:
+    from chairlift.observability.logging import LogConfig
 
 # Control characters could move the cursor, ring, or set the title; newline and tab may pass.
 _TAMED = {code: "\N{REPLACEMENT CHARACTER}" for code in [*range(32), *range(127, 160)] if chr(code) not in "\n\t"}
@@ -52,21 +55,30 @@ def configure_logging(arguments: argparse.Namespace, environ: Mapping[str, str])
     Raises ConfigError for a file that cannot be written, ArgumentTypeError for what the environment says.
     """
     from chairlift.core.errors import ConfigError
-    from chairlift.observability.logging import LEVELS, LogConfig, configure
+    from chairlift.observability.logging import configure
 
     asked = settings.given(settings.LOGGING, arguments, environ)
-    verbose, quiet, file = arguments.verbose, arguments.quiet, asked.get("log_file", "")
+    config = log_config(asked, verbose=arguments.verbose, quiet=arguments.quiet)
+    try:
+        configure(config, sys.stderr)
+    except OSError as error:
+        raise ConfigError(f"cannot write {config.file}: {error.strerror or error}", option="log_file") from None
+
+
+def log_config(asked: Mapping[str, Any], *, verbose: bool = False, quiet: bool = False) -> "LogConfig":
+    """Return what settings, -v and -q ask of the log. Raises ConfigError."""
+    from chairlift.core.errors import ConfigError
+    from chairlift.observability.logging import LEVELS, LogConfig
+
+    file = asked.get("log_file", "")
     level = LEVELS[asked.get("log_level", "debug" if verbose else "warning")]
     stream_level = LEVELS["error"] if quiet else level
     names = {"log_format": "form", "log_file_size": "max_bytes", "log_backups": "backups"}
     try:
-        config = LogConfig(
+        return LogConfig(
             level=level if file else stream_level, stream_level=stream_level, file=file,
             detailed=verbose or "log_level" in asked,
             **{field: asked[name] for name, field in names.items() if name in asked},
         )  # fmt: skip
-        configure(config, sys.stderr)
     except ValueError as error:
         raise ConfigError(str(error), option="log_backups") from None
-    except OSError as error:
-        raise ConfigError(f"cannot write {file}: {error.strerror or error}", option="log_file") from None

@@ -10,6 +10,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from chairlift.cli import settings
+
 PURPOSES = {
     "torch": "tensors, and the models on them",
     "numpy": "the arrays of a step",
@@ -22,6 +24,11 @@ PURPOSES = {
     "llguidance": "output that follows a schema, a grammar or a pattern",
     "tqdm": "progress bars",
     "transformers": "comparisons with it",
+    "starlette": "routes of the server",
+    "uvicorn": "HTTP",
+    "orjson": "JSON of requests and answers",
+    "prometheus-client": "metrics",
+    "pyyaml": "files of settings",
     "matplotlib": "pictures of measurements",
 }
 """Library -> what it is for."""
@@ -33,7 +40,7 @@ ENVIRONMENT = (
 """Variables that change how fast or whether a model runs."""
 
 COMPILERS = ("c++", "g++", "clang++")
-UNSEEN_EXTRAS = ("test", "dev")
+UNSEEN_EXTRAS = ("contract", "test", "dev")
 REQUIREMENT = re.compile(r"^(?P<name>[A-Za-z0-9_.-]+)(?P<bound>[^;]*)(;.*extra == [\"'](?P<extra>[^\"']+)[\"'])?")
 
 
@@ -81,9 +88,10 @@ def memory(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> dict[str, An
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return those variables that matter and are set."""
-    names = [*ENVIRONMENT, *sorted(name for name in environ if name.startswith("CHAIRLIFT_"))]
-    return {name: environ[name] for name in names if name in environ}
+    """Return those variables that matter and are set; of keys only that they are."""
+    names = [*ENVIRONMENT, *sorted(name for name in environ if name.startswith(settings.PREFIX))]
+    hidden = dict.fromkeys(settings.SECRETS, "set, and not shown")
+    return {name: hidden.get(name, environ[name]) for name in names if name in environ}
 
 
 def compiler(environ: Mapping[str, str]) -> dict[str, str] | None:

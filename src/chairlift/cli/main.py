@@ -24,14 +24,14 @@ FAILED, BAD_INPUT, INTERRUPTED, BROKEN_PIPE, TERMINATED = 1, 2, 130, 141, 143
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line (the process's own when None); returns the exit code."""
-    verbose, termination = False, _Termination()
+    arguments: argparse.Namespace | None = None
+    termination = _Termination()
     _open_what_is_closed()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="replace")
     try:
         arguments = _parse(sys.argv[1:] if argv is None else argv)
-        verbose = arguments.verbose
         with termination:
             code = _run(arguments)
         sys.stdout.flush()
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except Exception as error:
-        return _explain(error, verbose)
+        return _explain(error, arguments)
 
 
 class _Termination:
@@ -86,18 +86,21 @@ def _say(sentence: str, code: int) -> int:
     return code
 
 
-def _explain(error: Exception, verbose: bool) -> int:
+def _explain(error: Exception, arguments: argparse.Namespace | None) -> int:
     """Turn an error into a sentence and its exit code; with -v its traceback comes first."""
+    from chairlift.cli.sources import blamed
     from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest, ModelError
 
+    verbose = arguments is not None and arguments.verbose
     if verbose:
         import traceback
 
         traceback.print_exception(error)
-    if isinstance(error, argparse.ArgumentTypeError):  # what an environment variable says
+    if isinstance(error, argparse.ArgumentTypeError):  # what an environment variable, or a file, says
         return _say(str(error), BAD_INPUT)
     if isinstance(error, ConfigError | ModelError | InvalidRequest):
-        return _say(error.message, BAD_INPUT)
+        where = None if arguments is None else blamed(error.details, arguments, settings.environment())
+        return _say(error.message + (f" ({where})" if where else ""), BAD_INPUT)
     if isinstance(error, ChairliftError):
         return _say(error.message, FAILED)
     if isinstance(error, OSError) and error.strerror:
@@ -108,8 +111,12 @@ def _explain(error: Exception, verbose: bool) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     from chairlift.cli.console import configure_logging
+    from chairlift.cli.sources import take_file, tell_unread
 
-    configure_logging(arguments, settings.environment())
+    environ = settings.environment()
+    take_file(arguments, environ)
+    configure_logging(arguments, environ)
+    tell_unread(arguments, environ)
     code: int = importlib.import_module(arguments.module).run(arguments)
     return code
 

@@ -4,6 +4,8 @@ import argparse
 import difflib
 from typing import Any, NoReturn
 
+from chairlift.cli.settings import Setting
+
 
 class BadUsage(Exception):
     """The command line cannot be understood."""
@@ -21,11 +23,18 @@ class Parser(argparse.ArgumentParser):
 
     Attributes:
         leftover: the sentence for a word that belongs to no option, with {word} in it.
+        taken: the settings that it takes.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **{"formatter_class": Layout, "allow_abbrev": False, **options})
         self.leftover = "what is {word}?"
+        self.taken: list[Setting] = []
+
+    def take(self, setting: Setting, group: argparse._ActionsContainer) -> None:
+        """Declare a setting, in a group of this parser."""
+        setting.add_to(group)
+        self.taken.append(setting)
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the usage."""

@@ -1,117 +1,35 @@
-"""Settings: each option of the command line declared once; its flag, environment name and help come from there.
+"""Settings: each option declared once; its flag, its names in the environment and in a file, and its help follow.
 
-A flag wins over the environment, the environment over the default. Imports no other room, so that --help is fast.
+A flag wins over the environment, the environment over the file, the file over the default. Imports no other room, so
+that --help is fast.
 """
 
 import argparse
-import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+
+from chairlift.cli.kinds import (
+    Kind,
+    biases,
+    factories,
+    flag,
+    goals,
+    ids,
+    number,
+    numbers,
+    one_of,
+    share_or_bytes,
+    shares,
+    size,
+    structure,
+    whole,
+)
 
 PREFIX = "CHAIRLIFT_"
-STRUCTURES = ("json_schema", "regex", "grammar", "choice")
-TRUE, FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
-
-
-def whole(text: str) -> int:
-    """Read an integer."""
-    try:
-        return int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be an integer, got {text!r}") from None
-
-
-def number(text: str) -> float:
-    """Read a number."""
-    try:
-        return float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a number, got {text!r}") from None
-
-
-def share_or_bytes(text: str) -> float | int:
-    """Read a share such as 0.8, or bytes such as 4000000000, 4GiB, 500MB."""
-    units = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-    amount = text.strip().upper()
-    try:
-        for unit, size in units.items():
-            if amount.endswith(unit):
-                return int(float(amount.removesuffix(unit)) * size)
-        share = int(amount) if amount.isdecimal() and amount != "1" else float(amount)
-        if not -math.inf < share < math.inf:
-            raise ValueError
-        return share
-    except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(f"must be a share like 0.8 or bytes like 4GiB, got {text!r}") from None
-
-
-def flag(text: str) -> bool:
-    """Read a yes or no of the environment."""
-    if text.lower() not in TRUE + FALSE:
-        raise argparse.ArgumentTypeError(f"must be one of {', '.join(TRUE + FALSE)}, got {text!r}")
-    return text.lower() in TRUE
-
-
-def ids(text: str) -> tuple[int, ...]:
-    """Read token ids with commas between them."""
-    return tuple(whole(part) for part in text.split(","))
-
-
-def biases(text: str) -> dict[int, float]:
-    """Read ID=BIAS pairs with commas between them."""
-    pairs = [part.partition("=") for part in text.split(",")]
-    return {whole(token): number(bias) for token, _, bias in pairs}
-
-
-def structure(text: str) -> dict[str, Any]:
-    """Read KIND=TEXT, or KIND=@FILE, of a StructuredOutput."""
-    kind, equals, value = text.partition("=")
-    if kind == "json_object" and not equals:
-        return {kind: True}
-    if kind not in STRUCTURES or not equals:
-        raise argparse.ArgumentTypeError(f"must be json_object or one of {', '.join(STRUCTURES)} with =, got {text!r}")
-    if kind == "choice":
-        return {kind: value.split("|")}
-    if value.startswith("@"):
-        try:
-            with open(value[1:], encoding="utf-8") as file:
-                value = file.read()
-        except (OSError, UnicodeDecodeError) as error:
-            raise argparse.ArgumentTypeError(f"cannot read {value[1:]}: {error}") from None
-    return {kind: value}
-
-
-def factories(text: str) -> dict[str, str]:
-    """Read NAME=MODULE:FUNCTION pairs with commas between them."""
-    pairs = [part.partition("=") for part in text.split(",")]
-    return {name: where for name, _, where in pairs}
-
-
-def size(text: str) -> int:
-    """Read bytes such as 50000000, 50MB or 64MiB."""
-    amount = share_or_bytes(text)
-    if isinstance(amount, float) and not amount.is_integer():
-        raise argparse.ArgumentTypeError(f"must be bytes like 50MB, got {text!r}")
-    return int(amount)
-
-
-def one_of(*names: str) -> Callable[[str], str]:
-    """Make what reads one of these names."""
-
-    def read(text: str) -> str:
-        if text not in names:
-            raise argparse.ArgumentTypeError(f"must be one of {', '.join(names)}, got {text!r}")
-        return text
-
-    return read
-
-
-def shares(text: str) -> dict[str, float]:
-    """Read NAME=SHARE pairs with commas between them; a name alone has the share 1."""
-    pairs = [part.partition("=") for part in text.split(",")]
-    return {name: number(share) if equals else 1.0 for name, equals, share in pairs}
+SECRETS = ("CHAIRLIFT_API_KEY", "CHAIRLIFT_ADMIN_KEY")
+"""Variables that hold keys themselves, which no file holds and nothing prints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,44 +41,62 @@ class Setting:
         help: one line for --help.
         kind: turns text into the value; raises ArgumentTypeError.
         metavar: what stands for the value in --help.
-        default: what holds when it is not given, as --help shows it; "" where the help says it.
+        default: what holds when it is not given; "" where that is nothing, or `unset` says it.
+        unset: what holds when it is not given, in words, where no value can say that: "the model's, else 1".
         many: may be given several times; the value is a list.
         spelled: the flag's name where it is not `name`.
+        is_word: it is a word of the command line and has no flag.
+        is_renewed: a server that is told to read its files again takes it over.
     """
 
     name: str
     help: str
-    kind: Callable[[str], Any] = str
+    kind: Kind = str
     metavar: str = "NAME"
     default: str | int | float = ""
+    unset: str = ""
     many: bool = False
     spelled: str = ""
+    is_word: bool = False
+    is_renewed: bool = False
 
     @property
     def dest(self) -> str:
-        """Where argparse keeps it: two settings of one command may be for keywords of the same name."""
+        """Where argparse keeps it, and its key in a file; two settings may be for keywords of the same name."""
         return self.spelled or self.name
 
     @property
     def flag(self) -> str:
         """What one types: --max-tokens."""
-        return "--" + (self.spelled or self.name).replace("_", "-")
+        return self.metavar if self.is_word else "--" + self.dest.replace("_", "-")
 
     @property
     def environment(self) -> str:
         """The name in the environment: CHAIRLIFT_MAX_TOKENS."""
-        return PREFIX + (self.spelled or self.name).upper()
+        return PREFIX + self.dest.upper()
 
-    def add_to(self, group: argparse._ArgumentGroup) -> None:
-        """Declare it to argparse; not given means absent."""
-        shown = self.help if self.default == "" else f"{self.help} (default {self.default})"
-        if self.kind is flag:
+    @property
+    def shown_help(self) -> str:
+        """What --help says of it."""
+        if self.unset:
+            return f"{self.help} (default: {self.unset})"
+        if isinstance(self.default, bool):
+            return f"{self.help} (default)" if self.default else self.help
+        return self.help if self.default == "" else f"{self.help} (default {self.default})"
+
+    def add_to(self, group: argparse._ActionsContainer) -> None:
+        """Declare it to argparse; not given means absent, or None for a word."""
+        if self.is_word:
+            group.add_argument(self.dest, nargs="?", metavar=self.metavar, help=self.shown_help)
+        elif self.kind is flag:
             action: Any = argparse.BooleanOptionalAction
-            group.add_argument(self.flag, dest=self.dest, action=action, default=argparse.SUPPRESS, help=shown)
+            group.add_argument(
+                self.flag, dest=self.dest, action=action, default=argparse.SUPPRESS, help=self.shown_help
+            )
         else:
             group.add_argument(
                 self.flag, dest=self.dest, type=self.kind, metavar=self.metavar, default=argparse.SUPPRESS,
-                help=shown, action="append" if self.many else "store",
+                help=self.shown_help, action="append" if self.many else "store",
             )  # fmt: skip
 
     def from_environment(self, text: str) -> Any:
@@ -172,35 +108,80 @@ class Setting:
         return [value] if self.many else value
 
 
+class Written(Protocol):
+    """What a file says of settings."""
+
+    def read(self, setting: Setting) -> tuple[Any, str] | None:
+        """Return the value and where it stands ("serve.yaml line 3"), None for what is not there.
+
+        Raises ArgumentTypeError with the place for what cannot be read.
+        """
+        ...
+
+
+FLAG, ENVIRONMENT, FILE = "flag", "environment", "file"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A setting that somebody made.
+
+    Attributes:
+        value: of it.
+        source: FLAG, ENVIRONMENT or FILE.
+        where: the flag, the variable, or the file with its line.
+    """
+
+    value: Any
+    source: str
+    where: str
+
+
+CONFIG = Setting(name="config", metavar="FILE.yaml", help="a file of settings: max_batch_tokens: 4096")
+MODEL = Setting(
+    name="model", metavar="MODEL", is_word=True, unset="the embedded demo model",
+    help="a Hugging Face model folder or hub id",
+)  # fmt: skip
+
 SAMPLING = (
     Setting(name="max_tokens", kind=whole, metavar="N", default=256, help="output tokens at most"),
     Setting(name="min_tokens", kind=whole, metavar="N", default=0, help="output tokens at least"),
-    Setting(name="temperature", kind=number, metavar="T", help="0 is greedy, at most 2 (default: the model's, else 1)"),
-    Setting(name="top_k", kind=whole, metavar="K", help="keep the K likeliest tokens, 0 keeps all"),
-    Setting(name="top_p", kind=number, metavar="P", help="keep the likeliest tokens that reach this probability"),
-    Setting(name="min_p", kind=number, metavar="P", help="drop tokens below this share of the likeliest one"),
-    Setting(name="typical_p", kind=number, metavar="P", help="keep the tokens of typical surprise that reach this"),
-    Setting(name="epsilon_cutoff", kind=number, metavar="P", help="drop tokens less likely than this"),
-    Setting(name="eta_cutoff", kind=number, metavar="P", help="the same, with a bound that falls with the entropy"),
-    Setting(name="repetition_penalty", kind=number, metavar="X", help="divide the logits of tokens seen anywhere"),
+    Setting(name="temperature", kind=number, metavar="T", unset="the model's, else 1",
+            help="0 is greedy, at most 2"),
+    Setting(name="top_k", kind=whole, metavar="K", unset="the model's, else 0",
+            help="keep the K likeliest tokens, 0 keeps all"),
+    Setting(name="top_p", kind=number, metavar="P", unset="the model's, else 1",
+            help="keep the likeliest tokens that reach this probability"),
+    Setting(name="min_p", kind=number, metavar="P", unset="the model's, else 0",
+            help="drop tokens below this share of the likeliest one"),
+    Setting(name="typical_p", kind=number, metavar="P", unset="the model's, else 1",
+            help="keep the tokens of typical surprise that reach this"),
+    Setting(name="epsilon_cutoff", kind=number, metavar="P", unset="the model's, else 0",
+            help="drop tokens less likely than this"),
+    Setting(name="eta_cutoff", kind=number, metavar="P", unset="the model's, else 0",
+            help="the same, with a bound that falls with the entropy"),
+    Setting(name="repetition_penalty", kind=number, metavar="X", unset="the model's, else 1",
+            help="divide the logits of tokens seen anywhere"),
     Setting(name="presence_penalty", kind=number, metavar="X", default=0, help="subtract for tokens in the output"),
     Setting(name="frequency_penalty", kind=number, metavar="X", default=0, help="subtract for each time in the output"),
-    Setting(name="no_repeat_ngram_size", kind=whole, metavar="N", help="no run of N tokens appears twice"),
+    Setting(name="no_repeat_ngram_size", kind=whole, metavar="N", unset="the model's, else 0",
+            help="no run of N tokens appears twice"),
     Setting(name="bad_words", many=True, metavar="TEXT", spelled="bad_word", help="this is not written"),
     Setting(name="bad_words_ids", kind=ids, many=True, metavar="ID,..", help="these tokens do not follow each other"),
     Setting(name="allowed_token_ids", kind=ids, metavar="ID,..", help="only these tokens are drawn"),
     Setting(name="logit_bias", kind=biases, metavar="ID=X,..", help="add to the logits of these token ids"),
-    Setting(name="seed", kind=whole, metavar="N", help="of the draws (default: one is drawn, and shown)"),
+    Setting(name="seed", kind=whole, metavar="N", unset="one is drawn, and shown", help="of the draws"),
     Setting(name="stop", many=True, metavar="TEXT", help="end where this text appears; may be given several times"),
     Setting(name="stop_token_ids", kind=ids, metavar="ID,..", help="end at these token ids, too"),
-    Setting(name="include_stop_str_in_output", kind=flag, spelled="include_stop", help="keep the stop text"),
-    Setting(name="ignore_eos", kind=flag, help="the model's end-of-text tokens do not end the output"),
-    Setting(name="skip_special_tokens", kind=flag, help="leave special tokens out of the text (default)"),
+    Setting(name="include_stop_str_in_output", kind=flag, default=False, spelled="include_stop",
+            help="keep the stop text"),
+    Setting(name="ignore_eos", kind=flag, default=False, help="the model's end-of-text tokens do not end the output"),
+    Setting(name="skip_special_tokens", kind=flag, default=True, help="leave special tokens out of the text"),
     Setting(name="logprobs", kind=whole, metavar="K", help="log-probabilities of each token and the K likeliest"),
     Setting(name="prompt_logprobs", kind=whole, metavar="K", help="the same of the prompt's tokens"),
     Setting(name="n", kind=whole, metavar="N", default=1, help="choices"),
     Setting(name="best_of", kind=whole, metavar="N", help="draw so many and keep the n likeliest"),
-    Setting(name="echo", kind=flag, help="the text begins with the prompt"),
+    Setting(name="echo", kind=flag, default=False, help="the text begins with the prompt"),
     Setting(name="structured", kind=structure, metavar="KIND=TEXT",
             help="json_schema=, regex=, grammar= (TEXT or @FILE), json_object, choice=A|B: what the output has to be"),
     Setting(name="logits_processors", many=True, metavar="NAME", spelled="logits_processor",
@@ -211,7 +192,8 @@ ENGINE = (
     Setting(name="dtype", default="auto", help="auto (the checkpoint's), float64, float32, bfloat16, float16"),
     Setting(name="device", default="auto", help="auto, cpu, cuda, cuda:1 or another torch device"),
     Setting(name="revision", help="branch, tag or commit of a hub id"),
-    Setting(name="max_model_len", kind=whole, metavar="N", help="tokens of a request, prompt and output"),
+    Setting(name="max_model_len", kind=whole, metavar="N", unset="the model's own limit",
+             help="tokens of a request, prompt and output"),
     Setting(name="max_batch_tokens", kind=whole, metavar="N", default=2048, help="tokens in one step"),
     Setting(name="max_running_requests", kind=whole, metavar="N", default=256, help="requests that ride at once"),
     Setting(name="max_prefill_tokens", kind=whole, metavar="N", help="prompt tokens in one step"),
@@ -219,10 +201,13 @@ ENGINE = (
     Setting(name="max_chunk_tokens", kind=whole, metavar="N", help="those of one request in any step"),
     Setting(name="max_queue_size", kind=whole, metavar="N", default=100_000, help="requests in line"),
     Setting(name="block_size", kind=whole, metavar="N", default=16, help="tokens in a page of the KV cache"),
-    Setting(name="num_blocks", kind=whole, metavar="N", help="pages of the KV cache (default: what memory allows)"),
-    Setting(name="max_memory", kind=share_or_bytes, metavar="X", help="for the KV cache: a share of the free, or 4GiB"),
-    Setting(name="enable_prefix_caching", kind=flag, spelled="prefix_caching", help="share equal prefixes (default)"),
-    Setting(name="overlap", kind=flag, help="two launches in flight"),
+    Setting(name="num_blocks", kind=whole, metavar="N", unset="what memory allows",
+            help="pages of the KV cache"),
+    Setting(name="max_memory", kind=share_or_bytes, metavar="X", unset="0.9 on a device, 0.5 on a host",
+            help="for the KV cache: a share of the free, or 4GiB"),
+    Setting(name="enable_prefix_caching", kind=flag, default=True, spelled="prefix_caching",
+            help="share equal prefixes"),
+    Setting(name="overlap", kind=flag, default=False, help="two launches in flight"),
     Setting(name="policy", default="fifo", help="order of the line: fifo, priority, fair, cache_aware"),
     Setting(name="priority_ageing", kind=number, metavar="S", default=10, help="of priority: waiting worth one step"),
     Setting(name="tenant_weights", kind=shares, metavar="T=W,..", help="of fair: shares of service, 1 for others"),
@@ -239,11 +224,48 @@ ENGINE = (
 
 LOGGING = (
     Setting(name="log_level", kind=one_of("debug", "info", "warning", "error"), metavar="LEVEL", default="warning",
-            help="what is logged: debug, info, warning, error"),
+            is_renewed=True, help="what is logged: debug, info, warning, error"),
     Setting(name="log_format", kind=one_of("human", "json"), metavar="FORMAT", default="human", help="human or json"),
     Setting(name="log_file", metavar="FILE", help="log there too"),
     Setting(name="log_file_size", kind=size, metavar="BYTES", default="50MB", help="at which the file is rotated"),
     Setting(name="log_backups", kind=whole, metavar="N", default=5, help="rotated files that are kept"),
+)  # fmt: skip
+
+SERVER = (
+    Setting(name="host", default="127.0.0.1", metavar="ADDRESS", help="where to listen"),
+    Setting(name="port", kind=whole, metavar="N", default=8000, help="0 takes any that is free"),
+    Setting(name="served_model_name", many=True, unset="the model's",
+             help="name of the model in the API; may be given several times"),
+    Setting(name="key_file", metavar="FILE", help="API keys, a line each: TENANT sha256:HEX [admin]"),
+    Setting(name="insecure", kind=flag, default=False, help="serve a public address without keys"),
+    Setting(name="open_metrics", kind=flag, default=False, help="/metrics needs no key"),
+    Setting(name="tls_cert", metavar="FILE", help="certificate chain (PEM); with --tls-key the server speaks TLS"),
+    Setting(name="tls_key", metavar="FILE", help="its private key (PEM)"),
+    Setting(name="cors_origins", many=True, metavar="ORIGIN", spelled="cors_origin", help="its pages may use the API"),
+    Setting(name="strict", kind=flag, default=False, help="refuse requests with fields that have no effect"),
+    Setting(name="max_body_bytes", kind=size, metavar="BYTES", default="4MB", spelled="max_body", help="of a request"),
+    Setting(name="body_seconds", kind=number, metavar="S", default=30, spelled="body_timeout",
+            help="in which a request's body has to come"),
+    Setting(name="write_seconds", kind=number, metavar="S", default=30, spelled="write_timeout",
+            help="in which a client has to take what is sent"),
+    Setting(name="idle_seconds", kind=number, metavar="S", default=30, spelled="idle_timeout",
+            help="that a connection without a request is kept"),
+    Setting(name="drain_seconds", kind=number, metavar="S", default=30, spelled="drain_timeout",
+            help="that open requests have when the server leaves"),
+    Setting(name="waiting_requests", kind=whole, metavar="N", default=1024, spelled="max_waiting_requests",
+            is_renewed=True, help="that wait for a first token"),
+    Setting(name="waiting_tokens", kind=whole, metavar="N", default=1_000_000, spelled="max_waiting_tokens",
+            is_renewed=True, help="prompt tokens of those"),
+    Setting(name="wait_seconds", kind=number, metavar="S", default=3, spelled="max_wait",
+            is_renewed=True, help="who would wait longer is refused, where 16 wait already"),
+    Setting(name="requests_per_minute", kind=number, metavar="N", spelled="tenant_requests",
+            unset="no limit", is_renewed=True, help="that a tenant may begin in a minute"),
+    Setting(name="tokens_per_minute", kind=number, metavar="N", spelled="tenant_tokens",
+            unset="no limit", is_renewed=True, help="that a tenant may use in a minute"),
+    Setting(name="open_requests", kind=whole, metavar="N", spelled="tenant_open",
+            unset="no limit", is_renewed=True, help="that a tenant may have open"),
+    Setting(name="metric_aliases", many=True, kind=one_of("vllm", "transformers"), metavar="SYSTEM",
+            spelled="metric_alias", help="metrics under these names, too: vllm, transformers"),
 )  # fmt: skip
 
 DEFAULT_WORKLOAD = "longtail"
@@ -259,6 +281,30 @@ WORKLOAD = (
     Setting(name="seed", kind=whole, metavar="N", default=0, help="of everything drawn"),
 )
 
+LOAD = (
+    *(setting for setting in WORKLOAD if setting.name in ("workload", "seed")),
+    Setting(name="requests", kind=whole, metavar="N", help="of a phase at most"),
+    Setting(name="rates", kind=numbers, metavar="R,..", spelled="rate",
+            help="requests a second, whatever the answers do; several are phases"),
+    Setting(name="concurrency", kind=whole, metavar="N", help="so many at a time (default 32, for overload 64)"),
+    Setting(name="factors", kind=numbers, metavar="X,..", spelled="overload",
+            help="find the capacity, then ask for 1, X, .. times as much"),
+    Setting(name="duration", kind=number, metavar="S", default=30, help="of a phase, where --requests does not end it"),
+    Setting(name="pause", kind=number, metavar="S", default=2, help="between phases"),
+    Setting(name="arrivals", kind=one_of("poisson", "even"), metavar="KIND", default="poisson", help="poisson or even"),
+    Setting(name="timeout", kind=number, metavar="S", default=120, help="that a request may take"),
+    Setting(name="goals", kind=goals, metavar="ttft=S,..", spelled="slo",
+            help="limits of a good answer: ttft, tpot, itl, e2e (default: it ended well)"),
+    Setting(name="chat", kind=flag, default=False, help="ask /v1/chat/completions, in words"),
+    Setting(name="text", kind=flag, default=False, help="ask /v1/completions in words instead of token ids"),
+    Setting(name="vocab_size", kind=whole, metavar="N", default=1000, help="token ids of prompts are below this"),
+    Setting(name="ignore_eos", kind=flag, default=True, help="outputs are as long as the workload says"),
+    Setting(name="plain", kind=flag, default=False, help="OpenAI's own fields alone: no ignore_eos, no output ids"),
+    Setting(name="timeout_ms", kind=whole, metavar="N", spelled="request_timeout_ms",
+            help="the header x-request-timeout-ms of every request"),
+    Setting(name="api_key_file", metavar="FILE", help="its first line is the key (default: CHAIRLIFT_API_KEY)"),
+)  # fmt: skip
+"""Those of `bench serve`."""
 
 SIMULATED = tuple(
     setting for setting in ENGINE
@@ -270,18 +316,46 @@ SIMULATED = tuple(
 """Those of ENGINE that mean something without a model."""
 
 
-def given(settings: Sequence[Setting], arguments: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return what was asked for, by name: flags first, then the environment; what nobody set is absent.
+CHATTED = tuple(
+    setting for setting in SAMPLING
+    if setting.name in ("max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
+                        "presence_penalty", "frequency_penalty", "seed", "stop")
+)  # fmt: skip
+"""Those of SAMPLING that a chat in the terminal has, here and with any server."""
 
-    Raises ArgumentTypeError for an environment variable that cannot be read.
+SERVED = tuple(
+    Setting(name="client", default="process", help="process: the engine in its own process; inline: in a thread")
+    if setting.name == "client" else setting
+    for setting in ENGINE
+)  # fmt: skip
+"""ENGINE as a server has it."""
+
+
+GROUPS: tuple[tuple[str, Sequence[Setting]], ...] = (
+    ("model", (MODEL,)), ("server", SERVER), ("engine", ENGINE), ("sampling", SAMPLING), ("logging", LOGGING),
+    ("workload", WORKLOAD), ("load", LOAD),
+)  # fmt: skip
+"""Everything that a file may hold, under the titles of --help."""
+
+
+def find(setting: Setting, arguments: argparse.Namespace, environ: Mapping[str, str]) -> Found | None:
+    """Return what was asked for and where; None when nobody did. `arguments.file` is what a file says, if there is one.
+
+    Raises ArgumentTypeError for a variable, or a line of the file, that cannot be read.
     """
-    values: dict[str, Any] = {}
-    for setting in settings:
-        if hasattr(arguments, setting.dest):
-            values[setting.name] = getattr(arguments, setting.dest)
-        elif text := environ.get(setting.environment, ""):
-            values[setting.name] = setting.from_environment(text)
-    return values
+    if (value := getattr(arguments, setting.dest, None)) is not None:
+        return Found(value, FLAG, setting.flag)
+    if text := environ.get(setting.environment, ""):
+        return Found(setting.from_environment(text), ENVIRONMENT, setting.environment)
+    file: Written | None = getattr(arguments, "file", None)
+    read = None if file is None else file.read(setting)
+    return None if read is None else Found(read[0], FILE, read[1])
+
+
+def given(settings: Sequence[Setting], arguments: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return what was asked for, by name; what nobody set is absent. See find."""
+    found = ((setting.name, find(setting, arguments, environ)) for setting in settings)
+    return {name: each.value for name, each in found if each is not None}
 
 
 def environment() -> Mapping[str, str]:

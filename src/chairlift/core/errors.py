@@ -17,9 +17,24 @@
     │   ├── ForwardFailed           the model raised, and this request alone makes it raise
     │   ├── NonFiniteLogits         NaN or infinite logits
     │   ├── SamplingFailed          no token could be drawn
+    │   │   └── NothingLeft         the request's own parameters exclude every token
     │   ├── StructureFailed         its structure became too costly to follow
     │   └── DetokenizeFailed        its text could not be made
-    └── EngineDead                  the engine process died, hangs, or was closed
+    ├── EngineDead                  the engine process died, hangs, or was closed
+    └── Refused                     what a door says before anybody looks at what is asked
+        ├── MalformedRequest        no HTTP, or no JSON
+        ├── Unauthorized            no key, or none that is known
+        ├── Forbidden               a key that may not do this
+        ├── NotFound                no such route
+        │   └── ModelNotFound       no such model here
+        ├── MethodNotAllowed        the route has other methods
+        ├── BodyTimeout             the body took too long to come
+        ├── BodyTooLarge
+        ├── HeadersTooLarge
+        ├── UnsupportedMediaType    a body that is no JSON by its own word
+        ├── RateLimited             a tenant had its share of the minute
+        ├── Overloaded              the line is longer than the caller can wait, or than the limit
+        └── Unavailable             starting, draining, or without an engine
 
 A sentence that names a bound carries both numbers: the one that came and the one that holds.
 """
@@ -184,6 +199,12 @@ class SamplingFailed(RequestFailed):
     code = "sampling_failed"
 
 
+class NothingLeft(SamplingFailed):
+    """The request's own parameters exclude every token, alone or together with its structure."""
+
+    code = "nothing_left"
+
+
 class StructureFailed(RequestFailed):
     """The structure of the output cannot be followed any further within the limits of a step."""
 
@@ -200,6 +221,96 @@ class EngineDead(ChairliftError):
     """The engine process died, hangs or was closed while the request was open."""
 
     code = "engine_dead"
+    retryable = True
+
+
+class Refused(ChairliftError):
+    """A door's own refusal; the engine hears nothing of it."""
+
+    code = "refused"
+
+
+class MalformedRequest(Refused):
+    """What came is no HTTP request, or its body is no JSON object."""
+
+    code = "malformed_request"
+
+
+class Unauthorized(Refused):
+    """No key came, or one that nobody knows. Why exactly stays in the log."""
+
+    code = "invalid_api_key"
+
+
+class Forbidden(Refused):
+    """The key is good, and not for this."""
+
+    code = "forbidden"
+
+
+class NotFound(Refused):
+    """There is no such route, or nothing of this name."""
+
+    code = "not_found"
+
+
+class ModelNotFound(NotFound):
+    """The model that was named is not served here."""
+
+    code = "model_not_found"
+
+    def __init__(self, model: str, served: str) -> None:
+        super().__init__(f"the model {model[:200]!r} is not served here; there is {served}", param="model")
+
+
+class MethodNotAllowed(Refused):
+    """The route exists for other methods; `details["allow"]` names them."""
+
+    code = "method_not_allowed"
+
+
+class BodyTimeout(Refused):
+    """The body did not come within its time."""
+
+    code = "body_timeout"
+
+
+class BodyTooLarge(Refused):
+    """The body has more bytes than the limit."""
+
+    code = "body_too_large"
+
+
+class HeadersTooLarge(Refused):
+    """The head of the request has more bytes, or more lines, than the limit."""
+
+    code = "headers_too_large"
+
+
+class UnsupportedMediaType(Refused):
+    """A body of another type than JSON, or a compressed one."""
+
+    code = "unsupported_media_type"
+
+
+class RateLimited(Refused):
+    """A tenant asked for more than its share; `details["retry_after"]` are the seconds until it has some again."""
+
+    code = "rate_limited"
+    retryable = True
+
+
+class Overloaded(Refused):
+    """The line is too long; `details["retry_after"]` are the seconds until it is expected to be shorter."""
+
+    code = "overloaded"
+    retryable = True
+
+
+class Unavailable(Refused):
+    """Nobody is served now: `details["state"]` says why, `details["retry_after"]` when to come again."""
+
+    code = "unavailable"
     retryable = True
 
 

@@ -1,7 +1,9 @@
 """What goes into an engine and what comes out: ids only, no text."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import chain
 from typing import NamedTuple
 
 from chairlift.core.checks import number, refuse, whole
@@ -50,6 +52,7 @@ class GenerateRequest:
         tenant: part of the prefix cache's salt, so that tenants share nothing; unit of fairness.
         timeout: seconds from submission, None for no limit.
         adapter: name of the adapter, part of the salt.
+        cache_salt: a further part of it: only requests with the same share cached prefixes.
         resume: for each choice the output tokens that were delivered already, by an engine that is gone, say; what is
             left out has none. The output goes on behind them as if nothing had happened, and only what is new comes.
 
@@ -66,6 +69,7 @@ class GenerateRequest:
     tenant: str = ""
     timeout: float | None = None
     adapter: str = ""
+    cache_salt: str = ""
     resume: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
@@ -173,6 +177,20 @@ class Output(NamedTuple):
     def is_last(self) -> bool:
         """Whether nothing more comes of the request."""
         return self.usage is not None
+
+    @classmethod
+    def joined(cls, outputs: "Sequence[Output]") -> "Output":
+        """Make one of all that was said of a choice in a row."""
+        first, last = outputs[0], outputs[-1]
+        if first is last:
+            return first
+        timelines = (output.timeline for output in reversed(outputs) if output.timeline is not None)
+        return cls(
+            first.request_id, tuple(chain.from_iterable(output.token_ids for output in outputs)),
+            tuple(chain.from_iterable(output.logprobs for output in outputs)), last.finish_reason, last.error,
+            last.usage, next(timelines, None), first.choice,
+            tuple(chain.from_iterable(output.prompt_logprobs for output in outputs)),
+        )  # fmt: skip
 
     @classmethod
     def failed(cls, request: GenerateRequest, error: ChairliftError) -> "Output":

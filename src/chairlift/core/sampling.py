@@ -35,12 +35,12 @@ NEUTRAL: Mapping[str, float | int] = {
 }  # fmt: skip
 
 _OPTIONAL = frozenset(NEUTRAL) | {"max_tokens", "seed", "logprobs", "prompt_logprobs", "best_of"}
-_NUMBERS: Mapping[str, tuple[float, float, bool]] = {  # lowest, highest, whether the lowest itself is refused
+NUMBERS: Mapping[str, tuple[float, float, bool]] = {  # lowest, highest, whether the lowest itself is refused
     "temperature": (0, 2, False), "top_p": (0, 1, True), "min_p": (0, 1, False), "typical_p": (0, 1, True),
     "epsilon_cutoff": (0, 1, False), "eta_cutoff": (0, 1, False), "repetition_penalty": (0, 10, True),
     "presence_penalty": (-2, 2, False), "frequency_penalty": (-2, 2, False),
 }  # fmt: skip
-_WHOLES: Mapping[str, tuple[int, int]] = {
+WHOLES: Mapping[str, tuple[int, int]] = {
     "top_k": (-1, MAX_TOKENS), "no_repeat_ngram_size": (0, MAX_TOKENS), "max_tokens": (0, MAX_TOKENS),
     "min_tokens": (0, MAX_TOKENS), "seed": (-(2**63), 2**63 - 1), "logprobs": (0, MAX_LOGPROBS),
     "prompt_logprobs": (0, MAX_LOGPROBS), "n": (1, MAX_CHOICES), "best_of": (1, MAX_CHOICES),
@@ -194,10 +194,10 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        for name, (low, high, open_low) in _NUMBERS.items():
+        for name, (low, high, open_low) in NUMBERS.items():
             if (value := getattr(self, name)) is not None or name not in _OPTIONAL:
                 put(self, name, number(name, value, low, high, open_low=open_low))
-        for name, (least, most) in _WHOLES.items():
+        for name, (least, most) in WHOLES.items():
             if (value := getattr(self, name)) is not None or name not in _OPTIONAL:
                 put(self, name, whole(name, value, least, most))
         for name in _FLAGS:

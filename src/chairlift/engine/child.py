@@ -4,8 +4,8 @@
     engine thread   the loop (inline.py); hands each step's news over through a mailbox, one wake-up a step
 
 The process reads a Start message from standard input and leaves when that pipe closes: when it is told to stop, and
-when its spawner died. SIGTERM is a clean stop as well; SIGINT (Ctrl-C reaches the whole group) is the spawner's to
-handle. Logs, and whatever the runner prints, go to standard error.
+when its spawner died. SIGTERM and SIGINT are the spawner's to handle: they may reach the whole group (Ctrl-C, systemd),
+and what is open shall have its time to end. Logs, and whatever the runner prints, go to standard error.
 """
 
 import contextlib
@@ -52,9 +52,8 @@ class Child:
         self._parent = os.getppid()
         self._mailbox: Mailbox[Command] = Mailbox()
         self._told_to_stop = False
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, self._on_sigterm)
-        signal.set_wakeup_fd(self._mailbox.bell, warn_on_full_buffer=False)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
@@ -82,7 +81,8 @@ class Child:
     def _turn(self, pause: float) -> float:
         """Wait for something to do, at most so many seconds, and do it; returns how long the next turn may wait."""
         events = dict(self._poller.poll(int(pause * 1000) + 1))
-        if self._spawner in events and not os.read(self._spawner, 4096):
+        if self._spawner in events:  # its end, or a word: there is only one that the spawner says after the start
+            os.read(self._spawner, 4096)
             self._told_to_stop = True
         now = time.monotonic()
         for _ in range(MESSAGES_A_TURN):
@@ -104,9 +104,6 @@ class Child:
         if os.getppid() != self._parent:  # a fork of the spawner may still hold the pipe
             self._told_to_stop = True
         return "the engine was stopped" if self._told_to_stop else None
-
-    def _on_sigterm(self, number: int, frame: object) -> None:
-        self._told_to_stop = True
 
     def _send(self, identity: bytes, frame: bytes) -> bool:
         try:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from chairlift.core.load import LoadReport
+from chairlift.core.load import LoadReport, ReplicaState
 from chairlift.core.request import GenerateRequest, Output
 from chairlift.engine.admission import Limits
 from chairlift.engine.runner import RunnerInfo
@@ -32,6 +32,16 @@ class EngineClient(Protocol):
     @property
     def limits(self) -> Limits:
         """What a request is held against before it is queued."""
+        ...
+
+    @property
+    def state(self) -> ReplicaState:
+        """Where the engine is in its life, as far as is known at once: nobody is asked."""
+        ...
+
+    @property
+    def restarts(self) -> int:
+        """How often the engine was started again."""
         ...
 
     def submit(self, request: GenerateRequest, sink: Sink) -> None:

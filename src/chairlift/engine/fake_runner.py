@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from chairlift.core.clock import FakeClock
-from chairlift.core.errors import ChairliftError, NonFiniteLogits, SamplingFailed
+from chairlift.core.errors import ChairliftError, NonFiniteLogits, NothingLeft
 from chairlift.core.request import TokenLogprob
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.plan import LAST_SAMPLED, Int32, Masks, NewSequence, StepPlan, StepResult
@@ -275,7 +275,7 @@ class FakeRunner:
                 continue
             token = masked_token(int(tokens[place]), bits, self.config.vocab_size)
             if token is None:
-                faults[row] = SamplingFailed("no token is left that the structure allows")
+                faults[row] = NothingLeft("no token is left that the structure allows")
                 continue
             tokens[place] = self._slots[int(plan.slots[row])].last_sampled = token
             if logprobs and logprobs[place] is not None:

@@ -67,6 +67,18 @@ class InlineClient:
             self._structures = Structures(vocabulary, loop.info.vocab_size)
 
     @property
+    def state(self) -> ReplicaState:
+        """Where the engine is in its life."""
+        if self._closing:
+            return ReplicaState.STOPPED
+        return ReplicaState.READY if self.death is None else ReplicaState.DEAD
+
+    @property
+    def restarts(self) -> int:
+        """None: what dies in this process stays dead."""
+        return 0
+
+    @property
     def info(self) -> RunnerInfo:
         """What the runner said when it started."""
         return self._loop.info

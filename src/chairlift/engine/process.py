@@ -97,6 +97,14 @@ class ProcessClient:
         return self._limits
 
     @property
+    def state(self) -> ReplicaState:
+        """Where the engine is in its life; between two lives it is starting."""
+        if self._open.closed is not None:
+            return ReplicaState.STOPPED if self._closing else ReplicaState.DEAD
+        link = self._link
+        return ReplicaState.READY if link is not None and link.ready else ReplicaState.STARTING
+
+    @property
     def restarts(self) -> int:
         """How often the engine was started again."""
         return self._restarts.count
@@ -135,11 +143,9 @@ class ProcessClient:
 
     def load(self) -> LoadReport:
         """Say how busy the engine is: counts of this moment, or of the last heartbeat while a long step goes on."""
-        if self._open.closed is not None:
-            return LoadReport(state=ReplicaState.STOPPED if self._closing else ReplicaState.DEAD)
-        link = self._link
-        if link is None or not link.ready:
-            return LoadReport(state=ReplicaState.STARTING)
+        link, state = self._link, self.state
+        if link is None or state is not ReplicaState.READY:
+            return LoadReport(state=state)
         if threading.current_thread() is self._thread:
             return link.load
         try:

@@ -18,6 +18,7 @@ class RunnerInfo:
         num_blocks: pages it has memory for.
         block_size: tokens in a page.
         windows: one entry a layer group, None for full attention.
+        page_bytes: memory of a page; 0 where there is none.
         model_id: names the weights; part of the prefix cache's salt.
         logits_processors: names that requests may choose.
         report: what was derived and how long each phase took, for people: (name, value).
@@ -27,6 +28,7 @@ class RunnerInfo:
     max_model_len: int
     num_blocks: int
     block_size: int
+    page_bytes: int = 0
     windows: tuple[int | None, ...] = (None,)
     model_id: str = ""
     logits_processors: tuple[str, ...] = ()

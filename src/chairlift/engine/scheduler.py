@@ -100,7 +100,7 @@ class Scheduler:
         self, request: GenerateRequest, grammars: Items[Grammar], since: float
     ) -> tuple[list[Sequence], list[tuple[int, FinishReason]]]:
         """Make the sequences of a request's choices, and say which of them are over already, and why."""
-        root = root_hash(self.cache.config.model_id, request.adapter, request.tenant)
+        root = root_hash(self.cache.config.model_id, request.adapter, request.tenant, request.cache_salt)
         sequences: list[Sequence] = []
         over: list[tuple[int, FinishReason]] = []
         for index in range(request.params.num_choices):

@@ -48,6 +48,11 @@ class Assembler:
         except Exception as error:
             raise _typed(error) from error
         self.aborts += [choice.output.index for choice in self._choices if choice.resumed_to_stop_string]
+        self._num_open = len(self._choices)
+
+    def delivered(self, index: int) -> str:
+        """Return the text of the tokens that a choice resumes from, which was said before."""
+        return self._choices[index].delivered
 
     @property
     def is_finished(self) -> bool:
@@ -67,7 +72,7 @@ class Assembler:
         if output.is_last or self._error is not None:
             reason = FinishReason.ERROR if self._error is not None else output.finish_reason or FinishReason.ERROR
             events += [self._ended(choice, reason) for choice in self._choices if not choice.ended]
-        if all(choice.ended for choice in self._choices):
+        if not self._num_open:
             return self._finish(events, output)
         return [] if self._is_ranked else events
 
@@ -119,6 +124,7 @@ class Assembler:
         """End a choice and make its last event."""
         event = self._event(choice, delta, tokens, logprobs)
         choice.end(reason, stop)
+        self._num_open -= 1
         error = self._error if reason is FinishReason.ERROR else None
         return replace(event, finish_reason=reason, stop_reason=stop, error=error)
 

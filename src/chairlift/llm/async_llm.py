@@ -1,8 +1,10 @@
 """AsyncLLM: one request in, its text events out as they come; the text service for servers."""
 
 import asyncio
+import threading
 import weakref
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
@@ -18,36 +20,88 @@ from chairlift.llm.output import TextEvent
 from chairlift.llm.pump import tell_aborts
 from chairlift.llm.service import Message, ModelDefaults, Prompt, Resume, Service
 
+UNREAD = 64
+"""Outputs of a choice after which they are read, also where only the end matters."""
+
+REQUEST = -1
+"""Stands for the choice where a whole request ends behind one that has ended before."""
+
+
+class _Box:
+    """What the engine has said of some requests and nobody has read yet. Belongs to one event loop.
+
+    A reader that is slower than the engine finds all that a choice has to say in one Output.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._news: dict[tuple[str, int], list[Output]] = {}
+        self._reader: asyncio.Future[None] | None = None
+        self._is_due = False
+        self._at_once = True
+
+    def put(self, output: Output) -> None:
+        key = output.request_id, output.choice
+        unread = self._news.get(key, [])
+        if unread and unread[-1].finish_reason is not None:  # that choice keeps its end; this is the request's
+            key, unread = (output.request_id, REQUEST), []
+        if unread and output.is_last:  # the last one of a request is read last
+            del self._news[key]
+        unread.append(output)
+        self._news[key] = unread
+        self._is_due = self._is_due or output.is_last or len(unread) >= UNREAD
+        if self._reader is not None and not self._reader.done() and (self._is_due or self._at_once):
+            self._reader.set_result(None)
+
+    async def take(self, *, at_once: bool) -> list[Output]:
+        """Wait until there is something, and take all of it; without `at_once`, until it is the end or a lot."""
+        self._at_once = at_once
+        while not (self._is_due or (at_once and self._news)):
+            self._reader = self._loop.create_future()
+            await self._reader
+        news, self._news = self._news, {}
+        self._is_due = False
+        return [outputs[0] if len(outputs) == 1 else Output.joined(outputs) for outputs in news.values()]
+
 
 class _Mailroom:
-    """Brings a step's outputs into one event loop with one wake-up, and sorts them there.
+    """Brings a step's outputs into one event loop, and sorts them there; one wake-up for all that came since the last.
 
     `sink` is what the engine calls; everything else belongs to the event loop, which it does not keep alive.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
-        self._boxes: dict[str, asyncio.Queue[Output]] = {}
+        self._boxes: dict[str, _Box] = {}
+        self._lock = threading.Lock()
+        self._arrived: list[Output] = []
         self.sink = self._from_engine
 
-    def open(self, request_id: str) -> "asyncio.Queue[Output]":
-        box: asyncio.Queue[Output] = asyncio.Queue()
+    def open(self, request_id: str, box: _Box) -> None:
         self._boxes[request_id] = box
-        return box
 
     def close(self, request_id: str) -> None:
         self._boxes.pop(request_id, None)
 
-    def _from_engine(self, outputs: list[Output]) -> None:
-        loop = self._loop()
-        if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._sort, outputs)
+    @property
+    def open_ids(self) -> list[str]:
+        return list(self._boxes)
 
-    def _sort(self, outputs: list[Output]) -> None:
-        for output in outputs:
+    def _from_engine(self, outputs: list[Output]) -> None:
+        with self._lock:
+            is_first = not self._arrived
+            self._arrived += outputs
+        loop = self._loop()
+        if is_first and loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._sort)
+
+    def _sort(self) -> None:
+        with self._lock:
+            arrived, self._arrived = self._arrived, []
+        for output in arrived:
             box = self._boxes.get(output.request_id)
             if box is not None:
-                box.put_nowait(output)
+                box.put(output)
 
 
 class AsyncLLM:
@@ -123,22 +177,66 @@ class AsyncLLM:
         )
 
     async def _stream(self, assembler: Assembler) -> AsyncGenerator[TextEvent, None]:
-        mailroom, client = self._mailroom(), self._service.client
-        request_id = assembler.request.request_id
-        client.submit(assembler.request, mailroom.sink)
-        box = mailroom.open(request_id)
-        is_over = False  # for the engine
-        try:
-            while not (is_over or assembler.is_finished):
-                tell_aborts(client, assembler)
-                output = await box.get()
-                is_over = output.is_last
-                for event in assembler.take(output):
+        async with aclosing(self.run([assembler])) as batches:
+            async for batch in batches:
+                for _, event in batch:
                     yield event
+
+    async def run(
+        self, assemblers: Sequence[Assembler], *, at_once: bool = True
+    ) -> AsyncGenerator[list[tuple[int, TextEvent]], None]:  # fmt: skip
+        """Run requests that were made by this service's assembler methods, in any thread; yields their news together.
+
+        Each batch has all that has come since the last one, as (number of the assembler, event), in order; it may be
+        empty, where something came of which nothing can be said yet. It ends when each request has had its last event.
+        Without `at_once` the first news come at once, and later ones together, which costs less where only the end is
+        waited for.
+        Closing it early aborts those that are open. Raises what the engine refuses at once.
+        """
+        mailroom, client = self._mailroom(), self._service.client
+        box = _Box(asyncio.get_running_loop())
+        riding: dict[str, int] = {}
+        at_once = at_once or any(each.request.params.stop for each in assemblers)  # an end that only the text shows
+        is_first = True
+        try:
+            for number, assembler in enumerate(assemblers):
+                request_id = assembler.request.request_id
+                client.submit(assembler.request, mailroom.sink)
+                riding[request_id] = number
+                mailroom.open(request_id, box)
+                tell_aborts(client, assembler)
+            while riding:
+                batch: list[tuple[int, TextEvent]] = []
+                news = await box.take(at_once=at_once or is_first)
+                is_first = False
+                for output in news:
+                    if (number := riding.get(output.request_id, -1)) < 0:
+                        continue
+                    assembler = assemblers[number]
+                    batch += [(number, event) for event in assembler.take(output)]
+                    if output.is_last:
+                        self._left(mailroom, riding, output.request_id)
+                    elif assembler.is_finished:
+                        self._left(mailroom, riding, output.request_id)
+                        client.abort(output.request_id)
+                    elif assembler.aborts:
+                        tell_aborts(client, assembler)
+                yield batch
         finally:
-            mailroom.close(request_id)
-            if not is_over:
+            for request_id in list(riding):
+                self._left(mailroom, riding, request_id)
                 client.abort(request_id)
+
+    def abort_all(self) -> int:
+        """Abort everything that is open in this event loop; each ends with finish_reason "abort". Returns how many."""
+        open_ids = self._mailroom().open_ids
+        for request_id in open_ids:
+            self._service.client.abort(request_id)
+        return len(open_ids)
+
+    def _left(self, mailroom: _Mailroom, riding: dict[str, int], request_id: str) -> None:
+        del riding[request_id]
+        mailroom.close(request_id)
 
     def _mailroom(self) -> _Mailroom:
         loop = asyncio.get_running_loop()

@@ -96,13 +96,9 @@ class Prepared:
 
 def prepare(model: str | Path | None, options: Options) -> Prepared:
     """Check options and model folder; see build_service. Imports no torch."""
+    scheduler = check_options(options)
     given: dict[str, Any] = dict(options)
-    _check_names(given)
-    _check_types(given)
     kind, seed = given.get("client", "inline"), given.pop("seed", None)
-    scheduler = SchedulerConfig(**_part(given, SchedulerConfig))
-    check_policy(scheduler.policy)
-    make_batching(scheduler)
     folder = folder_of(model, given.get("revision"))
     spec = RunnerSpec(RUNNER, _runner_config(folder, given).encode())
     tokenizer, chat = _text(folder)
@@ -112,6 +108,17 @@ def prepare(model: str | Path | None, options: Options) -> Prepared:
         tokenizer=tokenizer, chat_template=chat, defaults=_defaults(folder, tokenizer),
         seeds=random.SystemRandom() if seed is None else random.Random(seed),
     )  # fmt: skip
+
+
+def check_options(options: Options) -> SchedulerConfig:
+    """Return the engine's part of the options. Raises ConfigError for what no model could be run with."""
+    given: dict[str, Any] = dict(options)
+    _check_names(given)
+    _check_types(given)
+    scheduler = SchedulerConfig(**_part(given, SchedulerConfig))
+    check_policy(scheduler.policy)
+    make_batching(scheduler)
+    return scheduler
 
 
 def build_service(model: str | Path | None, options: Options) -> Service:

@@ -16,6 +16,7 @@ class Choice:
         output: what has come so far; its text is written at the end.
         said: text that is certain, in pieces.
         unsaid: what the first event has to say besides, the echoed prompt.
+        delivered: text of the tokens that the request resumes from.
         ended: whether its last event was made.
         resumed_to_stop_string: the stop string with which it had ended before it was resumed.
     """
@@ -33,6 +34,7 @@ class Choice:
         self._is_flushed = False
         self.said = [echo or ""]
         self.unsaid = echo or ""
+        self.delivered = ""
         self.ended = False
         self.resumed_to_stop_string: str | None = None
         if resumed := request.resumed(index):
@@ -86,7 +88,7 @@ class Choice:
         text, count, self.resumed_to_stop_string = self.push(token_ids, last=over)
         self.said.append(text)
         self.output.token_ids.extend(token_ids[:count])
-        self.unsaid = ""
+        self.unsaid, self.delivered = "", text
 
     def _push_one(self, token: int, *, last: bool) -> tuple[str, str | None]:
         """Text of one more token; a token that stops the request has none."""

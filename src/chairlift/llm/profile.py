@@ -11,7 +11,7 @@ import time
 from os import PathLike
 
 from chairlift.core.errors import ConfigError
-from chairlift.core.load import LoadReport
+from chairlift.core.load import LoadReport, ReplicaState
 from chairlift.core.request import GenerateRequest, Output
 from chairlift.engine.admission import Limits
 from chairlift.engine.client import EngineClient, Sink, StepSink
@@ -89,6 +89,16 @@ class ProfiledClient:
         self._first: dict[str, float] = {}  # when the first news of a request came
         self._step_sink: StepSink | None = None
         inner.watch_steps(self._stepped)
+
+    @property
+    def state(self) -> ReplicaState:
+        """Where the engine is in its life."""
+        return self._inner.state
+
+    @property
+    def restarts(self) -> int:
+        """How often the engine was started again."""
+        return self._inner.restarts
 
     @property
     def info(self) -> RunnerInfo:

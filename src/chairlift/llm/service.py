@@ -70,6 +70,7 @@ class Service:
     def assembler(
         self, prompt: Prompt, params: SamplingParams | None, *, request_id: str | None = None, priority: int = 0,
         tenant: str = "", timeout: float | None = None, resume: Resume = (),
+        cache_salt: str = "",
     ) -> Assembler:  # fmt: skip
         """Make a checked request of a prompt, and what will turn its tokens into text.
 
@@ -77,29 +78,32 @@ class Service:
         """
         text = prompt if isinstance(prompt, str) else None
         ids = self._encode(prompt) if isinstance(prompt, str) else _checked_ids(prompt, self.client.limits.vocab_size)
-        return self._assembler(text, ids, params, request_id, priority, tenant, timeout, resume)
+        return self._assembler(text, ids, params, request_id, priority, tenant, timeout, resume, cache_salt)
 
     def chat_assembler(
         self, messages: Sequence[Message], params: SamplingParams | None, *, request_id: str | None = None,
         priority: int = 0, tenant: str = "", timeout: float | None = None, resume: Resume = (),
-        tools: Sequence[Message] | None = None,
+        tools: Sequence[Message] | None = None, prefill: str = "", cache_salt: str = "",
     ) -> Assembler:  # fmt: skip
         """Make a checked request of a conversation and the tools that may be called.
 
+        `prefill` is how the answer begins: it stands at the end of the prompt, and special tokens in it count as such.
         Raises InvalidRequest as `assembler` does.
         """
         if self.tokenizer is None or self.chat_template is None:
             raise InvalidRequest("the model folder has no tokenizer, so it cannot chat", param="messages")
         rendered = self.chat_template.render(messages, tools=tools)
+        rendered = replace(rendered, text=rendered.text + prefill)
         ids = tuple(self.tokenizer.encode_chat(rendered))
-        return self._assembler(rendered.text, ids, params, request_id, priority, tenant, timeout, resume)
+        return self._assembler(rendered.text, ids, params, request_id, priority, tenant, timeout, resume, cache_salt)
 
     def _assembler(
         self, text: str | None, ids: tuple[int, ...], params: SamplingParams | None, request_id: str | None,
-        priority: int, tenant: str, timeout: float | None, resume: Resume,
+        priority: int, tenant: str, timeout: float | None, resume: Resume, cache_salt: str,
     ) -> Assembler:  # fmt: skip
         whole("priority", priority, -MAX_PRIORITY, MAX_PRIORITY)
         _check_name("tenant", tenant, 0, MAX_TENANT_CHARS)
+        _check_name("cache_salt", cache_salt, 0, MAX_TENANT_CHARS)
         if request_id is None:
             request_id = f"req-{self._prefix}-{next(self._numbers)}"
         _check_name("request_id", request_id, 1, MAX_REQUEST_ID_CHARS)
@@ -110,7 +114,7 @@ class Service:
         request = GenerateRequest(
             request_id=request_id, prompt_token_ids=ids, params=_for_the_engine(asked),
             eos_token_ids=() if runs_on else self.defaults.eos_token_ids, priority=priority, tenant=tenant,
-            timeout=timeout, resume=_resumed(resume),
+            timeout=timeout, resume=_resumed(resume), cache_salt=cache_salt,
         )  # fmt: skip
         check(request, self.client.limits)
         return Assembler(request, text, self.tokenizer, asked)

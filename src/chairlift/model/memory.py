@@ -118,9 +118,10 @@ class PoolShape:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """How many pages, and how that came about: (name, value) for people."""
+    """How many pages of which size, and how that came about: (name, value) for people."""
 
     num_blocks: int
+    page_bytes: int
     report: tuple[tuple[str, str], ...]
 
 
@@ -201,6 +202,7 @@ def size_pool(
             fitting, how = pool.useful_blocks, "all that max_running_requests of max_model_len could use"
     return Pool(
         fitting,
+        page,
         (
             ("free memory", f"{gibibytes(free.num_bytes)} ({free.limit})"),
             ("memory of a step", f"{gibibytes(step_bytes)} (estimated from above)"),

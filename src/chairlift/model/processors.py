@@ -36,6 +36,8 @@ class NamedProcessor:
             raise SamplingFailed(f"logits processor {self.name!r} returned {got}, not {list(scores.shape)}")
         if bool((moved.isnan() | (moved == torch.inf)).any()):
             raise SamplingFailed(f"logits processor {self.name!r} returned NaN or infinite scores")
+        if bool(((moved == -torch.inf).all(-1) & ~(scores == -torch.inf).all(-1)).any()):
+            raise SamplingFailed(f"logits processor {self.name!r} bans every token")
         return moved.to(scores)
 
 

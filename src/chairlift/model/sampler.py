@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from chairlift.core.errors import ChairliftError, NonFiniteLogits, SamplingFailed
+from chairlift.core.errors import ChairliftError, NonFiniteLogits, NothingLeft
 from chairlift.core.request import TokenLogprob
 from chairlift.engine.plan import Int32, Masks, NewSequence
 from chairlift.model.choice import choose, chunks, leading
@@ -183,10 +183,10 @@ def _non_finite(peak: float) -> NonFiniteLogits:
     return NonFiniteLogits(f"the model's logits for this request are {what}")
 
 
-def _nothing_left(peak: float, shaper: Shaper | None, num_outputs: int, masked: bool) -> SamplingFailed:
+def _nothing_left(peak: float, shaper: Shaper | None, num_outputs: int, masked: bool) -> NothingLeft:
     if peak != -np.inf:
-        return SamplingFailed("penalties or logit_bias push this request's logits out of the range of numbers")
+        return NothingLeft("penalties or logit_bias push this request's logits out of the range of numbers")
     if masked:
-        return SamplingFailed("no token is left that the structure allows and the other parameters do not ban")
+        return NothingLeft("no token is left that the structure allows and the other parameters do not ban")
     assert shaper is not None, "a row that nothing moved has lost its tokens"
     return shaper.why_nothing_is_left(num_outputs)

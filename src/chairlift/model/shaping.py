@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding, pad
 
-from chairlift.core.errors import ChairliftError, SamplingFailed
+from chairlift.core.errors import ChairliftError, NothingLeft, SamplingFailed
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.plan import Int32, NewSequence
 from chairlift.model.forbidden import BadWords, Tail, repeating
@@ -132,7 +132,7 @@ class Shaper:
         if self.tail is not None:
             self.tail.add(token)
 
-    def why_nothing_is_left(self, num_outputs: int) -> SamplingFailed:
+    def why_nothing_is_left(self, num_outputs: int) -> NothingLeft:
         """Make the error of a request whose parameters ban every token."""
         ends = len(self._ends) if num_outputs < self._min_tokens else 0
         counts = {
@@ -144,7 +144,7 @@ class Shaper:
         said += [f"{ends} by min_tokens {self._min_tokens}"] if ends else []
         said += [f"all but {counts['allowed_token_ids']} by allowed_token_ids"] if counts["allowed_token_ids"] else []
         said += [f"some by no_repeat_ngram_size {self._ngram}"] if self._ngram else []
-        return SamplingFailed(f"every token is banned: {', '.join(said) or 'by its logits'}", **counts)
+        return NothingLeft(f"every token is banned: {', '.join(said) or 'by its logits'}", **counts)
 
 
 def shape(logits: Tensor, shapers: Sequence[Shaper | None], num_outputs: Int64) -> None:

@@ -118,6 +118,7 @@ class TorchRunner:
             max_model_len=max_model_len,
             num_blocks=pool.num_blocks,
             block_size=config.block_size,
+            page_bytes=pool.page_bytes,
             windows=model.groups.windows,
             model_id=loaded.model_id,
             logits_processors=tuple(config.logits_processors),

@@ -6,9 +6,14 @@ As a library Chairlift configures nothing: its loggers lie under "chairlift" and
 import copy
 import json
 import logging
+import sys
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from chairlift.observability.background import Background
 
 ROOT = "chairlift"
 HUMAN, JSON = "human", "json"
@@ -17,6 +22,9 @@ LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNI
 
 BRIEF = "chairlift: %(message)s"
 DETAILED = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+current_id: ContextVar[str] = ContextVar("chairlift_request_id", default="")
+"""Of the request that this task works for; "" outside of one. Every line that is logged meanwhile has it."""
 
 # Nothing that is logged can begin a line of its own, or steer a terminal.
 _TAMED = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)] if chr(code) != "\t"}
@@ -60,6 +68,7 @@ class HumanFormatter(logging.Formatter):
     def __init__(self, form: str, *, tracebacks: bool = True) -> None:
         super().__init__(form)
         self._tracebacks = tracebacks
+        self._detailed = form == DETAILED
 
     def format(self, record: logging.LogRecord) -> str:
         """Write the line and what follows; what another formatter made of the traceback is not taken over."""
@@ -69,6 +78,8 @@ class HumanFormatter(logging.Formatter):
             error = mine.exc_info[1]
             mine.msg, mine.args = f"{record.getMessage()} ({type(error).__name__}: {error}; -v shows where)", ()
             mine.exc_info = mine.stack_info = None
+        if self._detailed and (request := _request(record)):
+            mine.msg, mine.args = f"[{request}] {mine.getMessage()}", ()
         return super().format(mine)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  # logging's own name
@@ -95,10 +106,45 @@ class JsonFormatter(logging.Formatter):
             "process": record.process,
             "thread": record.threadName,
         }
+        if request := _request(record):
+            said["request_id"] = request
         if record.exc_info:
             said["error"] = self.formatException(record.exc_info)
         said |= {name: value for name, value in vars(record).items() if name not in _OWN}
         return json.dumps(said, default=str, ensure_ascii=False)
+
+
+def _request(record: logging.LogRecord) -> str:
+    """Return the id of the request that a line is of: noted with it, where another task writes it down."""
+    return getattr(record, "request_id", "") or current_id.get()
+
+
+def write_in_background() -> "Background":
+    """From now on a thread of its own writes what is logged: a full disk, or a pipe that nobody reads, stops nobody.
+
+    Returns what stands before the handlers, which the caller closes.
+    """
+    from chairlift.observability.background import Background
+
+    log = logging.getLogger(ROOT)
+    background = Background(log.handlers)
+    background.addFilter(_noted)
+    log.handlers[:] = [background]
+    return background
+
+
+def lines_to(stream: TextIO) -> "Background":
+    """Return a handler of bare lines for people, written by a thread of its own."""
+    from chairlift.observability.background import Background
+
+    return Background([logging.StreamHandler(stream)])
+
+
+def _noted(record: logging.LogRecord) -> bool:
+    """Note whose request a line is of, while that is known."""
+    if request := current_id.get():
+        record.request_id = request
+    return True
 
 
 def configure(config: LogConfig, stream: TextIO) -> None:
@@ -118,10 +164,41 @@ def configure(config: LogConfig, stream: TextIO) -> None:
     log.setLevel(min(handler.level for handler in handlers))
 
 
+def set_levels(config: LogConfig) -> None:
+    """Log as much as the config says from now on, to where it went before."""
+    from chairlift.observability.background import Background
+
+    log = logging.getLogger(ROOT)
+    fronts = [handler for handler in log.handlers if isinstance(handler, Background)]
+    writers = [writer for front in fronts for writer in front.handlers] or log.handlers
+    for writer in writers:
+        has_file = isinstance(writer, logging.FileHandler)
+        writer.setLevel(config.level if has_file else max(config.level, config.stream_level))
+    least = min(writer.level for writer in writers)
+    for front in fronts:
+        front.setLevel(least)
+    log.setLevel(least)
+
+
 def _file_handler(config: LogConfig) -> logging.Handler:
     from logging.handlers import RotatingFileHandler  # it imports much, and --help shall be fast
 
-    handler = RotatingFileHandler(
+    class File(RotatingFileHandler):
+        """Says once that it cannot write, and again when that comes back."""
+
+        _fails = False
+
+        def emit(self, record: logging.LogRecord) -> None:
+            failed, self._fails = self._fails, False
+            self._failed_before = failed
+            super().emit(record)
+
+        def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's own name
+            self._fails = True
+            if not self._failed_before:
+                sys.stderr.write(f"chairlift: the log file {config.file} cannot be written: {sys.exc_info()[1]}\n")
+
+    handler = File(
         config.file, maxBytes=config.max_bytes, backupCount=config.backups, encoding="utf-8", errors="backslashreplace"
     )
     handler.setLevel(config.level)

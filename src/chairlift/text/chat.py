@@ -68,6 +68,11 @@ class ChatTemplate:
         """
         return cls(_sources(folder), tokenizer)
 
+    @property
+    def text(self) -> str:
+        """All templates, to see which notations they know."""
+        return "\n".join(self._sources.values())
+
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],

@@ -153,7 +153,7 @@ class ByteTokenizer:
 
     def serialized(self) -> str:
         """Return the same vocabulary as a byte-level BPE without merges."""
-        backend = Backend(models.BPE(vocab=_byte_letters(), merges=[]))
+        backend = Backend(models.BPE(vocab=byte_letters(), merges=[]))
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         backend.decoder = decoders.ByteLevel()
         backend.add_special_tokens(list(self.special_tokens))
@@ -301,7 +301,7 @@ def _named_tokens(config: Mapping[str, Any]) -> dict[str, str]:
     return named
 
 
-def _byte_letters() -> dict[str, int]:
+def byte_letters() -> dict[str, int]:
     """Return the letter with which byte-level vocabularies write each byte (GPT-2's): itself, if it can be seen."""
     seen = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     unseen = [byte for byte in range(256) if byte not in seen]

@@ -1,4 +1,4 @@
-"""Names of blocks: chained, rooted in model, adapter and tenant, and never equal by concatenation."""
+"""Names of blocks: chained, rooted in model, adapter, tenant and salt, and never equal by concatenation."""
 
 from itertools import product
 
@@ -24,24 +24,29 @@ def test_the_same_block_behind_another_prefix_has_another_name() -> None:
     assert chain([7, 8, 7, 8])[0] != chain([7, 8, 7, 8])[1]
 
 
-def test_model_adapter_and_tenant_each_change_every_name() -> None:
+def test_model_adapter_tenant_and_salt_each_change_every_name() -> None:
     """Pitfalls 12 and 37."""
-    roots = {root_hash(model, adapter, tenant) for model, adapter, tenant in product(["m", "n"], ["", "a"], ["", "t"])}
-    assert len(roots) == 8
-    assert len({name for root in roots for name in chain([1, 2, 3, 4], root=root)}) == 16
+    roots = {root_hash(*parts) for parts in product(["m", "n"], ["", "a"], ["", "t"], ["", "s"])}
+    assert len(roots) == 16
+    assert len({name for root in roots for name in chain([1, 2, 3, 4], root=root)}) == 32
 
 
-def test_no_two_triples_look_alike_however_they_are_cut() -> None:
+def test_no_salt_is_the_empty_one() -> None:
+    assert root_hash("m", "a", "t") == root_hash("m", "a", "t", "")
+
+
+def test_no_two_lists_of_parts_look_alike_however_they_are_cut() -> None:
     """Pitfall 12: "ab" + "c" is not "a" + "bc", also with lengths and separators inside the names."""
     parts = ["", "a", "ab", "b", "\0", "a\0", "\0a", "\x01\0\0\0\0\0\0\0", "\x01\0\0\0\0\0\0\0a", "é", "\ud800"]
-    triples = list(product(parts, repeat=3))
-    assert len({root_hash(*triple) for triple in triples}) == len(triples)
+    lists = list(product(parts, repeat=4))
+    assert len({root_hash(*each) for each in lists}) == len(lists)
 
 
 @given(text(), text(), text(), text())
-def test_moving_a_border_changes_the_root(model: str, left: str, right: str, tenant: str) -> None:
+def test_moving_a_border_changes_the_root(model: str, left: str, right: str, last: str) -> None:
     if right:
-        assert root_hash(model, left + right, tenant) != root_hash(model, left, right + tenant)
+        assert root_hash(model, left + right, last) != root_hash(model, left, right + last)
+        assert root_hash(model, "", left + right, last) != root_hash(model, "", left, right + last)
 
 
 @given(lists(integers(0, 2**31 - 1), max_size=20), integers(1, 5), integers(0, 20))

@@ -20,6 +20,9 @@ COMMAND = ("-P", "-m", "chairlift.engine.child")
 """Never the caller's script: nothing of it is imported again. -P: nor what lies in the current folder."""
 
 LENGTH_BYTES = 4
+STOP = b"stop"
+"""What the pipe says to a child that has to leave, where a fork of its spawner keeps the pipe open."""
+
 LONGEST_SOCKET_PATH = 100  # bytes; the system's limit is 107 (Linux) or 103 (macOS)
 SOCKET_NAME = "engine"
 
@@ -61,8 +64,7 @@ class EngineProcess:
 
     def stop(self) -> None:
         """Ask the engine to leave, kill it when it does not; returns when it is gone. May be called more than once."""
-        self._close_pipe()
-        self._process.terminate()  # where a fork of this process still holds the pipe
+        self._close_pipe(STOP)
         try:
             self._process.wait(self._watch.stop_timeout)
         except subprocess.TimeoutExpired:
@@ -79,10 +81,16 @@ class EngineProcess:
         self._close_pipe()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _close_pipe(self) -> None:
-        assert self._process.stdin is not None
-        with self._lock, contextlib.suppress(OSError):
-            self._process.stdin.close()
+    def _close_pipe(self, last: bytes = b"") -> None:
+        pipe = self._process.stdin
+        assert pipe is not None
+        with self._lock:
+            if last and not pipe.closed:
+                os.set_blocking(pipe.fileno(), False)  # a child that has not read its start message is killed later
+                with contextlib.suppress(OSError):
+                    os.write(pipe.fileno(), last)
+            with contextlib.suppress(OSError):
+                pipe.close()
 
 
 def spawn(

@@ -1,0 +1,1 @@
+"""Server: the replica's door, an OpenAI-compatible API over one text service."""

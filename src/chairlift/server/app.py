@@ -1,0 +1,100 @@
+"""App: the routes, and the layers around them.
+
+front (id, errors, access log) ──> cors ──> auth ──> router ──> route
+"""
+
+from collections.abc import Awaitable, Callable
+
+from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Route, Router
+
+from chairlift.core.errors import NotFound
+from chairlift.server import chat, completions
+from chairlift.server.admin import Operations
+from chairlift.server.models import Models
+from chairlift.server.openapi import Documentation
+from chairlift.server.replica import Replica
+from chairlift.web.auth import Auth, KeyRing
+from chairlift.web.body import App, Receive, Scope, Send
+from chairlift.web.front import Front
+
+OPEN = frozenset({"/livez", "/readyz", "/health"})
+"""Paths that need no key."""
+
+QUIET = OPEN | {"/metrics", "/load"}
+"""Paths that are not in the access log while they work."""
+
+
+class Door:
+    """The application of one replica.
+
+    Attributes:
+        app: what uvicorn runs.
+        auth: whose keys may be replaced.
+    """
+
+    def __init__(self, replica: Replica, keys: KeyRing, drain: Callable[[], Awaitable[None]]) -> None:
+        """Put it together; `drain` begins to leave."""
+        config = replica.config
+        router = Router(_routes(replica, drain), redirect_slashes=False, default=_nowhere)
+        open_paths = OPEN | ({"/metrics"} if config.open_metrics else set())
+        self.auth = Auth(_named(router), keys, frozenset(open_paths))
+        app: App = Front(self.auth, quiet=QUIET, seen=replica.telemetry.answered)
+        if config.cors_origins:
+            app = CORSMiddleware(
+                app, allow_origins=config.cors_origins, allow_methods=("GET", "POST"), allow_headers=("*",),
+                expose_headers=("x-request-id", "x-ignored-parameters", "retry-after", "retry-after-ms"),
+            )  # fmt: skip
+        self.app = app
+
+
+def _routes(replica: Replica, drain: Callable[[], Awaitable[None]]) -> list[Route]:
+    life, models, operations = replica.lifecycle, Models(replica), Operations(replica, drain)
+    documentation = Documentation(replica)
+    table: list[tuple[str, str, App]] = [
+        ("POST", chat.PATH, chat.ChatCompletions(replica)),
+        ("POST", completions.PATH, completions.Completions(replica)),
+        ("GET", "/v1/models", models.list),
+        ("GET", "/v1/models/{id:path}", models.one),
+        ("POST", "/tokenize", models.tokenize),
+        ("POST", "/detokenize", models.detokenize),
+        ("GET", "/livez", life.livez),
+        ("GET", "/readyz", life.readyz),
+        ("GET", "/health", life.health),
+        ("GET", "/metrics", operations.metrics),
+        ("GET", "/load", operations.load),
+        ("GET", "/docs", documentation.page),
+        ("GET", "/openapi.json", documentation.schema),
+        ("POST", "/admin/drain", operations.drain),
+        ("GET", "/admin/state", operations.state),
+        ("GET", "/admin/requests/{id}", operations.request),
+    ]
+    return [
+        Route(path, _Endpoint(path.replace(":path", ""), handle), methods=[method]) for method, path, handle in table
+    ]
+
+
+class _Endpoint:
+    """A route as Starlette wants it: an application, which it leaves alone."""
+
+    def __init__(self, path: str, handle: App) -> None:
+        self._path = path
+        self._handle = handle
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["route_path"] = self._path
+        await self._handle(scope, receive, send)
+
+
+def _named(router: Router) -> App:
+    """Let the router raise its refusals, so that the front can answer them."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["app"] = router
+        await router(scope, receive, send)
+
+    return app
+
+
+async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
+    raise NotFound("there is no such route")

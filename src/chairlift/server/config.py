@@ -1,0 +1,61 @@
+"""ServerConfig: what a replica's door is told at its start."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from chairlift.core.errors import ConfigError
+from chairlift.observability.aliases import SETS
+from chairlift.web.http import HeadLimits
+from chairlift.web.limits import AdmissionLimits, TenantLimits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """Everything but where it listens.
+
+    Attributes:
+        served_names: names of the model; an answer has the one that was asked for.
+        max_body_bytes: of a request.
+        body_seconds: in which a body has to come.
+        write_seconds: in which a client has to take what is sent to it.
+        idle_seconds: that a connection without a request is kept.
+        drain_seconds: that requests have to finish when the server is asked to leave.
+        strict: refuse requests with fields that have no effect, instead of naming them in a header.
+        open_metrics: /metrics needs no key.
+        cors_origins: origins whose pages may use the API; "*" is any.
+        metric_aliases: sets of other names on /metrics.
+        head: bounds of a request's head.
+        admission: bounds of the line.
+        tenant: bounds of each tenant.
+    """
+
+    served_names: tuple[str, ...]
+    max_body_bytes: int = 4_000_000
+    body_seconds: float = 30.0
+    write_seconds: float = 30.0
+    idle_seconds: float = 30.0
+    drain_seconds: float = 30.0
+    strict: bool = False
+    open_metrics: bool = False
+    cors_origins: tuple[str, ...] = ()
+    metric_aliases: tuple[str, ...] = ()
+    head: HeadLimits = field(default_factory=HeadLimits)
+    admission: AdmissionLimits = field(default_factory=AdmissionLimits)
+    tenant: TenantLimits = field(default_factory=TenantLimits)
+
+    def __post_init__(self) -> None:
+        if not self.served_names or not all(self.served_names):
+            raise ConfigError("a served model needs a name", option="served_model_name")
+        if self.max_body_bytes < 1:
+            raise ConfigError(f"max_body_bytes must be at least 1, got {self.max_body_bytes}", option="max_body_bytes")
+        seconds: Mapping[str, float] = {
+            name: getattr(self, name) for name in ("body_seconds", "write_seconds", "idle_seconds")
+        }
+        for name, value in seconds.items():
+            if not value > 0:
+                raise ConfigError(f"{name} must be a positive number of seconds, got {value:g}", option=name)
+        for system in self.metric_aliases:
+            if system not in SETS:
+                raise ConfigError(f"metric_aliases may be {', '.join(SETS)}, got {system!r}", option="metric_aliases")
+        if not self.drain_seconds >= 0:
+            raise ConfigError(f"drain_seconds must be at least 0, got {self.drain_seconds:g}", option="drain_seconds")

@@ -1,0 +1,213 @@
+"""/openapi.json and /docs: what the server takes and answers, from the tables that it parses by."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from html import escape
+from typing import Any
+
+import orjson
+
+from chairlift import __version__
+from chairlift.protocol import answers
+from chairlift.protocol.fields import CHAT, COMPLETION, DETOKENIZE, TOKENIZE, Effect, Field
+from chairlift.server.replica import MAX_TIMEOUT_MS, Replica
+from chairlift.web.body import Receive, Scope, Send
+from chairlift.web.front import send_bytes
+
+Schema = dict[str, Any]
+
+_TEXT = answers.TEXT
+
+REFUSALS: Mapping[str, str] = {
+    "400": "The request cannot be: the error names the field", "401": "No key, or none that is known",
+    "403": "Not for this key, or not for a browser page",
+    "404": "No such route, model or request", "405": "Another method", "408": "It took too long",
+    "409": "The id is in use",
+    "413": "The body is too large", "415": "The body is no plain JSON", "429": "Come later: Retry-After says when",
+    "431": "The head is too large", "500": "The request failed inside the model", "503": "Nobody is served now",
+}  # fmt: skip
+
+_REQUEST_ID = {"x-request-id": {"description": "Of the request", "required": True, "schema": _TEXT}}
+_IGNORED = {"x-ignored-parameters": {"description": "Names of fields that had no effect", "schema": _TEXT}}
+HEADERS: Mapping[str, Mapping[str, Schema]] = {
+    "401": {"www-authenticate": {"description": "Bearer", "required": True, "schema": _TEXT}},
+    "405": {"allow": {"description": "The methods of the route", "required": True, "schema": _TEXT}},
+    "429": {
+        "retry-after": {"description": "Seconds", "required": True, "schema": {"type": "integer", "minimum": 0}},
+        "retry-after-ms": {"description": "Milliseconds", "schema": {"type": "integer", "minimum": 0}},
+    },
+}
+"""Of answers, besides the request's id."""
+
+_TIMEOUT: Schema = {
+    "name": "x-request-timeout-ms", "in": "header", "required": False,
+    "description": "Milliseconds that the request may take",
+    "schema": {"type": "integer", "minimum": 1, "maximum": MAX_TIMEOUT_MS},
+}  # fmt: skip
+_PROMPT_OR_MESSAGES: Schema = {
+    "anyOf": [
+        {"required": [one], "properties": {one: {"type": kind}, other: {"type": "null"}}}
+        for one, kind, other in (("prompt", "string", "messages"), ("messages", "array", "prompt"))
+    ]
+}
+
+
+class Documentation:
+    """Both routes."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+
+    async def schema(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer the OpenAPI document."""
+        await send_bytes(send, self._document)
+
+    async def page(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a page for people; it loads nothing from anywhere."""
+        await send_bytes(send, self._page, kind=b"text/html; charset=utf-8")
+
+    @cached_property
+    def _document(self) -> bytes:
+        return orjson.dumps(document(self._replica.config.served_names))
+
+    @cached_property
+    def _page(self) -> bytes:
+        return page(document()).encode()
+
+
+def document(names: Sequence[str] = ()) -> Schema:
+    """Return the OpenAPI 3.1 document, of a server that serves its model under these names."""
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Chairlift", "version": __version__},
+        "paths": {path: {method: operation} for path, method, operation in _operations(names)},
+        "components": {
+            "schemas": {"Error": answers.ERROR},
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"key": []}, {}],
+    }  # fmt: skip
+
+
+def _operations(names: Sequence[str]) -> Iterable[tuple[str, str, Schema]]:
+    events = {"text/event-stream": {"schema": _TEXT}}
+    yield "/v1/chat/completions", "post", _operation(
+        "Answer a conversation", answers.CHAT, body=_body(CHAT, names), also=events, parameters=[_TIMEOUT],
+        links=_TIMELINE,
+    )  # fmt: skip
+    yield "/v1/completions", "post", _operation(
+        "Complete a prompt", answers.COMPLETION, body=_body(COMPLETION, names), also=events, parameters=[_TIMEOUT],
+        links=_TIMELINE,
+    )  # fmt: skip
+    yield "/v1/models", "get", _operation("Name the models", answers.MODELS, links={
+        "model": {"operationId": "model", "parameters": {"id": "$response.body#/data/0/id"}},
+    })  # fmt: skip
+    yield (
+        "/v1/models/{id}",
+        "get",
+        _operation("Tell of one model", answers.MODEL, parameters=[_in_path("id", names)], name="model"),
+    )
+    yield "/tokenize", "post", _operation(
+        "Turn text into token ids", answers.TOKENIZED, body=_body(TOKENIZE, names) | _PROMPT_OR_MESSAGES,
+        links={"text": {"operationId": "text", "requestBody": {"tokens": "$response.body#/tokens"}}},
+    )  # fmt: skip
+    yield (
+        "/detokenize",
+        "post",
+        _operation("Turn token ids into text", answers.DETOKENIZED, body=_body(DETOKENIZE, names), name="text"),
+    )
+    for path, told, schema in (
+        ("/livez", "Whether the process answers", answers.ALIVE), ("/readyz", "Whether it serves", answers.READY),
+        ("/health", "Whether it serves, and why not", answers.HEALTH),
+    ):  # fmt: skip
+        yield path, "get", _operation(told, schema, unready=schema)
+    yield "/metrics", "get", _operation("Metrics for Prometheus", kind="text/plain")
+    yield "/load", "get", _operation("How busy it is", answers.LOAD)
+    yield "/docs", "get", _operation("This, for people", kind="text/html")
+    yield "/openapi.json", "get", _operation("This document", {"type": "object"})
+    yield "/admin/drain", "post", _operation("Finish what is open, and leave", answers.READY, status="202") | _ADMIN
+    yield "/admin/state", "get", _operation("Scheduler and cache", answers.STATE) | _ADMIN
+    yield "/admin/requests/{id}", "get", _operation(
+        "How a request went", answers.REQUEST, parameters=[_in_path("id")], name="timeline"
+    ) | _ADMIN  # fmt: skip
+
+
+_ADMIN: Schema = {"security": [{"key": []}]}
+_TIMELINE: Schema = {
+    "timeline": {"operationId": "timeline", "parameters": {"id": "$response.header.x-request-id"}},
+}
+
+
+def _operation(
+    told: str, schema: Schema | None = None, *, body: Schema | None = None, also: Schema | None = None,
+    kind: str = "application/json", parameters: list[Schema] | None = None, status: str = "200",
+    unready: Schema | None = None, links: Schema | None = None, name: str = "",
+) -> Schema:  # fmt: skip
+    """Describe an operation; `schema` is that of its answer, and text where there is none."""
+    done: Schema = {"description": "Done", "headers": _REQUEST_ID | (_IGNORED if body else {})}
+    done["content"] = {kind: {"schema": schema or _TEXT}, **(also or {})}
+    if links is not None:
+        done["links"] = links
+    refused = _json({"$ref": "#/components/schemas/Error"})
+    responses: Schema = {status: done} | {
+        code: {"description": why, "headers": {**_REQUEST_ID, **HEADERS.get(code, {})}, "content": refused}
+        for code, why in REFUSALS.items()
+    }
+    if unready is not None:
+        responses["503"] = {"description": "Not now", "headers": _REQUEST_ID, "content": _json(unready)}
+    found: Schema = {"summary": told, "responses": responses}
+    if name:
+        found["operationId"] = name
+    if body is not None:
+        found["requestBody"] = {"required": True, "content": _json(body)}
+    if parameters:
+        found["parameters"] = parameters
+    return found
+
+
+def _json(schema: Schema) -> Schema:
+    return {"application/json": {"schema": schema}}
+
+
+def _in_path(name: str, known: Sequence[str] = ()) -> Schema:
+    schema: Schema = {"type": "string", "minLength": 1}
+    return {"name": name, "in": "path", "required": True, "schema": schema | ({"enum": [*known]} if known else {})}
+
+
+def _body(fields: Mapping[str, Field], names: Sequence[str]) -> Schema:
+    """Return the schema of a body; null is the same as absent in every field that is not required."""
+    properties: Schema = {}
+    for name, field in fields.items():
+        schema = field.schema | ({"enum": [*names]} if name == "model" and names else {})
+        if not field.required and field.effect is not Effect.REFUSED:
+            schema = _or_null(schema)
+        properties[name] = schema | ({"description": field.help} if field.help else {})
+    required = [name for name, field in fields.items() if field.required]
+    return {"type": "object", "properties": properties, "required": required}
+
+
+def _or_null(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]} if schema else {}
+
+
+def page(told: Schema) -> str:
+    """Return the document as a page."""
+    sections = []
+    for path, methods in told["paths"].items():
+        for method, operation in methods.items():
+            sections.append(
+                f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(operation['summary'])}</p>"
+            )
+            content = operation.get("requestBody", {}).get("content", {})
+            properties = content.get("application/json", {}).get("schema", {}).get("properties", {})
+            rows = "".join(
+                f"<tr><td><code>{escape(name)}</code></td><td>{escape(schema.get('description', ''))}</td></tr>"
+                for name, schema in properties.items()
+            )
+            sections.append(f"<table>{rows}</table>" if rows else "")
+    style = "body{font:16px system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem}td{padding:.1rem .8rem .1rem 0}"
+    return (
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>Chairlift</title><style>{style}</style>"
+        f"<h1>Chairlift {escape(told['info']['version'])}</h1>"
+        f"<p>The same for programs: <a href=/openapi.json>openapi.json</a></p>{''.join(sections)}</html>"
+    )

@@ -1,0 +1,177 @@
+"""Auth: API keys, kept as hashes, and what each may do; default-deny on every path but a short open list.
+
+A line of a key file is `TENANT sha256:HEX [admin]`; a key's hash is SHA-256 over its UTF-8 text. Keys are long random
+strings, so that is enough: nobody guesses one.
+"""
+
+import hashlib
+import hmac
+import logging
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chairlift.core.errors import ConfigError, Forbidden, NotFound, Unauthorized
+from chairlift.web.body import App, Receive, Scope, Send, all_headers
+
+log = logging.getLogger(__name__)
+
+ADMIN = "admin"
+ADMIN_PATHS = "/admin/"
+MAX_KEY_BYTES = 512
+_LINE = re.compile(r"(?P<tenant>[A-Za-z0-9._-]{1,128})\s+sha256:(?P<hash>[0-9a-f]{64})(?P<admin>\s+admin)?\s*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who asks.
+
+    Attributes:
+        tenant: whose share of everything is used; "" where there are no keys.
+        scopes: what else it may do.
+    """
+
+    tenant: str = ""
+    scopes: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class KeyRing:
+    """The keys that are known, by their hashes. Safe to replace while requests are served.
+
+    Attributes:
+        principals: SHA-256 of a key -> whose it is.
+        is_closed: whether every path needs a key, whatever keys there are: so it is with a file of them.
+    """
+
+    principals: dict[bytes, Principal] = field(default_factory=dict)
+    is_closed: bool = False
+
+    def find(self, key: bytes) -> Principal | None:
+        """Return whose key this is; every hash is compared, in constant time."""
+        given, found = hashlib.sha256(key).digest(), None
+        for known, principal in self.principals.items():
+            if hmac.compare_digest(known, given):
+                found = principal
+        return found
+
+    @property
+    def guards_all(self) -> bool:
+        """Whether there are keys for more than the administration."""
+        return self.is_closed or any(ADMIN not in principal.scopes for principal in self.principals.values())
+
+    @property
+    def has_admin(self) -> bool:
+        """Whether anybody may administrate."""
+        return any(ADMIN in principal.scopes for principal in self.principals.values())
+
+
+def read_keys(file: Path | None, environ: Mapping[str, str]) -> KeyRing:
+    """Return the keys of a file, of CHAIRLIFT_API_KEY and of CHAIRLIFT_ADMIN_KEY (the keys themselves).
+
+    Raises ConfigError naming the line that is wrong, and for a file that cannot be read or has no key.
+    """
+    ring = KeyRing()
+    for name, principal in (("CHAIRLIFT_API_KEY", Principal("default")), ("CHAIRLIFT_ADMIN_KEY", _admin("admin"))):
+        if key := environ.get(name, ""):
+            if len(key.encode()) > MAX_KEY_BYTES or key != key.strip():
+                raise ConfigError(
+                    f"{name} must be at most {MAX_KEY_BYTES} bytes without white space around them", option="api_keys"
+                )
+            ring.principals[hashlib.sha256(key.encode()).digest()] = principal
+    if file is None:
+        return ring
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the keys in {file}: {error}", option="api_keys") from None
+    found = dict(_entries(file, lines))
+    if not found:
+        raise ConfigError(f"{file} has no key", option="api_keys")
+    ring.principals |= found
+    ring.is_closed = True
+    return ring
+
+
+def new_key() -> str:
+    """Return a new key, 256 bits of it random."""
+    return f"cl-{secrets.token_urlsafe(32)}"
+
+
+def key_line(key: str, tenant: str, *, admin: bool = False) -> str:
+    """Return the line of a key file that knows this key. Raises ConfigError for a tenant that cannot be one."""
+    line = f"{tenant} sha256:{hashlib.sha256(key.encode()).hexdigest()}{' admin' if admin else ''}"
+    match = _LINE.match(line)
+    if match is None or match["tenant"] != tenant:
+        raise ConfigError(f"a tenant is 1 to 128 letters, digits and ._-, got {tenant!r}", option="tenant")
+    return line
+
+
+def _admin(tenant: str) -> Principal:
+    return Principal(tenant, frozenset({ADMIN}))
+
+
+def _entries(file: Path, lines: list[str]) -> Iterable[tuple[bytes, Principal]]:
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        match = _LINE.match(line.strip())
+        if match is None:
+            raise ConfigError(f"{file}, line {number}: must be TENANT sha256:HEX [admin]", option="api_keys")
+        tenant = match["tenant"]
+        yield bytes.fromhex(match["hash"]), _admin(tenant) if match["admin"] else Principal(tenant)
+
+
+class Auth:
+    """Lets through whom it knows, and puts a Principal into `scope["principal"]`.
+
+    Attributes:
+        ring: the keys; another may be put in its place at any time.
+    """
+
+    def __init__(self, app: App, ring: KeyRing, open_paths: frozenset[str]) -> None:
+        self._app = app
+        self.ring = ring
+        self._open = open_paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Find out who asks, and pass the request on."""
+        scope["principal"] = self._principal(scope)
+        await self._app(scope, receive, send)
+
+    def _principal(self, scope: Scope) -> Principal:
+        """Return who asks, by the path that is routed. Raises Unauthorized, Forbidden, NotFound."""
+        path = scope["path"]
+        if path.startswith(ADMIN_PATHS):
+            if not self.ring.has_admin:
+                raise NotFound("there is no such route")
+            if all_headers(scope, b"origin"):
+                raise Forbidden("the administration answers no browser page")
+            principal = self._known(scope)
+            if ADMIN not in principal.scopes:
+                raise self._refused("the key is no admin's")
+            return principal
+        if path in self._open or not self.ring.guards_all:
+            return Principal()
+        return self._known(scope)
+
+    def _known(self, scope: Scope) -> Principal:
+        given = all_headers(scope, b"authorization")
+        if len(given) != 1:
+            raise self._refused(f"{len(given)} authorization headers")
+        scheme, _, key = given[0].partition(b" ")
+        key = key.strip()
+        if scheme.lower() != b"bearer":
+            raise self._refused("another scheme than Bearer")
+        if not 0 < len(key) <= MAX_KEY_BYTES:
+            raise self._refused(f"a key of {len(key)} bytes")
+        principal = self.ring.find(key)
+        if principal is None:
+            raise self._refused("an unknown key")
+        return principal
+
+    def _refused(self, why: str) -> Unauthorized:
+        log.info("refused: %s", why)
+        return Unauthorized("a valid API key is needed: Authorization: Bearer KEY")

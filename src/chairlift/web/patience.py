@@ -1,0 +1,45 @@
+"""Patience: how long a client may take nothing of what is sent to it in pieces; then its connection is dropped."""
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from chairlift.web.body import Message, Scope, Send, abort_connection
+
+
+class Patience:
+    """Enter it around a streamed answer, and send through it.
+
+    One timer looks after all pieces of an answer: a timeout around each would cost more than the piece. A client whose
+    connection is dropped is gone, which whoever waits for it learns in the usual way.
+    """
+
+    def __init__(self, scope: Scope, send: Send, seconds: float) -> None:
+        self._scope = scope
+        self._send = send
+        self._seconds = seconds
+        self._since: float | None = None  # when the piece was begun that is being sent
+
+    def __enter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(self._seconds, self._look)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:  # fmt: skip
+        self._timer.cancel()
+
+    async def send(self, message: Message) -> None:
+        """Send a piece, which waits for the client where earlier ones were not taken."""
+        self._since = self._loop.time()
+        await self._send(message)
+        self._since = None
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        since = now if self._since is None else self._since
+        if now - since >= self._seconds:
+            abort_connection(self._scope)
+        else:
+            self._timer = self._loop.call_at(since + self._seconds, self._look)

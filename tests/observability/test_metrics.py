@@ -1,0 +1,137 @@
+"""Metrics: the page is one that Prometheus reads, with every metric of the table, at zero, and bounded labels."""
+
+import re
+import threading
+from collections.abc import Mapping
+
+import pytest
+from prometheus_client import CollectorRegistry, Gauge
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from chairlift.observability.metrics import CONTENT_TYPE, PREFIX, TABLE, Kind, Metrics
+
+BOUNDED = {"route", "method", "status", "outcome", "code", "reason", "phase", "state", "process"}
+"""Labels of which there are a few values each, whatever clients send."""
+
+
+def families(metrics: Metrics) -> Mapping[str, Metric]:
+    """Return the families of the page by our own names."""
+    found = list(text_string_to_metric_families(metrics.page().decode()))
+    assert len({family.name for family in found}) == len(found), "a family is there twice"
+    return {family.name.removeprefix(PREFIX): family for family in found}
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float:
+    """Return the one sample of this name and these labels."""
+    (found,) = [
+        sample.value for family in families(metrics).values() for sample in family.samples
+        if sample.name == PREFIX + name and sample.labels == labels
+    ]  # fmt: skip
+    return found
+
+
+def test_the_page_has_every_metric_of_the_table_and_nothing_else() -> None:
+    page = families(Metrics())
+    assert page.keys() == TABLE.keys()
+    for name, told in TABLE.items():
+        assert (page[name].type, page[name].documentation) == (told.kind.value, told.help)
+    assert "charset=utf-8" in CONTENT_TYPE and "0.0.4" in CONTENT_TYPE
+
+
+def test_what_has_no_labels_is_there_at_zero_from_the_start() -> None:
+    """A rate needs a first value."""
+    page = families(Metrics())
+    for name, told in TABLE.items():
+        assert bool(page[name].samples) == (not told.labels), name
+        assert all(sample.value == 0 for sample in page[name].samples)
+        assert not any(sample.name.endswith("_created") for sample in page[name].samples)
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_a_metric_is_declared_as_it_should_be(name: str) -> None:
+    told = TABLE[name]
+    assert re.fullmatch("[a-z][a-z_]*[a-z]", name) and told.help and "\n" not in told.help
+    assert not name.endswith(("_total", "_count", "_sum", "_bucket", "_created", "_info")), "a suffix of the format"
+    assert set(told.labels) <= BOUNDED and len(set(told.labels)) == len(told.labels)
+    assert bool(told.buckets) == (told.kind is Kind.HISTOGRAM)
+    assert list(told.buckets) == sorted(set(told.buckets)) and all(bound > 0 for bound in told.buckets)
+    if "seconds" in name and told.kind is Kind.HISTOGRAM:
+        assert told.buckets[0] <= 0.001 and told.buckets[-1] >= 5
+
+
+@pytest.mark.parametrize("name", [name for name, told in TABLE.items() if told.kind is Kind.COUNTER])
+def test_a_counter_counts(name: str) -> None:
+    metrics, labels = Metrics(), {label: f"some {label}" for label in TABLE[name].labels}
+    metrics.counter(name, *labels.values()).inc()
+    metrics.counter(name, *labels.values()).inc(2)
+    assert value(metrics, f"{name}_total", **labels) == 3
+
+
+@pytest.mark.parametrize("name", [name for name, told in TABLE.items() if told.kind is Kind.GAUGE])
+def test_a_gauge_shows_the_last_value(name: str) -> None:
+    metrics, labels = Metrics(), {label: f"some {label}" for label in TABLE[name].labels}
+    metrics.gauge(name, *labels.values()).set(7)
+    metrics.gauge(name, *labels.values()).set(0.5)
+    assert value(metrics, name, **labels) == 0.5
+
+
+@pytest.mark.parametrize("name", [name for name, told in TABLE.items() if told.kind is Kind.HISTOGRAM])
+def test_a_histogram_counts_below_its_bounds(name: str) -> None:
+    metrics, labels = Metrics(), {label: f"some {label}" for label in TABLE[name].labels}
+    bounds = TABLE[name].buckets
+    for seen in (bounds[0], bounds[1], bounds[-1] * 2):
+        metrics.histogram(name, *labels.values()).observe(seen)
+    assert value(metrics, f"{name}_count", **labels) == 3
+    assert value(metrics, f"{name}_sum", **labels) == pytest.approx(bounds[0] + bounds[1] + bounds[-1] * 2)
+    for bound, count in ((bounds[0], 1), (bounds[1], 2), (bounds[-1], 2), (float("inf"), 3)):
+        told = "+Inf" if bound == float("inf") else str(float(bound))
+        assert value(metrics, f"{name}_bucket", **labels, le=told) == count
+
+
+def test_a_name_that_nobody_declared_is_a_fault_of_ours() -> None:
+    metrics = Metrics()
+    for ask in (metrics.counter, metrics.gauge, metrics.histogram):
+        with pytest.raises(KeyError):
+            ask("requests_of_mine")
+    with pytest.raises(KeyError):
+        metrics.gauge("steps")
+    with pytest.raises(ValueError, match="label"):
+        metrics.counter("refusals", "one", "too many")
+
+
+def test_two_of_them_do_not_share_anything() -> None:
+    one, other = Metrics(), Metrics()
+    one.counter("steps").inc()
+    assert value(one, "steps_total") == 1 and value(other, "steps_total") == 0
+
+
+def test_whatever_a_label_says_the_page_can_be_read() -> None:
+    metrics, odd = Metrics(), 'a"b\\c\nd{e}="é'
+    metrics.counter("refusals", odd).inc()
+    assert value(metrics, "refusals_total", code=odd) == 1
+
+
+def test_further_registries_are_on_the_same_page() -> None:
+    metrics, more = Metrics(), CollectorRegistry()
+    Gauge("of_somebody_else", "A gauge", registry=more).set(3)
+    metrics.more.append(more)
+    page = families(metrics)
+    assert page["of_somebody_else"].samples[0].value == 3 and page.keys() == TABLE.keys() | {"of_somebody_else"}
+
+
+def test_threads_lose_no_count() -> None:
+    metrics = Metrics()
+
+    def count() -> None:
+        for _ in range(500):
+            metrics.counter("steps").inc()
+            metrics.histogram("step_seconds", "launch").observe(0.001)
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        metrics.page()
+        thread.join(30)
+    assert value(metrics, "steps_total") == value(metrics, "step_seconds_count", phase="launch") == 2000

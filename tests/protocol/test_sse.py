@@ -1,0 +1,145 @@
+"""Server-sent events: read by WHATWG's rules whatever the cut, bounded, and what is written is read back."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chairlift.protocol.sse import (
+    DONE,
+    MAX_EVENT_BYTES,
+    Event,
+    EventReader,
+    EventTooLarge,
+    data_event,
+    named_event,
+)
+
+BOM = "\ufeff".encode()
+
+
+def read(*pieces: bytes) -> list[Event]:
+    reader = EventReader()
+    return [event for piece in pieces for event in reader.push(piece)]
+
+
+def by_the_rules(stream: bytes) -> list[Event]:
+    """Read a whole stream as the standard says it, step by step."""
+    text = stream.decode("utf-8", "replace").removeprefix("\ufeff")
+    lines = re.split("\r\n|\r|\n", text)[:-1]  # what has no end is no line
+    events, data, kind, last_id = [], "", "", ""
+    for line in lines:
+        if not line:
+            if data:
+                events.append(Event(data.removesuffix("\n"), kind, last_id))
+            data = kind = ""
+        elif not line.startswith(":"):
+            name, _, value = line.partition(":")
+            value = value.removeprefix(" ")
+            if name == "data":
+                data += value + "\n"
+            elif name == "event":
+                kind = value
+            elif name == "id" and "\0" not in value:
+                last_id = value
+    return events
+
+
+STREAMS: list[tuple[str, bytes, list[Event]]] = [
+    ("the standard's first example", b"data: YHOO\ndata: +2\ndata: 10\n\n", [Event("YHOO\n+2\n10")]),
+    ("its second: a comment, ids, a space that counts",
+     b": test stream\n\ndata: first event\nid: 1\n\ndata:second event\nid\n\ndata:  third event\n\n",
+     [Event("first event", id="1"), Event("second event"), Event(" third event")]),
+    ("its third: no data, two empty lines of data, and what is not sent off", b"data\n\ndata\ndata\n\ndata:",
+     [Event(""), Event("\n")]),
+    ("its fourth: the space", b"data:test\n\ndata: test\n\n", [Event("test"), Event("test")]),
+    ("returns", b"data: a\rdata: b\r\rdata: c\r\r", [Event("a\nb"), Event("c")]),
+    ("returns and newlines", b"data: a\r\ndata: b\r\n\r\ndata: c\r\n\r\n", [Event("a\nb"), Event("c")]),
+    ("a return, then a newline of its own", b"data: a\r\n\rdata: b\n\r\n", [Event("a"), Event("b")]),
+    ("a byte order mark", BOM + b"data: a\n\n", [Event("a")]),
+    ("a second one is part of a name", BOM + BOM + b"data: a\n\ndata: b\n\n", [Event("b")]),
+    ("one in another line", b"\n" + BOM + b"data: a\n\ndata: b\n\n", [Event("b")]),
+    ("types", b"event: x\ndata: a\n\ndata: b\n\nevent: y\nevent: z\ndata: c\n\n",
+     [Event("a", "x"), Event("b"), Event("c", "z")]),
+    ("a type without data counts for no later event", b"event: x\n\ndata: a\n\n", [Event("a")]),
+    ("an id stays, also one without data", b"id: 7\n\ndata: a\n\ndata: b\nid: 8\n\ndata: c\n\nid:\ndata: d\n\n",
+     [Event("a", id="7"), Event("b", id="8"), Event("c", id="8"), Event("d")]),
+    ("an id with NUL says nothing", b"id: 7\nid: 8\0\ndata: a\n\n", [Event("a", id="7")]),
+    ("retry and what nobody knows", b"retry: 10\nretry: x\nDATA: a\ndata : b\n data: c\nfoo\n:\ndata: d\n\n",
+     [Event("d")]),
+    ("colons in the value", b"data: a: b\ndata::\n\n", [Event("a: b\n:")]),
+    ("what is no end of line here", "data: a\u2028b\x0bc\x0cd\x1ce\x85f\n\n".encode(),
+     [Event("a\u2028b\x0bc\x0cd\x1ce\x85f")]),
+    ("bytes that are no text", b"data: \xff\xe2\x82\xf0\x9f\x98!\n\n", [Event("\ufffd\ufffd\ufffd!")]),
+    ("text", "data: 😀 é\n\n".encode(), [Event("😀 é")]),
+    ("nothing", b"", []),
+    ("only ends", b"\n\r\n\r\r\n", []),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("stream", "events"), [stream[1:] for stream in STREAMS], ids=[name for name, *_ in STREAMS])
+def test_a_stream_is_read_by_the_rules_however_it_is_cut(stream: bytes, events: list[Event]) -> None:
+    assert read(stream) == by_the_rules(stream) == events
+    assert read(*(bytes([byte]) for byte in stream)) == events
+    for place in range(len(stream)):
+        assert read(stream[:place], b"", stream[place:]) == events
+
+
+SCRAPS = [b"data", b"event", b"id", b"retry", b":", b" ", b"\n", b"\r", b"\r\n", b"\n\n", b"\0", b"x", BOM, b"\xff",
+          "é😀".encode(), b"data: a\n", b"id: 1\n", b"event: e\n", b": c\n"]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(SCRAPS), max_size=24), st.data())
+def test_any_cut_of_any_stream_gives_the_same_events(scraps: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(scraps)
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)), max_size=8)))
+    pieces = [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    assert read(*pieces) == read(stream) == by_the_rules(stream)
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_read_by_the_rules(stream: bytes) -> None:
+    assert read(stream) == read(*(bytes([byte]) for byte in stream)) == by_the_rules(stream)
+
+
+def test_an_event_comes_with_the_first_byte_of_the_end_of_its_empty_line() -> None:
+    """Who waited for the newline behind a return would wait for the next event."""
+    reader = EventReader()
+    assert reader.push(b"data: a\r\n\r") == [Event("a")]
+    assert reader.push(b"\n") == [] and reader.push(b"data: b\n") == []
+    assert reader.push(b"\n") == [Event("b")]
+
+
+LINE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"))
+
+
+@given(st.lists(st.tuples(LINE.filter(lambda name: name and name[0] != " "), LINE), max_size=4), st.booleans())
+def test_what_is_written_is_read_back(events: list[tuple[str, str]], named: bool) -> None:
+    stream = b"".join(
+        b": keep-alive\n\n" + (named_event(name.encode(), text.encode()) if named else data_event(text.encode()))
+        for name, text in events
+    )
+    assert read(stream + DONE) == [*(Event(text, name if named else "") for name, text in events), Event("[DONE]")]
+
+
+@pytest.mark.parametrize("pieces", [1, 3, 1000])
+@pytest.mark.parametrize(
+    "stream", [b"data: " + b"x" * 200, b"x" * 200, b"data: x\n" * 40, b": x\n" * 90, b"\xff" * 200]
+)
+def test_an_event_beyond_the_limit_ends_the_reading(stream: bytes, pieces: int) -> None:
+    reader = EventReader(max_event_bytes=100)
+    cut = [stream[start : start + pieces] for start in range(0, len(stream), pieces)]
+    with pytest.raises(EventTooLarge, match="more than 100 bytes") as caught:
+        [reader.push(piece) for piece in cut]
+    assert caught.value.code == "event_too_large"
+
+
+def test_the_limit_is_that_of_one_event() -> None:
+    fits = b"data: " + b"x" * 94 + b"\n\n"
+    assert len(EventReader(max_event_bytes=100).push(fits * 9 + b": " + b"c" * 98 + b"\n\n" + fits)) == 10
+    with pytest.raises(EventTooLarge):
+        EventReader(max_event_bytes=99).push(fits)
+    assert MAX_EVENT_BYTES >= 2**20
+    (event,) = EventReader().push(b"data: " + b"x" * 2**20 + b"\n\n")
+    assert len(event.data) == 2**20

@@ -1,0 +1,79 @@
+"""A whole server over a fake engine in a child process, for tests: `python replica_main.py '{"fake": {...}, ...}'`.
+
+Options: fake (FakeConfig), scheduler (SchedulerConfig), server (ServerConfig, with head, admission and tenant), keys (a
+file), tls (certificate, key), factory (of support_process; the fake's own when absent), watch (WatchConfig), log_level.
+"""
+
+import json
+import logging
+import os
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.fake_runner import FakeConfig
+from chairlift.engine.ipc.watch import WatchConfig
+from chairlift.engine.process import ProcessClient, open_engine
+from chairlift.llm.service import ModelDefaults, Service
+from chairlift.server.config import ServerConfig
+from chairlift.server.run import Listening, Parts, run
+from chairlift.text.chat import ChatTemplate
+from chairlift.web.auth import read_keys
+from chairlift.web.http import HeadLimits
+from chairlift.web.limits import AdmissionLimits, TenantLimits
+from support_process import fake_spec, spec_of
+from support_services import TEMPLATE, AsciiTokenizer
+
+
+def say(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+def main(asked: dict[str, Any]) -> int:
+    logging.basicConfig(stream=sys.stderr, level=asked.get("log_level", logging.WARNING))
+    fake = asked["fake"]
+    config = FakeConfig(**{**fake, "windows": tuple(fake["windows"])})
+    factory = asked.get("factory")
+    if factory is None:
+        spec = fake_spec(config)
+    else:
+        import support_process
+
+        spec = spec_of(getattr(support_process, factory), config)
+    scheduler = SchedulerConfig(**asked.get("scheduler", {}))
+    watch = WatchConfig(**{"first_backoff": 0.05, **asked.get("watch", {})})
+
+    def start() -> Service:
+        tokenizer = AsciiTokenizer()
+        return Service(
+            client=open_engine(spec, scheduler, watch=watch), tokenizer=tokenizer,
+            chat_template=ChatTemplate({"default": TEMPLATE}, tokenizer), defaults=ModelDefaults(), model="fake",
+            max_queue_size=scheduler.max_queue_size, seeds=random.Random(5),
+        )  # fmt: skip
+
+    def engine_pid(service: Service) -> int | None:
+        assert isinstance(service.client, ProcessClient)
+        process = service.client.process
+        return None if process is None else process.pid
+
+    server = asked.get("server", {})
+    made = ServerConfig(
+        served_names=("fake",), head=HeadLimits(**server.pop("head", {})),
+        admission=AdmissionLimits(**server.pop("admission", {})), tenant=TenantLimits(**server.pop("tenant", {})),
+        **server,
+    )  # fmt: skip
+    tls = {name: Path(file) for name, file in asked.get("tls", {}).items()}
+    keys = None if asked.get("keys") is None else Path(asked["keys"])
+    return run(Parts(
+        config=made, listening=Listening(port=asked.get("port", 0), **tls),
+        read_keys=lambda: read_keys(keys, os.environ),
+        start=start, engine_pid=engine_pid, budget=scheduler.max_batch_tokens,
+        say=say,
+    ))  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(sys.argv[1])))

@@ -1,0 +1,173 @@
+"""Replica: what the routes share."""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from chairlift.core.errors import InvalidRequest, ModelNotFound, QueueFull, RateLimited, Unavailable
+from chairlift.core.load import ReplicaState
+from chairlift.server import replica as module
+from chairlift.server.config import ServerConfig
+from chairlift.server.replica import SMALL_BODY_BYTES, Replica
+from chairlift.web.limits import AdmissionLimits, TenantLimits
+from support_door import run
+from support_process import PATIENCE
+from support_services import fake_service
+
+
+def with_replica(check: Any, **options: Any) -> None:
+    async def go() -> None:
+        replica = Replica(ServerConfig(served_names=("a", "b"), **options))
+        service = fake_service()
+        replica.serve(service, lambda: None, 2048)
+        try:
+            found = check(replica)
+            if asyncio.iscoroutine(found):
+                await found
+        finally:
+            await replica.close()
+
+    run(go())
+
+
+def test_a_model_has_several_names_and_no_other() -> None:
+    def check(replica: Replica) -> None:
+        replica.check_model("a")
+        replica.check_model("b")
+        with pytest.raises(ModelNotFound, match="a, b"):
+            replica.check_model("c")
+
+    with_replica(check)
+
+
+def test_ids_for_the_engine_begin_with_the_requests_own() -> None:
+    def check(replica: Replica) -> None:
+        ids = [replica.engine_id("mine") for _ in range(100)]
+        assert len(set(ids)) == 100 and all(each.startswith("mine.") for each in ids)
+
+    with_replica(check)
+
+
+def test_fields_without_effect_are_named_or_refused() -> None:
+    def named(replica: Replica) -> None:
+        assert replica.ignored(()) == []
+        assert replica.ignored(("store", "a\r\nb: c")) == [(b"x-ignored-parameters", b"store, a??b??c")]
+
+    def strict(replica: Replica) -> None:
+        with pytest.raises(InvalidRequest, match="store") as refusal:
+            replica.ignored(("store",))
+        assert refusal.value.details["param"] == "store"
+
+    with_replica(named)
+    with_replica(strict, strict=True)
+
+
+@pytest.mark.parametrize(("header", "asked", "found"), [
+    (None, None, None), (None, 3.0, 3.0), (b"1500", None, 1.5), (b"1500", 3.0, 1.5), (b"5000", 3.0, 3.0),
+])  # fmt: skip
+def test_the_shorter_timeout_counts(header: bytes | None, asked: float | None, found: float | None) -> None:
+    headers = [] if header is None else [(b"x-request-timeout-ms", header)]
+    with_replica(lambda replica: _equal(replica.timeout({"headers": headers}, asked), found))
+
+
+def _equal(one: Any, other: Any) -> None:
+    assert one == other
+
+
+def test_it_stops_its_engine_and_says_so() -> None:
+    async def check(replica: Replica) -> None:
+        assert (await replica.load()).state is ReplicaState.READY
+        await replica.close()
+        assert replica.lifecycle.state is ReplicaState.STOPPED
+
+    with_replica(check)
+
+
+@pytest.mark.parametrize(("size", "is_here"), [(10, True), (SMALL_BODY_BYTES, True), (SMALL_BODY_BYTES + 1, False)])
+def test_a_large_body_is_read_in_a_thread(size: int, is_here: bool) -> None:
+    async def check(replica: Replica) -> None:
+        body, readers = b'{"x": "%s"}' % (b"x" * (size - 9)), []
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        def reader(found: dict[str, Any]) -> int:
+            readers.append(threading.current_thread())
+            return len(found["x"])
+
+        assert await replica.read({"headers": []}, receive, reader) == len(body) - 9
+        assert (readers == [threading.current_thread()]) is is_here
+
+    with_replica(check)
+
+
+def test_a_body_is_not_read_where_nobody_would_be_served() -> None:
+    async def check(replica: Replica) -> None:
+        replica.lifecycle.drain()
+        with pytest.raises(Unavailable):
+            await replica.read({"headers": []}, pytest.fail, dict)
+
+    with_replica(check)
+
+
+def test_gauges_are_kept_whatever_one_of_them_does(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PULSE_SECONDS", 0.001)
+    faults: list[Exception] = [QueueFull(1, 1), RuntimeError("a mistake"), RuntimeError("again")]
+
+    async def check(replica: Replica) -> None:
+        cache_state = replica.service.client.cache_state
+
+        def broken() -> Any:
+            if faults:
+                raise faults.pop(0)
+            return cache_state()
+
+        monkeypatch.setattr(replica.service.client, "cache_state", broken)
+        watching = asyncio.create_task(replica.watch())
+        while (page := await replica.metrics_page()).find(b'chairlift_kv_blocks{state="free"} 128.0') < 0:
+            assert not watching.done()
+            await asyncio.sleep(0.001)
+        assert b"chairlift_ready 1.0" in page
+        watching.cancel()
+
+    with_replica(check)
+    assert not faults and [record.message for record in caplog.records if record.exc_info] == [
+        "the gauges cannot be read"
+    ]
+
+
+def test_the_metrics_wait_for_no_engine() -> None:
+    """Everybody else who asks an engine that hangs shares the event loop's own threads."""
+
+    async def check(replica: Replica) -> None:
+        hang = threading.Event()
+        waiting = [asyncio.create_task(asyncio.to_thread(hang.wait, PATIENCE)) for _ in range(64)]
+        try:
+            assert b"chairlift_ready" in await replica.metrics_page()
+        finally:
+            hang.set()
+            await asyncio.gather(*waiting)
+
+    with_replica(check)
+
+
+def test_limits_are_taken_over_and_nothing_else() -> None:
+    async def taken() -> Replica:
+        replica = Replica(ServerConfig(served_names=("a",)))
+        replica.renew(ServerConfig(
+            served_names=("b",), strict=True, admission=AdmissionLimits(waiting_requests=2),
+            tenant=TenantLimits(open_requests=1),
+        ))  # fmt: skip
+        replica.tenants.begin("t")
+        with pytest.raises(RateLimited):
+            replica.tenants.begin("t")
+        await replica.close()
+        return replica
+
+    config = run(taken()).config
+    assert (config.served_names, config.strict) == (("a",), False)
+    assert (config.admission.waiting_requests, config.tenant.open_requests) == (2, 1)

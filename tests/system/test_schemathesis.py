@@ -1,0 +1,119 @@
+"""schemathesis over /openapi.json of a real server: what it answers is documented, and never the server's own fault.
+
+Left out by name: /admin/drain with the admin's key, which ends the server (tests/system/test_faults.py does that).
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from support_door import ADMIN_KEY, COMPLETIONS, TESTS, Server, real_server
+from support_process import PATIENCE, wait_until
+
+FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
+PHASES = "examples,coverage,fuzzing,stateful" if FULL else "fuzzing,stateful"
+EXAMPLES = 80 if FULL else 12
+"""Of an operation, besides those of the coverage phase."""
+
+LEAST = 2000 if FULL else 150
+CHECKS = (
+    "not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance",
+    "response_headers_conformance", "negative_data_rejection", "unsupported_method", "allow_header_conformance",
+    "missing_required_header", "ignored_auth", "is_accepted_or_explained",
+)  # fmt: skip
+API_KEY = "the-key-of-the-api"
+SMALL = ("--max-model-len", "96", "--num-blocks", "1024")
+"""A context in which an answer is over soon, and a prompt soon too long."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with real_server(*SMALL, CHAIRLIFT_ADMIN_KEY=ADMIN_KEY) as running:
+        yield running
+
+
+def schemathesis(folder: Path, url: str, *options: str) -> dict[str, Any]:
+    """Run it over the document in the folder, always with the same examples; returns its report."""
+    report = folder / "report.json"
+    done = subprocess.run(
+        [sys.executable, "-m", "schemathesis.cli", "run", str(folder / "openapi.json"), "--url", url, "--no-color",
+         "--seed", "1", "--no-shrink", "--generation-database", "none", "--continue-on-failure",
+         "--request-timeout", "60", "--checks", ",".join(CHECKS),
+         "--report", "json", "--report-json-path", str(report), *options],
+        cwd=folder, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(TESTS), "SCHEMATHESIS_HOOKS": "support_schemathesis"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
+    assert found["complete"] and not found["failures"] and not found["errors"]
+    return found
+
+
+def write_document(folder: Path, url: str, key: str) -> None:
+    answer = httpx.get(url + "/openapi.json", headers={"authorization": f"Bearer {key}"})
+    (folder / "openapi.json").write_bytes(answer.raise_for_status().content)
+
+
+@pytest.mark.timeout(3600 if FULL else 300)
+def test_everything_with_an_admins_key(tmp_path: Path, server: Server) -> None:
+    write_document(tmp_path, server.url, ADMIN_KEY)
+    found = schemathesis(
+        tmp_path, server.url, "--phases", PHASES, "-n", str(EXAMPLES), "--exclude-path", "/admin/drain",
+        "-H", f"Authorization: Bearer {ADMIN_KEY}",
+    )  # fmt: skip
+    assert found["test_cases"]["generated"] >= LEAST
+    assert found["operations"]["tested"] == found["operations"]["total"] - 1
+    wait_until(server.is_idle)
+    assert server.metric("engine_restarts_total") == 0 and server.metric("requests_total") > 0
+
+
+@pytest.mark.full
+@pytest.mark.timeout(3600)
+def test_everything_without_a_key_where_keys_are_needed(tmp_path: Path) -> None:
+    keys = {"CHAIRLIFT_ADMIN_KEY": ADMIN_KEY, "CHAIRLIFT_API_KEY": API_KEY}
+    with real_server(*SMALL, "--open-metrics", **keys) as server:
+        write_document(tmp_path, server.url, API_KEY)
+        found = schemathesis(tmp_path, server.url, "--phases", "fuzzing", "-n", "40")
+        assert found["operations"]["tested"] == found["operations"]["total"]
+        assert server.metric("requests_total") == 0 and httpx.get(server.url + "/readyz").status_code == 200
+
+
+CONTRADICTIONS: list[dict[str, Any]] = [
+    {"allowed_token_ids": [300], "logit_bias": {"300": -100}},
+    {"choice": ["a"], "allowed_token_ids": [5]},
+]
+
+
+@pytest.mark.parametrize("contradiction", CONTRADICTIONS)
+@pytest.mark.parametrize("stream", [False, True])
+def test_parameters_that_exclude_every_token_are_the_requests_own_fault(
+    server: Server, contradiction: dict[str, Any], stream: bool
+) -> None:
+    body = {"model": "chairlift:demo", "prompt": "a", "stream": stream, **contradiction}
+    answer = httpx.post(server.url + COMPLETIONS, json=body, timeout=PATIENCE)
+    assert answer.status_code == 400 and answer.json()["error"]["code"] == "nothing_left", answer.text
+    assert answer.headers["content-type"] == "application/json"
+
+
+NONSENSE: list[tuple[dict[str, Any], str]] = [
+    ({"regex": "(("}, "regex"), ({"grammar": "u"}, "grammar"), ({"grammar": "start: \"a\" |||| :"}, "grammar"),
+    ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "banana"}}}}, "response_format"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("nonsense", "field"), NONSENSE)
+def test_a_structure_that_means_nothing_is_refused_by_the_name_of_its_field(
+    server: Server, nonsense: dict[str, Any], field: str
+) -> None:
+    body = {"model": "chairlift:demo", "prompt": "a", **nonsense}
+    answer = httpx.post(server.url + COMPLETIONS, json=body, timeout=PATIENCE)
+    error = answer.json()["error"]
+    assert answer.status_code == 400 and error["param"] == field, answer.text
+    assert error["message"].startswith(field) and "structured" not in error["message"]

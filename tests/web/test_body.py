@@ -1,0 +1,289 @@
+"""Bodies: what is read and for how long, and that only a JSON object gets through."""
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis.strategies import binary, booleans, dictionaries, floats, integers, lists, none, recursive, text
+
+from chairlift.core.errors import (
+    BodyTimeout,
+    BodyTooLarge,
+    ChairliftError,
+    InvalidRequest,
+    MalformedRequest,
+    Unauthorized,
+    Unavailable,
+    UnsupportedMediaType,
+)
+from chairlift.web.body import (
+    ClientGone,
+    abort_connection,
+    all_headers,
+    ends_connection,
+    header,
+    json_object,
+    read_body,
+)
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+class Wire:
+    """Gives pieces of a body one by one, then a disconnect or nothing any more."""
+
+    def __init__(self, *pieces: bytes, ends: bool = True, leaves: bool = False) -> None:
+        self._pieces = list(pieces)
+        self._ends, self._leaves = ends, leaves
+
+    @property
+    def left(self) -> int:
+        return len(self._pieces)
+
+    async def __call__(self) -> dict[str, Any]:
+        if self._pieces:
+            piece = self._pieces.pop(0)
+            return {"type": "http.request", "body": piece, "more_body": bool(self._pieces) or not self._ends}
+        if self._leaves:
+            return {"type": "http.disconnect"}
+        await asyncio.Event().wait()
+        raise AssertionError("nobody sets this")
+
+
+def body(wire: Wire, *headers: tuple[bytes, bytes], max_bytes: int = 100, seconds: float = 20) -> bytes:
+    return asyncio.run(read_body({"headers": headers}, wire, max_bytes=max_bytes, seconds=seconds))
+
+
+def found(data: bytes, *headers: tuple[bytes, bytes]) -> dict[str, Any]:
+    return json_object(asyncio.run(read_body({"headers": headers}, Wire(data), max_bytes=10**6, seconds=20)))
+
+
+def refused(data: bytes) -> str:
+    with pytest.raises(MalformedRequest) as caught:
+        found(data)
+    assert len(str(caught.value)) < 300
+    return str(caught.value)
+
+
+# -- headers -------------------------------------------------------------------------------------------------------
+
+
+def test_headers_by_name() -> None:
+    scope = {"headers": [(b"a", b"1"), (b"b", b"2"), (b"a", b"3")]}
+    assert header(scope, b"a") == b"1" and header(scope, b"c") is None
+    assert all_headers(scope, b"a") == [b"1", b"3"] and all_headers(scope, b"c") == []
+
+
+def test_a_connection_is_dropped_where_the_server_says_how() -> None:
+    dropped: list[int] = []
+    abort_connection({"state": {"abort": lambda: dropped.append(1)}})
+    assert dropped == [1]
+    for scope in ({}, {"state": {}}):
+        abort_connection(scope)
+
+
+# -- reading -------------------------------------------------------------------------------------------------------
+
+
+@given(lists(binary(max_size=9), min_size=1, max_size=9))
+@settings(max_examples=30)
+def test_a_body_is_its_pieces(pieces: list[bytes]) -> None:
+    assert body(Wire(*pieces)) == b"".join(pieces)
+
+
+def test_a_message_without_a_body_is_an_empty_piece() -> None:
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request"}
+
+    assert asyncio.run(read_body({"headers": []}, receive, max_bytes=1, seconds=20)) == b""
+
+
+@pytest.mark.parametrize("headers", [[], [(b"content-length", b"100")], [(b"content-length", b"nonsense")]])
+def test_the_limit_of_bytes_is_exact(headers: Headers) -> None:
+    """14."""
+    assert body(Wire(b"x" * 60, b"x" * 40), *headers) == b"x" * 100
+    with pytest.raises(BodyTooLarge, match="the body has 101 bytes or more, the limit is 100"):
+        body(Wire(b"x" * 60, b"x" * 41), *headers)
+
+
+def test_reading_stops_where_it_is_too_much() -> None:
+    """14."""
+    wire = Wire(*[b"x" * 30] * 1000)
+    with pytest.raises(BodyTooLarge):
+        body(wire)
+    assert wire.left == 996
+
+
+@pytest.mark.parametrize("told", [b"101", b"9" * 5000])
+def test_what_says_that_it_is_too_large_is_not_read_at_all(told: bytes) -> None:
+    """14."""
+    wire = Wire(b"x")
+    with pytest.raises(BodyTooLarge, match="the limit is 100") as caught:
+        body(wire, (b"content-length", told))
+    assert wire.left == 1 and len(str(caught.value)) < 100
+
+
+@pytest.mark.parametrize("wire", [Wire(ends=False), Wire(b"a", b"b", ends=False)])
+def test_a_body_that_does_not_come_is_not_waited_for(wire: Wire) -> None:
+    """15."""
+    with pytest.raises(BodyTimeout, match=r"did not come within 0\.02 s"):
+        body(wire, seconds=0.02)
+
+
+def test_a_body_that_drips_has_no_more_time() -> None:
+    """15: every piece comes soon, the whole does not."""
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.sleep(0.005)
+        return {"type": "http.request", "body": b"x", "more_body": True}
+
+    with pytest.raises(BodyTimeout):
+        asyncio.run(asyncio.wait_for(read_body({"headers": []}, receive, max_bytes=10**9, seconds=0.1), 20))
+
+
+def test_whoever_leaves_before_the_end_is_gone() -> None:
+    with pytest.raises(ClientGone):
+        body(Wire(b'{"a": 1}', ends=False, leaves=True))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [b"application/json", b"Application/JSON", b"application/json; charset=utf-8", b" application/json ;x", b"", b" "],
+)
+def test_json_by_its_own_word_or_without_one(kind: bytes) -> None:
+    """12."""
+    assert body(Wire(b"x"), (b"content-type", kind)) == b"x"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [b"text/plain", b"application/x-www-form-urlencoded", b"multipart/form-data; boundary=x", b"json", b"\xff" * 999],
+)
+def test_another_type_is_not_read(kind: bytes) -> None:
+    """12."""
+    wire = Wire(b"x")
+    with pytest.raises(UnsupportedMediaType, match="must be application/json, got ") as caught:
+        body(wire, (b"content-type", kind))
+    assert wire.left == 1 and len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("encoding", [b"gzip", b"br", b"identity, gzip", b"GZIP"])
+def test_what_is_compressed_is_not_read(encoding: bytes) -> None:
+    """13."""
+    wire = Wire(b"x")
+    with pytest.raises(UnsupportedMediaType, match="cannot be compressed"):
+        body(wire, (b"content-encoding", encoding))
+    assert wire.left == 1
+    assert body(Wire(b"x"), (b"content-encoding", b"Identity")) == b"x"
+
+
+# -- objects -------------------------------------------------------------------------------------------------------
+
+VALUES = recursive(
+    none()
+    | booleans()
+    | integers(-(2**63), 2**63 - 1)
+    | floats(allow_nan=False, allow_infinity=False)
+    | text(max_size=5),
+    lambda inner: lists(inner, max_size=3) | dictionaries(text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(dictionaries(text(max_size=5), VALUES, max_size=3))
+@settings(max_examples=30)
+def test_an_object_is_what_was_written(value: dict[str, Any]) -> None:
+    assert found(orjson.dumps(value)) == value
+
+
+@given(binary(max_size=30))
+@settings(max_examples=50)
+def test_anything_else_is_an_object_or_malformed(data: bytes) -> None:
+    with contextlib.suppress(MalformedRequest):
+        assert isinstance(found(data), dict)
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (b"[]", "a list"), (b'"a"', "a string"), (b"null", "null"), (b"1", "a number"), (b"1.5", "a number"),
+        (b"true", "a boolean"), (b"false", "a boolean"),
+    ],
+)  # fmt: skip
+def test_what_is_no_object_is_named(data: bytes, kind: str) -> None:
+    """3."""
+    assert refused(data) == f"the body must be a JSON object, got {kind}"
+
+
+NO_JSON = {
+    "empty": b"",
+    "blank": b"  ",
+    "cut off": b"{",
+    "cut off in a string": b'{"a": "b',
+    "two": b"{}{}",
+    "a comma too many": b'{"a": 1,}',
+    "a comment": b'{"a": 1} // x',
+    "no UTF-8": b'{"a": "\xff"}',
+    "UTF-16": '{"a": 1}'.encode("utf-16"),
+    "a byte order mark": b"\xef\xbb\xbf{}",
+    "half a pair": rb'{"a": "\ud800"}',
+    "half a pair as a key": rb'{"\udc00": 1}',
+    "half a pair in bytes": b'{"a": "\xed\xa0\x80"}',
+    "NaN": b'{"temperature": NaN}',
+    "Infinity": b'{"temperature": -Infinity}',
+    "1e999": b'{"temperature": 1e999}',
+    "5000 digits": b'{"seed": ' + b"9" * 5000 + b"}",
+    "a control character": b'{"a": "\n"}',
+    "deep lists": b'{"a": ' + b"[" * 100_000,
+    "deep objects": b'{"a": ' * 100_000,
+    "deep and closed": b'{"a": ' + b"[" * 1100 + b"]" * 1100 + b"}",
+}
+
+
+@pytest.mark.parametrize("data", NO_JSON.values(), ids=NO_JSON)
+def test_what_json_cannot_say_is_refused(data: bytes) -> None:
+    """1, 2, 4 to 9."""
+    assert refused(data).startswith("the body is not valid JSON: ")
+
+
+def test_of_duplicate_keys_the_last_one_holds() -> None:
+    """10."""
+    assert found(b'{"a": 1, "b": 2, "a": 3}') == {"a": 3, "b": 2}
+
+
+def test_numbers_keep_their_kind() -> None:
+    value = found(b'{"a": 1, "b": 1.0, "c": 18446744073709551615, "d": -0.0}')
+    assert [type(number) for number in value.values()] == [int, float, int, float]
+    assert math.copysign(1, value["d"]) == -1
+
+
+# -- what follows --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("error", "ends"),
+    [
+        (BodyTooLarge("x"), True),
+        (BodyTimeout("x"), True),
+        (UnsupportedMediaType("x"), True),
+        (Unavailable("x", state="draining"), True),
+        (Unavailable("x", state="starting"), False),
+        (Unavailable("x"), False),
+        (MalformedRequest("x"), False),
+        (InvalidRequest("x"), False),
+        (Unauthorized("x"), False),
+        (ValueError("x"), False),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
+)
+def test_a_connection_ends_where_its_body_was_not_read_or_the_server_leaves(error: Exception, ends: bool) -> None:
+    assert ends_connection(error) == ends
+
+
+def test_nobody_is_told_that_a_client_is_gone() -> None:
+    assert issubclass(ClientGone, ChairliftError) and not ClientGone.retryable

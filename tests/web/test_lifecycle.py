@@ -1,0 +1,114 @@
+"""Lifecycle: which state wins, what the three health routes say in each, and who is served."""
+
+import asyncio
+from typing import Any
+
+import orjson
+import pytest
+
+from chairlift.core.errors import Unavailable
+from chairlift.core.load import ReplicaState
+from chairlift.web.errors import answer_of, error_headers
+from chairlift.web.lifecycle import RETRY_SECONDS, SAID, Lifecycle
+
+STARTING, READY, DRAINING, DEAD, STOPPED = (
+    ReplicaState.STARTING, ReplicaState.READY, ReplicaState.DRAINING, ReplicaState.DEAD, ReplicaState.STOPPED,
+)  # fmt: skip
+
+
+def life(state: ReplicaState) -> Lifecycle:
+    found = Lifecycle()
+    if state is DRAINING:
+        found.started(lambda: READY)
+        found.drain()
+    elif state is not STARTING:
+        found.started(lambda: state)
+    return found
+
+
+def asked(route: Any) -> tuple[int, Any]:
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    asyncio.run(route({}, None, send))
+    start, body = sent
+    headers = dict(start["headers"])
+    assert headers[b"content-type"] == b"application/json" and int(headers[b"content-length"]) == len(body["body"])
+    return start["status"], orjson.loads(body["body"])
+
+
+@pytest.mark.parametrize("state", ReplicaState)
+def test_the_three_routes(state: ReplicaState) -> None:
+    """Alive is who answers; ready is who would serve."""
+    found = life(state)
+    status = 200 if state is READY else 503
+    assert asked(found.livez) == (200, {"alive": True})
+    assert asked(found.readyz) == (status, {"state": str(state)})
+    said_status, said = asked(found.health)
+    assert said_status == status
+    assert said["state"] == str(state)
+    assert said["reason"] == SAID.get(state, "") and bool(said["reason"]) == (state is not READY)
+    assert said["phase"] == found.phase
+    assert 0 <= said["uptime_seconds"] <= found.age + 0.001
+
+
+@pytest.mark.parametrize("state", ReplicaState)
+def test_only_who_is_ready_takes_requests(state: ReplicaState) -> None:
+    found = life(state)
+    if state is READY:
+        found.check()
+        return
+    with pytest.raises(Unavailable) as caught:
+        found.check()
+    assert answer_of(caught.value).status == 503
+    assert caught.value.details["state"] == str(state)
+    assert caught.value.details["retry_after"] == RETRY_SECONDS.get(state, 1.0)
+    assert {name for name, _ in error_headers(caught.value)} == {b"retry-after", b"retry-after-ms"}
+
+
+def test_the_engine_is_asked_every_time() -> None:
+    states = [READY, DEAD, READY]
+    found = Lifecycle()
+    found.started(lambda: states.pop(0))
+    assert [found.state for _ in range(3)] == [READY, DEAD, READY]
+
+
+def test_a_life() -> None:
+    engine = READY
+    found = Lifecycle()
+    assert (found.state, found.phase) == (STARTING, "starting")
+    found.phase = "reading weights"
+    assert asked(found.health)[1]["phase"] == "reading weights"
+    found.started(lambda: engine)
+    assert (found.state, found.phase) == (READY, "serving")
+    engine = DEAD
+    assert found.state is DEAD
+    engine = READY
+    found.drain()
+    assert found.state is DRAINING
+
+
+@pytest.mark.parametrize("engine", [None, READY, DEAD, STARTING, STOPPED])
+def test_who_leaves_stays_that_way_whatever_its_engine_does(engine: ReplicaState | None) -> None:
+    found = Lifecycle()
+    found.drain()
+    if engine is not None:
+        found.started(lambda: engine)
+    assert found.state is DRAINING
+    with pytest.raises(Unavailable):
+        found.check()
+
+
+def test_every_state_but_ready_has_a_sentence_of_its_own() -> None:
+    assert SAID.keys() == set(ReplicaState) - {READY}
+    assert len(set(SAID.values())) == len(SAID)
+
+
+def test_an_engine_that_is_started_again_is_no_start_of_the_server() -> None:
+    found = life(READY)
+    found.started(lambda: STARTING)
+    assert asked(found.health)[1]["reason"] == "the engine is down; it is started again" != SAID[STARTING]
+    with pytest.raises(Unavailable, match="started again"):
+        found.check()
