@@ -1,7 +1,6 @@
 """Settings: one declaration gives flag, environment name and help, and the default it shows is the one that holds."""
 
 import argparse
-from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
@@ -18,6 +17,7 @@ from chairlift.model.settings import RunnerConfig
 from chairlift.server.config import ServerConfig
 from chairlift.server.run import Listening
 from chairlift.web.limits import AdmissionLimits, TenantLimits
+from support_parsers import leaves
 
 ALL = {setting.name: setting for setting in SAMPLING + ENGINE}
 
@@ -63,15 +63,6 @@ def test_every_setting_of_every_command_can_stand_in_a_file() -> None:
     known = {setting.dest for _, group in GROUPS for setting in group} | {settings.CONFIG.dest}
     for parser in leaves(build_parser()):
         assert {setting.dest for setting in parser.taken} <= known, parser.prog
-
-
-def leaves(parser: Any) -> Iterator[Any]:
-    inner = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    if not inner:
-        yield parser
-    for action in inner:
-        for child in action.choices.values():
-            yield from leaves(child)
 
 
 @pytest.mark.parametrize(("setting", "shown"), [

@@ -1,23 +1,12 @@
 """Every command's options, as they are declared."""
 
-import argparse
 import importlib
-from collections.abc import Iterator
 
 import pytest
 
 from chairlift.cli.parser import BadUsage, Parser
 from chairlift.cli.verbs import build_parser, check_verb
-
-
-def leaves(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """Every parser that has no commands under it."""
-    inner = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    if not inner:
-        yield parser
-    for action in inner:
-        for child in action.choices.values():
-            yield from leaves(child)
+from support_parsers import leaves
 
 
 @pytest.mark.parametrize("parser", list(leaves(build_parser())), ids=lambda parser: parser.prog)

@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from chairlift.core.errors import DetokenizeFailed, InvalidRequest, NotFound
-from chairlift.core.request import FinishReason
+from chairlift.core.errors import DetokenizeFailed, InvalidRequest, NotFound, NothingLeft
+from chairlift.core.request import FinishReason, Timeline, TimelineEvent
 from chairlift.llm.output import TextEvent
 from chairlift.server import generate as module
 from chairlift.server.generate import _Ride, _Stream, in_words
@@ -311,14 +311,18 @@ def test_who_is_refused_by_the_engine_is_not_charged_and_who_rode_is_counted() -
     run(ask())
 
 
-def test_a_generation_that_has_nothing_left_to_say_was_begun() -> None:
-    banned = {"logit_bias": {str(token): -100 for token in range(128)}}
-
-    async def ask() -> None:
-        async with opened(fake_service()) as door:
-            answer = await door.http.post(COMPLETIONS, json={"model": "fake", "prompt": "x", "max_tokens": 3, **banned})
-            if answer.status_code == 400:
-                assert await value(door, 'requests_total{outcome="nothing_left"}') == 1
-                assert "chairlift_refusals_total{" not in (await door.http.get("/metrics")).text
-
-    run(ask())
+@pytest.mark.parametrize(("moments", "line"), [
+    (("queued", "scheduled"), 'requests_total{outcome="nothing_left"}'),
+    (("queued",), 'refusals_total{code="nothing_left"}'),
+])  # fmt: skip
+def test_a_generation_that_has_nothing_left_to_say_was_begun_where_it_rode(moments: Any, line: str) -> None:
+    asked, telemetry = read_completion({"model": "fake", "prompt": "x"}), Telemetry("fake", ())
+    ride = _Ride(telemetry, Admission(AdmissionLimits()).admit(1), 0.0, [], asked)
+    timeline = Timeline(tuple(TimelineEvent(name, 0.0) for name in moments))
+    last = TextEvent("r", finish_reason=ERROR, error=NothingLeft("every token is banned"), timeline=timeline)
+    _, error = ride.take([(0, last)])
+    assert isinstance(error, NothingLeft)
+    ride.end("r", error)
+    lines = telemetry.metrics.page().decode().splitlines()
+    counted = [each for each in lines if each.startswith(("chairlift_requests_total{", "chairlift_refusals_total{"))]
+    assert counted == [f"chairlift_{line} 1.0"]
