@@ -22,7 +22,8 @@ from chairlift.server.run import Listening, Parts, run
 from chairlift.text.chat import ChatTemplate
 from chairlift.web.auth import read_keys
 from chairlift.web.http import HeadLimits
-from chairlift.web.limits import AdmissionLimits, TenantLimits
+from chairlift.web.limits import TenantLimits
+from chairlift.web.line import AdmissionLimits
 from support_process import fake_spec, spec_of
 from support_services import TEMPLATE, AsciiTokenizer
 

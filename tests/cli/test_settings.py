@@ -16,7 +16,8 @@ from chairlift.llm.options import Options
 from chairlift.model.settings import RunnerConfig
 from chairlift.server.config import ServerConfig
 from chairlift.server.run import Listening
-from chairlift.web.limits import AdmissionLimits, TenantLimits
+from chairlift.web.limits import TenantLimits
+from chairlift.web.line import AdmissionLimits
 from support_parsers import leaves
 
 ALL = {setting.name: setting for setting in SAMPLING + ENGINE}

@@ -9,7 +9,8 @@ from chairlift.core.errors import ConfigError
 from chairlift.observability.aliases import SETS
 from chairlift.server.config import ServerConfig
 from chairlift.web.http import HeadLimits
-from chairlift.web.limits import AdmissionLimits, TenantLimits
+from chairlift.web.limits import TenantLimits
+from chairlift.web.line import AdmissionLimits
 
 
 def test_a_door_has_bounds_without_being_told() -> None:

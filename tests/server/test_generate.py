@@ -18,7 +18,8 @@ from chairlift.server.generate import _Ride, _Stream, in_words
 from chairlift.server.parse import read_completion
 from chairlift.server.render import CompletionRenderer, Named
 from chairlift.server.telemetry import Telemetry
-from chairlift.web.limits import Admission, AdmissionLimits, TenantLimits
+from chairlift.web.limits import TenantLimits
+from chairlift.web.line import Admission, AdmissionLimits
 from support_door import CHAT, COMPLETIONS, HELLO, Opened, events, opened, run
 from support_process import PATIENCE
 from support_services import FAKE, AsciiTokenizer, Gate, fake_service
@@ -89,6 +90,22 @@ def test_a_full_engine_queue_is_429() -> None:
             refused = [answer for answer in answers if answer.status_code != 200]
             assert refused and all(answer.status_code == 429 for answer in refused)
             assert refused[0].json()["error"]["code"] == "queue_full" and "retry-after" in refused[0].headers
+
+    run(ask())
+
+
+def test_the_line_stands_while_the_engine_has_room_for_nobody() -> None:
+    async def ask() -> None:
+        slow = replace(FAKE, seconds_per_step=0.02)
+        async with opened(fake_service(slow, max_running_requests=2)) as door:
+            line, stood = door.replica.line, []
+            riders = [asyncio.create_task(door.http.post(CHAT, json={**HELLO, "max_tokens": 20})) for _ in range(6)]
+            while not all(rider.done() for rider in riders):
+                stood.append((line.is_standing, line.waiting_requests))
+                await asyncio.sleep(0.005)
+            assert max(waiting for stands, waiting in stood if stands) >= 4
+            assert not line.is_standing and line.waiting_requests == 0
+            assert [rider.result().status_code for rider in riders] == [200] * 6
 
     run(ask())
 

@@ -11,7 +11,8 @@ from chairlift.core.load import ReplicaState
 from chairlift.server import replica as module
 from chairlift.server.config import ServerConfig
 from chairlift.server.replica import SMALL_BODY_BYTES, Replica
-from chairlift.web.limits import AdmissionLimits, TenantLimits
+from chairlift.web.limits import TenantLimits
+from chairlift.web.line import AdmissionLimits
 from support_door import run
 from support_process import PATIENCE
 from support_services import fake_service

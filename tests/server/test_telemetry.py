@@ -13,7 +13,7 @@ from chairlift.observability.aliases import SETS
 from chairlift.server import telemetry as module
 from chairlift.server.telemetry import MAX_RECORDS, Telemetry
 from chairlift.web.access import Seen
-from chairlift.web.limits import Admission, AdmissionLimits
+from chairlift.web.line import Admission, AdmissionLimits
 
 CACHE: CacheState = {
     "total_blocks": 100, "free_blocks": 50, "cached_blocks": 20, "allocated_blocks": 30, "block_size": 16,

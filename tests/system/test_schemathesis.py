@@ -26,7 +26,7 @@ LEAST = 2000 if FULL else 150
 CHECKS = (
     "not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance",
     "response_headers_conformance", "negative_data_rejection", "unsupported_method", "allow_header_conformance",
-    "missing_required_header", "ignored_auth", "is_accepted_or_explained",
+    "missing_required_header", "ignored_auth", "is_accepted_or_explained", "a_stream_has_an_end",
 )  # fmt: skip
 API_KEY = "the-key-of-the-api"
 SMALL = ("--max-model-len", "96", "--num-blocks", "1024")

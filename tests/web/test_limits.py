@@ -1,4 +1,4 @@
-"""Limits: the line is counted exactly, its pace is measured while there is one, buckets never give too much."""
+"""Limits: buckets never give too much, and no tenant uses more than its share."""
 
 import math
 from collections.abc import Callable
@@ -6,274 +6,17 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
-from hypothesis.strategies import data, floats, integers, lists, none, one_of, sampled_from, tuples
+from hypothesis.strategies import data, floats, integers, lists, sampled_from, tuples
 
 from chairlift.core.clock import FakeClock
-from chairlift.core.errors import ConfigError, Overloaded, RateLimited
+from chairlift.core.errors import ConfigError, RateLimited
 from chairlift.web.limits import (
-    LEAST_STARTS,
     MAX_TENANTS,
     MINUTE,
-    PACE_STARTS,
-    Admission,
-    AdmissionLimits,
     Bucket,
-    Pace,
-    Permit,
     TenantLimits,
     Tenants,
 )
-
-# -- the line ------------------------------------------------------------------------------------------------------
-
-
-def counters(line: Admission) -> tuple[int, int, int]:
-    return line.waiting_requests, line.waiting_tokens, line.open_requests
-
-
-def test_a_permit_counts_until_it_starts_and_until_it_ends() -> None:
-    line, used = Admission(AdmissionLimits(), FakeClock()), []
-    permit = line.admit(7, spent=used.append)
-    assert counters(line) == (1, 7, 1)
-    permit.started()
-    assert counters(line) == (0, 0, 1) and used == []
-    permit.end(12)
-    assert counters(line) == (0, 0, 0) and used == [12]
-
-
-def test_a_permit_is_given_back_once() -> None:
-    line, used = Admission(AdmissionLimits(), FakeClock()), []
-    other, permit = line.admit(5), line.admit(7, spent=used.append)
-    permit.end(3)
-    permit.end(4)
-    permit.started()
-    assert counters(line) == (1, 5, 1) and used == [3]
-    other.started()
-    other.started()
-    assert counters(line) == (0, 0, 1)
-
-
-class Line(RuleBasedStateMachine):
-    """Requests come, start and end in any order, some twice; the counters are those of the ones that are there."""
-
-    permits = Bundle("permits")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.clock = FakeClock()
-        self.line = Admission(AdmissionLimits(waiting_requests=3, waiting_tokens=20, wait_seconds=5), self.clock)
-        self.waiting: dict[int, tuple[Permit, int]] = {}
-        self.open: dict[int, Permit] = {}
-        self.spent: list[int] = []
-
-    @rule(target=permits, tokens=integers(0, 30), timeout=one_of(none(), floats(0, 10)))
-    def admit(self, tokens: int, timeout: float | None) -> Permit | None:
-        before = counters(self.line)
-        try:
-            permit = self.line.admit(tokens, timeout=timeout, spent=self.spent.append)
-        except Overloaded as error:
-            assert self.waiting and before == counters(self.line)
-            assert 1 <= error.details["retry_after"] <= MINUTE  # type: ignore[operator] # noqa: PT017
-            return None
-        assert len(self.waiting) < 3
-        assert not self.waiting or before[1] + tokens <= 20
-        self.waiting[id(permit)], self.open[id(permit)] = (permit, tokens), permit
-        return permit
-
-    @rule(permit=permits)
-    def start(self, permit: Permit | None) -> None:
-        if permit is not None:
-            permit.started()
-            self.waiting.pop(id(permit), None)
-
-    @rule(permit=permits, used=integers(0, 9))
-    def end(self, permit: Permit | None, used: int) -> None:
-        if permit is not None:
-            before = len(self.spent)
-            permit.end(used)
-            assert self.spent[before:] == ([used] if id(permit) in self.open else [])
-            self.waiting.pop(id(permit), None)
-            self.open.pop(id(permit), None)
-
-    @rule(seconds=floats(0, 100))
-    def wait(self, seconds: float) -> None:
-        self.clock.advance(seconds)
-
-    @invariant()
-    def the_counters_hold(self) -> None:
-        tokens = sum(tokens for _, tokens in self.waiting.values())
-        assert counters(self.line) == (len(self.waiting), tokens, len(self.open))
-        assert self.line.expected_wait >= 0
-
-    def teardown(self) -> None:
-        for permit in self.open.values():
-            permit.end()
-        assert counters(self.line) == (0, 0, 0)
-        self.line.admit(10**9, timeout=0).end()
-
-
-TestLine = Line.TestCase
-TestLine.settings = settings(max_examples=20, stateful_step_count=30)
-
-
-def test_an_empty_line_takes_everybody() -> None:
-    line = Admission(AdmissionLimits(waiting_requests=1, waiting_tokens=10, wait_seconds=0.0), FakeClock())
-    for _ in range(3):
-        line.admit(1_000_000, timeout=0.0).started()
-    assert counters(line) == (0, 0, 3)
-
-
-def test_a_full_line_takes_nobody() -> None:
-    line = Admission(AdmissionLimits(waiting_requests=2), FakeClock())
-    line.admit(1)
-    first = line.admit(1)
-    with pytest.raises(Overloaded, match="2 requests wait, the limit is 2"):
-        line.admit(1)
-    assert counters(line) == (2, 2, 2)
-    first.started()
-    line.admit(1)
-
-
-def test_prompt_tokens_fill_a_line_too() -> None:
-    line = Admission(AdmissionLimits(waiting_tokens=10), FakeClock())
-    line.admit(6)
-    line.admit(4)
-    with pytest.raises(Overloaded, match="10 prompt tokens wait and 1 came, the limit is 10"):
-        line.admit(1)
-    line.admit(0)
-
-
-def paced(gap: float, *, limits: AdmissionLimits | None = None, waiting: int = 1) -> tuple[Admission, FakeClock]:
-    """Return a line that moved every `gap` seconds for a while, in which somebody waits."""
-    clock = FakeClock()
-    line = Admission(limits or AdmissionLimits(wait_seconds=60, short_line=0), clock)
-    permits = [line.admit(1) for _ in range(2 * LEAST_STARTS + waiting)]
-    for permit in permits[: 2 * LEAST_STARTS]:
-        clock.advance(gap)
-        permit.started()
-    assert line.waiting_requests == waiting
-    return line, clock
-
-
-def test_nothing_is_expected_before_the_pace_is_known() -> None:
-    line = Admission(AdmissionLimits(wait_seconds=0.001, short_line=0), FakeClock())
-    for _ in range(100):
-        line.admit(1, timeout=0.001)
-    assert line.expected_wait == 0.0
-
-
-def test_the_expected_wait_is_the_line_by_its_pace() -> None:
-    line, _ = paced(2.0, waiting=3)
-    assert line.expected_wait == pytest.approx(6.0)
-
-
-def test_who_would_wait_longer_than_the_limit_is_refused_and_told_when_to_come() -> None:
-    line, _ = paced(2.0, limits=AdmissionLimits(wait_seconds=25, short_line=0), waiting=12)
-    line.admit(1)
-    with pytest.raises(Overloaded, match=r"the wait is about 26\.0 s, it may be 25 s") as caught:
-        line.admit(1)
-    assert caught.value.details["retry_after"] == pytest.approx(1.0)
-
-
-def test_few_may_wait_however_long_it_takes() -> None:
-    line, _ = paced(100.0, limits=AdmissionLimits(wait_seconds=1, short_line=4), waiting=2)
-    line.admit(1)
-    with pytest.raises(Overloaded, match=r"about 300\.0 s, it may be 7 s"):
-        line.admit(1, timeout=7)
-    line.admit(1)
-    with pytest.raises(Overloaded, match=r"about 400\.0 s, it may be 1 s"):
-        line.admit(1)
-
-
-def test_whether_one_would_be_let_in_can_be_asked_without_coming() -> None:
-    line, _ = paced(2.0, limits=AdmissionLimits(wait_seconds=5, short_line=0), waiting=2)
-    line.check()
-    assert (line.waiting_requests, line.open_requests) == (2, 2 * LEAST_STARTS + 2)
-    line.admit(1)
-    with pytest.raises(Overloaded, match=r"about 6\.0 s, it may be 5 s"):
-        line.check()
-    with pytest.raises(Overloaded, match=r"prompt tokens wait and 1000000 came"):
-        line.check(1_000_000)
-
-
-def test_who_would_wait_longer_than_its_own_timeout_is_refused() -> None:
-    line, _ = paced(2.0, waiting=5)
-    line.admit(1, timeout=10.5).end()
-    with pytest.raises(Overloaded, match=r"about 10\.0 s, it may be 3\.5 s") as caught:
-        line.admit(1, timeout=3.5)
-    assert caught.value.details["retry_after"] == pytest.approx(6.5)
-
-
-def test_a_line_that_moves_at_once_keeps_nobody_away() -> None:
-    line, _ = paced(0.0, limits=AdmissionLimits(wait_seconds=0.001, short_line=0), waiting=50)
-    assert line.expected_wait == 0.0
-    line.admit(1)
-
-
-def test_a_quiet_hour_is_no_pace() -> None:
-    """Between the last of a line and the first of the next nobody waited."""
-    line, clock = paced(0.1, waiting=0)
-    for _ in range(3):
-        clock.advance(3600)
-        for permit in [line.admit(1) for _ in range(2)]:
-            clock.advance(0.1)
-            permit.started()
-    line.admit(1)
-    assert line.expected_wait == pytest.approx(0.1)
-
-
-def test_a_line_that_everybody_left_has_no_pace_either() -> None:
-    clock = FakeClock()
-    line = Admission(AdmissionLimits(), clock)
-    waiting = [line.admit(1) for _ in range(LEAST_STARTS + 3)]
-    for permit in waiting[:-1]:
-        clock.advance(0.1)
-        permit.started()
-    waiting[-1].end()
-    clock.advance(3600)
-    first, _ = line.admit(1), line.admit(1)
-    clock.advance(0.1)
-    first.started()
-    assert line.expected_wait < 1.0
-
-
-def test_a_slow_spell_does_not_close_the_line_for_ever() -> None:
-    """While one alone may wait the pace cannot be measured; so what was measured long ago has to fade."""
-    line, clock = paced(1000.0, waiting=0)
-    refused = 0
-    for _ in range(2 * PACE_STARTS):
-        first = line.admit(1)
-        try:
-            second = line.admit(1)
-        except Overloaded:
-            refused += 1
-        else:
-            second.end()
-        clock.advance(0.1)
-        first.started()
-        first.end()
-    assert 0 < refused <= PACE_STARTS
-    assert line.expected_wait == 0.0
-
-
-def test_the_pace_is_that_of_the_last_starts() -> None:
-    pace, now = Pace(), 0.0
-    for gap in (5.0, 0.5):
-        for _ in range(PACE_STARTS + 1):
-            now += gap
-            pace.started(now, is_line=True)
-        assert pace.rate == pytest.approx(1 / gap, rel=0.1)
-
-
-def test_a_pace_needs_some_starts() -> None:
-    pace = Pace()
-    for number in range(LEAST_STARTS):
-        assert pace.rate is None
-        pace.started(float(number), is_line=True)
-    pace.started(float(LEAST_STARTS), is_line=True)
-    assert pace.rate == pytest.approx(1.0)
-
 
 # -- buckets -------------------------------------------------------------------------------------------------------
 
@@ -489,29 +232,6 @@ def test_a_limit_that_cannot_be_is_refused(name: str, value: float) -> None:
     assert caught.value.details == {"option": name}
 
 
-def test_a_prompt_is_weighed_once_it_is_known() -> None:
-    line = Admission(AdmissionLimits(waiting_tokens=10), FakeClock())
-    first, second = line.admit(0), line.admit(0)
-    first.weigh(8)
-    assert line.waiting_tokens == 8
-    with pytest.raises(Overloaded, match="8 prompt tokens wait and 3 came, the limit is 10"):
-        second.weigh(3)
-    assert line.waiting_tokens == 8
-    second.weigh(2)
-    first.started()
-    first.weigh(100)  # it does not wait any more
-    assert line.waiting_tokens == 2
-    second.end()
-    first.end()
-    assert (line.waiting_tokens, line.waiting_requests, line.open_requests) == (0, 0, 0)
-
-
-def test_a_prompt_that_is_alone_in_line_may_be_of_any_size() -> None:
-    line = Admission(AdmissionLimits(waiting_tokens=10), FakeClock())
-    line.admit(0).weigh(1000)
-    assert line.waiting_tokens == 1000
-
-
 def test_a_share_takes_what_it_reserves_and_gives_back_what_it_did_not_use() -> None:
     tenants = Tenants(TenantLimits(tokens_per_minute=100), FakeClock())
     share = tenants.begin("a")
@@ -545,18 +265,6 @@ def test_without_a_limit_of_requests_there_is_none_to_keep() -> None:
 # -- other limits from now on ------------------------------------------------------------------------------------------
 
 
-def test_a_line_holds_to_new_limits_and_keeps_who_is_in_it() -> None:
-    line = Admission(AdmissionLimits(waiting_requests=1), FakeClock())
-    line.admit(5)
-    with pytest.raises(Overloaded, match="the limit is 1"):
-        line.admit(5)
-    line.renew(AdmissionLimits(waiting_requests=2, waiting_tokens=9))
-    with pytest.raises(Overloaded, match="the limit is 9"):
-        line.admit(5)
-    line.admit(4)
-    assert counters(line) == (2, 9, 2)
-
-
 def test_what_was_used_of_the_minute_stays_used_under_new_limits() -> None:
     clock = FakeClock()
     tenants = Tenants(TenantLimits(requests_per_minute=3, tokens_per_minute=100), clock)
@@ -574,6 +282,20 @@ def test_what_was_used_of_the_minute_stays_used_under_new_limits() -> None:
     refused(tenants)
 
 
+def test_a_limit_that_was_taken_away_is_as_used_up_when_it_is_back() -> None:
+    clock = FakeClock()
+    tenants = Tenants(TenantLimits(requests_per_minute=2), clock)
+    for _ in range(2):
+        tenants.begin("a").end(0)
+    tenants.renew(TenantLimits())
+    tenants.begin("a").end(0)
+    tenants.renew(TenantLimits(requests_per_minute=2))
+    assert refused(tenants).details["retry_after"] == pytest.approx(30.0)
+    clock.advance(30.0)
+    tenants.begin("a").end(0)
+    refused(tenants)
+
+
 def test_limits_come_and_go_while_requests_are_open() -> None:
     tenants = Tenants(TenantLimits(), FakeClock())
     share = tenants.begin("a", 50)
@@ -584,10 +306,3 @@ def test_limits_come_and_go_while_requests_are_open() -> None:
     tenants.renew(TenantLimits())
     for _ in range(5):
         tenants.begin("a", 1000)
-
-
-@pytest.mark.parametrize("name", ["waiting_requests", "waiting_tokens", "wait_seconds"])
-def test_a_line_cannot_be_shorter_than_nothing(name: str) -> None:
-    for value in (-1, math.nan):
-        with pytest.raises(ConfigError, match=f"{name} must be at least 0"):
-            AdmissionLimits(**{name: value})

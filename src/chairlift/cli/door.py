@@ -8,7 +8,8 @@ from typing import Any
 from chairlift.core.errors import ConfigError
 from chairlift.server.config import ServerConfig
 from chairlift.server.run import Listening
-from chairlift.web.limits import AdmissionLimits, TenantLimits
+from chairlift.web.limits import TenantLimits
+from chairlift.web.line import AdmissionLimits
 
 MAX_PORT = 65_535
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from chairlift.core.errors import ConfigError
 from chairlift.observability.aliases import SETS
 from chairlift.web.http import HeadLimits
-from chairlift.web.limits import AdmissionLimits, TenantLimits
+from chairlift.web.limits import TenantLimits
+from chairlift.web.line import AdmissionLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from chairlift.server.telemetry import Telemetry
 from chairlift.web.body import ClientGone, Receive, Scope, Send
 from chairlift.web.errors import UNKNOWN, Header, answer_of, error_object
 from chairlift.web.front import send_bytes
-from chairlift.web.limits import Permit
+from chairlift.web.line import Permit
 from chairlift.web.patience import Patience
 from chairlift.web.presence import Presence
 

@@ -21,11 +21,21 @@ _TEXT = answers.TEXT
 REFUSALS: Mapping[str, str] = {
     "400": "The request cannot be: the error names the field", "401": "No key, or none that is known",
     "403": "Not for this key, or not for a browser page",
-    "404": "No such route, model or request", "405": "Another method", "408": "It took too long",
-    "409": "The id is in use",
+    "404": "No such model or request", "405": "Another method", "408": "It took too long",
     "413": "The body is too large", "415": "The body is no plain JSON", "429": "Come later: Retry-After says when",
-    "431": "The head is too large", "500": "The request failed inside the model", "503": "Nobody is served now",
+    "500": "The request failed inside the model", "503": "Nobody is served now",
 }  # fmt: skip
+
+ANY, BODY, SERVED, WORK, ADMIN = "401 405", "400 404 408 413 415 503", "503", "429 500", "403 404"
+"""Statuses of REFUSALS that any operation may have, one with a body, one that needs the model, one that has it work,
+one of the administration."""
+
+CONNECTIONS = (
+    "Every answer has a header x-request-id; it is the one that the request has, if that can be an id. What is no "
+    "HTTP/1.1, comes too slowly or has too large a head is refused before it is any of these operations, with 400, 408 "
+    "or 431, the error object and an end of the connection. A streamed answer ends with `data: [DONE]`, or with an "
+    "event `error` whose data is the error object."
+)
 
 _REQUEST_ID = {"x-request-id": {"description": "Of the request", "required": True, "schema": _TEXT}}
 _IGNORED = {"x-ignored-parameters": {"description": "Names of fields that had no effect", "schema": _TEXT}}
@@ -35,6 +45,10 @@ HEADERS: Mapping[str, Mapping[str, Schema]] = {
     "429": {
         "retry-after": {"description": "Seconds", "required": True, "schema": {"type": "integer", "minimum": 0}},
         "retry-after-ms": {"description": "Milliseconds", "schema": {"type": "integer", "minimum": 0}},
+    },
+    "503": {
+        "retry-after": {"description": "Seconds, where it may help", "schema": {"type": "integer", "minimum": 0}},
+        "x-should-retry": {"description": "false where it may not", "schema": _TEXT},
     },
 }
 """Of answers, besides the request's id."""
@@ -79,7 +93,7 @@ def document(names: Sequence[str] = ()) -> Schema:
     """Return the OpenAPI 3.1 document, of a server that serves its model under these names."""
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Chairlift", "version": __version__},
+        "info": {"title": "Chairlift", "version": __version__, "description": CONNECTIONS},
         "paths": {path: {method: operation} for path, method, operation in _operations(names)},
         "components": {
             "schemas": {"Error": answers.ERROR},
@@ -93,20 +107,18 @@ def _operations(names: Sequence[str]) -> Iterable[tuple[str, str, Schema]]:
     events = {"text/event-stream": {"schema": _TEXT}}
     yield "/v1/chat/completions", "post", _operation(
         "Answer a conversation", answers.CHAT, body=_body(CHAT, names), also=events, parameters=[_TIMEOUT],
-        links=_TIMELINE,
+        links=_TIMELINE, refused=WORK,
     )  # fmt: skip
     yield "/v1/completions", "post", _operation(
         "Complete a prompt", answers.COMPLETION, body=_body(COMPLETION, names), also=events, parameters=[_TIMEOUT],
-        links=_TIMELINE,
+        links=_TIMELINE, refused=WORK,
     )  # fmt: skip
-    yield "/v1/models", "get", _operation("Name the models", answers.MODELS, links={
+    yield "/v1/models", "get", _operation("Name the models", answers.MODELS, refused=SERVED, links={
         "model": {"operationId": "model", "parameters": {"id": "$response.body#/data/0/id"}},
     })  # fmt: skip
-    yield (
-        "/v1/models/{id}",
-        "get",
-        _operation("Tell of one model", answers.MODEL, parameters=[_in_path("id", names)], name="model"),
-    )
+    yield "/v1/models/{id}", "get", _operation(
+        "Tell of one model", answers.MODEL, parameters=[_in_path("id", names)], name="model", refused=f"404 {SERVED}"
+    )  # fmt: skip
     yield "/tokenize", "post", _operation(
         "Turn text into token ids", answers.TOKENIZED, body=_body(TOKENIZE, names) | _PROMPT_OR_MESSAGES,
         links={"text": {"operationId": "text", "requestBody": {"tokens": "$response.body#/tokens"}}},
@@ -116,19 +128,26 @@ def _operations(names: Sequence[str]) -> Iterable[tuple[str, str, Schema]]:
         "post",
         _operation("Turn token ids into text", answers.DETOKENIZED, body=_body(DETOKENIZE, names), name="text"),
     )
+    yield "/livez", "get", _operation("Whether the process answers", answers.ALIVE, is_open=True)
     for path, told, schema in (
-        ("/livez", "Whether the process answers", answers.ALIVE), ("/readyz", "Whether it serves", answers.READY),
-        ("/health", "Whether it serves, and why not", answers.HEALTH),
+        ("/readyz", "Whether it serves", answers.READY), ("/health", "Whether it serves, and why not", answers.HEALTH),
     ):  # fmt: skip
-        yield path, "get", _operation(told, schema, unready=schema)
+        yield path, "get", _operation(told, schema, unready=schema, is_open=True)
     yield "/metrics", "get", _operation("Metrics for Prometheus", kind="text/plain")
     yield "/load", "get", _operation("How busy it is", answers.LOAD)
     yield "/docs", "get", _operation("This, for people", kind="text/html")
     yield "/openapi.json", "get", _operation("This document", {"type": "object"})
-    yield "/admin/drain", "post", _operation("Finish what is open, and leave", answers.READY, status="202") | _ADMIN
-    yield "/admin/state", "get", _operation("Scheduler and cache", answers.STATE) | _ADMIN
+    yield (
+        "/admin/drain",
+        "post",
+        _operation("Finish what is open, and leave", answers.READY, status="202", refused=ADMIN) | _ADMIN,
+    )
+    yield "/admin/state", "get", _operation(
+        "Scheduler and cache", answers.STATE, refused=f"{ADMIN} {SERVED}"
+    ) | _ADMIN  # fmt: skip
     yield "/admin/requests/{id}", "get", _operation(
-        "How a request went", answers.REQUEST, parameters=[_in_path("id")], name="timeline"
+        "How a request went", answers.REQUEST, parameters=[_in_path("id")], name="timeline",
+        refused=f"{ADMIN} {SERVED}",
     ) | _ADMIN  # fmt: skip
 
 
@@ -141,21 +160,27 @@ _TIMELINE: Schema = {
 def _operation(
     told: str, schema: Schema | None = None, *, body: Schema | None = None, also: Schema | None = None,
     kind: str = "application/json", parameters: list[Schema] | None = None, status: str = "200",
-    unready: Schema | None = None, links: Schema | None = None, name: str = "",
+    unready: Schema | None = None, links: Schema | None = None, name: str = "", refused: str = "",
+    is_open: bool = False,
 ) -> Schema:  # fmt: skip
-    """Describe an operation; `schema` is that of its answer, and text where there is none."""
+    """Describe an operation; `schema` is that of its answer, and text where there is none.
+
+    `refused` are statuses that it may have besides those that any has, and any with a body. One that `is_open`
+    needs no key.
+    """
     done: Schema = {"description": "Done", "headers": _REQUEST_ID | (_IGNORED if body else {})}
     done["content"] = {kind: {"schema": schema or _TEXT}, **(also or {})}
     if links is not None:
         done["links"] = links
-    refused = _json({"$ref": "#/components/schemas/Error"})
+    error = _json({"$ref": "#/components/schemas/Error"})
+    codes = {*ANY.split(), *refused.split(), *(BODY.split() if body else ())} - ({"401"} if is_open else set())
     responses: Schema = {status: done} | {
-        code: {"description": why, "headers": {**_REQUEST_ID, **HEADERS.get(code, {})}, "content": refused}
-        for code, why in REFUSALS.items()
+        code: {"description": REFUSALS[code], "headers": {**_REQUEST_ID, **HEADERS.get(code, {})}, "content": error}
+        for code in sorted(codes)
     }
     if unready is not None:
         responses["503"] = {"description": "Not now", "headers": _REQUEST_ID, "content": _json(unready)}
-    found: Schema = {"summary": told, "responses": responses}
+    found: Schema = {"summary": told, "responses": responses} | ({"security": []} if is_open else {})
     if name:
         found["operationId"] = name
     if body is not None:

@@ -25,7 +25,8 @@ from chairlift.text.reasoning import has_reasoning
 from chairlift.text.tools import notation_of
 from chairlift.web.body import Receive, Scope, header, json_object, read_body
 from chairlift.web.lifecycle import Lifecycle
-from chairlift.web.limits import Admission, Tenants
+from chairlift.web.limits import Tenants
+from chairlift.web.line import Admission
 
 log = logging.getLogger(__name__)
 
@@ -79,6 +80,7 @@ class Replica:
         self._engine_pid = engine_pid
 
         def show(stats: StepStats) -> None:
+            self.line.is_standing = stats.waiting > 0
             self.telemetry.step(stats, budget)
 
         service.client.watch_steps(show)

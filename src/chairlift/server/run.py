@@ -164,7 +164,6 @@ def run(parts: Parts) -> int:
     listening = parts.listening
     gc.set_threshold(GARBAGE_THRESHOLD)
     with contextlib.closing(listening.bind()) as taken:
-        parts.say(f"listening on {listening.url(taken)}")
         return uvloop.run(_Server(parts, keys, taken).run())
 
 
@@ -184,7 +183,8 @@ class _Server:
         """Serve; returns the exit code."""
         self._replica = replica = Replica(self._parts.config)
         self._door = Door(replica, self._keys, self._drain)
-        self._catch_signals()
+        self._catch_signals()  # before anybody is told where it listens, and so could send one
+        self._parts.say(f"listening on {self._parts.listening.url(self._taken)}")
         self._http = _Http(self._http_config())
         serving = asyncio.create_task(self._http.serve(listeners(self._taken)))
         watching = asyncio.create_task(replica.watch())

@@ -16,7 +16,7 @@ from chairlift.observability.aliases import SETS, Aliases
 from chairlift.observability.metrics import Metrics
 from chairlift.web.access import Seen
 from chairlift.web.front import GONE
-from chairlift.web.limits import Admission
+from chairlift.web.line import Admission
 
 MAX_RECORDS = 1000
 """Requests of which it is remembered how they went."""
