@@ -109,7 +109,7 @@ def test_other_answers_are_told_by_status_and_code(status: int, outcome: Outcome
 
 @pytest.mark.parametrize(("headers", "seconds"), [
     ([(b"retry-after", b"3")], 3.0), ([(b"retry-after", b"3"), (b"retry-after-ms", b"2500")], 2.5),
-    ([(b"retry-after", b"Sun, 06 Nov 1994 08:49:37 GMT")], None), ([], None),
+    ([(b"retry-after", b"Sun, 06 Nov 1994 08:49:37 GMT")], 0.0), ([], None), ([(b"retry-after", b"soon")], None),
 ])  # fmt: skip
 def test_when_to_come_again(headers: list[tuple[bytes, bytes]], seconds: float | None) -> None:
     assert read(b"{}", status=429, headers=headers).retry_after == seconds

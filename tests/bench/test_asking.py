@@ -13,6 +13,7 @@ from chairlift.bench.generators import generate
 from chairlift.bench.http_client import Client
 from chairlift.bench.order import WorkloadSpec
 from chairlift.bench.workload import WorkItem
+from chairlift.core.errors import ConfigError
 from chairlift.core.structured import StructuredOutput
 
 ITEM = WorkItem(at=0.5, prompt_token_ids=(3, 4, 36), output_tokens=9)
@@ -60,6 +61,23 @@ def test_structures_are_asked_for(wanted: dict[str, Any], field: str, value: Any
     item = WorkItem(at=0.0, prompt_token_ids=(1,), output_tokens=2, structured=StructuredOutput(**wanted))
     assert asked(item)[field] == value
     assert not Style(model="m").is_exact(item)
+
+
+@pytest.mark.parametrize("wanted", [{"regex": "[a]"}, {"grammar": 'start: "a"'}, {"choice": ("a", "b")}])
+def test_a_structure_that_openai_does_not_know_cannot_be_asked_for_plainly(wanted: dict[str, Any]) -> None:
+    item = WorkItem(at=0.0, prompt_token_ids=(1,), output_tokens=2, structured=StructuredOutput(**wanted))
+    with pytest.raises(ConfigError, match="leave --plain out"):
+        asked(item, plain=True)
+
+
+def test_a_trace_that_cannot_be_asked_for_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    lines = [{"at": 0.0, "prompt_tokens": 2, "output_tokens": 2}] * 3
+    lines.append({**lines[0], "structured": {"regex": "[a]"}})
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    assert deck(WorkloadSpec(name=str(trace))).size == 4
+    with pytest.raises(ConfigError, match="leave --plain out"):
+        deck(WorkloadSpec(name=str(trace)), plain=True)
 
 
 def test_a_shot_is_a_whole_request_with_its_limit() -> None:

@@ -20,7 +20,9 @@ def test_an_answer_is_good_when_it_keeps_every_limit(limits: dict[str, float], m
 
 
 def test_an_answer_without_a_token_has_no_first_one() -> None:
-    assert Goals({}).met(record(0.0)) and not Goals({"ttft": 9.0}).met(record(0.0))
+    assert not Goals({}).met(record(0.0)) and Goals({}).met(record(0.0, 5.0))
+    counts = summed([record(0.0), record(0.0, 5.0)], Goals({}), 9.0)["requests"]
+    assert (counts["ok"], counts["good"], counts["empty"]) == (2, 1, 1)
     assert Goals({"tpot": 0.1, "itl": 0.1}).met(record(0.0, 5.0))
 
 
@@ -56,7 +58,7 @@ def test_what_a_phase_comes_to() -> None:
     assert found["window"] == {"begin": 2.0, "end": 10.0}
     assert found["sent_per_second"] == 3 / 8 and found["completed_per_second"] == 2 / 8
     assert found["goodput_per_second"] == 1 / 8 and found["output_tokens_per_second"] == 5 / 8
-    assert found["tokens"] == {"prompt": 20, "output": 5, "asked": 0}
+    assert found["tokens"] == {"prompt": 20, "output": 5, "asked": 0, "free": 4}
     assert found["good_tokens_per_second"] == 3 / 8
     assert found["ttft_seconds"]["max"] == 3.0 and found["ttft_seconds"]["mean"] == 2.5
     assert found["ttft_from_sending_seconds"]["mean"] == 2.0

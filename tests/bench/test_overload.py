@@ -82,7 +82,8 @@ def phase(name: str, goodput: float | None, **fields: Any) -> dict[str, Any]:
     given: dict[str, Any] = {
         "refusal_seconds": {"p99": 0.01}, "recovery_seconds": 1.0, "sent_per_second": 20.0,
         "requests": {"server_errors": 0, "non_terminal": 0, "total": 6, "ok": 3},
-        "tokens": {"asked": 12, "output": 3}, "server_memory_bytes": {"api": {"peak": 100}, "engine": {"peak": 1000}},
+        "tokens": {"asked": 12, "free": 0, "output": 3},
+        "server_memory_bytes": {"api": {"peak": 100}, "engine": {"peak": 1000}},
     }  # fmt: skip
     return {"name": name, "good_tokens_per_second": goodput, **given, **fields}
 
@@ -119,9 +120,12 @@ def test_a_phase_is_held_to_no_more_than_was_sent() -> None:
 
 
 def test_what_a_request_asks_for_is_known_or_what_it_got() -> None:
-    assert tokens_a_request(phase("exact", 1.0)) == 2.0
-    assert tokens_a_request(phase("free", 1.0, tokens={"asked": 0, "output": 12})) == 4.0
-    assert tokens_a_request(phase("none", 1.0, tokens={"asked": 0, "output": 0}, requests={"ok": 0})) == 0.0
+    calm = phase("calm", 1.0, tokens={"asked": 0, "free": 3, "output": 12})
+    none = phase("none", 1.0, tokens={"asked": 0, "free": 0, "output": 0}, requests={"ok": 0})
+    assert tokens_a_request(phase("exact", 1.0), calm) == 2.0
+    assert tokens_a_request(phase("free", 1.0, tokens={"asked": 0, "free": 6, "output": 3}), calm) == 4.0
+    assert tokens_a_request(phase("some", 1.0, tokens={"asked": 8, "free": 2, "output": 3}), calm) == 4.0
+    assert tokens_a_request(none, none) == 0.0
 
 
 def test_what_nobody_says_is_not_missed() -> None:

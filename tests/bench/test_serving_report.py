@@ -67,16 +67,19 @@ def test_the_table_has_a_line_a_phase_and_what_must_be_known() -> None:
     bad = [
         refusal(3.0, 0.02, retry_after=None), record(3.0, outcome=Outcome.CUT, code="cut", why="it was closed"),
         record(2.0, 3.0, asked_tokens=5), record(2.0, 3.0, usage_tokens=2),
+        record(2.0),
     ]  # fmt: skip
-    slow = {"send_lag_seconds": {**LAG, "p99": 0.5}, "loop_lag_seconds": LAG, "cpu_share": 1.0}
+    slow = {"send_lag_seconds": {**LAG, "p99": 0.5}, "loop_lag_seconds": {**LAG, "max": 0.2}, "cpu_share": 0.95}
     lines = list(table(report(phase("3/s", GOOD), phase("bad", GOOD, *bad, generator=slow), complete=False)))
     assert lines[1].split()[:6] == ["3/s", "0.1", "0.1", "0", "1", "0"] and "1000.0ms" in lines[1]
     assert lines[2].startswith("bad ")
     assert lines[3:] == [
         "bad: 1 cut, 1 overloaded", "bad: refusals after 20.0ms (p50), 20.0ms (p99)",
         "bad: 1 refusals without Retry-After", "bad: 1 x it was closed",
-        "bad: 1 answers had another number of tokens than the server says", "bad: 1 answers were not as long as asked",
+        "bad: 1 answers had another number of tokens than the server says",
+        "bad: 1 answers had no token in them, and are not counted as good", "bad: 1 answers were not as long as asked",
         "bad: the generator sent 500.0ms late (p99), so it is a part of these numbers",
+        "bad: the generator stood still for 200.0ms once", "bad: the generator used 95% of a core while it sent",
         "interrupted: this is what was measured until then",
     ]  # fmt: skip
 

@@ -49,7 +49,7 @@ def test_everything_that_is_wrong_is_told_at_once(capsys: pytest.CaptureFixture[
         " line 9: top_p must be greater than 0 and at most 1, got 5.0",
         " line 10: a log file of limited size needs at least one backup; a size of 0 lets it grow",
         " line 11: tenant_open must be a positive number, got 0",
-        " line 12: max_wait must be at least 0, got -3",
+        " line 12: max_wait must be at least 0, got -3.0",
         " line 13: tenant_weights['a'] must be a positive number, got -1.0",
         " line 14: 'port' is already in line 1; one of them has to go",
     ]

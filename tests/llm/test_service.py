@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from chairlift import LLM, AsyncLLM
-from chairlift.core.errors import InvalidRequest, TokenOutOfRange
+from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, TokenOutOfRange
 from chairlift.core.sampling import SamplingParams
 from chairlift.llm.service import ModelDefaults, Service, plain
 from chairlift.text.chat import ChatTemplate
-from support_services import FAKE, fake_service, is_idle
+from chairlift.text.tokenizer import ChatPrompt
+from support_services import FAKE, AsciiTokenizer, fake_service, is_idle
 
 
 @pytest.fixture
@@ -163,3 +164,56 @@ def test_what_is_no_output_to_resume_from_is_refused(service: Service, resume: A
     with pytest.raises(InvalidRequest, match="resume") as caught:
         service.assembler("x", None, resume=resume)
     assert caught.value.details["param"] == "resume"
+
+
+# -- texts that are much too long --------------------------------------------------------------------------------------
+
+
+class Counting(AsciiTokenizer):
+    """Counts the characters that it looks at; `chars` of them are one token."""
+
+    def __init__(self, chars: int = 1) -> None:
+        super().__init__()
+        self.chars, self.seen = chars, 0
+
+    def encode_chat(self, prompt: ChatPrompt) -> list[int]:
+        self.seen += len(prompt.text)
+        return super().encode_chat(ChatPrompt(prompt.text[:: self.chars]))
+
+
+LIMIT = FAKE.max_model_len
+
+
+@pytest.mark.parametrize("asked", [
+    lambda service, text: service.assembler(text, None),
+    lambda service, text: service.chat_assembler([{"role": "user", "content": text}], None),
+])  # fmt: skip
+def test_of_a_text_that_is_much_too_long_only_the_beginning_becomes_tokens(asked: Callable[..., object]) -> None:
+    tokenizer = Counting()
+    service, text = fake_service(tokenizer=tokenizer), "x" * 1_000_000
+    said = f"prompt has {8 * LIMIT} tokens or more, the limit is {LIMIT}"
+    try:
+        with pytest.raises(ContextLengthExceeded, match=said):
+            asked(service, text)
+        assert tokenizer.seen == 8 * LIMIT
+    finally:
+        service.client.close()
+
+
+def test_a_long_text_of_few_tokens_is_taken() -> None:
+    service, text = fake_service(tokenizer=Counting(chars=100)), "x" * 25 * LIMIT
+    try:
+        assert len(service.assembler(text, None).request.prompt_token_ids) == 25 * LIMIT / 100 > 100
+    finally:
+        service.client.close()
+
+
+def test_a_text_that_is_a_little_too_long_is_counted_exactly() -> None:
+    tokenizer = Counting()
+    service, length = fake_service(tokenizer=tokenizer), 10 * LIMIT
+    try:
+        with pytest.raises(ContextLengthExceeded, match=f"prompt has {length} tokens, the limit"):
+            service.assembler("x" * length, None)
+        assert tokenizer.seen == length
+    finally:
+        service.client.close()

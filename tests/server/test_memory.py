@@ -1,12 +1,15 @@
 """Memory: a process that has grown gives back what is free, again and again while it is large."""
 
 import ctypes
+import os
+import subprocess
 import sys
 import threading
+from collections.abc import Callable
 
 import pytest
 
-from chairlift.server.memory import LOOKS, MOST_LOOKS, Thrift, resident_bytes, thrift
+from chairlift.server.memory import ARENAS, LOOKS, MOST_LOOKS, Thrift, resident_bytes, thrift
 
 MIB = 2**20
 
@@ -104,3 +107,31 @@ def test_what_a_thread_has_freed_goes_back() -> None:
     finally:
         done.set()
         worker.join(60)
+
+
+ARENAS_IN_USE = """
+import ctypes, threading
+from chairlift.server.memory import share_arenas
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.fopen.restype = ctypes.c_void_p, ctypes.c_void_p
+share_arenas() if {shares} else None
+together = threading.Barrier(12)
+def work():
+    together.wait(30)
+    libc.malloc(10_000)
+    together.wait(30)
+threads = [threading.Thread(target=work) for _ in range(12)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+libc.malloc_info(0, ctypes.c_void_p(libc.fopen(b"/dev/stdout", b"w")))
+libc.fflush(None)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "mallopt"), reason="not of glibc")
+@pytest.mark.parametrize(("shares", "fits"), [(True, lambda count: count == ARENAS), (False, lambda count: count > 4)])
+def test_threads_share_few_arenas(shares: bool, fits: Callable[[int], bool]) -> None:
+    code = ARENAS_IN_USE.format(shares=shares)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=clean)
+    assert fits(done.stdout.count("<heap nr="))

@@ -16,7 +16,7 @@ from chairlift.core.errors import InvalidRequest, NotFound
 from chairlift.protocol.fields import CHAT, COMPLETION, DETOKENIZE, TOKENIZE, Effect
 from chairlift.server.app import OPEN, _routes
 from chairlift.server.config import ServerConfig
-from chairlift.server.openapi import document, page
+from chairlift.server.openapi import CONNECTIONS, document, page
 from chairlift.server.parse import read_chat, read_completion
 from chairlift.server.replica import Replica
 from chairlift.text.tools import HERMES
@@ -55,7 +55,7 @@ def schemas(value: Any) -> Iterator[Any]:
 def test_the_document_is_json_and_names_its_version() -> None:
     assert json.loads(orjson.dumps(DOCUMENT)) == DOCUMENT
     assert DOCUMENT["openapi"] == "3.1.0"
-    assert DOCUMENT["info"] == {"title": "Chairlift", "version": __version__}
+    assert DOCUMENT["info"] == {"title": "Chairlift", "version": __version__, "description": CONNECTIONS}
     assert set(DOCUMENT) <= {"openapi", "info", "servers", "paths", "components", "security", "tags"}
 
 

@@ -1,5 +1,6 @@
 """Tool calls: the same pieces however the text is cut, nothing lost that is no call, arguments as they come."""
 
+import gc
 import json
 from typing import Any
 
@@ -153,3 +154,19 @@ def test_text_and_arguments_come_at_once() -> None:
 def test_a_template_tells_its_notation() -> None:
     assert notation_of("... <tool_call> ...") == HERMES and notation_of("[TOOL_CALLS]") == MISTRAL
     assert notation_of("<|python_tag|>") == LLAMA3 and notation_of("{{ messages }}") is None
+
+
+def test_who_has_read_an_answer_leaves_nothing_for_the_garbage_collector() -> None:
+    def read() -> None:
+        calls = ToolCalls(HERMES)
+        calls.push('so <tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>')
+
+    read()
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(50):
+            read()
+        assert gc.collect() < 50
+    finally:
+        gc.enable()

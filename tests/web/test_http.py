@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import gc
 import json
 import socket
 from collections.abc import Awaitable, Callable
@@ -513,6 +514,27 @@ def test_ten_thousand_headers_are_refused() -> None:
         check_refusal(parsed(came), 431, "headers_too_large")
 
     assert told(story).heard == []
+
+
+def test_a_refused_head_leaves_nothing_for_the_garbage_collector() -> None:
+    async def story(site: Site) -> None:
+        head = b"GET /a HTTP/1.1\r\n" + b"x: y\r\n" * 6 + b"\r\n"
+        await refused(site, 431, "headers_too_large", head)
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(20):
+                await refused(site, 431, "headers_too_large", head)
+            await asyncio.sleep(0.05)
+            gc.set_debug(gc.DEBUG_SAVEALL)
+            gc.collect()
+            assert not [each for each in gc.garbage if type(each).__name__ == "BoundedProtocol"]
+        finally:
+            gc.set_debug(0)
+            gc.garbage.clear()
+            gc.enable()
+
+    told(story, limits=HeadLimits(lines=5))
 
 
 @pytest.mark.parametrize(("lines", "is_taken"), [(5, True), (6, False)])

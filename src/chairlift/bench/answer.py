@@ -8,8 +8,10 @@ Usage and errors are parsed; a stream has one of either.
 import json
 import math
 import re
+import time
 from array import array
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Any
 
@@ -203,4 +205,8 @@ def _retry_after(named: dict[bytes, bytes]) -> float | None:
             return float(named[name]) / scale
         except (KeyError, ValueError):
             continue
-    return None
+    try:  # a date is the other way to say it
+        when = parsedate_to_datetime(named[b"retry-after"].decode("latin-1"))
+        return max(0.0, when.timestamp() - time.time())
+    except (KeyError, ValueError, OverflowError):
+        return None

@@ -12,6 +12,7 @@ from chairlift.bench.http_client import Client
 from chairlift.bench.order import WorkloadSpec
 from chairlift.bench.trace import read_trace
 from chairlift.bench.workload import WorkItem
+from chairlift.core.errors import ConfigError
 from chairlift.core.structured import StructuredOutput
 
 WORDS = (
@@ -59,7 +60,7 @@ class Style:
             if item.priority:
                 asked["priority"] = item.priority
         if item.structured is not None:
-            asked |= _structure(item.structured)
+            asked |= self._structure(item.structured)
         return orjson.dumps(asked)
 
     def headers(self, item: WorkItem) -> str:
@@ -77,16 +78,19 @@ class Style:
         text = " ".join(WORDS[token % len(WORDS)] for token in token_ids)
         return {"prompt": text} if self.prompts == TEXT else {"messages": [{"role": "user", "content": text}]}
 
-
-def _structure(wanted: StructuredOutput) -> dict[str, Any]:
-    if wanted.json_object:
-        return {"response_format": {"type": "json_object"}}
-    if wanted.json_schema is not None:
-        schema = orjson.loads(str(wanted.json_schema))
-        return {"response_format": {"type": "json_schema", "json_schema": {"name": "asked", "schema": schema}}}
-    if wanted.choice:
-        return {"choice": list(wanted.choice)}
-    return {"regex": wanted.regex} if wanted.regex is not None else {"grammar": wanted.grammar}
+    def _structure(self, wanted: StructuredOutput) -> dict[str, Any]:
+        """Raises ConfigError for one that OpenAI's own fields cannot ask for, where only those may be sent."""
+        if wanted.json_object:
+            return {"response_format": {"type": "json_object"}}
+        if wanted.json_schema is not None:
+            schema = orjson.loads(str(wanted.json_schema))
+            return {"response_format": {"type": "json_schema", "json_schema": {"name": "asked", "schema": schema}}}
+        if self.plain:
+            said = "the workload asks for a choice, a regex or a grammar, which OpenAI's API has not: leave --plain out"
+            raise ConfigError(said, option="plain")
+        if wanted.choice:
+            return {"choice": list(wanted.choice)}
+        return {"regex": wanted.regex} if wanted.regex is not None else {"grammar": wanted.grammar}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,8 @@ class Deck:
         if spec.is_trace:
             trace = read_trace(spec.name, vocab_size=vocab_size, seed=spec.seed, count=spec.requests)
             self.size = len(trace.items)
+            for item in trace.items:
+                style.body(item)  # which cannot be asked for is said now, and not in the middle
             self._items: Iterator[WorkItem] = cycle(trace.items)
         else:
             self._items = endless(spec.name, vocab_size=vocab_size, seed=spec.seed)

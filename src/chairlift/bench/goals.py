@@ -46,8 +46,8 @@ class Goals:
                 raise ConfigError(f"--slo: {name} must be a positive number of seconds, got {limit:g}", option="slo")
 
     def met(self, record: Record) -> bool:
-        """Whether a request ended well and kept every limit."""
-        if record.outcome is not Outcome.OK:
+        """Whether a request ended well, with something in it, and kept every limit."""
+        if record.outcome is not Outcome.OK or not record.arrivals:
             return False
         return all(
             (value := MEASURES[name](record)) is not None and value <= limit for name, limit in self.limits.items()
@@ -95,6 +95,8 @@ def _news(records: Iterable[Record]) -> Iterator[tuple[float, float]]:
 def summed(records: Sequence[Record], goals: Goals, seconds: float | None) -> dict[str, Any]:
     """Return what a phase's records come to; `seconds` is the length of its arrivals, None where it has none.
 
+    Of the tokens that were asked for, `free` counts requests which may end earlier, and so asked for none.
+
     Latencies are those of requests that ended well. From when a request was due: ttft, e2e and refusal_from_due; from
     when it was sent: ttft_from_sending and refusal.
     """
@@ -115,6 +117,7 @@ def summed(records: Sequence[Record], goals: Goals, seconds: float | None) -> di
             "prompt": sum(each.prompt_tokens or 0 for each in whole),
             "output": sum(each.output_tokens for each in whole),
             "asked": sum(each.asked_tokens for each in records),
+            "free": sum(not each.asked_tokens for each in records),
         },
         "ttft_seconds": spread(each.first for each in whole),
         "ttft_from_sending_seconds": spread(each.arrivals[0] - each.sent for each in whole if each.arrivals),
@@ -136,6 +139,7 @@ def _counted(records: Sequence[Record], good: Sequence[Record]) -> dict[str, Any
     """Count requests by how they ended.
 
     non_terminal: those that the server did not answer to the end, but for those that were interrupted here.
+    empty: those that ended well and in which no token came.
     """
     outcomes = Counter(each.outcome for each in records)
     over = [each for each in records if each.outcome is not Outcome.INTERRUPTED]
@@ -153,6 +157,7 @@ def _counted(records: Sequence[Record], good: Sequence[Record]) -> dict[str, Any
             each.outcome is Outcome.REFUSED and each.retry_after is None for each in over
         ),
         "miscounted": sum(each.is_miscounted for each in whole),
+        "empty": sum(not each.arrivals for each in whole),
         "other_lengths": sum(each.asked_tokens not in (0, each.output_tokens) for each in whole),
         "by_outcome": {name.value: count for name, count in sorted(outcomes.items())},
         "by_status": {str(status): count for status, count in sorted(Counter(each.status for each in over).items())},

@@ -306,6 +306,6 @@ def _named(error: OSError) -> str:
         return f"its name is not known: {error.strerror}"
     known = {
         errno.ECONNREFUSED: "connection refused", errno.EMFILE: "this process has no file descriptors left",
-        errno.ECONNRESET: "connection reset", errno.EADDRNOTAVAIL: "this machine has no ports left",
+        errno.ECONNRESET: "connection reset", errno.EADDRNOTAVAIL: "this machine has no such address, or no port left",
     }  # fmt: skip
     return known.get(error.errno or 0, error.strerror or str(error) or type(error).__name__)

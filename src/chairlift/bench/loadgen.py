@@ -71,6 +71,7 @@ class Phase:
         self._fault: BaseException | None = None
         self._pulse = asyncio.create_task(self._beat())
         self._cpu_began = time.process_time()
+        self._cpu_share: float | None = None
         self._began = time.monotonic()
 
     @property
@@ -80,7 +81,9 @@ class Phase:
 
     @property
     def cpu_share(self) -> float:
-        """Of one core, that this process has used since the phase began."""
+        """Of one core, that this process has used while it sent; since the phase began as long as it does so."""
+        if self._cpu_share is not None:
+            return self._cpu_share
         return (time.process_time() - self._cpu_began) / max(self.now, 1e-9)
 
     async def open_loop(self, shots: Iterable[Shot]) -> None:
@@ -90,6 +93,7 @@ class Phase:
                 await asyncio.sleep(left)
             self._keep(self._send(shot))
             await asyncio.sleep(0)  # also when all are late: the answers want to be read
+        self._cpu_share = self.cpu_share
 
     async def closed_loop(self, shots: Iterator[Shot], concurrency: int, seconds: float, count: int | None) -> None:
         """Keep so many requests open, until the time is over or `count` are sent."""
@@ -107,6 +111,7 @@ class Phase:
         for _ in range(concurrency):
             self._keep(send_on())
         await self.settled()
+        self._cpu_share = self.cpu_share
 
     async def settled(self) -> None:
         """Wait until nothing is open any more. Raises what is our own mistake."""

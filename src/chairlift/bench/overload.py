@@ -93,22 +93,26 @@ def judged(phases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     than that was asked for, a phase is held to what was. Memory is compared with the phase at once the capacity.
     """
     peak = max(each["good_tokens_per_second"] or 0.0 for each in phases)
-    rows = [_row(each, peak, phases[1]) for each in phases[1:]]
+    rows = [_row(each, peak, phases[1], phases[0]) for each in phases[1:]]
     return {"peak_good_tokens_per_second": peak, "rows": rows, "held": all(row["held"] for row in rows)}
 
 
-def tokens_a_request(phase: Mapping[str, Any]) -> float:
-    """Return how many output tokens a request of a phase asks for; where it may end earlier, how many it got."""
-    tokens, requests = phase["tokens"], phase["requests"]
-    if tokens["asked"]:
-        return float(tokens["asked"] / requests["total"])
-    return float(tokens["output"] / requests["ok"]) if requests["ok"] else 0.0
+def tokens_a_request(phase: Mapping[str, Any], calm: Mapping[str, Any]) -> float:
+    """Return how many output tokens a request of a phase asks for.
+
+    Where some may end earlier, it is what they got in a calm phase: under overload short ones are over sooner.
+    """
+    tokens = phase["tokens"]
+    if tokens["asked"] and not tokens["free"]:
+        return float(tokens["asked"] / phase["requests"]["total"])
+    done = calm["requests"]["ok"]
+    return float(calm["tokens"]["output"] / done) if done else 0.0
 
 
-def _row(phase: Mapping[str, Any], peak: float, once: Mapping[str, Any]) -> dict[str, Any]:
+def _row(phase: Mapping[str, Any], peak: float, once: Mapping[str, Any], calm: Mapping[str, Any]) -> dict[str, Any]:
     requests = phase["requests"]
     refusal, recovery = phase["refusal_seconds"]["p99"], phase["recovery_seconds"]
-    possible = min(peak, (phase["sent_per_second"] or 0.0) * tokens_a_request(phase))
+    possible = min(peak, (phase["sent_per_second"] or 0.0) * tokens_a_request(phase, calm))
     row = {
         "name": phase["name"],
         "goodput_share": (phase["good_tokens_per_second"] or 0.0) / possible if possible else 0.0,

@@ -153,7 +153,7 @@ class Serving:
     def _capacity(self) -> float:
         """Requests a second: tokens that came, by those of a request; in so short a time few long ones are over."""
         phase = self.phases[0]
-        return float(phase["output_tokens_per_second"] or 0.0) / (tokens_a_request(phase) or math.inf)
+        return float(phase["output_tokens_per_second"] or 0.0) / (tokens_a_request(phase, phase) or math.inf)
 
     async def _overload(self) -> None:
         plan = self._plan

@@ -20,6 +20,12 @@ KIND = "chairlift bench serve"
 LATE_SECONDS = 0.02
 """A generator that sends or reads later than this (p99) is a part of what it measures, and the table says so."""
 
+STILL_SECONDS = 0.1
+"""So does one that once did nothing for so long."""
+
+BUSY_SHARE = 0.9
+"""And one that used so much of its core."""
+
 
 def assembled(
     serving: Serving, *, plan: Plan, style: Style, spec: WorkloadSpec, url: str, complete: bool,
@@ -92,12 +98,18 @@ def _remarks(phase: Mapping[str, Any]) -> Iterator[str]:
         yield f"{name}: {count} x {why}"
     if counts["miscounted"]:
         yield f"{name}: {counts['miscounted']} answers had another number of tokens than the server says"
+    if counts["empty"]:
+        yield f"{name}: {counts['empty']} answers had no token in them, and are not counted as good"
     if counts["other_lengths"]:
         yield f"{name}: {counts['other_lengths']} answers were not as long as asked"
     late = {"sent": generator["send_lag_seconds"]["p99"], "read": generator["loop_lag_seconds"]["p99"]}
     for what, seconds in late.items():
         if seconds is not None and seconds > LATE_SECONDS:
             yield f"{name}: the generator {what} {_ms(seconds)} late (p99), so it is a part of these numbers"
+    if (still := generator["loop_lag_seconds"]["max"]) is not None and still > STILL_SECONDS:
+        yield f"{name}: the generator stood still for {_ms(still)} once"
+    if generator["cpu_share"] > BUSY_SHARE:
+        yield f"{name}: the generator used {generator['cpu_share']:.0%} of a core while it sent"
 
 
 def _verdict(overload: Mapping[str, Any], width: int) -> Iterator[str]:

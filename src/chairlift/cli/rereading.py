@@ -4,6 +4,7 @@ import argparse
 import copy
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 
 from chairlift.cli import settings
 from chairlift.cli.config_file import ConfigFile
@@ -36,6 +37,7 @@ class Rereading:
 
     def __call__(self) -> Renewed:
         """Return what holds now. What changed and cannot be taken over is logged. Raises ConfigError."""
+        check_is_file(self._before.path, settings.CONFIG.name)
         file = read_file(self._before.path)
         if self._before.values and not file.values:
             raise ConfigError(f"{file.path} is empty now, and was not before", option=settings.CONFIG.name)
@@ -55,6 +57,12 @@ class Rereading:
         if changed:
             log.warning("%s: what changed of %s holds from the next start", file.path, ", ".join(changed))
         return renewed
+
+
+def check_is_file(path: str | Path, option: str) -> None:
+    """Raise ConfigError for what can be read only once, as a pipe can: whoever reads it again would wait for ever."""
+    if Path(path).exists() and not Path(path).is_file():
+        raise ConfigError(f"{path} is no file, and so cannot be read again", option=option)
 
 
 def _value(file: ConfigFile, setting: settings.Setting) -> object:

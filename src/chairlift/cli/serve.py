@@ -9,7 +9,7 @@ from pathlib import Path
 from chairlift.cli import settings
 from chairlift.cli.console import Console
 from chairlift.cli.door import config_of, listening_of
-from chairlift.cli.rereading import Rereading
+from chairlift.cli.rereading import Rereading, check_is_file
 from chairlift.core.errors import ConfigError
 from chairlift.engine.process import ProcessClient
 from chairlift.llm.build import prepare
@@ -32,8 +32,13 @@ def run(arguments: argparse.Namespace) -> int:
     names = tuple(door.get("served_model_name") or [_name(prepared.model)])
     key_file = Path(door["key_file"]) if door.get("key_file") else None
 
+    has_keys = False
+
     def keys() -> KeyRing:
-        ring = read_keys(key_file, environ)
+        nonlocal has_keys
+        if has_keys and key_file is not None:
+            check_is_file(key_file, "key_file")
+        ring, has_keys = read_keys(key_file, environ), True
         if not ring.guards_all and not door.get("insecure") and not listening.is_loopback:
             raise ConfigError(
                 f"{listening.host} can be reached by others, so keys are needed (--key-file, CHAIRLIFT_API_KEY); "

@@ -77,9 +77,12 @@ class ContextLengthExceeded(InvalidRequest):
 
     code = "context_length_exceeded"
 
-    def __init__(self, prompt_tokens: int, max_tokens: int | None, limit: int) -> None:
+    def __init__(
+        self, prompt_tokens: int, max_tokens: int | None, limit: int, *, or_more: bool = False
+    ) -> None:  # fmt: skip
         if max_tokens is None or prompt_tokens >= limit:
-            said = f"prompt has {prompt_tokens} tokens, the limit is {limit} with at least one to generate"
+            count = f"{prompt_tokens} tokens{' or more' if or_more else ''}"
+            said = f"prompt has {count}, the limit is {limit} with at least one to generate"
         else:
             said = f"prompt has {prompt_tokens} tokens and max_tokens is {max_tokens}, together the limit is {limit}"
         super().__init__(said, param="prompt", prompt_tokens=prompt_tokens, max_tokens=max_tokens, limit=limit)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from chairlift.core.checks import whole
-from chairlift.core.errors import InvalidRequest, TokenOutOfRange
+from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, TokenOutOfRange
 from chairlift.core.request import GenerateRequest
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.admission import MAX_REQUEST_ID_CHARS, check
@@ -23,6 +23,9 @@ Resume = Sequence[Sequence[int]]
 """For each choice the output tokens that were delivered before."""
 
 Message = Mapping[str, Any]
+
+GLANCE_CHARS = 8
+"""Of a text as many times the context are looked at before all of it becomes tokens."""
 
 MAX_TENANT_CHARS = 256
 MAX_PRIORITY = 2**31 - 1
@@ -94,6 +97,7 @@ class Service:
             raise InvalidRequest("the model folder has no tokenizer, so it cannot chat", param="messages")
         rendered = self.chat_template.render(messages, tools=tools)
         rendered = replace(rendered, text=rendered.text + prefill)
+        self._refuse_hopeless(rendered.text, self.tokenizer)
         ids = tuple(self.tokenizer.encode_chat(rendered))
         return self._assembler(rendered.text, ids, params, request_id, priority, tenant, timeout, resume, cache_salt)
 
@@ -124,7 +128,22 @@ class Service:
             raise InvalidRequest(
                 "the model folder has no tokenizer.json, so a prompt must be token ids", param="prompt"
             )
+        self._refuse_hopeless(prompt, self.tokenizer)
         return tuple(self.tokenizer.encode(prompt))
+
+    def _refuse_hopeless(self, text: str, tokenizer: Tokenizer) -> None:
+        """Raise ContextLengthExceeded for a text of which the beginning alone is much too long.
+
+        A megabyte takes hundreds of them while it becomes tokens. What is cut off can change the last few tokens of the
+        beginning, but not half of them.
+        """
+        limit = self.client.limits.max_model_len
+        glance = GLANCE_CHARS * limit
+        if len(text) <= 2 * glance:
+            return
+        found = len(tokenizer.encode(text[:glance], add_special_tokens=False))
+        if found >= 2 * limit:
+            raise ContextLengthExceeded(found, None, limit, or_more=True)
 
     def _resolved(self, params: SamplingParams, prompt_tokens: int) -> SamplingParams:
         """Fill what the request leaves open: length as far as it fits, a seed of our own."""

@@ -1,7 +1,8 @@
-"""Memory: what a large request left free in this process goes back to the system.
+"""Memory: what a large request left free in this process is used again, and goes back to the system.
 
 A text of a megabyte takes some hundred megabytes while it becomes tokens. The C library keeps such memory for the
-thread that it came from, and so a server would stay as large as its largest requests together.
+thread that it came from, and so a server would stay as large as its largest requests together: `share_arenas`. And it
+gives large parts of it back only when it is told to: `Thrift`.
 """
 
 import ctypes
@@ -9,7 +10,13 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-SLACK_BYTES = 64 * 2**20
+M_ARENA_MAX = -8
+"""Of mallopt(3), in glibc."""
+
+ARENAS = 2
+"""With one, threads that make tokens of long texts wait for each other; with one each, what is free in them adds up."""
+
+SLACK_BYTES = 32 * 2**20
 """By so much a process may be larger than it was at its smallest."""
 
 LOOKS = 10
@@ -45,6 +52,12 @@ class Thrift:
         self._next_pause = LOOKS if gave >= self._slack // 4 else min(2 * self._next_pause, MOST_LOOKS)
         self._pause = self._next_pause
         return True
+
+
+def share_arenas() -> bool:
+    """Have threads share few arenas of the C library instead of one each; returns whether it knows how (ADR 0018)."""
+    option = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
+    return option is not None and bool(option(M_ARENA_MAX, ARENAS))
 
 
 def thrift() -> Thrift:

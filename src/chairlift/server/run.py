@@ -28,6 +28,7 @@ from chairlift.llm.service import Service
 from chairlift.observability.logging import LogConfig, set_levels
 from chairlift.server.app import Door
 from chairlift.server.config import ServerConfig
+from chairlift.server.memory import share_arenas
 from chairlift.server.replica import Replica
 from chairlift.web.auth import KeyRing
 from chairlift.web.http import bounded_protocol
@@ -154,14 +155,22 @@ class Parts:
 
 
 def listeners(taken: socket.socket) -> list[socket.socket]:
-    """Return the socket and duplicates of it, for an event loop that accepts one connection a turn of each."""
-    return [taken, *(taken.dup() for _ in range(ACCEPTS - 1))]
+    """Return the socket and duplicates of it, for an event loop that accepts one connection a turn of each.
+
+    There are fewer where the process may not have as many files.
+    """
+    found = [taken]
+    with contextlib.suppress(OSError):
+        while len(found) < ACCEPTS:
+            found.append(taken.dup())
+    return found
 
 
 def run(parts: Parts) -> int:
     """Serve until it is told to leave; returns the exit code. Raises ConfigError, and what the start raises."""
     keys = parts.read_keys()
     listening = parts.listening
+    share_arenas()
     gc.set_threshold(GARBAGE_THRESHOLD)
     with contextlib.closing(listening.bind()) as taken:
         return uvloop.run(_Server(parts, keys, taken).run())

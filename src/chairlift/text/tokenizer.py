@@ -11,7 +11,9 @@ those as text:
 import json
 import re
 import secrets
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +23,9 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from chairlift.core.errors import InvalidRequest, ModelError
+
+LARGE_CHARS = 262_144
+"""A text of more takes hundreds of megabytes while it becomes tokens, so that one after the other does."""
 
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
@@ -160,6 +165,14 @@ class ByteTokenizer:
         return backend.to_str()
 
 
+_one_large = threading.Lock()
+
+
+def _ids(backend: Backend, text: str, add_special_tokens: bool) -> list[int]:
+    with _one_large if len(text) > LARGE_CHARS else nullcontext():
+        return list(backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids)
+
+
 class HFTokenizer:
     """A tokenizer.json, read by the tokenizers library, with the settings of tokenizer_config.json.
 
@@ -208,7 +221,7 @@ class HFTokenizer:
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Return the ids of `text`. Other threads run meanwhile: `encode_batch_fast` releases the GIL, `encode` not."""
         check_text(text)
-        return list(self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids)
+        return _ids(self._backend, text, add_special_tokens)
 
     def encode_chat(self, prompt: ChatPrompt) -> list[int]:
         """Return the ids of a rendered chat.
@@ -225,7 +238,7 @@ class HFTokenizer:
         backend, secret, to_real = self._disguised
         pieces = list(split_special(prompt.text, special_pattern(self.special_tokens), prompt.literal))
         text = "".join(secret[piece] if special else piece for piece, special in pieces)
-        ids = list(backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
+        ids = _ids(backend, text, add_special_tokens=False)
         for token_id in ids:
             if token_id in self._special_ids and token_id not in to_real:
                 said = f"the message spells {self.token_text(token_id)!r}, which this tokenizer cannot write as text"

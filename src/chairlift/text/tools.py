@@ -234,7 +234,7 @@ class ToolCalls:
         """Read a notation of MARKS."""
         self._notation, self._mark = notation, MARKS[notation]
         self._between = CLOSE[notation] + SPACE
-        self._step: Callable[[str], None] = self._outside
+        self._step: Callable[[ToolCalls, str], None] = ToolCalls._outside  # bound, it would hold itself
         self._held = _Held()  # what may yet be the mark, and from there to the call
         self._name: list[str] = []
         self._call: CallReader | None = None
@@ -246,7 +246,7 @@ class ToolCalls:
     def push(self, delta: str) -> list[Piece]:
         """Take new text; return what is certain now."""
         for char in delta:
-            self._step(char)
+            self._step(self, char)
         if self._call is not None:
             self._made += self._call.news()
         return self._taken()
@@ -258,7 +258,7 @@ class ToolCalls:
             is_blank, held = (True, "") if self._call.is_told else (False, held + self._call.text())
             self._calls += self._call.is_told
             self._call = None
-        if self._step != self._after and not (is_blank and self._calls):
+        if self._step != ToolCalls._after and not (is_blank and self._calls):
             self._say(held)
         return self._taken()
 
@@ -291,7 +291,7 @@ class ToolCalls:
         elif not held.is_blank or char == self._mark[0]:
             held.add(char)
             if held.rest == self._mark:
-                self._step = self._opening
+                self._step = ToolCalls._opening
         elif char in SPACE and self._calls:
             held.add(char)
         else:
@@ -305,7 +305,7 @@ class ToolCalls:
         elif self._notation == MISTRAL and not self._in_list and char == "[":
             self._in_list = True
         elif self._notation == MISTRAL and not self._in_list and char not in SPACE:
-            self._name, self._step = [char], self._naming
+            self._name, self._step = [char], ToolCalls._naming
         elif char not in SPACE:
             self._give_up()
 
@@ -330,7 +330,7 @@ class ToolCalls:
             for char in f'{{"name": {json.dumps(name)}, "arguments": ':
                 self._call.push(char)
         self._held.drop_last()
-        self._step = self._inside
+        self._step = ToolCalls._inside
         self._inside("{")
 
     def _inside(self, char: str) -> None:
@@ -349,7 +349,7 @@ class ToolCalls:
             return
         self._calls += 1
         self._held.take()
-        self._step = self._after
+        self._step = ToolCalls._after
 
     def _after(self, char: str) -> None:
         """Look for the mark that ends a call, or for another call."""
@@ -359,12 +359,12 @@ class ToolCalls:
             if held.is_blank or CLOSE[HERMES].startswith(held.rest):
                 if held.rest == CLOSE[HERMES]:
                     held.take()
-                    self._step = self._outside
+                    self._step = ToolCalls._outside
             else:
                 self._again()
         elif self._in_list and held.is_blank and char == "]":
             held.take()
-            self._step, self._in_list = self._outside, False
+            self._step, self._in_list = ToolCalls._outside, False
         elif char == "{" and (self._in_list or self._notation == LLAMA3):
             held.add(char)
             self._begin()
@@ -377,15 +377,15 @@ class ToolCalls:
     def _give_up(self) -> None:
         """Say what is held: it is no call."""
         self._name, self._in_list = [], False
-        self._step = self._outside
+        self._step = ToolCalls._outside
         self._say(self._held.take())
 
     def _again(self) -> None:
         """Read what stands behind a call as text: it was no end mark."""
         text, self._in_list = self._held.take(), False
-        self._step = self._outside
+        self._step = ToolCalls._outside
         for char in text:
-            self._step(char)
+            self._step(self, char)
 
 
 def _kind(piece: Piece) -> int | None:

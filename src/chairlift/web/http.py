@@ -229,7 +229,7 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def _refuse(self, error: ChairliftError) -> None:
         """Answer and close; without an answer where it would be taken for that of an earlier request."""
-        self._error = error
+        self._error = error.with_traceback(None)  # it has frames with this connection, which would have it
         self._stop_timer()
         serving = self._serving
         if serving is None:

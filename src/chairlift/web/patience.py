@@ -1,10 +1,13 @@
 """Patience: how long a client may take nothing of what is sent to it in pieces; then its connection is dropped."""
 
 import asyncio
+import logging
 from types import TracebackType
 from typing import Self
 
 from chairlift.web.body import Message, Scope, Send, abort_connection
+
+log = logging.getLogger(__name__)
 
 
 class Patience:
@@ -40,6 +43,7 @@ class Patience:
         now = self._loop.time()
         since = now if self._since is None else self._since
         if now - since >= self._seconds:
+            log.info("the client took nothing for %g s: its connection is dropped", self._seconds)
             abort_connection(self._scope)
         else:
             self._timer = self._loop.call_at(since + self._seconds, self._look)
