@@ -373,12 +373,28 @@ def test_a_pause_counts_as_soon_as_it_is_there() -> None:
 def test_when_a_line_stands_no_more_it_flows_as_before() -> None:
     line, clock, waiting = crowded()
     clock.advance(100.0)
-    assert line.expected_wait > 1000
+    assert line.expected_wait > 900
     line.is_standing = False
     assert line.expected_wait == pytest.approx(line.waiting_requests * 0.001, rel=0.1)
     line.admit(1)
     waiting[0].started()
     assert line.expected_wait < 1.0
+
+
+def test_those_who_end_together_make_no_fast_line() -> None:
+    """A batch that began at once ends at once: its places are taken in a moment, and then nobody comes out."""
+    line, clock, waiting = crowded(AdmissionLimits(wait_seconds=3, short_line=0, waiting_requests=10**6))
+    expected = []
+    for _ in range(8):
+        for _ in range(30):
+            clock.advance(0.05)
+            expected.append(line.expected_wait * 171 / max(1, line.waiting_requests))
+        for permit in waiting[:256]:
+            permit.started()
+        del waiting[:256]
+        waiting += [line.admit(1) for _ in range(256)] if line.expected_wait < 3 else []
+        expected.append(line.expected_wait * 171 / max(1, line.waiting_requests))
+    assert all(0.4 <= each <= 2.0 for each in expected[2 * 31 :])
 
 
 def test_the_next_line_that_stands_knows_the_pace_of_the_last_one() -> None:

@@ -19,6 +19,12 @@ from chairlift.core.errors import ConfigError, Overloaded
 PACE_STARTS = 128
 """Starts over which the pace of the line is measured."""
 
+STANDING_SECONDS = 30.0
+"""That the pace of a line that stands is measured over: those who are on board often end together."""
+
+STANDING_STARTS = 4096
+"""No more of these are remembered."""
+
 LEAST_STARTS = 8
 """Below that nothing is known of the pace."""
 
@@ -58,10 +64,6 @@ class Pace:
         self._gaps: deque[float] = deque(maxlen=PACE_STARTS)
         self._last: float | None = None
 
-    def begin(self, now: float) -> None:
-        """There is a line from now on, of which nobody has come out."""
-        self._last = now
-
     def started(self, now: float, *, is_line: bool) -> None:
         """One came out at this time; `is_line` says whether others waited behind it."""
         if self._last is not None:
@@ -70,9 +72,13 @@ class Pace:
         if not is_line:
             self.emptied()
 
-    def emptied(self) -> None:
-        """Nobody waits any more; the time until somebody does is no pace."""
+    def pause(self) -> None:
+        """The time until the next one is no pace."""
         self._last = None
+
+    def emptied(self) -> None:
+        """Nobody waits any more."""
+        self.pause()
         if self._gaps:
             self._gaps.popleft()
 
@@ -81,14 +87,40 @@ class Pace:
         """Requests a second; None while too few are known."""
         return _per_second(len(self._gaps), sum(self._gaps)) if len(self._gaps) >= LEAST_STARTS else None
 
-    def rate_so_far(self, now: float) -> float | None:
-        """Requests a second, where it counts that nobody has come out since the last one.
 
-        Of a line that has only begun to stand it is what it would be if enough came out now, and so too high.
-        """
-        if self._last is None:
-            return self.rate
-        return _per_second(max(len(self._gaps), LEAST_STARTS), sum(self._gaps) + now - self._last)
+class StandingPace:
+    """The same of lines that stand, where nobody comes out until others have ended; these may have begun together.
+
+    So it is measured over many seconds, and time in which nobody came out counts. Its clock goes only while a line
+    stands: the next one begins with what is known of the last.
+    """
+
+    def __init__(self) -> None:
+        self._starts: deque[float] = deque(maxlen=STANDING_STARTS)
+        self._before = 0.0  # on its clock, when it was stopped
+        self._since: float | None = None
+
+    def run(self, now: float, *, stands: bool) -> None:
+        """Let the clock go from this time on, or stop it."""
+        if stands and self._since is None:
+            self._since = now
+        elif not stands and self._since is not None:
+            self._before, self._since = self._clock(now), None
+
+    def started(self, now: float) -> None:
+        """One came out at this time."""
+        self._starts.append(self._clock(now))
+
+    def rate(self, now: float) -> float:
+        """Requests a second; where hardly any came out yet, what it would be if some did so now, and so too high."""
+        clock, starts = self._clock(now), self._starts
+        while starts and starts[0] < clock - STANDING_SECONDS:
+            starts.popleft()
+        begin = starts[0] if len(starts) == STANDING_STARTS else max(0.0, clock - STANDING_SECONDS)
+        return _per_second(max(len(starts), LEAST_STARTS), clock - begin)
+
+    def _clock(self, now: float) -> float:
+        return self._before if self._since is None else self._before + now - self._since
 
 
 def _per_second(starts: int, seconds: float) -> float:
@@ -143,8 +175,7 @@ class Admission:
     def __init__(self, limits: AdmissionLimits, clock: Clock | None = None) -> None:
         self._limits = limits
         self._clock = clock or SystemClock()
-        self._flowing, self._standing = Pace(), Pace()
-        self._stood = False
+        self._flowing, self._standing = Pace(), StandingPace()
         self.is_standing = False
         self.waiting_requests = 0
         self.waiting_tokens = 0
@@ -190,7 +221,7 @@ class Admission:
     def expected_wait(self) -> float:
         """Seconds that who comes now waits for the first token of all who are before it; 0 while nothing is known."""
         now = self._clock.now()
-        rate = self._standing.rate_so_far(now) if self._stands(now) else self._flowing.rate
+        rate = self._standing.rate(now) if self._stands(now) else self._flowing.rate
         return self.waiting_requests / rate if rate else 0.0
 
     def weigh(self, before: int, tokens: int) -> None:
@@ -203,24 +234,25 @@ class Admission:
 
     def leave(self, tokens: int, *, has_started: bool) -> None:
         """Count one out of the line; permits call it."""
+        now = self._clock.now()
+        stood = self._stands(now)
         self.waiting_requests -= 1
         self.waiting_tokens -= tokens
-        now = self._clock.now()
-        pace = self._standing if self._stands(now) else self._flowing
-        if has_started:
-            pace.started(now, is_line=self.waiting_requests > 0)
+        if stood:
+            if has_started:
+                self._standing.started(now)
+            self._stands(now)  # not any more where it was the last one
+        elif has_started:
+            self._flowing.started(now, is_line=self.waiting_requests > 0)
         elif not self.waiting_requests:
-            pace.emptied()
+            self._flowing.emptied()
 
     def _stands(self, now: float) -> bool:
-        """Whether the line stands; when that has changed, the other kind of line is over."""
-        if (stands := self.is_standing) != self._stood:
-            self._stood = stands
-            if stands:
-                self._flowing.emptied()
-                self._standing.begin(now)
-            else:
-                self._standing.emptied()
+        """Whether the line stands now."""
+        stands = self.is_standing and self.waiting_requests > 0
+        self._standing.run(now, stands=stands)
+        if stands:
+            self._flowing.pause()
         return stands
 
     def _refused(self, why: str, after: float) -> Overloaded:
