@@ -72,6 +72,7 @@ def main(asked: dict[str, Any]) -> int:
         config=made, listening=Listening(port=asked.get("port", 0), **tls),
         read_keys=lambda: read_keys(keys, os.environ),
         start=start, engine_pid=engine_pid, budget=scheduler.max_batch_tokens,
+        seats=scheduler.seats,
         say=say,
     ))  # fmt: skip
 

@@ -1,6 +1,7 @@
 """Load generation: due times from a seed, sent whatever the answers do, and what every kind of answer is counted as."""
 
 import asyncio
+import gc
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -13,7 +14,7 @@ from chairlift.bench.address import Address
 from chairlift.bench.answer import Outcome, Record
 from chairlift.bench.asking import Deck, Shot, Style
 from chairlift.bench.http_client import Client, Ended, Ending, Taker
-from chairlift.bench.loadgen import EVEN, POISSON, Phase, due_times, in_own_loop, timed
+from chairlift.bench.loadgen import EVEN, GARBAGE_THRESHOLDS, POISSON, Phase, due_times, in_own_loop, timed
 from chairlift.bench.order import WorkloadSpec
 from chairlift.engine.fake_runner import FakeConfig
 from support_answers import HEAD, Script, Scripted, Seen, chunk, event, plain, saying, scripted, streamed, text_chunk
@@ -263,3 +264,12 @@ def test_what_a_real_replica_counted_is_what_came() -> None:
     assert [record.why for record in records if record.outcome is not Outcome.OK] == []
     assert {record.output_tokens for record in records} == {44}
     assert not any(record.is_miscounted for record in records)
+
+
+def test_garbage_is_seldom_looked_for_meanwhile() -> None:
+    async def main() -> tuple[int, int, int]:
+        return gc.get_threshold()
+
+    before = gc.get_threshold()
+    assert in_own_loop(main) == GARBAGE_THRESHOLDS != before
+    assert gc.get_threshold() == before

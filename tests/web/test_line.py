@@ -316,42 +316,56 @@ def test_a_line_cannot_be_shorter_than_nothing(name: str) -> None:
 # -- a line that stands --------------------------------------------------------------------------------------------
 
 
-def crowded(limits: AdmissionLimits | None = None) -> tuple[Admission, FakeClock, list[Permit]]:
-    """Return a line that flowed quickly, as an engine was filled by it, and now stands."""
+def crowded(limits: AdmissionLimits | None = None) -> tuple[Admission, FakeClock, list[Permit], list[Permit]]:
+    """Return an engine that was filled quickly, and whose line stands now; with those who wait and those on board."""
     clock = FakeClock()
     line = Admission(limits or AdmissionLimits(wait_seconds=3, short_line=0), clock)
-    waiting = []
+    waiting, riding = [], []
     for _ in range(256):
         waiting.append(line.admit(1))
-        permit = line.admit(1)
+        riding.append(line.admit(1))
         clock.advance(0.001)
-        permit.started()
+        riding[-1].started()
     line.is_standing = True
     assert line.waiting_requests == 256 and line.expected_wait == 0.0
-    return line, clock, waiting
+    return line, clock, waiting, riding
+
+
+def make_room(waiting: list[Permit], riding: list[Permit], count: int) -> None:
+    """Let so many end, and others take their places."""
+    for _ in range(min(count, len(waiting))):
+        riding.pop(0).end()
+        riding.append(waiting.pop(0))
+        riding[-1].started()
 
 
 def test_how_fast_an_engine_was_filled_is_not_how_fast_others_make_room() -> None:
-    line, clock, waiting = crowded()
-    admitted = refused = 0
+    line, clock, waiting, riding = crowded()
+    refused = 0
     for _ in range(40):  # ten make room in each tenth of a second, and a hundred come
         clock.advance(0.1)
-        for permit in waiting[:10]:
-            permit.started()
-        del waiting[:10]
+        make_room(waiting, riding, 10)
         for _ in range(100):
             try:
                 waiting.append(line.admit(1))
-                admitted += 1
             except Overloaded:
                 refused += 1
-    assert refused > 0
+    assert refused > 0 and line.waiting_requests <= 256 + 3.2 * 100
     assert line.expected_wait == pytest.approx(line.waiting_requests / 100, rel=0.2)
-    assert line.waiting_requests <= 256 + 3.2 * 100
+
+
+def test_filling_free_seats_while_a_line_stands_is_no_pace_either() -> None:
+    """As where prompts are more than a step may have: those who board then wait for nobody's end."""
+    line, clock, waiting, _ = crowded()
+    for permit in waiting[:200]:
+        clock.advance(0.001)
+        permit.started()
+    clock.advance(1.0)
+    assert line.expected_wait > 56 / LEAST_STARTS
 
 
 def test_a_line_out_of_which_nobody_comes_takes_nobody_after_a_while() -> None:
-    line, clock, _ = crowded()
+    line, clock, _, _ = crowded()
     line.admit(1)
     clock.advance(0.05)
     line.admit(1)
@@ -361,47 +375,58 @@ def test_a_line_out_of_which_nobody_comes_takes_nobody_after_a_while() -> None:
 
 
 def test_a_pause_counts_as_soon_as_it_is_there() -> None:
-    line, clock, waiting = crowded()
-    for permit in waiting[:8]:
+    line, clock, waiting, riding = crowded(AdmissionLimits(wait_seconds=60))
+    for _ in range(LEAST_STARTS):
         clock.advance(0.01)
-        permit.started()
+        make_room(waiting, riding, 1)
     before = line.expected_wait
-    clock.advance(0.08)
+    clock.advance(0.01 * LEAST_STARTS)
     assert line.expected_wait == pytest.approx(2 * before)
 
 
+def test_who_leaves_the_line_makes_no_room() -> None:
+    line, clock, waiting, _ = crowded()
+    clock.advance(1.0)
+    before = line.expected_wait
+    for permit in waiting[:128]:
+        permit.end()
+    assert line.expected_wait == pytest.approx(before / 2)
+
+
 def test_when_a_line_stands_no_more_it_flows_as_before() -> None:
-    line, clock, waiting = crowded()
+    line, clock, waiting, _ = crowded()
     clock.advance(100.0)
     assert line.expected_wait > 900
     line.is_standing = False
     assert line.expected_wait == pytest.approx(line.waiting_requests * 0.001, rel=0.1)
     line.admit(1)
     waiting[0].started()
+    clock.advance(0.001)
+    waiting[1].started()
     assert line.expected_wait < 1.0
 
 
 def test_those_who_end_together_make_no_fast_line() -> None:
     """A batch that began at once ends at once: its places are taken in a moment, and then nobody comes out."""
-    line, clock, waiting = crowded(AdmissionLimits(wait_seconds=3, short_line=0, waiting_requests=10**6))
-    expected = []
-    for _ in range(8):
+    line, clock, waiting, riding = crowded(AdmissionLimits(waiting_requests=10**6, wait_seconds=10**6))
+    found = []
+    for number in range(20):
+        waiting += [line.admit(1) for _ in range(256)]
         for _ in range(30):
             clock.advance(0.05)
-            expected.append(line.expected_wait * 171 / max(1, line.waiting_requests))
-        for permit in waiting[:256]:
-            permit.started()
-        del waiting[:256]
-        waiting += [line.admit(1) for _ in range(256)] if line.expected_wait < 3 else []
-        expected.append(line.expected_wait * 171 / max(1, line.waiting_requests))
-    assert all(0.4 <= each <= 2.0 for each in expected[2 * 31 :])
+            if number > 1:
+                found.append(line.waiting_requests / line.expected_wait)
+        make_room(waiting, riding, 256)
+        found.append(line.waiting_requests / line.expected_wait)
+    assert all(0.5 * 256 / 1.5 <= each <= 2 * 256 / 1.5 for each in found)
+    assert found[-1] == pytest.approx(256 / 1.5, rel=0.1)
 
 
 def test_the_next_line_that_stands_knows_the_pace_of_the_last_one() -> None:
-    line, clock, waiting = crowded()
-    for permit in waiting[:20]:
+    line, clock, waiting, riding = crowded()
+    for _ in range(20):
         clock.advance(0.1)
-        permit.started()
+        make_room(waiting, riding, 1)
     line.is_standing = False
     assert line.expected_wait < 1.0
     clock.advance(3600)
@@ -409,10 +434,27 @@ def test_the_next_line_that_stands_knows_the_pace_of_the_last_one() -> None:
     assert line.expected_wait == pytest.approx(line.waiting_requests * 0.1, rel=0.1)
 
 
+def test_more_than_there_are_seats_for_must_stand_before_the_engine_says_so() -> None:
+    clock = FakeClock()
+    line = Admission(AdmissionLimits(wait_seconds=3, short_line=0), clock)
+    line.seats = 256
+    for _ in range(256):
+        line.admit(1)
+        clock.advance(0.0001)
+    assert line.expected_wait == 0.0
+    beyond = [line.admit(1) for _ in range(30)]
+    clock.advance(0.4)
+    assert line.expected_wait == pytest.approx(len(beyond) * 0.4 / LEAST_STARTS)
+    clock.advance(10.0)
+    with pytest.raises(Overloaded, match="the wait is about"):
+        line.admit(1)
+
+
 def test_an_empty_line_takes_everybody_whatever_the_engine_has_said() -> None:
-    line, clock = Admission(AdmissionLimits(wait_seconds=0, short_line=0), FakeClock()), FakeClock()
+    clock = FakeClock()
+    line = Admission(AdmissionLimits(wait_seconds=0, short_line=0), clock)
     line.is_standing = True
-    clock.advance(1000)
-    line.admit(1).started()
-    line.admit(1, timeout=0.001).started()
-    assert counters(line) == (0, 0, 2)
+    for _ in range(3):
+        clock.advance(1000)
+        line.admit(1, timeout=0.001).started()
+    assert counters(line) == (0, 0, 3)

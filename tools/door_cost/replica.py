@@ -42,7 +42,7 @@ def main(seconds_per_step: float) -> int:
         config=ServerConfig(served_names=(MODEL,)), listening=Listening(port=0),
         read_keys=lambda: read_keys(None, os.environ), start=partial(service, seconds_per_step),
         engine_pid=engine_pid,
-        budget=SCHEDULER.max_batch_tokens, say=_say,
+        budget=SCHEDULER.max_batch_tokens, seats=SCHEDULER.seats, say=_say,
     ))  # fmt: skip
 
 

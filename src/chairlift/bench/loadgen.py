@@ -6,6 +6,7 @@ closed loop  so many clients, each of which sends its next request when its last
 """
 
 import asyncio
+import gc
 import math
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
@@ -21,6 +22,9 @@ POISSON, EVEN = "poisson", "even"
 BEAT_SECONDS = 0.02
 RELUCTANCE_SECONDS = 0.1
 """That a client of a closed loop waits after an answer that was none, so that it does not ask all the time."""
+
+GARBAGE_THRESHOLDS = 100_000, 50, 100
+"""New objects after which those that hold each other are looked for among the youngest; and how often among others."""
 
 Result = TypeVar("Result")
 
@@ -152,9 +156,19 @@ class Phase:
 
 
 def in_own_loop(main: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-    """Run a coroutine in an event loop of its own, uvloop's where it is installed; Ctrl-C cancels it."""
+    """Run a coroutine in an event loop of its own, uvloop's where it is installed; Ctrl-C cancels it.
+
+    Garbage is seldom looked for meanwhile: among the records of a phase that takes a tenth of a second, in which the
+    generator would neither send nor read.
+    """
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     with suppress(ImportError):  # it is not for every system
         from uvloop import new_event_loop as factory
-    with asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(main())
+    threshold = gc.get_threshold()
+    gc.collect()
+    gc.set_threshold(*GARBAGE_THRESHOLDS)
+    try:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(main())
+    finally:
+        gc.set_threshold(*threshold)

@@ -5,6 +5,7 @@ import threading
 import weakref
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
@@ -23,6 +24,9 @@ from chairlift.llm.service import Message, ModelDefaults, Prompt, Resume, Servic
 UNREAD = 64
 """Outputs of a choice after which they are read, also where only the end matters."""
 
+PORTION = 32
+"""Readers that are woken in one turn of the event loop; in the next one others have their turn, new requests too."""
+
 REQUEST = -1
 """Stands for the choice where a whole request ends behind one that has ended before."""
 
@@ -40,7 +44,18 @@ class _Box:
         self._is_due = False
         self._at_once = True
 
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody waits for what is there."""
+        return self._reader is not None and not self._reader.done() and (self._is_due or self._at_once)
+
+    def wake(self) -> None:
+        """Let who waits take it."""
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
+
     def put(self, output: Output) -> None:
+        """Take news in."""
         key = output.request_id, output.choice
         unread = self._news.get(key, [])
         if unread and unread[-1].finish_reason is not None:  # that choice keeps its end; this is the request's
@@ -50,8 +65,6 @@ class _Box:
         unread.append(output)
         self._news[key] = unread
         self._is_due = self._is_due or output.is_last or len(unread) >= UNREAD
-        if self._reader is not None and not self._reader.done() and (self._is_due or self._at_once):
-            self._reader.set_result(None)
 
     async def take(self, *, at_once: bool) -> list[Output]:
         """Wait until there is something, and take all of it; without `at_once`, until it is the end or a lot."""
@@ -67,6 +80,7 @@ class _Box:
 class _Mailroom:
     """Brings a step's outputs into one event loop, and sorts them there; one wake-up for all that came since the last.
 
+    Hundreds of readers have milliseconds of work with a step, so they are woken in portions, each after the last.
     `sink` is what the engine calls; everything else belongs to the event loop, which it does not keep alive.
     """
 
@@ -75,6 +89,8 @@ class _Mailroom:
         self._boxes: dict[str, _Box] = {}
         self._lock = threading.Lock()
         self._arrived: list[Output] = []
+        self._sleepers: dict[_Box, None] = {}  # with news, in order
+        self._is_waking = False
         self.sink = self._from_engine
 
     def open(self, request_id: str, box: _Box) -> None:
@@ -102,6 +118,19 @@ class _Mailroom:
             box = self._boxes.get(output.request_id)
             if box is not None:
                 box.put(output)
+                if box.is_awaited:
+                    self._sleepers[box] = None
+        if not self._is_waking:
+            self._wake_some()
+
+    def _wake_some(self) -> None:
+        for box in list(islice(self._sleepers, PORTION)):
+            del self._sleepers[box]
+            box.wake()
+        loop = self._loop()
+        self._is_waking = bool(self._sleepers) and loop is not None
+        if self._is_waking and loop is not None:
+            loop.call_soon(self._wake_some)
 
 
 class AsyncLLM:

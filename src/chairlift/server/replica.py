@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import itertools
 import logging
+import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -73,8 +74,11 @@ class Replica:
 
     # -- the model -------------------------------------------------------------------------------------------------
 
-    def serve(self, service: Service, engine_pid: Callable[[], int | None], budget: int) -> None:
-        """Serve this from now on; `budget` are the tokens that a step may have."""
+    def serve(
+        self, service: Service, engine_pid: Callable[[], int | None], budget: int, seats: float = math.inf
+    ) -> None:  # fmt: skip
+        """Serve this from now on; a step may have `budget` tokens, and `seats` requests may be on board."""
+        self.line.seats = seats
         self._service, self._llm = service, AsyncLLM.over(service)
         self._thrift = thrift()  # now that the model's own files are read
         self._engine_pid = engine_pid

@@ -13,6 +13,7 @@ import math
 import signal
 import socket
 import ssl
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -49,6 +50,9 @@ ABORT_SECONDS = 5.0
 POLL_SECONDS = 0.05
 LONGEST_IDLE = 1e6
 """Seconds; uvicorn takes no infinity."""
+
+SWITCH_SECONDS = 0.0005
+"""How long another thread may keep Python's lock while the event loop wants it: it asks for it at each new message."""
 
 GARBAGE_THRESHOLD = 50_000
 """New objects after which those that hold each other are looked for; what serves requests makes few such circles, and
@@ -140,6 +144,7 @@ class Parts:
         start: loads the model and starts its engine; blocks, and raises ChairliftError.
         engine_pid: of the engine's process, None where it has none.
         budget: tokens that a step may have.
+        seats: requests that may be on board.
         say: tells people a line.
         read_settings: reads the settings again on SIGHUP; raises ConfigError. None where no file has any.
     """
@@ -150,6 +155,7 @@ class Parts:
     start: Callable[[], Service]
     engine_pid: Callable[[Service], int | None]
     budget: int
+    seats: int
     say: Callable[[str], None]
     read_settings: Callable[[], Renewed] | None = None
 
@@ -171,6 +177,7 @@ def run(parts: Parts) -> int:
     keys = parts.read_keys()
     listening = parts.listening
     share_arenas()
+    sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(GARBAGE_THRESHOLD)
     with contextlib.closing(listening.bind()) as taken:
         return uvloop.run(_Server(parts, keys, taken).run())
@@ -215,7 +222,7 @@ class _Server:
             leaving.cancel()
             return 0
         service = starting.result()
-        self._replica.serve(service, lambda: self._parts.engine_pid(service), self._parts.budget)
+        self._replica.serve(service, lambda: self._parts.engine_pid(service), self._parts.budget, self._parts.seats)
         gc.collect()
         gc.freeze()  # what is there now stays for good, and is not looked through again
         for name, value in service.client.info.report:

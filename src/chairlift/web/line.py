@@ -4,7 +4,7 @@ The line's length is known to the door itself: a request waits from the moment i
 news of it. How fast the line moves is measured while there is one, and apart for the two kinds of it:
 
 flowing   whoever comes boards with the next step; the pace is that of the arrivals, and says nothing of a full engine
-standing  the engine has left somebody in line; the pace is that in which others make room
+standing  the engine has left somebody in line, or must do so; the pace is that in which others end
 """
 
 import math
@@ -22,7 +22,7 @@ PACE_STARTS = 128
 STANDING_SECONDS = 30.0
 """That the pace of a line that stands is measured over: those who are on board often end together."""
 
-STANDING_STARTS = 4096
+STANDING_ENDS = 4096
 """No more of these are remembered."""
 
 LEAST_STARTS = 8
@@ -89,14 +89,14 @@ class Pace:
 
 
 class StandingPace:
-    """The same of lines that stand, where nobody comes out until others have ended; these may have begun together.
+    """How many requests a second end while a line stands: so many can board, whatever the line waits for.
 
-    So it is measured over many seconds, and time in which nobody came out counts. Its clock goes only while a line
-    stands: the next one begins with what is known of the last.
+    Those who began together end together, so it is measured over many seconds, and time in which nobody ended counts.
+    Its clock goes only while a line stands: the next one begins with what is known of the last.
     """
 
     def __init__(self) -> None:
-        self._starts: deque[float] = deque(maxlen=STANDING_STARTS)
+        self._ends: deque[float] = deque(maxlen=STANDING_ENDS)
         self._before = 0.0  # on its clock, when it was stopped
         self._since: float | None = None
 
@@ -107,17 +107,17 @@ class StandingPace:
         elif not stands and self._since is not None:
             self._before, self._since = self._clock(now), None
 
-    def started(self, now: float) -> None:
-        """One came out at this time."""
-        self._starts.append(self._clock(now))
+    def ended(self, now: float) -> None:
+        """One ended at this time."""
+        self._ends.append(self._clock(now))
 
     def rate(self, now: float) -> float:
-        """Requests a second; where hardly any came out yet, what it would be if some did so now, and so too high."""
-        clock, starts = self._clock(now), self._starts
-        while starts and starts[0] < clock - STANDING_SECONDS:
-            starts.popleft()
-        begin = starts[0] if len(starts) == STANDING_STARTS else max(0.0, clock - STANDING_SECONDS)
-        return _per_second(max(len(starts), LEAST_STARTS), clock - begin)
+        """Requests a second; where hardly any ended yet, what it would be if some did so now, and so too high."""
+        clock, ends = self._clock(now), self._ends
+        while ends and ends[0] < clock - STANDING_SECONDS:
+            ends.popleft()
+        begin = ends[0] if len(ends) == STANDING_ENDS else max(0.0, clock - STANDING_SECONDS)
+        return _per_second(max(len(ends), LEAST_STARTS), clock - begin)
 
     def _clock(self, now: float) -> float:
         return self._before if self._since is None else self._before + now - self._since
@@ -157,6 +157,8 @@ class Permit:
         if self._waits:
             self._waits = False
             self._line.leave(self._tokens, has_started=False)
+        else:
+            self._line.made_room()
         self._line.open_requests -= 1
         if self._spent is not None:
             self._spent(used_tokens)
@@ -170,6 +172,7 @@ class Admission:
         waiting_tokens: of their prompts.
         open_requests: admitted and not over.
         is_standing: whether the engine has left somebody in line at its last step; another thread may set it.
+        seats: how many the engine takes on board, as far as that is known.
     """
 
     def __init__(self, limits: AdmissionLimits, clock: Clock | None = None) -> None:
@@ -177,6 +180,7 @@ class Admission:
         self._clock = clock or SystemClock()
         self._flowing, self._standing = Pace(), StandingPace()
         self.is_standing = False
+        self.seats: float = math.inf
         self.waiting_requests = 0
         self.waiting_tokens = 0
         self.open_requests = 0
@@ -221,8 +225,11 @@ class Admission:
     def expected_wait(self) -> float:
         """Seconds that who comes now waits for the first token of all who are before it; 0 while nothing is known."""
         now = self._clock.now()
-        rate = self._standing.rate(now) if self._stands(now) else self._flowing.rate
-        return self.waiting_requests / rate if rate else 0.0
+        if not self._stands(now):
+            rate = self._flowing.rate
+            return self.waiting_requests / rate if rate else 0.0
+        beyond = self.waiting_requests if self.is_standing else self.open_requests - self.seats
+        return beyond / self._standing.rate(now)
 
     def weigh(self, before: int, tokens: int) -> None:
         """Count other tokens for one who waits; permits call it. Raises Overloaded, and then nothing has changed."""
@@ -239,17 +246,21 @@ class Admission:
         self.waiting_requests -= 1
         self.waiting_tokens -= tokens
         if stood:
-            if has_started:
-                self._standing.started(now)
             self._stands(now)  # not any more where it was the last one
         elif has_started:
             self._flowing.started(now, is_line=self.waiting_requests > 0)
         elif not self.waiting_requests:
             self._flowing.emptied()
 
+    def made_room(self) -> None:
+        """One that had started is over; permits call it."""
+        now = self._clock.now()
+        if self._stands(now):
+            self._standing.ended(now)
+
     def _stands(self, now: float) -> bool:
         """Whether the line stands now."""
-        stands = self.is_standing and self.waiting_requests > 0
+        stands = self.waiting_requests > 0 and (self.is_standing or self.open_requests > self.seats)
         self._standing.run(now, stands=stands)
         if stands:
             self._flowing.pause()
