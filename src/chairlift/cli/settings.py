@@ -256,7 +256,7 @@ SERVER = (
             is_renewed=True, help="that wait for a first token"),
     Setting(name="waiting_tokens", kind=whole, metavar="N", default=1_000_000, spelled="max_waiting_tokens",
             is_renewed=True, help="prompt tokens of those"),
-    Setting(name="wait_seconds", kind=number, metavar="S", default=3, spelled="max_wait",
+    Setting(name="wait_seconds", kind=number, metavar="S", default=2, spelled="max_wait",
             is_renewed=True, help="who would wait longer is refused, where 16 wait already"),
     Setting(name="requests_per_minute", kind=number, metavar="N", spelled="tenant_requests",
             unset="no limit", is_renewed=True, help="that a tenant may begin in a minute"),

@@ -45,7 +45,7 @@ class AdmissionLimits:
 
     waiting_requests: int = 1024
     waiting_tokens: int = 1_000_000
-    wait_seconds: float = 3.0
+    wait_seconds: float = 2.0
     short_line: int = 16
 
     def __post_init__(self) -> None:
