@@ -1,50 +1,25 @@
 """The route /v1/chat/completions: a conversation is answered."""
 
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from chairlift.llm.assembler import Assembler
-from chairlift.server.generate import generate
 from chairlift.server.parse import ChatAsked, read_chat
 from chairlift.server.render import ChatRenderer, Named
-from chairlift.server.replica import Replica
+from chairlift.server.route import Route, Task
 from chairlift.server.scores import ChatScores
 from chairlift.server.tools import parsed_arguments
 from chairlift.server.voice import Voice
 from chairlift.text.reasoning import OPEN, Reasoning
 from chairlift.text.tools import ToolCalls
-from chairlift.web.body import Receive, Scope, Send
 
 PATH = "/v1/chat/completions"
 
 
-class ChatCompletions:
-    """The route."""
+class _Chat(Task[ChatAsked]):
+    """An answer to a conversation."""
 
-    def __init__(self, replica: Replica) -> None:
-        self._replica = replica
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a conversation."""
-        began, replica = time.monotonic(), self._replica
-        asked = await replica.read(scope, receive, lambda body: read_chat(body, replica.notation), is_work=True)
-        replica.check_model(asked.model)
-        job = _Job(
-            replica, asked, scope["request_id"], scope["principal"].tenant, replica.timeout(scope, asked.timeout)
-        )
-        await generate(replica, scope, receive, send, asked, job, began)
-
-
-@dataclass(slots=True)
-class _Job:
-    """See generate.Job."""
-
-    replica: Replica
-    asked: ChatAsked
-    request_id: str
-    tenant: str
-    timeout: float | None
+    __slots__ = ()
 
     def assemblers(self) -> list[Assembler]:
         asked, tools = self.asked, self.asked.tools
@@ -81,3 +56,13 @@ class _Job:
         for index, voice in enumerate(voices if self.asked.stream else ()):
             voice.push(assembler.delivered(index))
         return voices
+
+
+class ChatCompletions(Route[ChatAsked]):
+    """The route."""
+
+    task = _Chat
+
+    def read(self, body: dict[str, Any]) -> ChatAsked:
+        """See Route."""
+        return read_chat(body, self._replica.notation)

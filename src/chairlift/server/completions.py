@@ -1,46 +1,21 @@
 """The route /v1/completions: one prompt, or several, are completed."""
 
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from chairlift.llm.assembler import Assembler
-from chairlift.server.generate import generate
 from chairlift.server.parse import CompletionAsked, read_completion
 from chairlift.server.render import CompletionRenderer, Named
-from chairlift.server.replica import Replica
+from chairlift.server.route import Route, Task
 from chairlift.server.scores import CompletionScores
-from chairlift.web.body import Receive, Scope, Send
 
 PATH = "/v1/completions"
 
 
-class Completions:
-    """The route."""
+class _Completion(Task[CompletionAsked]):
+    """What goes on behind one prompt, or several."""
 
-    def __init__(self, replica: Replica) -> None:
-        self._replica = replica
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Complete one prompt, or several."""
-        began, replica = time.monotonic(), self._replica
-        asked = await replica.read(scope, receive, read_completion, is_work=True)
-        replica.check_model(asked.model)
-        job = _Job(
-            replica, asked, scope["request_id"], scope["principal"].tenant, replica.timeout(scope, asked.timeout)
-        )
-        await generate(replica, scope, receive, send, asked, job, began)
-
-
-@dataclass(slots=True)
-class _Job:
-    """See generate.Job."""
-
-    replica: Replica
-    asked: CompletionAsked
-    request_id: str
-    tenant: str
-    timeout: float | None
+    __slots__ = ()
 
     def assemblers(self) -> list[Assembler]:
         asked = self.asked
@@ -67,3 +42,13 @@ class _Job:
             )
             for each in assemblers for index in range(params.n)
         ]  # fmt: skip
+
+
+class Completions(Route[CompletionAsked]):
+    """The route."""
+
+    task = _Completion
+
+    def read(self, body: dict[str, Any]) -> CompletionAsked:
+        """See Route."""
+        return read_completion(body)

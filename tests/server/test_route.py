@@ -1,0 +1,86 @@
+"""Route: what a request is made into before it is worked for."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from chairlift.core.errors import InvalidRequest, ModelNotFound
+from chairlift.llm.assembler import Assembler
+from chairlift.server import route as module
+from chairlift.server.config import ServerConfig
+from chairlift.server.parse import CompletionAsked, read_completion
+from chairlift.server.render import CompletionRenderer
+from chairlift.server.replica import Replica
+from chairlift.server.route import Route, Task
+from chairlift.web.auth import Principal
+from support_door import run
+from support_services import fake_service
+
+
+class Noted(Task[CompletionAsked]):
+    """A job that is never done."""
+
+    __slots__ = ()
+
+    def assemblers(self) -> list[Assembler]:
+        return []
+
+    def renderer(self, assemblers: Sequence[Assembler]) -> CompletionRenderer:
+        raise NotImplementedError
+
+
+class Noting(Route[CompletionAsked]):
+    """A route that only reads."""
+
+    task = Noted
+
+    def read(self, body: dict[str, Any]) -> CompletionAsked:
+        return read_completion(body)
+
+
+def made(monkeypatch: pytest.MonkeyPatch, *headers: tuple[bytes, bytes], **body: Any) -> list[Any]:
+    """Send a body to the route; returns what it would have worked for."""
+    seen: list[Any] = []
+
+    async def generate(*arguments: Any) -> None:
+        seen.append(arguments)
+
+    monkeypatch.setattr(module, "generate", generate)
+
+    async def send(message: Any) -> None:
+        raise AssertionError("nothing is sent yet")
+
+    async def ask() -> None:
+        replica = Replica(ServerConfig(served_names=("m",)))
+        replica.serve(fake_service(), lambda: None, 2048)
+        wire = [{"type": "http.request", "body": json.dumps({"model": "m", "prompt": "x", **body}).encode()}]
+
+        async def receive() -> Any:
+            return wire.pop()
+
+        scope = {"headers": list(headers), "request_id": "mine", "principal": Principal("alice")}
+        try:
+            await Noting(replica)(scope, receive, send)
+        finally:
+            await replica.close()
+
+    run(ask())
+    return seen
+
+
+def test_a_job_knows_whose_it_is_and_how_long_it_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    ((replica, scope, *_, asked, job, began),) = made(monkeypatch, (b"x-request-timeout-ms", b"1500"), timeout=9)
+    assert isinstance(job, Noted) and job.replica is replica and job.asked is asked
+    assert (job.request_id, job.tenant, job.timeout) == ("mine", "alice", 1.5)
+    assert scope["request_id"] == "mine" and began > 0 and asked.prompts == ("x",)
+
+
+def test_what_is_not_served_becomes_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ModelNotFound):
+        made(monkeypatch, model="other")
+    with pytest.raises(InvalidRequest, match="n must be"):
+        made(monkeypatch, n=0)
+    with pytest.raises(InvalidRequest, match="x-request-timeout-ms"):
+        made(monkeypatch, (b"x-request-timeout-ms", b"soon"))
