@@ -1,6 +1,7 @@
 """Rereading: a server takes the limits of its file over again, all of them or none, and names what it cannot take."""
 
 import logging
+import os
 import signal
 import time
 from pathlib import Path
@@ -35,7 +36,7 @@ def test_limits_and_levels_are_those_of_the_new_file(path: Path) -> None:
     path.write_text("tenant_requests: 7\nmax_waiting_tokens: 3\nlog_level: debug\n", encoding="utf-8")
     renewed = read()
     assert renewed.config.tenant.requests_per_minute == 7 and renewed.config.served_names == ("m",)
-    assert (renewed.config.admission.waiting_tokens, renewed.config.admission.wait_seconds) == (3, 3.0)
+    assert (renewed.config.admission.waiting_tokens, renewed.config.admission.wait_seconds) == (3, 2.0)
     assert renewed.log.level == logging.DEBUG
 
 
@@ -61,6 +62,14 @@ def test_a_bad_file_is_refused_and_a_good_one_is_taken_again(path: Path, text: s
         read()
     path.write_text(good, encoding="utf-8")
     assert read().config.tenant.requests_per_minute == 5
+
+
+def test_a_pipe_in_the_files_place_is_refused_instead_of_waited_for(path: Path) -> None:
+    read = rereading(path)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(ConfigError, match="is no file, and so cannot be read again"):
+        read()
 
 
 def test_what_holds_until_the_end_is_named(path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,13 +1,18 @@
 """`chairlift serve`: its options reach the parts they belong to; what cannot be is told before a model is loaded."""
 
+import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import httpx
 import pytest
 
 from chairlift.cli.serve import _name
+from chairlift.web.auth import key_line
 from support_door import CHAT, real_server
+from support_process import wait_until
 
 TINY = ("--num-blocks", "256", "--max-running-requests", "4")
 
@@ -58,6 +63,17 @@ def test_keys_of_the_environment() -> None:
         assert httpx.get(server.url + "/v1/models").status_code == 401
         assert httpx.get(server.url + "/v1/models", headers={"authorization": "Bearer k"}).status_code == 200
         assert httpx.get(server.url + "/admin/state", headers={"authorization": "Bearer a"}).status_code == 200
+
+
+def test_a_pipe_in_the_place_of_the_key_file_stops_nobody(tmp_path: Path) -> None:
+    file = tmp_path / "keys.txt"
+    file.write_text(key_line("k", "alice") + "\n", encoding="utf-8")
+    with real_server(*TINY, "chairlift:random", "--key-file", str(file)) as server:
+        file.unlink()
+        os.mkfifo(file)
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "is no file, and so cannot be read again" in server.said)
+        assert httpx.get(server.url + "/v1/models", headers={"authorization": "Bearer k"}).status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -16,6 +17,7 @@ from chairlift.core.errors import DuplicateRequestId, EngineDead, InvalidRequest
 from chairlift.core.request import FinishReason, Output
 from chairlift.engine.plan import StepPlan
 from chairlift.llm.assembler import Assembler
+from chairlift.llm.async_llm import PORTION, _Box, _Mailroom
 from chairlift.llm.output import TextEvent
 from chairlift.llm.service import ModelDefaults, Service
 from support_services import FAKE, AsciiTokenizer, Gate, fake_service, is_idle, text_of, tokens_of, wait_until
@@ -579,3 +581,53 @@ def test_everything_in_an_event_loop_can_be_aborted_at_once() -> None:
     run(service, story)
     other.join(60)
     assert ids(elsewhere) == tokens_of("elsewhere", SamplingParams(max_tokens=80, seed=3))
+
+
+def test_readers_are_woken_in_portions_and_nobody_is_forgotten() -> None:
+    """Between two portions the event loop looks after others; so a step with many readers holds up nobody."""
+    count = 4 * PORTION + 3
+    turns: list[int] = []
+
+    async def main() -> list[int]:
+        loop = asyncio.get_running_loop()
+        room = _Mailroom(loop)
+        boxes = [_Box(loop) for _ in range(count)]
+        for number, box in enumerate(boxes):
+            room.open(str(number), box)
+        turn = 0
+
+        async def read(box: _Box) -> int:
+            (output,) = await box.take(at_once=True)
+            turns.append(turn)
+            return int(output.request_id)
+
+        readers = [asyncio.create_task(read(box)) for box in boxes]
+        await asyncio.sleep(0)
+        room.sink([Output(str(number), (7,)) for number in range(count)])
+        while not all(reader.done() for reader in readers):
+            await asyncio.sleep(0)
+            turn += 1
+            assert turn < 100
+        return [reader.result() for reader in readers]
+
+    assert asyncio.run(main()) == list(range(count))
+    assert len(set(turns)) == 5 and max(Counter(turns).values()) == PORTION
+
+
+def test_who_is_gone_when_its_turn_comes_holds_up_nobody() -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        room = _Mailroom(loop)
+        boxes = [_Box(loop) for _ in range(3 * PORTION)]
+        for number, box in enumerate(boxes):
+            room.open(str(number), box)
+        readers = [asyncio.create_task(box.take(at_once=True)) for box in boxes]
+        await asyncio.sleep(0)
+        for number in range(0, len(boxes), 2):
+            readers[number].cancel()
+        room.sink([Output(str(number), (7,)) for number in range(len(boxes))])
+        found = await asyncio.wait_for(asyncio.gather(*readers, return_exceptions=True), 20)
+        assert all(isinstance(each, list) for each in found[1::2])
+        assert not room._sleepers and not room._is_waking
+
+    asyncio.run(main())

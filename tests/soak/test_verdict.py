@@ -51,6 +51,12 @@ def test_a_calm_course_is_good() -> None:
     assert bad(course()) == []
 
 
+@pytest.mark.parametrize("refused", [0, 201, 1000])
+def test_neither_no_overload_nor_hardly_anything_else_is_good(refused: int) -> None:
+    (found,) = bad(course(refused=refused))
+    assert "overload" in found
+
+
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 
