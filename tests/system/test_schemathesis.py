@@ -9,11 +9,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
+import support_schemathesis as told
 from support_door import ADMIN_KEY, COMPLETIONS, TESTS, Server, real_server
 from support_process import PATIENCE, wait_until
 
@@ -83,6 +85,72 @@ def test_everything_without_a_key_where_keys_are_needed(tmp_path: Path) -> None:
         found = schemathesis(tmp_path, server.url, "--phases", "fuzzing", "-n", "40")
         assert found["operations"]["tested"] == found["operations"]["total"]
         assert server.metric("requests_total") == 0 and httpx.get(server.url + "/readyz").status_code == 200
+
+
+# -- the checks themselves ---------------------------------------------------------------------------------------------
+
+
+def answered(status: int = 200, *, text: str = "", key: str = ADMIN_KEY, **error: Any) -> Any:
+    """Return an answer as the checks see it."""
+    said = {"error": {"param": None, "code": "invalid_request", "message": "", **error}}
+    kind = "application/json" if error else "text/event-stream"
+    return SimpleNamespace(
+        status_code=status, text=text, headers={"content-type": [kind]}, json=lambda: said,
+        request=SimpleNamespace(headers={"authorization": f"Bearer {key}"}),
+    )  # fmt: skip
+
+
+def asked(*, path: str = COMPLETIONS, positive: bool = True, **body: Any) -> Any:
+    mode = SimpleNamespace(is_positive=positive)
+    meta = SimpleNamespace(generation=SimpleNamespace(mode=mode))
+    return SimpleNamespace(meta=meta, body=body, operation=SimpleNamespace(path=path))
+
+
+EVENT = 'event: error\ndata: {"error": {"message": "%s", "type": "t", "param": null, "code": "%s"}}\n\n'
+
+
+@pytest.mark.parametrize("text", [
+    "", "data: {}\n\n", "data: [DONE]\n\ndata: {}\n\n", EVENT % ("the engine stopped", "engine_dead"),
+    "data: {}\n\n" + EVENT % ("no token is left", "nothing_left"),
+])  # fmt: skip
+def test_a_stream_without_an_explained_end_is_found(text: str) -> None:
+    with pytest.raises(AssertionError):
+        told.a_stream_has_an_end(None, answered(text=text), asked())
+
+
+@pytest.mark.parametrize(("text", "body"), [
+    ("data: {}\n\ndata: [DONE]\n\n", {}), (EVENT % ("no token is left", "nothing_left"), {"choice": ["a"]}),
+    (EVENT % ("the request did not finish within its timeout of 0.5 s", "timeout"), {}),
+])  # fmt: skip
+def test_a_stream_may_end_in_these_ways(text: str, body: dict[str, Any]) -> None:
+    told.a_stream_has_an_end(None, answered(text=text), asked(**body))
+
+
+@pytest.mark.parametrize(("answer", "case"), [
+    (answered(400, param="n", message="n must be between 1 and 128, got 2"), asked(n=2)),
+    (answered(400, param="prompt", message="prompt has 0 tokens, at least 1 is needed, and more"), asked()),
+    (answered(400, param="temperature", message="temperature must be an integer, got float"), asked()),
+    (answered(404, code="model_not_found", message="x"), asked()), (answered(500, code="x", message="x"), asked()),
+    (answered(401, code="invalid_api_key", message="x"), asked()), (answered(429, code="overloaded"), asked()),
+    (answered(400, code="nothing_left", message="x"), asked()),
+])  # fmt: skip
+def test_a_refusal_that_nothing_explains_is_found(answer: Any, case: Any) -> None:
+    with pytest.raises(AssertionError, match="no reason explains"):
+        told.is_accepted_or_explained(None, answer, case)
+    told.is_accepted_or_explained(None, answer, asked(positive=False))
+
+
+@pytest.mark.parametrize(("answer", "case"), [
+    (answered(400, param="prompt", message="prompt has 0 tokens, at least 1 is needed"), asked()),
+    (answered(401, key="another", code="invalid_api_key"), asked()),
+    (answered(404, code="not_found"), asked(path="/admin/requests/{id}")), (answered(200), asked()),
+    (answered(408, code="timeout", message="the request did not finish within its timeout of 1e-05 s"), asked()),
+])  # fmt: skip
+def test_a_refusal_may_have_these_reasons(answer: Any, case: Any) -> None:
+    told.is_accepted_or_explained(None, answer, case)
+
+
+# -- what it found -----------------------------------------------------------------------------------------------------
 
 
 CONTRADICTIONS: list[dict[str, Any]] = [
