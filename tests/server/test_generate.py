@@ -101,10 +101,10 @@ def test_the_line_stands_while_the_engine_has_room_for_nobody() -> None:
             line, stood = door.replica.line, []
             riders = [asyncio.create_task(door.http.post(CHAT, json={**HELLO, "max_tokens": 20})) for _ in range(6)]
             while not all(rider.done() for rider in riders):
-                stood.append((line.is_standing, line.waiting_requests))
+                stood.append((line.engine[0] > 0, line.waiting_requests))
                 await asyncio.sleep(0.005)
             assert max(waiting for stands, waiting in stood if stands) >= 4
-            assert not line.is_standing and line.waiting_requests == 0
+            assert line.engine == (0, 0) and line.waiting_requests == line.riding_requests == 0
             assert [rider.result().status_code for rider in riders] == [200] * 6
 
     run(ask())

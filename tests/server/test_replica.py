@@ -10,7 +10,7 @@ from chairlift.core.errors import InvalidRequest, ModelNotFound, QueueFull, Rate
 from chairlift.core.load import ReplicaState
 from chairlift.server import replica as module
 from chairlift.server.config import ServerConfig
-from chairlift.server.replica import SMALL_BODY_BYTES, Replica
+from chairlift.server.replica import LARGE_BODY_BYTES, SMALL_BODY_BYTES, Replica
 from chairlift.web.limits import TenantLimits
 from chairlift.web.line import AdmissionLimits
 from support_door import run
@@ -100,6 +100,35 @@ def test_a_large_body_is_read_in_a_thread(size: int, is_here: bool) -> None:
 
         assert await replica.read({"headers": []}, receive, reader) == len(body) - 9
         assert (readers == [threading.current_thread()]) is is_here
+
+    with_replica(check)
+
+
+def test_large_bodies_are_worked_on_one_after_the_other_and_keep_nobody_waiting() -> None:
+    async def check(replica: Replica) -> None:
+        gate, large = threading.Event(), {"has_large_body": True}
+        first = asyncio.create_task(replica.in_thread(lambda: gate.wait(PATIENCE), large))
+        second = asyncio.create_task(replica.in_thread(gate.is_set, large))
+        for scope in (None, {}, {"has_large_body": False}):
+            assert await replica.in_thread(threading.get_ident, scope) and not gate.is_set()
+        assert not first.done() and not second.done()
+        gate.set()
+        assert await first and await second
+
+    with_replica(check)
+
+
+@pytest.mark.parametrize(("size", "is_large"), [(LARGE_BODY_BYTES - 1, False), (LARGE_BODY_BYTES, True)])
+def test_what_a_large_body_is(size: int, is_large: bool) -> None:
+    async def check(replica: Replica) -> None:
+        wire = [{"type": "http.request", "body": b"{}" + b" " * (size - 1)}]
+
+        async def receive() -> Any:
+            return wire.pop()
+
+        scope: dict[str, Any] = {"headers": []}
+        await replica.read(scope, receive, lambda body: body)
+        assert scope["has_large_body"] is is_large
 
     with_replica(check)
 

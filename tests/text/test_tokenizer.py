@@ -1,8 +1,6 @@
 """Ids equal transformers'; a special token that a user spells is text; broken files end with a sentence."""
 
 import json
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,6 @@ from tokenizers import decoders, models
 from transformers import PreTrainedTokenizerFast
 
 from chairlift.core.errors import InvalidRequest, ModelError
-from chairlift.text import tokenizer as module
 from chairlift.text.tokenizer import ByteTokenizer, ChatPrompt, HFTokenizer, Tokenizer, special_pattern, split_special
 from support_text import STYLES, build, folder_of, save, tokenizer_of
 
@@ -211,16 +208,3 @@ def test_a_megabyte_of_one_character_is_encoded_whole(style: str, char: str) -> 
     text = char * (2**20 // len(char.encode()))
     tokenizer = tokenizer_of(style)
     assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)).lstrip(" ") == text.lstrip(" ")
-
-
-def test_large_texts_become_tokens_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    tokenizer, lock = tokenizer_of(STYLES[0]), threading.Lock()
-    monkeypatch.setattr(module, "_one_large", lock)
-    large = "lift " * (module.LARGE_CHARS // 5 + 1)
-    alone = tokenizer.encode(large)
-    with ThreadPoolExecutor(1) as pool:
-        with lock:
-            waiting = pool.submit(tokenizer.encode, large)
-            assert tokenizer.encode("lift")
-            assert not waiting.done()
-        assert waiting.result(60) == alone

@@ -1,18 +1,22 @@
 """Line: it is counted exactly, and its pace is measured while there is one."""
 
 import math
+from collections import deque
 
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
-from hypothesis.strategies import booleans, floats, integers, none, one_of
+from hypothesis.strategies import floats, integers, just, none, one_of
 
 from chairlift.core.clock import FakeClock
 from chairlift.core.errors import ConfigError, Overloaded
 from chairlift.web.line import (
-    LEAST_STARTS,
+    FORGET_SECONDS,
+    LEAST_EVENTS,
     LONGEST_RETRY_SECONDS,
-    PACE_STARTS,
+    PACE_EVENTS,
+    PACE_SECONDS,
+    RECENT_SECONDS,
     Admission,
     AdmissionLimits,
     Pace,
@@ -92,9 +96,13 @@ class Line(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         self.clock.advance(seconds)
 
-    @rule(stands=booleans())
-    def hear(self, stands: bool) -> None:
-        self.line.is_standing = stands
+    @rule(left_behind=integers(0, 3), on_board=integers(0, 3))
+    def hear(self, left_behind: int, on_board: int) -> None:
+        self.line.engine = left_behind, on_board
+
+    @rule(seats=one_of(integers(1, 4), just(math.inf)))
+    def learn(self, seats: float) -> None:
+        self.line.seats = seats
 
     @invariant()
     def the_counters_hold(self) -> None:
@@ -141,11 +149,12 @@ def test_prompt_tokens_fill_a_line_too() -> None:
 
 
 def paced(gap: float, *, limits: AdmissionLimits | None = None, waiting: int = 1) -> tuple[Admission, FakeClock]:
-    """Return a line that moved every `gap` seconds for a while, in which somebody waits."""
+    """Return a line in which somebody waits, of an engine with free seats that lets one in every `gap` seconds."""
     clock = FakeClock()
     line = Admission(limits or AdmissionLimits(wait_seconds=60, short_line=0), clock)
-    permits = [line.admit(1) for _ in range(2 * LEAST_STARTS + waiting)]
-    for permit in permits[: 2 * LEAST_STARTS]:
+    line.engine = (1, 1)
+    permits = [line.admit(1) for _ in range(LEAST_EVENTS + waiting)]
+    for permit in permits[:LEAST_EVENTS]:
         clock.advance(gap)
         permit.started()
     assert line.waiting_requests == waiting
@@ -160,8 +169,8 @@ def test_nothing_is_expected_before_the_pace_is_known() -> None:
 
 
 def test_the_expected_wait_is_the_line_by_its_pace() -> None:
-    line, _ = paced(2.0, waiting=3)
-    assert line.expected_wait == pytest.approx(6.0)
+    line, _ = paced(1.0, waiting=3)
+    assert line.expected_wait == pytest.approx(3.0)
 
 
 def test_who_would_wait_longer_than_the_limit_is_refused_and_told_when_to_come() -> None:
@@ -173,19 +182,19 @@ def test_who_would_wait_longer_than_the_limit_is_refused_and_told_when_to_come()
 
 
 def test_few_may_wait_however_long_it_takes() -> None:
-    line, _ = paced(100.0, limits=AdmissionLimits(wait_seconds=1, short_line=4), waiting=2)
+    line, _ = paced(3.0, limits=AdmissionLimits(wait_seconds=1, short_line=4), waiting=2)
     line.admit(1)
-    with pytest.raises(Overloaded, match=r"about 300\.0 s, it may be 7 s"):
+    with pytest.raises(Overloaded, match=r"about 9\.0 s, it may be 7 s"):
         line.admit(1, timeout=7)
     line.admit(1)
-    with pytest.raises(Overloaded, match=r"about 400\.0 s, it may be 1 s"):
+    with pytest.raises(Overloaded, match=r"about 12\.0 s, it may be 1 s"):
         line.admit(1)
 
 
 def test_whether_one_would_be_let_in_can_be_asked_without_coming() -> None:
     line, _ = paced(2.0, limits=AdmissionLimits(wait_seconds=5, short_line=0), waiting=2)
     line.check()
-    assert (line.waiting_requests, line.open_requests) == (2, 2 * LEAST_STARTS + 2)
+    assert (line.waiting_requests, line.open_requests) == (2, LEAST_EVENTS + 2)
     line.admit(1)
     with pytest.raises(Overloaded, match=r"about 6\.0 s, it may be 5 s"):
         line.check()
@@ -199,76 +208,6 @@ def test_who_would_wait_longer_than_its_own_timeout_is_refused() -> None:
     with pytest.raises(Overloaded, match=r"about 10\.0 s, it may be 3\.5 s") as caught:
         line.admit(1, timeout=3.5)
     assert caught.value.details["retry_after"] == pytest.approx(6.5)
-
-
-def test_a_line_that_moves_at_once_keeps_nobody_away() -> None:
-    line, _ = paced(0.0, limits=AdmissionLimits(wait_seconds=0.001, short_line=0), waiting=50)
-    assert line.expected_wait == 0.0
-    line.admit(1)
-
-
-def test_a_quiet_hour_is_no_pace() -> None:
-    """Between the last of a line and the first of the next nobody waited."""
-    line, clock = paced(0.1, waiting=0)
-    for _ in range(3):
-        clock.advance(3600)
-        for permit in [line.admit(1) for _ in range(2)]:
-            clock.advance(0.1)
-            permit.started()
-    line.admit(1)
-    assert line.expected_wait == pytest.approx(0.1)
-
-
-def test_a_line_that_everybody_left_has_no_pace_either() -> None:
-    clock = FakeClock()
-    line = Admission(AdmissionLimits(), clock)
-    waiting = [line.admit(1) for _ in range(LEAST_STARTS + 3)]
-    for permit in waiting[:-1]:
-        clock.advance(0.1)
-        permit.started()
-    waiting[-1].end()
-    clock.advance(3600)
-    first, _ = line.admit(1), line.admit(1)
-    clock.advance(0.1)
-    first.started()
-    assert line.expected_wait < 1.0
-
-
-def test_a_slow_spell_does_not_close_the_line_for_ever() -> None:
-    """While one alone may wait the pace cannot be measured; so what was measured long ago has to fade."""
-    line, clock = paced(1000.0, waiting=0)
-    refused = 0
-    for _ in range(2 * PACE_STARTS):
-        first = line.admit(1)
-        try:
-            second = line.admit(1)
-        except Overloaded:
-            refused += 1
-        else:
-            second.end()
-        clock.advance(0.1)
-        first.started()
-        first.end()
-    assert 0 < refused <= PACE_STARTS
-    assert line.expected_wait == 0.0
-
-
-def test_the_pace_is_that_of_the_last_starts() -> None:
-    pace, now = Pace(), 0.0
-    for gap in (5.0, 0.5):
-        for _ in range(PACE_STARTS + 1):
-            now += gap
-            pace.started(now, is_line=True)
-        assert pace.rate == pytest.approx(1 / gap, rel=0.1)
-
-
-def test_a_pace_needs_some_starts() -> None:
-    pace = Pace()
-    for number in range(LEAST_STARTS):
-        assert pace.rate is None
-        pace.started(float(number), is_line=True)
-    pace.started(float(LEAST_STARTS), is_line=True)
-    assert pace.rate == pytest.approx(1.0)
 
 
 def test_a_prompt_is_weighed_once_it_is_known() -> None:
@@ -313,21 +252,25 @@ def test_a_line_cannot_be_shorter_than_nothing(name: str) -> None:
             AdmissionLimits(**{name: value})
 
 
-# -- a line that stands --------------------------------------------------------------------------------------------
+# -- how long it would take --------------------------------------------------------------------------------------------
+
+SEATS = 256
 
 
 def crowded(limits: AdmissionLimits | None = None) -> tuple[Admission, FakeClock, list[Permit], list[Permit]]:
     """Return an engine that was filled quickly, and whose line stands now; with those who wait and those on board."""
     clock = FakeClock()
     line = Admission(limits or AdmissionLimits(wait_seconds=3, short_line=0), clock)
+    line.seats = SEATS
     waiting, riding = [], []
-    for _ in range(256):
-        waiting.append(line.admit(1))
+    for _ in range(SEATS):
         riding.append(line.admit(1))
         clock.advance(0.001)
         riding[-1].started()
-    line.is_standing = True
-    assert line.waiting_requests == 256 and line.expected_wait == 0.0
+    for _ in range(SEATS):
+        waiting.append(line.admit(1))
+    line.engine = SEATS, SEATS
+    assert line.waiting_requests == line.riding_requests == SEATS and line.expected_wait == 0.0
     return line, clock, waiting, riding
 
 
@@ -354,14 +297,69 @@ def test_how_fast_an_engine_was_filled_is_not_how_fast_others_make_room() -> Non
     assert line.expected_wait == pytest.approx(line.waiting_requests / 100, rel=0.2)
 
 
-def test_filling_free_seats_while_a_line_stands_is_no_pace_either() -> None:
-    """As where prompts are more than a step may have: those who board then wait for nobody's end."""
-    line, clock, waiting, _ = crowded()
-    for permit in waiting[:200]:
-        clock.advance(0.001)
+def test_where_seats_are_free_nobody_has_to_end_first() -> None:
+    """As where the prompts of a burst are more than a step may have, and answers take a long time."""
+    clock = FakeClock()
+    line = Admission(AdmissionLimits(wait_seconds=2, short_line=0), clock)
+    line.seats = SEATS
+    waiting: list[Permit] = []
+    for number in range(120):  # 60 a second come, and 40 board
+        clock.advance(1 / 60)
+        waiting.append(line.admit(1))
+        line.engine = len(waiting), line.riding_requests
+        if number % 3:
+            waiting.pop(0).started()
+    assert line.riding_requests > 70 and line.waiting_requests > 30
+    assert line.expected_wait == pytest.approx(line.waiting_requests / 40, rel=0.3)
+
+
+def test_a_burst_to_an_engine_that_has_room_is_taken() -> None:
+    clock = FakeClock()
+    line = Admission(AdmissionLimits(), clock)
+    line.seats = SEATS
+    riding = deque[Permit]()
+    for _ in range(100):  # ten a second come, and are on board after 0.3 s
+        clock.advance(0.1)
+        permit = line.admit(1)
+        clock.advance(0.3)
         permit.started()
-    clock.advance(1.0)
-    assert line.expected_wait > 56 / LEAST_STARTS
+        riding.append(permit)
+        if len(riding) > 7:
+            riding.popleft().end()
+    assert len([line.admit(1) for _ in range(100)]) == 100
+    assert line.expected_wait == pytest.approx(0.3)
+
+
+def test_where_the_door_itself_is_slow_recent_waits_are_expected_for_a_while() -> None:
+    clock = FakeClock()
+    line = Admission(AdmissionLimits(wait_seconds=2, short_line=4), clock)
+    for _ in range(20):
+        permit = line.admit(1)
+        clock.advance(5.0)
+        permit.started()
+        permit.end()
+    for _ in range(4):
+        line.admit(1)
+    with pytest.raises(Overloaded, match=r"about 5\.0 s, it may be 2 s"):
+        line.admit(1)
+    clock.advance(RECENT_SECONDS + 0.1)
+    line.admit(1)
+
+
+def test_more_than_there_are_seats_for_must_stand_before_the_engine_says_so() -> None:
+    clock = FakeClock()
+    line = Admission(AdmissionLimits(wait_seconds=3, short_line=0), clock)
+    line.seats = SEATS
+    for _ in range(SEATS):
+        line.admit(1)
+        clock.advance(0.0001)
+    assert line.expected_wait == 0.0
+    beyond = [line.admit(1) for _ in range(30)]
+    clock.advance(0.4)
+    assert line.expected_wait == pytest.approx(len(beyond) * 0.4 / LEAST_EVENTS)
+    clock.advance(10.0)
+    with pytest.raises(Overloaded, match="the wait is about"):
+        line.admit(1)
 
 
 def test_a_line_out_of_which_nobody_comes_takes_nobody_after_a_while() -> None:
@@ -376,11 +374,11 @@ def test_a_line_out_of_which_nobody_comes_takes_nobody_after_a_while() -> None:
 
 def test_a_pause_counts_as_soon_as_it_is_there() -> None:
     line, clock, waiting, riding = crowded(AdmissionLimits(wait_seconds=60))
-    for _ in range(LEAST_STARTS):
+    for _ in range(LEAST_EVENTS):
         clock.advance(0.01)
         make_room(waiting, riding, 1)
     before = line.expected_wait
-    clock.advance(0.01 * LEAST_STARTS)
+    clock.advance(0.01 * LEAST_EVENTS)
     assert line.expected_wait == pytest.approx(2 * before)
 
 
@@ -393,17 +391,31 @@ def test_who_leaves_the_line_makes_no_room() -> None:
     assert line.expected_wait == pytest.approx(before / 2)
 
 
-def test_when_a_line_stands_no_more_it_flows_as_before() -> None:
-    line, clock, waiting, _ = crowded()
-    clock.advance(100.0)
-    assert line.expected_wait > 900
-    line.is_standing = False
-    assert line.expected_wait == pytest.approx(line.waiting_requests * 0.001, rel=0.1)
-    line.admit(1)
-    waiting[0].started()
-    clock.advance(0.001)
-    waiting[1].started()
-    assert line.expected_wait < 1.0
+def test_an_engine_that_dies_makes_no_room() -> None:
+    line, clock, waiting, riding = crowded()
+    clock.advance(1.0)
+    before = line.expected_wait
+    for permit in riding:
+        permit.end(makes_room=False)
+    line.seats = 0  # as if all of them were taken again at once
+    assert line.expected_wait == pytest.approx(before)
+    for permit in waiting:
+        permit.end(makes_room=False)
+    assert line.engine == (0, 0)
+
+
+def test_who_was_worked_for_makes_room_though_its_client_still_reads() -> None:
+    line, clock, _, riding = crowded()
+    clock.advance(1.0)
+    before = line.expected_wait
+    for permit in riding[: 2 * LEAST_EVENTS]:
+        permit.left()
+        permit.left()
+    assert (line.riding_requests, line.open_requests) == (SEATS - 2 * LEAST_EVENTS, 2 * SEATS)
+    assert line.expected_wait == pytest.approx(before / 2)
+    for permit in riding:
+        permit.end()
+    assert line.riding_requests == 0
 
 
 def test_those_who_end_together_make_no_fast_line() -> None:
@@ -422,39 +434,54 @@ def test_those_who_end_together_make_no_fast_line() -> None:
     assert found[-1] == pytest.approx(256 / 1.5, rel=0.1)
 
 
-def test_the_next_line_that_stands_knows_the_pace_of_the_last_one() -> None:
-    line, clock, waiting, riding = crowded()
+@pytest.mark.parametrize(("pause", "is_known"), [(FORGET_SECONDS - 1, True), (FORGET_SECONDS + 1, False)])
+def test_the_next_line_knows_the_pace_of_the_last_one_for_some_minutes(pause: float, is_known: bool) -> None:
+    line, clock, waiting, riding = crowded(AdmissionLimits(wait_seconds=10**6))
     for _ in range(20):
         clock.advance(0.1)
         make_room(waiting, riding, 1)
-    line.is_standing = False
-    assert line.expected_wait < 1.0
+    line.engine = (0, 0)
+    line.seats = 10**6
+    assert line.expected_wait < 3.0
+    clock.advance(pause)
+    line.seats = SEATS
+    line.engine = SEATS, SEATS
+    assert line.expected_wait == (pytest.approx(line.waiting_requests * 0.1, rel=0.1) if is_known else 0.0)
+
+
+def test_what_an_engine_has_said_is_forgotten_when_nothing_is_open() -> None:
+    line, clock, waiting, riding = crowded()
+    for permit in [*waiting, *riding]:
+        permit.end()
     clock.advance(3600)
-    line.is_standing = True
-    assert line.expected_wait == pytest.approx(line.waiting_requests * 0.1, rel=0.1)
-
-
-def test_more_than_there_are_seats_for_must_stand_before_the_engine_says_so() -> None:
-    clock = FakeClock()
-    line = Admission(AdmissionLimits(wait_seconds=3, short_line=0), clock)
-    line.seats = 256
-    for _ in range(256):
-        line.admit(1)
-        clock.advance(0.0001)
-    assert line.expected_wait == 0.0
-    beyond = [line.admit(1) for _ in range(30)]
-    clock.advance(0.4)
-    assert line.expected_wait == pytest.approx(len(beyond) * 0.4 / LEAST_STARTS)
-    clock.advance(10.0)
-    with pytest.raises(Overloaded, match="the wait is about"):
-        line.admit(1)
+    assert line.engine == (0, 0)
+    assert len([line.admit(1) for _ in range(200)]) == 200 and line.expected_wait == 0.0
 
 
 def test_an_empty_line_takes_everybody_whatever_the_engine_has_said() -> None:
     clock = FakeClock()
     line = Admission(AdmissionLimits(wait_seconds=0, short_line=0), clock)
-    line.is_standing = True
     for _ in range(3):
+        line.engine = (5, 256)
         clock.advance(1000)
         line.admit(1, timeout=0.001).started()
     assert counters(line) == (0, 0, 3)
+
+
+def test_a_pace_is_measured_over_a_bounded_time_and_memory() -> None:
+    pace, now = Pace(), 0.0
+    pace.run(now, matters=True)
+    for gap in (0.5, 0.05, 0.001):
+        for _ in range(2 * PACE_EVENTS):
+            now += gap
+            pace.note(now)
+        assert pace.rate(now) == pytest.approx(1 / gap, rel=0.1)
+    assert pace.rate(now + PACE_SECONDS) < PACE_EVENTS / PACE_SECONDS
+
+
+def test_what_happens_while_it_does_not_matter_says_nothing() -> None:
+    pace = Pace()
+    for number in range(100):
+        pace.note(float(number))
+    pace.run(100.0, matters=True)
+    assert pace.rate(100.0) == math.inf and pace.rate(101.0) == LEAST_EVENTS

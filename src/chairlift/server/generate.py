@@ -12,7 +12,15 @@ from typing import Protocol
 
 import orjson
 
-from chairlift.core.errors import ChairliftError, DeadlineUnreachable, InvalidRequest, Overloaded, QueueFull, rebuild
+from chairlift.core.errors import (
+    ChairliftError,
+    DeadlineUnreachable,
+    EngineDead,
+    InvalidRequest,
+    Overloaded,
+    QueueFull,
+    rebuild,
+)
 from chairlift.core.request import FinishReason, Timeline, Usage
 from chairlift.llm.assembler import Assembler
 from chairlift.llm.output import RequestOutput, TextEvent
@@ -78,7 +86,6 @@ class _Ride:
     def take(self, batch: Batch) -> tuple[Batch, ChairliftError | None]:
         """Note news; returns what can be told of it, and the error that ends the whole request, if one does."""
         now = time.monotonic()
-        self._permit.started()
         for place, (number, event) in enumerate(batch):
             self._timeline = event.timeline or self._timeline
             self._note_tokens(number, event, now)
@@ -87,12 +94,15 @@ class _Ride:
                 return [*batch[:place], (number, replace(event, finish_reason=None, error=None))], error
             if event.usage is not None:
                 self._usages.append(event.usage)
+                if len(self._usages) == len(self._prompts):
+                    self._permit.left()
             self._reason = self._reason or event.finish_reason or ""
         return batch, None
 
     def _note_tokens(self, number: int, event: TextEvent, now: float) -> None:
         if not event.token_ids:
             return
+        self._permit.started()
         if not self._last:
             self._telemetry.first_token(now - self._began)
         last = self._last.get((number, event.index))
@@ -118,7 +128,8 @@ class _Ride:
     def end(self, request_id: str, error: BaseException | None) -> None:
         """Note the end, whatever it was; the permit is given back."""
         usage = self.usage
-        self._permit.end(usage.prompt_tokens + usage.completion_tokens if self._was_worked_for else 0)
+        used = usage.prompt_tokens + usage.completion_tokens if self._was_worked_for else 0
+        self._permit.end(used, makes_room=not isinstance(error, EngineDead))
         if isinstance(error, ChairliftError) and not self._was_worked_for and answer_of(error).status in REFUSED:
             self._telemetry.refused(error.code)
             return
@@ -149,7 +160,7 @@ async def generate(
         share = replica.tenants.begin(scope["principal"].tenant)
         permit = replica.line.admit(0, timeout=job.timeout, spent=share.end)
         async with Presence(receive) as presence:
-            assemblers = await replica.in_thread(job.assemblers)
+            assemblers = await replica.in_thread(job.assemblers, scope)
             prompt = sum(len(each.request.prompt_token_ids) for each in assemblers)
             most = sum(each.request.params.max_tokens or 0 for each in assemblers) * asked.params.num_choices
             permit.weigh(prompt)

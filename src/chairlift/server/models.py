@@ -57,7 +57,7 @@ class Models:
         if "model" in given:
             replica.check_model(given["model"])
         headers = replica.ignored(ignored)
-        await send_object(send, await replica.in_thread(partial(work, given)), headers=headers)
+        await send_object(send, await replica.in_thread(partial(work, given), scope), headers=headers)
 
     @property
     def _longest(self) -> int:

@@ -39,6 +39,10 @@ MAX_IGNORED_NAMES = 256
 SMALL_BODY_BYTES = 16_384
 """That are read on the event loop, which takes a millisecond at most."""
 
+LARGE_BODY_BYTES = 262_144
+"""A text of more takes hundreds of megabytes while it becomes tokens: there is one thread for those, so that one is at
+work at a time, and what is small waits for none of them."""
+
 T = TypeVar("T")
 
 
@@ -61,6 +65,7 @@ class Replica:
         self.tenants = Tenants(config.tenant)
         self._numbers = itertools.count()
         self._threads = ThreadPoolExecutor(TEXT_THREADS, thread_name_prefix="chairlift-text")
+        self._large = ThreadPoolExecutor(1, thread_name_prefix="chairlift-large")
         self._scraper = ThreadPoolExecutor(1, thread_name_prefix="chairlift-metrics")
         self._service: Service | None = None
         self._thrift: Thrift | None = None
@@ -84,7 +89,7 @@ class Replica:
         self._engine_pid = engine_pid
 
         def show(stats: StepStats) -> None:
-            self.line.is_standing = stats.waiting > 0
+            self.line.engine = stats.waiting, stats.running
             self.telemetry.step(stats, budget)
 
         service.client.watch_steps(show)
@@ -125,10 +130,11 @@ class Replica:
             raise InvalidRequest("the model has no tokenizer, so scores have no tokens to name", param="logprobs")
         return TokenPieces(self.service.tokenizer)
 
-    async def in_thread(self, work: Callable[[], T]) -> T:
-        """Do what takes long (templates, tokens) off the event loop."""
+    async def in_thread(self, work: Callable[[], T], scope: Scope | None = None) -> T:
+        """Do what takes long (templates, tokens) off the event loop; for a request by the size of its body."""
+        threads = self._large if scope is not None and scope.get("has_large_body") else self._threads
         context = contextvars.copy_context()  # what is logged there has the request's id
-        return await asyncio.get_running_loop().run_in_executor(self._threads, context.run, work)
+        return await asyncio.get_running_loop().run_in_executor(threads, context.run, work)
 
     # -- requests --------------------------------------------------------------------------------------------------
 
@@ -147,7 +153,8 @@ class Replica:
             self.line.check()
         if len(body) <= SMALL_BODY_BYTES:
             return reader(json_object(body))
-        return await self.in_thread(lambda: reader(json_object(body)))
+        scope["has_large_body"] = len(body) > LARGE_BODY_BYTES
+        return await self.in_thread(lambda: reader(json_object(body)), scope)
 
     def engine_id(self, request_id: str) -> str:
         """Return an id for the engine that begins with the request's own, which a client may use twice."""
@@ -228,7 +235,7 @@ class Replica:
         """Stop the engine; what is open ends with an error."""
         if self._llm is not None:
             await asyncio.to_thread(self._llm.close)
-        for pool in (self._threads, self._scraper):
+        for pool in (self._threads, self._large, self._scraper):
             pool.shutdown(wait=False, cancel_futures=True)
 
 

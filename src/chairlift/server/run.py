@@ -163,12 +163,15 @@ class Parts:
 def listeners(taken: socket.socket) -> list[socket.socket]:
     """Return the socket and duplicates of it, for an event loop that accepts one connection a turn of each.
 
-    There are fewer where the process may not have as many files.
+    There is only the one where the process may hardly have more files.
     """
     found = [taken]
-    with contextlib.suppress(OSError):
+    try:
         while len(found) < ACCEPTS:
             found.append(taken.dup())
+    except OSError:
+        while len(found) > 1:
+            found.pop().close()
     return found
 
 
@@ -285,6 +288,7 @@ class _Server:
             self._load_certificate()
         except (ChairliftError, OSError) as error:
             log.error("the old keys, certificates and limits stay: %s", error)
+            return
         except Exception:
             log.exception("the old keys, certificates and limits stay: this is a mistake of ours")
             return

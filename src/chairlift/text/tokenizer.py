@@ -11,9 +11,7 @@ those as text:
 import json
 import re
 import secrets
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -23,9 +21,6 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Backend
 
 from chairlift.core.errors import InvalidRequest, ModelError
-
-LARGE_CHARS = 262_144
-"""A text of more takes hundreds of megabytes while it becomes tokens, so that one after the other does."""
 
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 
@@ -165,14 +160,6 @@ class ByteTokenizer:
         return backend.to_str()
 
 
-_one_large = threading.Lock()
-
-
-def _ids(backend: Backend, text: str, add_special_tokens: bool) -> list[int]:
-    with _one_large if len(text) > LARGE_CHARS else nullcontext():
-        return list(backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids)
-
-
 class HFTokenizer:
     """A tokenizer.json, read by the tokenizers library, with the settings of tokenizer_config.json.
 
@@ -221,7 +208,7 @@ class HFTokenizer:
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Return the ids of `text`. Other threads run meanwhile: `encode_batch_fast` releases the GIL, `encode` not."""
         check_text(text)
-        return _ids(self._backend, text, add_special_tokens)
+        return list(self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids)
 
     def encode_chat(self, prompt: ChatPrompt) -> list[int]:
         """Return the ids of a rendered chat.
@@ -238,7 +225,7 @@ class HFTokenizer:
         backend, secret, to_real = self._disguised
         pieces = list(split_special(prompt.text, special_pattern(self.special_tokens), prompt.literal))
         text = "".join(secret[piece] if special else piece for piece, special in pieces)
-        ids = _ids(backend, text, add_special_tokens=False)
+        ids = list(backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
         for token_id in ids:
             if token_id in self._special_ids and token_id not in to_real:
                 said = f"the message spells {self.token_text(token_id)!r}, which this tokenizer cannot write as text"

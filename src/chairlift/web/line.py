@@ -1,10 +1,12 @@
 """Line: who waits for the engine, how many may, and for how long.
 
 The line's length is known to the door itself: a request waits from the moment it is admitted until the engine's first
-news of it. How fast the line moves is measured while there is one, and apart for the two kinds of it:
+news of it. How long whoever comes now would wait has three parts:
 
-flowing   whoever comes boards with the next step; the pace is that of the arrivals, and says nothing of a full engine
-standing  the engine has left somebody in line, or must do so; the pace is that in which others end
+beyond the seats   as many as have to end before; so many end in a second
+into free seats    only where the engine leaves people in line all the same (a step's budget, memory); so many start in
+                   a second. Else they board with the next step
+in the door        as long as others waited just now, where the engine leaves nobody in line
 """
 
 import math
@@ -16,18 +18,20 @@ from chairlift.core.checks import shown
 from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.errors import ConfigError, Overloaded
 
-PACE_STARTS = 128
-"""Starts over which the pace of the line is measured."""
+PACE_SECONDS = 30.0
+"""That a pace is measured over: those who board together end together, so several batches have to be in it."""
 
-STANDING_SECONDS = 30.0
-"""That the pace of a line that stands is measured over: those who are on board often end together."""
+PACE_EVENTS = 4096
+"""No more of them are remembered."""
 
-STANDING_ENDS = 4096
-"""No more of these are remembered."""
+LEAST_EVENTS = 8
+"""Where fewer are known it is taken that so many would come now, which is too fast by and by less."""
 
-LEAST_STARTS = 8
-"""Below that nothing is known of the pace."""
+FORGET_SECONDS = 300.0
+"""After which what is known of a pace is too old."""
 
+RECENT_WAITS = 64
+RECENT_SECONDS = 10.0
 LONGEST_RETRY_SECONDS = 60.0
 
 
@@ -55,93 +59,71 @@ class AdmissionLimits:
 
 
 class Pace:
-    """How many requests a second come out of the line, measured over the time in which there was one.
+    """How many a second, on a clock that goes only while it matters; time in which nothing happened counts.
 
-    What is known fades with every line that ends: where one alone may wait nothing new is measured.
+    So one busy time begins with what is known of the last.
     """
 
     def __init__(self) -> None:
-        self._gaps: deque[float] = deque(maxlen=PACE_STARTS)
-        self._last: float | None = None
-
-    def started(self, now: float, *, is_line: bool) -> None:
-        """One came out at this time; `is_line` says whether others waited behind it."""
-        if self._last is not None:
-            self._gaps.append(now - self._last)
-        self._last = now
-        if not is_line:
-            self.emptied()
-
-    def pause(self) -> None:
-        """The time until the next one is no pace."""
-        self._last = None
-
-    def emptied(self) -> None:
-        """Nobody waits any more."""
-        self.pause()
-        if self._gaps:
-            self._gaps.popleft()
-
-    @property
-    def rate(self) -> float | None:
-        """Requests a second; None while too few are known."""
-        return _per_second(len(self._gaps), sum(self._gaps)) if len(self._gaps) >= LEAST_STARTS else None
-
-
-class StandingPace:
-    """How many requests a second end while a line stands: so many can board, whatever the line waits for.
-
-    Those who began together end together, so it is measured over many seconds, and time in which nobody ended counts.
-    Its clock goes only while a line stands: the next one begins with what is known of the last.
-    """
-
-    def __init__(self) -> None:
-        self._ends: deque[float] = deque(maxlen=STANDING_ENDS)
+        self._moments: deque[float] = deque(maxlen=PACE_EVENTS)  # by its clock
         self._before = 0.0  # on its clock, when it was stopped
         self._since: float | None = None
+        self._stopped = 0.0
 
-    def run(self, now: float, *, stands: bool) -> None:
+    def run(self, now: float, *, matters: bool) -> None:
         """Let the clock go from this time on, or stop it."""
-        if stands and self._since is None:
+        if matters and self._since is None:
+            if now - self._stopped > FORGET_SECONDS:
+                self._moments.clear()
+                self._before = 0.0
             self._since = now
-        elif not stands and self._since is not None:
-            self._before, self._since = self._clock(now), None
+        elif not matters and self._since is not None:
+            self._before, self._since, self._stopped = self._clock(now), None, now
 
-    def ended(self, now: float) -> None:
-        """One ended at this time."""
-        self._ends.append(self._clock(now))
+    def note(self, now: float) -> None:
+        """It happened; what happens while the clock is stopped says nothing."""
+        if self._since is not None:
+            self._moments.append(self._clock(now))
 
     def rate(self, now: float) -> float:
-        """Requests a second; where hardly any ended yet, what it would be if some did so now, and so too high."""
-        clock, ends = self._clock(now), self._ends
-        while ends and ends[0] < clock - STANDING_SECONDS:
-            ends.popleft()
-        begin = ends[0] if len(ends) == STANDING_ENDS else max(0.0, clock - STANDING_SECONDS)
-        return _per_second(max(len(ends), LEAST_STARTS), clock - begin)
+        """So many a second."""
+        clock, moments = self._clock(now), self._moments
+        while moments and moments[0] < clock - PACE_SECONDS:
+            moments.popleft()
+        begin = moments[0] if len(moments) == PACE_EVENTS else max(0.0, clock - PACE_SECONDS)
+        seconds = clock - begin
+        return max(len(moments), LEAST_EVENTS) / seconds if seconds > 0 else math.inf
 
     def _clock(self, now: float) -> float:
         return self._before if self._since is None else self._before + now - self._since
 
 
-def _per_second(starts: int, seconds: float) -> float:
-    return starts / seconds if seconds > 0 else math.inf
-
-
 class Permit:
-    """The right of one request to be here; given back exactly once, however often end() is called."""
+    """The right of one request to be here: it waits, rides, and is over; each of these once, however often it is told.
+
+    Whoever has one must call end().
+    """
 
     def __init__(self, line: "Admission", tokens: int, spent: Callable[[int], None] | None) -> None:
         self._line = line
         self._tokens = tokens
         self._spent = spent
+        self._since = line.now
         self._waits = True
-        self._is_over = False
+        self._rides = self._is_over = False
 
     def started(self) -> None:
-        """The engine has begun with it: it does not wait any more."""
+        """The engine works for it: it does not wait any more."""
         if self._waits:
             self._waits = False
-            self._line.leave(self._tokens, has_started=True)
+            self._rides = True
+            self._line.board(self._tokens, self._line.now - self._since)
+
+    def left(self) -> None:
+        """The engine has done its work, though its client may still read."""
+        if self._rides:
+            self._rides = False
+            self._line.get_off(makes_room=True)
 
     def weigh(self, tokens: int) -> None:
         """Its prompt has so many tokens, as is known now. Raises Overloaded when there is no room for them."""
@@ -149,17 +131,18 @@ class Permit:
             self._line.weigh(self._tokens, tokens)
             self._tokens = tokens
 
-    def end(self, used_tokens: int = 0) -> None:
-        """The request is over, having used so many tokens."""
+    def end(self, used_tokens: int = 0, *, makes_room: bool = True) -> None:
+        """The request is over, having used so many tokens. The end of all at once, as of an engine, makes no room."""
         if self._is_over:
             return
         self._is_over = True
         if self._waits:
             self._waits = False
-            self._line.leave(self._tokens, has_started=False)
-        else:
-            self._line.made_room()
-        self._line.open_requests -= 1
+            self._line.give_up(self._tokens)
+        if self._rides:
+            self._rides = False
+            self._line.get_off(makes_room=makes_room)
+        self._line.close()
         if self._spent is not None:
             self._spent(used_tokens)
 
@@ -170,20 +153,28 @@ class Admission:
     Attributes:
         waiting_requests: admitted, and the engine has said nothing of them yet.
         waiting_tokens: of their prompts.
+        riding_requests: that the engine works for.
         open_requests: admitted and not over.
-        is_standing: whether the engine has left somebody in line at its last step; another thread may set it.
+        engine: how many it has left in line, and has on board, after its last step; another thread may set it.
         seats: how many the engine takes on board, as far as that is known.
     """
 
     def __init__(self, limits: AdmissionLimits, clock: Clock | None = None) -> None:
         self._limits = limits
         self._clock = clock or SystemClock()
-        self._flowing, self._standing = Pace(), StandingPace()
-        self.is_standing = False
+        self._ends, self._starts = Pace(), Pace()
+        self._waits: deque[tuple[float, float]] = deque(maxlen=RECENT_WAITS)  # of those who started: when, how long
+        self.engine = (0, 0)
         self.seats: float = math.inf
         self.waiting_requests = 0
         self.waiting_tokens = 0
+        self.riding_requests = 0
         self.open_requests = 0
+
+    @property
+    def now(self) -> float:
+        """By its clock."""
+        return self._clock.now()
 
     def renew(self, limits: AdmissionLimits) -> None:
         """Hold to other limits from now on; who is in line stays there."""
@@ -200,6 +191,7 @@ class Admission:
         self.waiting_requests += 1
         self.waiting_tokens += tokens
         self.open_requests += 1
+        self._look()
         return Permit(self, tokens, spent)
 
     def check(self, tokens: int = 0, *, timeout: float | None = None) -> None:
@@ -224,12 +216,13 @@ class Admission:
     @property
     def expected_wait(self) -> float:
         """Seconds that who comes now waits for the first token of all who are before it; 0 while nothing is known."""
-        now = self._clock.now()
-        if not self._stands(now):
-            rate = self._flowing.rate
-            return self.waiting_requests / rate if rate else 0.0
-        beyond = self.waiting_requests if self.is_standing else self.open_requests - self.seats
-        return beyond / self._standing.rate(now)
+        stands, free = self._look()
+        now, waiting = self.now, self.waiting_requests
+        beyond = max(0.0, waiting - free)
+        wait = beyond / self._ends.rate(now) if beyond else 0.0
+        if stands and beyond < waiting:
+            return wait + (waiting - beyond) / self._starts.rate(now)
+        return wait if stands or beyond else self._recent_wait(now)
 
     def weigh(self, before: int, tokens: int) -> None:
         """Count other tokens for one who waits; permits call it. Raises Overloaded, and then nothing has changed."""
@@ -239,32 +232,52 @@ class Admission:
             raise self._refused(said, self.expected_wait)
         self.waiting_tokens = others + tokens
 
-    def leave(self, tokens: int, *, has_started: bool) -> None:
+    def board(self, tokens: int, waited: float) -> None:
+        """Count one on board who has waited so many seconds; permits call it."""
+        now = self.now
+        self._starts.note(now)
+        self._waits.append((now, waited))
+        self.riding_requests += 1
+        self.give_up(tokens)
+
+    def give_up(self, tokens: int) -> None:
         """Count one out of the line; permits call it."""
-        now = self._clock.now()
-        stood = self._stands(now)
         self.waiting_requests -= 1
         self.waiting_tokens -= tokens
-        if stood:
-            self._stands(now)  # not any more where it was the last one
-        elif has_started:
-            self._flowing.started(now, is_line=self.waiting_requests > 0)
-        elif not self.waiting_requests:
-            self._flowing.emptied()
+        self._look()
 
-    def made_room(self) -> None:
-        """One that had started is over; permits call it."""
-        now = self._clock.now()
-        if self._stands(now):
-            self._standing.ended(now)
+    def get_off(self, *, makes_room: bool) -> None:
+        """Count one off board; permits call it."""
+        self.riding_requests -= 1
+        if makes_room:
+            self._ends.note(self.now)
+        self._look()
 
-    def _stands(self, now: float) -> bool:
-        """Whether the line stands now."""
-        stands = self.waiting_requests > 0 and (self.is_standing or self.open_requests > self.seats)
-        self._standing.run(now, stands=stands)
-        if stands:
-            self._flowing.pause()
-        return stands
+    def close(self) -> None:
+        """Count one that is over; permits call it. Where nothing is open the engine leaves nobody in line."""
+        self.open_requests -= 1
+        if not self.open_requests:
+            self.engine = (0, 0)
+        self._look()
+
+    def _look(self) -> tuple[bool, float]:
+        """Return whether the engine leaves people in line, and how many seats are free; let the clocks go by that.
+
+        When many end at once, and others begin, the door hears of it one by one; so the engine's word goes first.
+        """
+        now, waiting = self.now, self.waiting_requests
+        left_behind, on_board = self.engine
+        stands = left_behind > 0
+        is_full = stands and on_board >= self.seats
+        free = 0.0 if is_full else max(0.0, self.seats - self.riding_requests)
+        self._ends.run(now, matters=waiting > free)
+        self._starts.run(now, matters=stands and not is_full and waiting > 0)
+        return stands, free
+
+    def _recent_wait(self, now: float) -> float:
+        while self._waits and self._waits[0][0] < now - RECENT_SECONDS:
+            self._waits.popleft()
+        return sum(waited for _, waited in self._waits) / len(self._waits) if self._waits else 0.0
 
     def _refused(self, why: str, after: float) -> Overloaded:
         return Overloaded(f"too much is asked at once: {why}", retry_after=min(max(after, 1.0), LONGEST_RETRY_SECONDS))
