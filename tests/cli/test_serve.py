@@ -74,6 +74,7 @@ def test_a_pipe_in_the_place_of_the_key_file_stops_nobody(tmp_path: Path) -> Non
         server.process.send_signal(signal.SIGHUP)
         wait_until(lambda: "is no file, and so cannot be read again" in server.said)
         assert httpx.get(server.url + "/v1/models", headers={"authorization": "Bearer k"}).status_code == 200
+        assert "Traceback" not in server.said and "were read again" not in server.said
 
 
 @pytest.mark.parametrize(

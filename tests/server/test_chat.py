@@ -10,8 +10,9 @@ import pytest
 from chairlift.core.request import FinishReason, GenerateRequest, Output, Usage
 from chairlift.core.sampling import SamplingParams
 from chairlift.llm.assembler import Assembler
-from chairlift.server.chat import _Chat
+from chairlift.server.chat import _Job
 from chairlift.server.parse import read_chat
+from chairlift.server.route import Task
 from chairlift.text.pieces import TokenPieces
 from chairlift.text.tools import HERMES
 from support_door import CHAT, HELLO, events, opened, run
@@ -175,7 +176,7 @@ def told(resumed: int, until: int = len(SPOKEN), *, step: int = 1) -> list[dict[
     request = GenerateRequest(request_id="r", prompt_token_ids=(1,), params=asked.params, resume=resume)
     assembler = Assembler(request, "", reader)
     replica: Any = SimpleNamespace(thinks=True, pieces=TokenPieces(reader))
-    renderer, sent = _Chat(replica, asked, "r", "", None).renderer([assembler]), b""
+    renderer, sent = _Job(Task(replica, asked, "r", "", None)).renderer([assembler]), b""
     for at in range(resumed, until, step):
         is_last = at + step >= len(ids)
         output = Output(

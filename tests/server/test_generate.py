@@ -110,6 +110,23 @@ def test_the_line_stands_while_the_engine_has_room_for_nobody() -> None:
     run(ask())
 
 
+def test_who_expires_in_line_was_never_on_board() -> None:
+    """Else its end would count as that of a rider, and the line look faster the more of it expires."""
+
+    async def ask() -> None:
+        slow = replace(FAKE, seconds_per_step=0.01)
+        async with opened(fake_service(slow, max_running_requests=1)) as door:
+            line = door.replica.line
+            rider = asyncio.create_task(door.http.post(CHAT, json={**HELLO, "max_tokens": 200}))
+            while not line.riding_requests:
+                await asyncio.sleep(0.002)
+            late = await door.http.post(CHAT, json={**HELLO, "timeout": 0.2})
+            assert late.status_code == 408 and line.riding_requests == 1 and line.waiting_requests == 0
+            assert (await rider).status_code == 200 and line.riding_requests == 0
+
+    run(ask())
+
+
 def test_a_tenant_has_its_share() -> None:
     async def ask() -> None:
         async with opened(fake_service(), tenant=TenantLimits(requests_per_minute=2)) as door:

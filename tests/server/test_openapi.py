@@ -21,7 +21,7 @@ from chairlift.server.parse import read_chat, read_completion
 from chairlift.server.replica import Replica
 from chairlift.text.tools import HERMES
 from chairlift.web.auth import read_keys
-from chairlift.web.errors import error_body
+from chairlift.web.errors import _TABLE, error_body
 from support_door import ADMIN_KEY, HELLO, MODEL, opened, run
 from support_services import fake_service
 
@@ -153,6 +153,13 @@ STATUSES = {
 
 def test_no_operation_names_a_status_that_it_cannot_have() -> None:
     assert {f"{method} {path}": " ".join(told["responses"]) for path, method, told in OPERATIONS} == STATUSES
+
+
+def test_every_status_of_an_error_is_that_of_an_operation_or_of_a_connection() -> None:
+    named = {int(status) for _, _, told in OPERATIONS for status in told["responses"]}
+    before = {int(status) for status in re.findall(r"\b[45]\d\d\b", CONNECTIONS)}
+    never = {409}  # each request to the engine has an id of its own
+    assert {answer.status for answer in _TABLE.values()} - named - before == never
 
 
 def test_what_needs_no_key_says_so() -> None:

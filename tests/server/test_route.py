@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -13,31 +14,27 @@ from chairlift.server.config import ServerConfig
 from chairlift.server.parse import CompletionAsked, read_completion
 from chairlift.server.render import CompletionRenderer
 from chairlift.server.replica import Replica
-from chairlift.server.route import Route, Task
+from chairlift.server.route import Task, answer
 from chairlift.web.auth import Principal
 from support_door import run
 from support_services import fake_service
 
 
-class Noted(Task[CompletionAsked]):
+@dataclass(frozen=True)
+class Noted:
     """A job that is never done."""
 
-    __slots__ = ()
+    task: Task[CompletionAsked]
+
+    @property
+    def timeout(self) -> float | None:
+        return self.task.timeout
 
     def assemblers(self) -> list[Assembler]:
         return []
 
     def renderer(self, assemblers: Sequence[Assembler]) -> CompletionRenderer:
         raise NotImplementedError
-
-
-class Noting(Route[CompletionAsked]):
-    """A route that only reads."""
-
-    task = Noted
-
-    def read(self, body: dict[str, Any]) -> CompletionAsked:
-        return read_completion(body)
 
 
 def made(monkeypatch: pytest.MonkeyPatch, *headers: tuple[bytes, bytes], **body: Any) -> list[Any]:
@@ -62,7 +59,7 @@ def made(monkeypatch: pytest.MonkeyPatch, *headers: tuple[bytes, bytes], **body:
 
         scope = {"headers": list(headers), "request_id": "mine", "principal": Principal("alice")}
         try:
-            await Noting(replica)(scope, receive, send)
+            await answer(replica, scope, receive, send, read_completion, Noted)
         finally:
             await replica.close()
 
@@ -72,8 +69,8 @@ def made(monkeypatch: pytest.MonkeyPatch, *headers: tuple[bytes, bytes], **body:
 
 def test_a_job_knows_whose_it_is_and_how_long_it_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
     ((replica, scope, *_, asked, job, began),) = made(monkeypatch, (b"x-request-timeout-ms", b"1500"), timeout=9)
-    assert isinstance(job, Noted) and job.replica is replica and job.asked is asked
-    assert (job.request_id, job.tenant, job.timeout) == ("mine", "alice", 1.5)
+    assert isinstance(job, Noted) and job.task.replica is replica and job.task.asked is asked
+    assert (job.task.request_id, job.task.tenant, job.timeout) == ("mine", "alice", 1.5)
     assert scope["request_id"] == "mine" and began > 0 and asked.prompts == ("x",)
 
 

@@ -135,7 +135,7 @@ class Service:
         """Raise ContextLengthExceeded for a text of which the beginning alone is much too long.
 
         A megabyte takes hundreds of them while it becomes tokens. What is cut off can change the last few tokens of the
-        beginning, but not half of them.
+        beginning, but not half of them (ADR 0018).
         """
         limit = self.client.limits.max_model_len
         glance = GLANCE_CHARS * limit

@@ -1,39 +1,58 @@
 """The route /v1/chat/completions: a conversation is answered."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from chairlift.llm.assembler import Assembler
 from chairlift.server.parse import ChatAsked, read_chat
 from chairlift.server.render import ChatRenderer, Named
-from chairlift.server.route import Route, Task
+from chairlift.server.replica import Replica
+from chairlift.server.route import Task, answer
 from chairlift.server.scores import ChatScores
 from chairlift.server.tools import parsed_arguments
 from chairlift.server.voice import Voice
 from chairlift.text.reasoning import OPEN, Reasoning
 from chairlift.text.tools import ToolCalls
+from chairlift.web.body import Receive, Scope, Send
 
 PATH = "/v1/chat/completions"
 
 
-class _Chat(Task[ChatAsked]):
-    """An answer to a conversation."""
+class ChatCompletions:
+    """The route."""
 
-    __slots__ = ()
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a conversation."""
+        replica = self._replica
+        await answer(replica, scope, receive, send, lambda body: read_chat(body, replica.notation), _Job)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """See generate.Job."""
+
+    task: Task[ChatAsked]
+
+    @property
+    def timeout(self) -> float | None:
+        return self.task.timeout
 
     def assemblers(self) -> list[Assembler]:
-        asked, tools = self.asked, self.asked.tools
-        return [self.replica.service.chat_assembler(
-            parsed_arguments(asked.messages), asked.params, request_id=self.replica.engine_id(self.request_id),
-            priority=asked.priority, tenant=self.tenant, timeout=self.timeout, resume=asked.resume,
+        asked, tools = self.task.asked, self.task.asked.tools
+        return [self.task.replica.service.chat_assembler(
+            parsed_arguments(asked.messages), asked.params, request_id=self.task.engine_id(),
+            priority=asked.priority, tenant=self.task.tenant, timeout=self.task.timeout, resume=asked.resume,
             tools=None if tools is None else tools.tools, prefill="" if tools is None else tools.prefill,
             cache_salt=asked.cache_salt,
         )]  # fmt: skip
 
     def renderer(self, assemblers: Sequence[Assembler]) -> ChatRenderer:
-        asked, top = self.asked, self.asked.params.logprobs
-        scores = ChatScores(self.replica.pieces, top) if asked.logprobs and top is not None else None
-        named = Named.of("chatcmpl", self.request_id, asked.model)
+        asked, top = self.task.asked, self.task.asked.params.logprobs
+        scores = ChatScores(self.task.replica.pieces, top) if asked.logprobs and top is not None else None
+        named = Named.of("chatcmpl", self.task.request_id, asked.model)
         return ChatRenderer(asked, named, scores, self._voices(assemblers[0]))
 
     def _voices(self, assembler: Assembler) -> Sequence[Voice]:
@@ -41,9 +60,9 @@ class _Chat(Task[ChatAsked]):
 
         A stream that is resumed goes on where its voices were.
         """
-        tools = self.asked.tools
+        tools = self.task.asked.tools
         notation = None if tools is None else tools.notation
-        thinks = self.replica.thinks and self.asked.params.structured is None
+        thinks = self.task.replica.thinks and self.task.asked.params.structured is None
         inside = (assembler.prompt or "").rstrip().endswith(OPEN)
         voices = [
             Voice(
@@ -51,18 +70,8 @@ class _Chat(Task[ChatAsked]):
                 Reasoning(inside=inside) if thinks else None,
                 several=tools is None or tools.several,
             )
-            for _ in range(self.asked.params.n)
+            for _ in range(self.task.asked.params.n)
         ]
-        for index, voice in enumerate(voices if self.asked.stream else ()):
+        for index, voice in enumerate(voices if self.task.asked.stream else ()):
             voice.push(assembler.delivered(index))
         return voices
-
-
-class ChatCompletions(Route[ChatAsked]):
-    """The route."""
-
-    task = _Chat
-
-    def read(self, body: dict[str, Any]) -> ChatAsked:
-        """See Route."""
-        return read_chat(body, self._replica.notation)

@@ -1,54 +1,63 @@
 """The route /v1/completions: one prompt, or several, are completed."""
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
 
 from chairlift.llm.assembler import Assembler
 from chairlift.server.parse import CompletionAsked, read_completion
 from chairlift.server.render import CompletionRenderer, Named
-from chairlift.server.route import Route, Task
+from chairlift.server.replica import Replica
+from chairlift.server.route import Task, answer
 from chairlift.server.scores import CompletionScores
+from chairlift.web.body import Receive, Scope, Send
 
 PATH = "/v1/completions"
 
 
-class _Completion(Task[CompletionAsked]):
-    """What goes on behind one prompt, or several."""
+class Completions:
+    """The route."""
 
-    __slots__ = ()
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Complete one prompt, or several."""
+        replica = self._replica
+        await answer(replica, scope, receive, send, read_completion, _Job)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """See generate.Job."""
+
+    task: Task[CompletionAsked]
+
+    @property
+    def timeout(self) -> float | None:
+        return self.task.timeout
 
     def assemblers(self) -> list[Assembler]:
-        asked = self.asked
+        asked = self.task.asked
         return [
-            self.replica.service.assembler(
-                prompt, asked.params, request_id=self.replica.engine_id(self.request_id), priority=asked.priority,
-                tenant=self.tenant, timeout=self.timeout, resume=asked.resume, cache_salt=asked.cache_salt,
+            self.task.replica.service.assembler(
+                prompt, asked.params, request_id=self.task.engine_id(), priority=asked.priority,
+                tenant=self.task.tenant, timeout=self.task.timeout, resume=asked.resume, cache_salt=asked.cache_salt,
             )
             for prompt in asked.prompts
         ]  # fmt: skip
 
     def renderer(self, assemblers: Sequence[Assembler]) -> CompletionRenderer:
-        named = Named.of("cmpl", self.request_id, self.asked.model)
-        return CompletionRenderer(self.asked, named, self._scores(assemblers))
+        named = Named.of("cmpl", self.task.request_id, self.task.asked.model)
+        return CompletionRenderer(self.task.asked, named, self._scores(assemblers))
 
     def _scores(self, assemblers: Sequence[Assembler]) -> list[CompletionScores] | None:
-        params = self.asked.params
+        params = self.task.asked.params
         if params.logprobs is None:
             return None
         return [
             CompletionScores(
-                self.replica.pieces, each.request.prompt_token_ids if params.echo else None, params.logprobs,
+                self.task.replica.pieces, each.request.prompt_token_ids if params.echo else None, params.logprobs,
                 each.request.resumed(index),
             )
             for each in assemblers for index in range(params.n)
         ]  # fmt: skip
-
-
-class Completions(Route[CompletionAsked]):
-    """The route."""
-
-    task = _Completion
-
-    def read(self, body: dict[str, Any]) -> CompletionAsked:
-        """See Route."""
-        return read_completion(body)

@@ -53,9 +53,12 @@ STREAM_HEADERS: tuple[Header, ...] = (
 
 
 class Job(Protocol):
-    """What a route does in its own way. `timeout` are the seconds that it may take."""
+    """What a route does in its own way."""
 
-    timeout: float | None
+    @property
+    def timeout(self) -> float | None:
+        """Seconds that it may take."""
+        ...
 
     def assemblers(self) -> list[Assembler]:
         """Make the requests, in a thread. Raises InvalidRequest."""

@@ -31,10 +31,10 @@ ANY, BODY, SERVED, WORK, ADMIN = "401 405", "400 404 408 413 415 503", "503", "4
 one of the administration."""
 
 CONNECTIONS = (
-    "Every answer has a header x-request-id; it is the one that the request has, if that can be an id. What is no "
-    "HTTP/1.1, comes too slowly or has too large a head is refused before it is any of these operations, with 400, 408 "
-    "or 431, the error object and an end of the connection. A streamed answer ends with `data: [DONE]`, or with an "
-    "event `error` whose data is the error object."
+    "Answers have a header x-request-id; it is the one that the request has, if that can be an id. What is no "
+    "HTTP/1.1, has a method that HTTP does not know, comes too slowly or has too large a head is refused before it is "
+    "any of these operations, with 400, 405, 408 or 431, the error object and an end of the connection. A streamed "
+    "answer ends with `data: [DONE]`, or with an event `error` whose data is the error object."
 )
 
 _REQUEST_ID = {"x-request-id": {"description": "Of the request", "required": True, "schema": _TEXT}}

@@ -1,24 +1,21 @@
 """Route: what both routes that generate do alike: read, look at the name of the model, make a job of it, run it."""
 
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from chairlift.llm.assembler import Assembler
-from chairlift.server.generate import generate
+from chairlift.server.generate import Job, generate
 from chairlift.server.parse import Asked
-from chairlift.server.render import Renderer
 from chairlift.server.replica import Replica
 from chairlift.web.body import Receive, Scope, Send
 
-A = TypeVar("A", bound=Asked)
+AskedT = TypeVar("AskedT", bound=Asked)
 
 
-@dataclass(slots=True)
-class Task(ABC, Generic[A]):
-    """A job (see generate.Job) for one body.
+@dataclass(frozen=True, slots=True)
+class Task(Generic[AskedT]):
+    """One body that is to be answered.
 
     Attributes:
         replica: that does it.
@@ -29,41 +26,24 @@ class Task(ABC, Generic[A]):
     """
 
     replica: Replica
-    asked: A
+    asked: AskedT
     request_id: str
     tenant: str
     timeout: float | None
 
-    @abstractmethod
-    def assemblers(self) -> list[Assembler]:
-        """See generate.Job."""
-
-    @abstractmethod
-    def renderer(self, assemblers: Sequence[Assembler]) -> Renderer:
-        """See generate.Job."""
+    def engine_id(self) -> str:
+        """Return an id for one request of it."""
+        return self.replica.engine_id(self.request_id)
 
 
-class Route(ABC, Generic[A]):
-    """A route that generates.
-
-    Attributes:
-        task: how it does so.
-    """
-
-    task: type[Task[A]]
-
-    def __init__(self, replica: Replica) -> None:
-        self._replica = replica
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request."""
-        began, replica = time.monotonic(), self._replica
-        asked = await replica.read(scope, receive, self.read, is_work=True)
-        replica.check_model(asked.model)
-        timeout = replica.timeout(scope, asked.timeout)
-        job = self.task(replica, asked, scope["request_id"], scope["principal"].tenant, timeout)
-        await generate(replica, scope, receive, send, asked, job, began)
-
-    @abstractmethod
-    def read(self, body: dict[str, Any]) -> A:
-        """Return what a body asks. Raises InvalidRequest."""
+async def answer(
+    replica: Replica, scope: Scope, receive: Receive, send: Send, read: Callable[[dict[str, Any]], AskedT],
+    job: Callable[[Task[AskedT]], Job],
+) -> None:  # fmt: skip
+    """Answer a request whose body `read` understands, by the job that is made of it. Raises as generate does."""
+    began = time.monotonic()
+    asked = await replica.read(scope, receive, read, is_work=True)
+    replica.check_model(asked.model)
+    timeout = replica.timeout(scope, asked.timeout)
+    task = Task(replica, asked, scope["request_id"], scope["principal"].tenant, timeout)
+    await generate(replica, scope, receive, send, asked, job(task), began)

@@ -218,6 +218,8 @@ class Admission:
         """Seconds that who comes now waits for the first token of all who are before it; 0 while nothing is known."""
         stands, free = self._look()
         now, waiting = self.now, self.waiting_requests
+        if not waiting:
+            return 0.0
         beyond = max(0.0, waiting - free)
         wait = beyond / self._ends.rate(now) if beyond else 0.0
         if stands and beyond < waiting:
