@@ -18,26 +18,37 @@ STRUCTURES = ("regex", "grammar", "choice", "response_format")
 EXPLAINED: tuple[tuple[str, str], ...] = (
     # what the model is
     (r"prompt", rf"has {N} tokens, (at least 1 is needed|the limit is {N} with at least one to generate)"),
-    (r"prompt|resume", rf"token {N} is not in the vocabulary, which has {N}"),
+    (r"prompt", rf"has {N} tokens and max_tokens is {N}, together the limit is {N}"),
     (r"tokens", rf"must hold token ids from 0 to {N}"),
-    (r"stop_token_ids|allowed_token_ids|logit_bias", rf"(must be|has an id that is not) between 0 and {N}(, got {N})?"),
+    (r"prompt|resume|logit_bias|(bad_words|stop_token|allowed_token)_ids",
+     rf": token id {N} is outside the vocabulary of {N}"),
+    (r"logit_bias", rf"must be between 0 and {N}, got {N}"),
     (r"logits_processors", r"there is no logits processor '.*'; there is none"),
+    (r"messages(\[\d+\].*)?", r".*(the chat template|private use).*"),
     # what another field says
     (r"tool_choice", r"needs tools to choose from|names '.*', which is not among the tools"),
+    (r"tool_choice", r"cannot force a call where a structure is asked for"),
+    (r"tools", r"cannot be forced: the grammar of all of them .*"),
     (r"top_logprobs", r"needs logprobs to be true"),
     (r"response_format|regex|grammar|choice", r"cannot go with (regex|grammar|choice|response_format| and )+"),
-    (r"min_tokens", rf"is {N}, more than max_tokens \({N}\)"),
+    (r"min_tokens", rf"is {N}, more than max_tokens {N}"),
     (r"max_tokens", rf"must be between 1 and {N}, got 0 without echo or prompt_logprobs"),
+    (r"best_of", rf"is {N}, less than n {N}|cannot go with stream: who is best is known at the end"),
+    (r"n", rf"times the prompts may be {N}, got {N}"),
+    (r"resume", rf"goes with one prompt, got {N}|: token {N} does not follow the structure"),
+    (r"resume", r"must be a list of lists of token ids, one for each choice"),
     (r"prompt", r"or messages is needed, one of them"),
     (r"messages\[\d+\]\.tool_call_id", r"must be the id of a call in an assistant's message before it"),
     (r"tools\[\d+\]\.function\.name", r"is there twice: [\w:-]+"),
     # what is written in another language
     (r"messages\[\d+\]\.tool_calls\[\d+\]\.function\.arguments", r"must be a string with a JSON object in it"),
-    (r"regex|grammar|response_format", r"cannot be compiled: .*"),
+    (r"regex|grammar", rf": .+|must not nest brackets deeper than {N} levels"),
+    (r"response_format", r"\.json_schema\.schema.+"),
+    (r"tools\[\d+\]\.function\.parameters", r".+"),
     # JSON Schema counts 1.0 as an integer, and so no server of OpenAI's API does
-    (r"(max_|max_completion_|min_)tokens|n|best_of|seed|priority|top_k|top_logprobs|logprobs|(stop|allowed)_token_ids",
-     r"must be (an integer|a list), got float"),
+    (r"\w+", r"must be (an integer|a list), got float"),
     (r"prompt", r"must be text, token ids, or a list of one of them, none of them empty"),
+    (r"prompt", r"must hold token ids, got .*\.0"),
 )  # fmt: skip
 
 OUT_OF_TIME = {
@@ -108,7 +119,7 @@ def _explain(status: int, error: dict[str, Any], case: Any) -> None:
     if status == 400 and error["code"] == "nothing_left" and any(case.body.get(name) for name in BANS):
         return
     if status == 400 and any(
-        re.fullmatch(field, param) and re.fullmatch(rf"(?:{re.escape(param)} )?(?:{rest})", said, re.DOTALL)
+        re.fullmatch(field, param) and re.fullmatch(rf"(?:{re.escape(param)} ?)?(?:{rest})", said, re.DOTALL)
         for field, rest in EXPLAINED
     ):
         return
