@@ -46,7 +46,8 @@ EXPLAINED: tuple[tuple[str, str], ...] = (
     (r"response_format", r"\.json_schema\.schema.+"),
     (r"tools\[\d+\]\.function\.parameters", r".+"),
     # JSON Schema counts 1.0 as an integer, and so no server of OpenAI's API does
-    (r"\w+", r"must be (an integer|a list), got float"),
+    (r"\w*_tokens|\w*_ids|n|best_of|seed|priority|top_k|\w*logprobs|no_repeat_ngram_size",
+     r"must be (an integer|a list), got float"),
     (r"prompt", r"must be text, token ids, or a list of one of them, none of them empty"),
     (r"prompt", r"must hold token ids, got .*\.0"),
 )  # fmt: skip
