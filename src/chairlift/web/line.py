@@ -119,11 +119,11 @@ class Permit:
             self._rides = True
             self._line.board(self._tokens, self._line.now - self._since)
 
-    def left(self) -> None:
+    def left(self, *, makes_room: bool = True) -> None:
         """The engine has done its work, though its client may still read."""
         if self._rides:
             self._rides = False
-            self._line.get_off(makes_room=True)
+            self._line.get_off(makes_room=makes_room)
 
     def weigh(self, tokens: int) -> None:
         """Its prompt has so many tokens, as is known now. Raises Overloaded when there is no room for them."""
@@ -139,9 +139,7 @@ class Permit:
         if self._waits:
             self._waits = False
             self._line.give_up(self._tokens)
-        if self._rides:
-            self._rides = False
-            self._line.get_off(makes_room=makes_room)
+        self.left(makes_room=makes_room)
         self._line.close()
         if self._spent is not None:
             self._spent(used_tokens)
