@@ -18,7 +18,7 @@ from support_models import save_tiny
 
 KEYS = {
     "chairlift", "python", "platform", "cpu", "memory", "environment", "compiler", "libraries", "devices", "threads",
-    "memory_limits", "attention_backends", "model", "problems", "ok",
+    "memory_limits", "attention_backends", "kernels", "model", "problems", "ok",
 }  # fmt: skip
 
 

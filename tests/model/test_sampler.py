@@ -11,6 +11,7 @@ from chairlift.core.errors import NonFiniteLogits, NothingLeft, SamplingFailed, 
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.plan import Masks, NewSequence
 from chairlift.model import sampler as sampler_module
+from chairlift.model.choice import leading
 from chairlift.model.sampler import Sampler
 from support_sampling import drawn_by_model, params, probabilities, sequence, shaped_logits
 from support_statistics import chi_square_p
@@ -437,3 +438,34 @@ def test_arguments_that_a_factory_does_not_take_fail_their_request_alone() -> No
     sampler = with_factories([sequence(0, params(logits_processors={"nan": {"no": 1}})), sequence(1, params())])
     drawn = sampler.sample(logits_of(2), np.arange(2))
     assert list(drawn.faults) == [0] and "TypeError" in drawn.faults[0].message
+
+
+def test_leading_logits_draw_what_all_logits_do() -> None:
+    raw = logits_of(4, seed=8)
+    raw[1, 3] = torch.nan
+    sequences = [sequence(slot, params(temperature=0.0)) for slot in range(4)]
+    whole, alone = seated(sequences), seated(sequences)
+    slots = np.arange(4)
+    assert alone.wants_only_leading(slots)
+    expected, drawn = whole.sample(raw, slots), alone.take_leading(*leading(raw), slots)
+    assert drawn.tokens.tolist() == expected.tokens.tolist()
+    assert {row: str(error) for row, error in drawn.faults.items()} == {1: str(expected.faults[1])}
+    assert alone._state.num_outputs.tolist() == whole._state.num_outputs.tolist() == [1, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "wants", [{"temperature": 0.5}, {"logprobs": 0}, {"frequency_penalty": 0.5}, {"min_tokens": 3}]
+)
+def test_whoever_wants_more_than_the_largest_logit_gets_all_of_them(wants: dict[str, float]) -> None:
+    sampler = seated([sequence(0, params(temperature=0.0)), sequence(1, params(**{"temperature": 0.0, **wants}))])
+    assert sampler.wants_only_leading(np.array([0]))
+    assert not sampler.wants_only_leading(np.array([0, 1]))
+
+
+def test_a_refused_request_fails_with_leading_logits_too() -> None:
+    sampler = seated(
+        [sequence(0, params(temperature=0.0)), sequence(1, params(temperature=0.0, logit_bias={VOCAB: 1.0}))]
+    )
+    raw = logits_of(2)
+    drawn = sampler.take_leading(*leading(raw), np.arange(2))
+    assert set(drawn.faults) == {1}

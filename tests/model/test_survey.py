@@ -6,11 +6,13 @@ import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.model import survey
+from chairlift.model.kernels.cpu import library
 from chairlift.model.memory import FreeMemory
 from chairlift.model.settings import RunnerConfig
 from chairlift.model.survey import UNLIMITED, survey_machine, survey_model
 from chairlift.model.torch_runner import TorchRunner
 from support_models import save_tiny
+from support_native import need_native
 
 PLENTY = FreeMemory(2**32, "of the test")
 
@@ -73,3 +75,25 @@ def test_the_machine_has_a_cpu_and_no_limit_that_is_none() -> None:
     limits = found["memory_limits"]
     assert all(limit["bytes"] < UNLIMITED for limit in limits)
     assert len({limit["limit"] for limit in limits}) == len(limits)
+
+
+def test_the_native_kernels_are_told_or_why_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    need_native()
+    found = survey_machine()["kernels"]
+    assert found["chosen"] in found["sets"] and found["threads"] >= 1 and found["missing"] is None
+    monkeypatch.setattr(library, "LIBRARY", "not-compiled.so")
+    library.load.cache_clear()
+    try:
+        found = survey_machine()["kernels"]
+    finally:
+        library.load.cache_clear()
+    assert found["sets"] == [] and "not compiled" in found["missing"]
+
+
+def test_int8_takes_half_of_bfloat16(tmp_path: Path) -> None:
+    folder = save_tiny("llama", tmp_path)
+    sizes = [
+        survey_model(folder, RunnerConfig(model=str(folder), dtype="bfloat16", quantization=kind)).facts["weight_bytes"]
+        for kind in ("none", "int8", "int8-channel")
+    ]
+    assert sizes[0] == 2 * sizes[2] and sizes[1] == int(sizes[2] * 34 / 32)

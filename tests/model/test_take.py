@@ -1,9 +1,14 @@
 """Take: what it hands out is new, in one piece, in the order asked for, and packed where a projection is meant."""
 
+from collections.abc import Sequence
+
+import pytest
 import torch
 from torch import Tensor
 
-from chairlift.model.take import Take
+from chairlift.model.kernels.cpu import library
+from chairlift.model.kernels.cpu.packing import PackedWeight
+from chairlift.model.take import Take, plain
 
 FILE = {"a": torch.arange(6.0).view(2, 3), "b": torch.full((1, 3), 7.0), "n": torch.ones(3)}
 
@@ -25,14 +30,28 @@ def test_rows_stand_in_the_order_in_which_they_are_asked_for() -> None:
 
 
 def test_a_matrix_is_packed_once_and_whole() -> None:
-    packed: list[Tensor] = []
+    packed: list[tuple[list[tuple[int, ...]], bool]] = []
 
-    def pack(weight: Tensor) -> Tensor:
-        packed.append(weight)
-        return weight * 2
+    def pack(parts: Sequence[Tensor], *, gated: bool) -> Tensor:
+        packed.append(([tuple(part.shape) for part in parts], gated))
+        return torch.cat(tuple(parts)) * 2
 
     take = Take(read, pack=pack)
-    assert torch.equal(take.matrix([("a", (2, 3)), ("b", (1, 3))]), torch.cat((FILE["a"], FILE["b"])) * 2)
-    assert [tuple(weight.shape) for weight in packed] == [(3, 3)]
-    take("n", (3,)), take.rows([("a", (2, 3))])
+    assert torch.equal(plain(take.matrix([("a", (2, 3)), ("b", (1, 3))])), torch.cat((FILE["a"], FILE["b"])) * 2)
+    assert packed == [([(2, 3), (1, 3)], False)]
+    take("n", (3,)), take.rows([("a", (2, 3))]), take.table("a", (2, 3), tied=True)
     assert len(packed) == 1
+    take.matrix([("a", (2, 3))], gated=True)
+    assert packed[1:] == [([(2, 3)], True)]
+
+
+def test_a_table_is_packed_where_it_is_the_head_and_that_is_wanted() -> None:
+    take = Take(read, pack=lambda parts, *, gated: parts[0] * 2, packs_tables=True)
+    assert torch.equal(plain(take.table("a", (2, 3), tied=True)), FILE["a"] * 2)
+    assert torch.equal(plain(take.table("a", (2, 3), tied=False)), FILE["a"])
+
+
+def test_what_is_packed_for_the_kernels_is_not_for_torch() -> None:
+    weight = PackedWeight(library.Weight(), ())
+    with pytest.raises(AssertionError, match="native kernels"):
+        plain(weight)

@@ -93,7 +93,7 @@ def examine(model: str, options: dict[str, Any]) -> dict[str, Any]:
     report["environment"] = machine.environment(os.environ)
     report["compiler"] = found.attempt("no compiler could be asked", lambda: machine.compiler(os.environ))
     report["libraries"] = _libraries(found)
-    report |= dict.fromkeys(("devices", "threads", "memory_limits", "attention_backends"))
+    report |= dict.fromkeys(("devices", "threads", "memory_limits", "attention_backends", "kernels"))
     report |= found.attempt(
         "torch cannot be used", _machine, level=ERROR, do="install Chairlift again: python -m pip install chairlift"
     ) or {}  # fmt: skip
@@ -132,6 +132,11 @@ def _judge(found: Examination) -> None:
         found.problem(
             WARNING, f"torch uses {threads} threads, this process may use {usable} processors",
             f"set OMP_NUM_THREADS={usable}",
+        )  # fmt: skip
+    if missing := (report["kernels"] or {}).get("missing"):
+        found.problem(
+            WARNING, f"models in bfloat16 run several times as slowly on the CPU as they could: {missing}",
+            "install g++ (Debian: apt install g++), then run python -m chairlift.model.kernels.cpu.compile",
         )  # fmt: skip
     if (available := memory.get("available")) is not None and available < LOW_MEMORY:
         found.problem(WARNING, f"{_bytes(available)} of memory are available", "close what else runs here")
@@ -215,9 +220,18 @@ def _of_machine(report: dict[str, Any]) -> list[tuple[str, str]]:
         native = "native" if device["native_bfloat16"] else "emulated"
         rows.append((f"device {device['name']}", f"{device['description']}{room}; {native} bfloat16"))
     rows.append(("attention backends", ", ".join(report["attention_backends"] or ["unknown"])))
+    kernels = report["kernels"] or {}
+    rows.append(("native kernels", _of_kernels(kernels)))
     rows.append(("compiler", report["compiler"]["version"] if report["compiler"] else "none found"))
     rows += [(name, value) for name, value in report["environment"].items()]
     return rows
+
+
+def _of_kernels(kernels: dict[str, Any]) -> str:
+    if not kernels.get("chosen"):
+        return "none"
+    others = [name for name in kernels["sets"] if name != kernels["chosen"]]
+    return f"{kernels['chosen']} on {kernels['threads']} threads; also {', '.join(others) or 'none'}"
 
 
 def _of_library(library: dict[str, Any]) -> tuple[str, str]:

@@ -215,6 +215,10 @@ ENGINE = (
     Setting(name="safety_margin", kind=number, metavar="X", help="of batching fifo: free blocks kept for generating"),
     Setting(name="target_itl_ms", kind=number, metavar="MS", help="milliseconds of a step in which somebody generates"),
     Setting(name="attention_backend", default="auto", help="how attention is computed: torch, reference"),
+    Setting(name="kernels", default="auto", help="of a CPU: native (Chairlift's own), torch"),
+    Setting(name="quantization", default="none", help="of the weights: none, int8 (groups of 32), int8-channel"),
+    Setting(name="cpu_threads", kind=whole, metavar="N", unset="one a core, from three cores on one less",
+            help="of the native kernels"),
     Setting(name="logits_processors", kind=factories, metavar="NAME=MODULE:FUNCTION,..",
             spelled="logits_processor_factories", help="logits processors that requests may choose"),
     Setting(name="profile", metavar="FILE", help="write a trace of the steps there; it opens in Perfetto"),
@@ -310,7 +314,8 @@ SIMULATED = tuple(
     setting for setting in ENGINE
     if setting.name
     not in (
-        "dtype", "device", "revision", "max_memory", "attention_backend", "logits_processors", "profile", "client",
+        "dtype", "device", "revision", "max_memory", "attention_backend", "kernels", "quantization", "cpu_threads",
+        "logits_processors", "profile", "client",
     )
 )  # fmt: skip
 """Those of ENGINE that mean something without a model."""

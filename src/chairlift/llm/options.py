@@ -28,6 +28,9 @@ class Options(TypedDict, total=False):
         enable_prefix_caching: share the blocks of equal prefixes.
         overlap: two launches in flight.
         attention_backend: name of the attention backend; "auto" is the fastest here.
+        kernels: of a CPU: "native" are Chairlift's own, "torch" are torch's, "auto" native ones where they can run.
+        quantization: of the weights, by the native kernels: "none", "int8" (groups of 32), "int8-channel".
+        cpu_threads: of the native kernels; one a core, less one where there are more than two, when left out.
         seed: where the seeds of requests without one come from; None for the system's randomness.
         revision: of a model on the hub.
         profile: a file for a trace of the steps, which opens in Perfetto.
@@ -56,6 +59,9 @@ class Options(TypedDict, total=False):
     enable_prefix_caching: bool
     overlap: bool
     attention_backend: str
+    kernels: str
+    quantization: str
+    cpu_threads: int | None
     seed: int | None
     revision: str | None
     profile: str | None

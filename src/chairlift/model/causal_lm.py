@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from chairlift.model.attention.base import KV, AttentionBackend, ForwardBatch
@@ -74,5 +76,9 @@ class CausalLM(Protocol):
         ...
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Turn hidden states [R, H] into logits [R, V] of the same dtype."""
+        """Turn hidden states [R, H] into logits [R, V] of the same dtype or a wider one."""
+        ...
+
+    def leading(self, hidden: Tensor) -> tuple[Tensor, NDArray[np.int64]]:
+        """Return the largest logit of each of R hidden states, NaN where one is, and its id; of equals the lowest."""
         ...

@@ -12,34 +12,37 @@ weight, and so do gate and up; query and key heads are normalised and rotated to
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
 from chairlift.model.attention.base import AttentionSpec
 from chairlift.model.causal_lm import ForwardContext, LayerGroups
+from chairlift.model.choice import leading
 from chairlift.model.config import ModelConfig
 from chairlift.model.ops import Ops
 from chairlift.model.rope import RopeTable
-from chairlift.model.take import Take
+from chairlift.model.take import Matrix, Take, plain
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """A projection, or several of one input below each other: weight [O, I] as Ops.pack made it, bias [O] or None."""
+    """A projection, or several of one input below each other: weight [O, I] as the Take packed it, bias [O] or None."""
 
-    weight: Tensor
+    weight: Matrix
     bias: Tensor | None
 
     @classmethod
-    def taken(cls, take: Take, outputs: Mapping[str, int], inputs: int, bias: bool) -> "Linear":
+    def taken(cls, take: Take, outputs: Mapping[str, int], inputs: int, bias: bool, *, gated: bool = False) -> "Linear":
         """Take name.weight and, where there is one, name.bias of each name; `outputs` are their rows."""
-        weight = take.matrix([(f"{name}.weight", (rows, inputs)) for name, rows in outputs.items()])
+        weight = take.matrix([(f"{name}.weight", (rows, inputs)) for name, rows in outputs.items()], gated=gated)
         return cls(weight, take.rows([(f"{name}.bias", (rows,)) for name, rows in outputs.items()]) if bias else None)
 
     def __call__(self, x: Tensor, ops: Ops) -> Tensor:
         """Project x [T, I] to [T, O]."""
-        return ops.linear(x, self.weight, self.bias)
+        return ops.linear(x, plain(self.weight), self.bias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class Mlp:
         """Take the three projections under a name."""
         inner, hidden, bias = config.intermediate_size, config.hidden_size, config.mlp_bias
         return cls(
-            Linear.taken(take, {f"{name}.gate_proj": inner, f"{name}.up_proj": inner}, hidden, bias),
+            Linear.taken(take, {f"{name}.gate_proj": inner, f"{name}.up_proj": inner}, hidden, bias, gated=True),
             Linear.taken(take, {f"{name}.down_proj": hidden}, inner, bias),
             config.activation,
         )
@@ -153,31 +156,54 @@ class DecoderLayer:
         return x + (mapped if self.after_mlp is None else self.after_mlp(mapped, ops))
 
 
+@dataclass(frozen=True, slots=True)
+class DecoderParts:
+    """What a family describes: a decoder that somebody has yet to run.
+
+    Attributes:
+        config: its shape.
+        table: of embeddings [V, H].
+        layers: in order.
+        norm: behind the last one.
+        head: [V, H]; the table itself where the two are tied.
+        ropes: rotations of layers with full attention, and of those with a window.
+        embed_scale: a factor on embeddings, rounded to the model's dtype as the checkpoints' authors had it
+            (sqrt(3072) is 55.5 in bfloat16); None for none.
+    """
+
+    config: ModelConfig
+    table: Matrix
+    layers: Sequence[DecoderLayer]
+    norm: RMSNorm
+    head: Matrix
+    ropes: tuple[RopeTable, RopeTable]
+    embed_scale: float | None = None
+
+
 class Decoder:
-    """A CausalLM (causal_lm.py) put together by a family.
+    """A CausalLM (causal_lm.py) that runs in torch, operation by operation.
 
     Attributes:
         groups, vocab_size, num_kv_heads, head_dim: as the protocol says.
         dtype: of parameters, activations and cache.
     """
 
-    def __init__(
-        self, config: ModelConfig, ops: Ops, table: Tensor, layers: Sequence[DecoderLayer], norm: RMSNorm, head: Tensor,
-        ropes: tuple[RopeTable, RopeTable], embed_scale: Tensor | None = None,
-    ) -> None:  # fmt: skip
+    def __init__(self, parts: DecoderParts, ops: Ops) -> None:
+        config = parts.config
         self.groups = LayerGroups.of(config.layer_windows)
         self.vocab_size = config.vocab_size
         self.num_kv_heads = config.num_kv_heads
         self.head_dim = config.head_dim
-        self.dtype = table.dtype
         self._ops = ops
-        self._table = table
-        self._layers = tuple(layers)
+        self._table = plain(parts.table)
+        self.dtype = self._table.dtype
+        self._layers = tuple(parts.layers)
         self._slides = tuple(window is not None for window in config.layer_windows)
-        self._norm = norm
-        self._head = head
-        self._ropes = ropes
-        self._embed_scale = embed_scale
+        self._norm = parts.norm
+        self._head = plain(parts.head)
+        self._ropes = parts.ropes
+        scale = parts.embed_scale
+        self._embed_scale = None if scale is None else self._table.new_tensor(scale)
         self._softcap = config.final_softcap
 
     def padded(self, num_tokens: int) -> int:
@@ -204,6 +230,10 @@ class Decoder:
         logits = self._ops.linear(hidden, self._head, None)[:count]
         return logits if self._softcap is None else self._ops.softcap(logits, self._softcap)
 
+    def leading(self, hidden: Tensor) -> tuple[Tensor, NDArray[np.int64]]:
+        """Return the largest logit of each row and its id, as `choice.leading` has them."""
+        return leading(self.logits(hidden))
+
 
 def take_attention(
     take: Take, name: str, config: ModelConfig, layer: int, groups: LayerGroups, *, head_norm: bool, gemma: bool
@@ -228,7 +258,7 @@ def take_attention(
     )
 
 
-def take_head(take: Take, config: ModelConfig, table: Tensor) -> Tensor:
+def take_head(take: Take, config: ModelConfig, table: Matrix) -> Matrix:
     """Take the head [V, H]: the embedding table itself where the two are tied."""
     if config.tie_word_embeddings:
         return table

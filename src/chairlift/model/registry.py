@@ -12,9 +12,9 @@ from torch import Tensor
 from chairlift.core.errors import ModelError, UnsupportedArchitecture
 from chairlift.model.causal_lm import CausalLM
 from chairlift.model.config import DTYPES, ModelConfig, read_config
-from chairlift.model.fused_ops import ops_for
-from chairlift.model.layers import Decoder
-from chairlift.model.ops import Ops, TorchOps
+from chairlift.model.execution import Execution, TorchExecution
+from chairlift.model.layers import DecoderParts
+from chairlift.model.ops import TorchOps
 from chairlift.model.rope import RopeTable
 from chairlift.model.take import Take
 from chairlift.model.weights import Checkpoint, random_parameters
@@ -33,8 +33,8 @@ FAMILIES: Mapping[str, str] = {
 class Family(Protocol):
     """What a module in model/families/ has."""
 
-    def build(self, config: ModelConfig, take: Take, ops: Ops, ropes: tuple[RopeTable, RopeTable]) -> Decoder:
-        """Put the decoder together, asking `take` for every parameter once."""
+    def build(self, config: ModelConfig, take: Take, ropes: tuple[RopeTable, RopeTable]) -> DecoderParts:
+        """Describe the decoder, asking `take` for every parameter once."""
         ...
 
 
@@ -56,12 +56,17 @@ def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 
     one = torch.zeros(())
     take = Take(note, join=lambda parts: parts[0])  # what they would be joined into has memory
-    _build(config, take, torch.float32, torch.device("cpu"), 1, TorchOps())
+    _build(config, take, torch.float32, torch.device("cpu"), 1, TorchExecution(TorchOps()))
     return shapes
 
 
 def load_model(
-    folder: Path, *, dtype: str, device: torch.device, max_model_len: int | None, ops: Ops | None = None
+    folder: Path,
+    *,
+    dtype: str,
+    device: torch.device,
+    max_model_len: int | None,
+    execution: Callable[[ModelConfig], Execution] | None = None,
 ) -> tuple[CausalLM, ModelConfig]:
     """Load a model folder.
 
@@ -70,7 +75,7 @@ def load_model(
         dtype: "auto" is the checkpoint's own; else one of DTYPES.
         device: where parameters go.
         max_model_len: positions that the rotation tables cover; None is the model's own limit.
-        ops: those of `ops_for` by default.
+        execution: returns who runs a decoder of a config, whose dtype is the one as loaded; torch by default.
 
     Returns the model, and its config with `dtype` as loaded and `tie_word_embeddings` as found.
     Raises ModelError that names the file, the field or the tensor, and UnsupportedArchitecture.
@@ -86,7 +91,8 @@ def load_model(
     checkpoint.check(parameter_shapes(config))
     kind = torch_dtype(config.dtype)
     try:
-        return _build(config, checkpoint.taker(kind, device), kind, device, positions, ops), config
+        runs = TorchExecution.best(kind, device) if execution is None else execution(config)
+        return _build(config, checkpoint.taker(kind, device), kind, device, positions, runs), config
     # On the CPU torch says with a plain RuntimeError that memory is out.
     except (OSError, MemoryError, RuntimeError) as error:
         raise ModelError(f"cannot load the weights of {folder}: {error}", file=str(folder)) from error
@@ -94,7 +100,8 @@ def load_model(
 
 def random_model(
     config: ModelConfig, *, seed: int, dtype: str, device: torch.device, max_model_len: int | None,
-    scale: float = 0.2, change: Callable[[str, Tensor], Tensor] | None = None, ops: Ops | None = None,
+    scale: float = 0.2, change: Callable[[str, Tensor], Tensor] | None = None,
+    execution: Callable[[ModelConfig], Execution] | None = None,
 ) -> tuple[CausalLM, ModelConfig]:  # fmt: skip
     """Make a model of this shape with random weights, the same for the same seed; dtype "auto" is the config's own.
 
@@ -103,7 +110,8 @@ def random_model(
     config = replace(config, dtype=(config.dtype or "float32") if dtype == "auto" else dtype)
     kind = torch_dtype(config.dtype)
     take = random_parameters(config, seed, scale, change)(kind, device)
-    return _build(config, take, kind, device, config.context_length(max_model_len), ops), config
+    runs = TorchExecution.best(kind, device) if execution is None else execution(config)
+    return _build(config, take, kind, device, config.context_length(max_model_len), runs), config
 
 
 def torch_dtype(name: str | None) -> torch.dtype:
@@ -115,12 +123,12 @@ def torch_dtype(name: str | None) -> torch.dtype:
 
 
 def _build(
-    config: ModelConfig, take: Take, dtype: torch.dtype, device: torch.device, positions: int, ops: Ops | None
-) -> Decoder:
-    ops = ops or ops_for(dtype, device)
+    config: ModelConfig, take: Take, dtype: torch.dtype, device: torch.device, positions: int, execution: Execution
+) -> CausalLM:
+    dtype = execution.rope_dtype(dtype)
     full = RopeTable.of(config.rope, config.head_dim, positions, dtype, device)
     if config.sliding_rope == config.rope:
         ropes = (full, full)
     else:
         ropes = (full, RopeTable.of(config.sliding_rope, config.head_dim, positions, dtype, device))
-    return family_of(config.architecture).build(config, replace(take, pack=ops.pack), ops, ropes)
+    return execution.decoder(family_of(config.architecture).build(config, execution.taking(take), ropes))

@@ -61,6 +61,16 @@ class Sampler:
         """Forget a slot, known or not."""
         self._state.release(slot)
 
+    def wants_only_leading(self, slots: Int64) -> bool:
+        """Whether the largest logit of each of these slots' rows is all that is needed of it."""
+        state = self._state
+        plain = state.greedy[slots].all() and not (state.logprobs[slots] >= 0).any()
+        return bool(plain) and not any(slot in state.shapers for slot in slots.tolist())
+
+    def take_leading(self, peaks: Tensor, best: Int64, slots: Int64) -> Drawn:
+        """Draw rows of which only the largest logit [R] and its id [R] are known, as `sample` would."""
+        return self._observed(slots, self._leading(peaks, best, slots))
+
     def sample(self, logits: Tensor, slots: Int64, masks: Masks | None = None) -> Drawn:
         """Draw one token a row.
 
@@ -77,10 +87,21 @@ class Sampler:
             drawn = self._draw(logits, slots, allowed)
         except Exception:
             drawn = self._draw_one_by_one(logits, slots, allowed)
+        return self._observed(slots, drawn)
+
+    def _observed(self, slots: Int64, drawn: Drawn) -> Drawn:
         goes_on = np.ones(len(slots), bool)
         goes_on[list(drawn.faults)] = False
         drawn.faults.update(self._state.observe(slots, drawn.tokens, np.flatnonzero(goes_on)))
         return drawn
+
+    def _leading(self, peaks: Tensor, best: Int64, slots: Int64) -> Drawn:
+        """Take the likeliest of each row; a fault where it is no number or the slot is refused."""
+        refused = self._state.refused
+        faults: dict[int, ChairliftError] = {row: _non_finite(float(peaks[row])) for row in _bad_rows(peaks)}
+        if refused:
+            faults |= {row: refused[slot] for row, slot in enumerate(slots.tolist()) if slot in refused}
+        return Drawn(best.astype(np.int32), (), faults)
 
     def _draw_one_by_one(self, logits: Tensor, slots: Int64, allowed: Allowed) -> Drawn:
         tokens = np.zeros(len(slots), np.int32)
@@ -103,17 +124,14 @@ class Sampler:
     def _draw(self, logits: Tensor, slots: Int64, allowed: Allowed) -> Drawn:
         """Draw all rows together; changes nothing."""
         state = self._state
-        peaks, best = leading(logits)
-        tokens = best.astype(np.int32)
-        faults: dict[int, ChairliftError] = {row: _non_finite(float(peaks[row])) for row in _bad_rows(peaks)}
-        if state.refused:
-            faults |= {row: state.refused[slot] for row, slot in enumerate(slots.tolist()) if slot in state.refused}
+        drawn = self._leading(*leading(logits), slots)
+        tokens, faults = drawn.tokens, drawn.faults
         random = ~state.greedy[slots]
         wants_logprobs = state.logprobs[slots] >= 0
         rows = np.array([row for row in range(len(slots)) if row not in faults], np.int64) if faults else _all(slots)
         moved = np.array([slots[row] in state.shapers or row in allowed for row in rows.tolist()], bool)
         if not (random.any() or wants_logprobs.any() or moved.any()):
-            return Drawn(tokens, (), faults)
+            return drawn
         work = logits if logits.dtype == torch.float64 else logits.float()
         numbers = uniforms(state.seed[slots], state.choice[slots], state.num_outputs[slots])
         still = rows[~moved]

@@ -4,6 +4,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+KERNELS = ("auto", "native", "torch")
+QUANTIZATIONS = ("none", "int8", "int8-channel")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerConfig:
@@ -20,6 +23,10 @@ class RunnerConfig:
         max_running_requests: sequences in the largest step.
         max_model_len: tokens of a sequence; None is the model's own limit.
         attention_backend: a name of model/attention/registry.py; "auto" is the fastest here.
+        kernels: "native" are Chairlift's own for CPUs, "torch" are torch's, "auto" native ones where they can run.
+        quantization: of the weights, by the native kernels: "none", "int8" (groups of 32), "int8-channel".
+        cpu_threads: of the native kernels; None is one a core, less one for the other processes where there are more
+            than two.
         seed: of the random weights of the tiny model.
         logits_processors: name -> "package.module:factory" of those that requests may choose.
     """
@@ -34,6 +41,9 @@ class RunnerConfig:
     max_running_requests: int = 256
     max_model_len: int | None = None
     attention_backend: str = "auto"
+    kernels: str = "auto"
+    quantization: str = "none"
+    cpu_threads: int | None = None
     seed: int = 0
     logits_processors: dict[str, str] = field(default_factory=dict)
 

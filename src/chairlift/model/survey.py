@@ -12,6 +12,8 @@ from chairlift.core.errors import ChairliftError, ConfigError
 from chairlift.model.attention.registry import BACKENDS
 from chairlift.model.causal_lm import LayerGroups
 from chairlift.model.config import DTYPES, ModelConfig, read_config
+from chairlift.model.kernels.cpu.library import chosen_set, instruction_sets
+from chairlift.model.kernels.cpu.threads import chosen_cpus
 from chairlift.model.memory import FreeMemory, PoolShape, free_memory, host_readings, size_pool
 from chairlift.model.registry import parameter_shapes, torch_dtype
 from chairlift.model.settings import RunnerConfig
@@ -20,6 +22,9 @@ from chairlift.model.torch_runner import check_options, pick_device
 from chairlift.model.weights import Checkpoint
 
 LENGTHS = (256, 1024, 4096, 16384, 65536)
+WEIGHT_BYTES = {"int8": 1 + 2 / 32, "int8-channel": 1.0}
+"""Of one parameter, by quantization; groups of 32 share a scale of two bytes."""
+
 UNLIMITED = 2**60
 """Bytes; a cgroup without a limit says a number beyond."""
 
@@ -48,7 +53,17 @@ def survey_machine() -> dict[str, Any]:
             if one.num_bytes < UNLIMITED
         ],
         "attention_backends": list(BACKENDS),
+        "kernels": _kernels(),
     }
+
+
+def _kernels() -> dict[str, Any]:
+    """What there is of the native kernels, and why there is nothing."""
+    try:
+        found = {"sets": list(instruction_sets()), "chosen": chosen_set(), "threads": len(chosen_cpus(None))}
+        return found | {"missing": None}
+    except ConfigError as error:
+        return {"sets": [], "chosen": None, "threads": None, "missing": error.message}
 
 
 @dataclass(slots=True)
@@ -99,7 +114,7 @@ def _of_weights(survey: ModelSurvey, folder: Path, config: ModelConfig) -> Model
 
 def _needs(survey: ModelSurvey, options: RunnerConfig, config: ModelConfig, parameters: int) -> None:
     """Find out the memory of weights, step and cache on the device that the options name."""
-    weights = parameters * torch_dtype(config.dtype).itemsize
+    weights = int(parameters * WEIGHT_BYTES.get(options.quantization, torch_dtype(config.dtype).itemsize))
     survey.facts["weight_bytes"] = weights
     device = survey.attempt(lambda: pick_device(options.device))
     max_model_len = survey.attempt(lambda: config.context_length(options.max_model_len))

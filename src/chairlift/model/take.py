@@ -2,7 +2,8 @@
 
     take("model.norm.weight", (H,))                     the parameter itself
     take.rows([("q_proj.bias", (Q,)), ...])             several, one behind the other along their first axis
-    take.matrix([("q_proj.weight", (Q, H)), ...])       the same, in the layout that Ops.linear likes
+    take.matrix([("q_proj.weight", (Q, H)), ...])       the same, in the layout that is multiplied with
+    take.table("embed_tokens.weight", (V, H), tied)     a table to look up in; where it is tied, the head as well
 
 So names and shapes stand in one place, in the families. What a Take reads may be mapped from a file; what it hands out
 never is: it is one copy of the weights, in the layout that is computed with, and the file need not stay in memory.
@@ -10,12 +11,18 @@ never is: it is one copy of the weights, in the layout that is computed with, an
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from chairlift.model.kernels.cpu.packing import PackedWeight
+
 Part = tuple[str, tuple[int, ...]]
 """Name and shape of a parameter in the checkpoint."""
+
+Matrix = Tensor | PackedWeight
+"""A weight [O, I] as whoever multiplies with it packed it."""
 
 
 def joined(parts: Sequence[Tensor]) -> Tensor:
@@ -23,9 +30,23 @@ def joined(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat(tuple(parts))
 
 
-def unpacked(weight: Tensor) -> Tensor:
-    """Return the weight itself: the layout of a checkpoint, [O, I]."""
-    return weight
+def plain(matrix: Matrix) -> Tensor:
+    """Return the matrix, which torch is to multiply with."""
+    assert isinstance(matrix, Tensor), "packed for the native kernels, which alone can multiply with it"
+    return matrix
+
+
+class Pack(Protocol):
+    """Brings weights into another layout."""
+
+    def __call__(self, parts: Sequence[Tensor], *, gated: bool) -> Matrix:
+        """Pack weights [O_i, I] below one another; `gated`: two, the first of which gates the second, row by row."""
+        ...
+
+
+def unpacked(parts: Sequence[Tensor], *, gated: bool) -> Tensor:
+    """Return a copy of the parts below one another, in the layout of a checkpoint."""
+    return joined(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +56,14 @@ class Take:
     Attributes:
         read: returns the parameter of a name, which must have this shape.
         join: makes one new tensor of several.
-        pack: brings a weight [O, I] into another layout; its result may be opaque to all but Ops.linear.
+        pack: brings weights [O, I] into another layout; its result may be opaque to all but who multiplies with it.
+        packs_tables: whether a table that is the head as well is packed, too.
     """
 
     read: Callable[[str, tuple[int, ...]], Tensor]
     join: Callable[[Sequence[Tensor]], Tensor] = joined
-    pack: Callable[[Tensor], Tensor] = unpacked
+    pack: Pack = unpacked
+    packs_tables: bool = False
 
     def __call__(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """Return the parameter of a name, which must have this shape."""
@@ -50,6 +73,10 @@ class Take:
         """Return several parameters, one behind the other along their first axis."""
         return self.join([self.read(name, shape) for name, shape in parts])
 
-    def matrix(self, parts: Sequence[Part]) -> Tensor:
-        """Return several weights [O_i, I] as one for Ops.linear."""
-        return self.pack(self.rows(parts))
+    def matrix(self, parts: Sequence[Part], *, gated: bool = False) -> Matrix:
+        """Return several weights [O_i, I] as one to multiply with; `gated`: the first of two gates the second."""
+        return self.pack([self.read(name, shape) for name, shape in parts], gated=gated)
+
+    def table(self, name: str, shape: tuple[int, ...], *, tied: bool) -> Matrix:
+        """Return a table [V, H] to look up in, which is the head as well where the two are tied."""
+        return self.matrix([(name, shape)]) if tied and self.packs_tables else self(name, shape)

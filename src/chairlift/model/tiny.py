@@ -4,10 +4,13 @@ ids 0..255    bytes, so that ByteTokenizer fits
 256 257 258   begin of text, end of text, padding
 """
 
+from collections.abc import Callable
+
 import torch
 
 from chairlift.model.causal_lm import CausalLM
 from chairlift.model.config import ModelConfig
+from chairlift.model.execution import Execution
 from chairlift.model.registry import random_model
 from chairlift.model.rope_config import RopeConfig
 
@@ -42,7 +45,12 @@ def tiny_config() -> ModelConfig:
 
 
 def tiny_model(
-    *, seed: int, dtype: str, device: torch.device, max_model_len: int | None = None
+    *,
+    seed: int,
+    dtype: str,
+    device: torch.device,
+    max_model_len: int | None = None,
+    execution: Callable[[ModelConfig], Execution] | None = None,
 ) -> tuple[CausalLM, ModelConfig]:
     """Make the model, the same for the same seed; dtype "auto" is float32.
 
@@ -50,7 +58,14 @@ def tiny_model(
     for printable ASCII, so that its noise does a terminal no harm.
     """
     return random_model(
-        tiny_config(), seed=seed, dtype=dtype, device=device, max_model_len=max_model_len, scale=0.2, change=_readable
+        tiny_config(),
+        seed=seed,
+        dtype=dtype,
+        device=device,
+        max_model_len=max_model_len,
+        scale=0.2,
+        change=_readable,
+        execution=execution,
     )
 
 

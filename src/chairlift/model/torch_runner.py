@@ -11,11 +11,14 @@ slot, and a NewSequence replaces it.
 
 import hashlib
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from chairlift.core.clock import SystemClock
@@ -27,6 +30,7 @@ from chairlift.model.attention.registry import make_backend, resolved
 from chairlift.model.batch import SlotTables
 from chairlift.model.causal_lm import CausalLM, ForwardContext
 from chairlift.model.config import DTYPES, ModelConfig
+from chairlift.model.execution import Execution, check_kernels, choose_execution
 from chairlift.model.memory import Pool, free_memory, size_pool
 from chairlift.model.pages import keep_freed_memory
 from chairlift.model.processors import import_factories
@@ -48,12 +52,16 @@ class LoadedModel:
         config: its dtype is the one as loaded.
         device: where steps run.
         model_id: names the weights.
+        attention: makes the backend that its layers use; None for the one of the options.
+        report: (name, value) of how it runs, for people.
     """
 
     model: CausalLM
     config: ModelConfig
     device: torch.device
     model_id: str
+    attention: Callable[[], AttentionBackend] | None = None
+    report: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +78,10 @@ class _Engine:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A step whose logits are there: raw ones [R, V] of the sample rows, and what came of the prompts' scores."""
+    """A computed step: raw logits [R, V] of the sample rows or the leading of each, and the prompts' scores."""
 
     plan: StepPlan
-    logits: Tensor | None
+    logits: Tensor | tuple[Tensor, NDArray[np.int64]] | None
     scores: Scores
     faults: dict[int, ChairliftError]
 
@@ -104,7 +112,7 @@ class TorchRunner:
         loaded_at = clock.now()
         if loaded.device.type == "cpu":
             keep_freed_memory()
-        backend = make_backend(config.attention_backend)
+        backend = loaded.attention() if loaded.attention else make_backend(config.attention_backend)
         max_model_len = loaded.config.context_length(config.max_model_len)
         pool = self._size(loaded, max_model_len)
         kv = self._allocate(loaded, backend, pool, max_model_len)
@@ -126,7 +134,8 @@ class TorchRunner:
                 ("model", f"{config.model or 'tiny random model'} ({loaded.config.architecture})"),
                 ("device", str(loaded.device)),
                 ("dtype", str(loaded.config.dtype)),
-                ("attention", resolved(config.attention_backend)),
+                ("attention", "native" if loaded.attention else resolved(config.attention_backend)),
+                *loaded.report,
                 ("max_model_len", f"{max_model_len} (the model's limit is {loaded.config.max_context})"),
                 *pool.report,
                 ("seconds to load", f"{loaded_at - began:.2f}"),
@@ -221,14 +230,23 @@ def load(config: RunnerConfig) -> LoadedModel:
     """Load the model that the options name. Raises ConfigError and ModelError."""
     check_options(config)
     device = pick_device(config.device)
+    chosen: list[Execution] = []
+
+    def execution(shape: ModelConfig) -> Execution:
+        chosen.append(choose_execution(config, shape, device))
+        return chosen[0]
+
+    how: Any = {
+        "dtype": config.dtype, "device": device, "max_model_len": config.max_model_len, "execution": execution
+    }  # fmt: skip
     if config.model == "":
-        model, shape = tiny_model(
-            seed=config.seed, dtype=config.dtype, device=device, max_model_len=config.max_model_len
-        )
-        return LoadedModel(model, shape, device, f"tiny-random-{config.seed}-{shape.dtype}")
-    folder = Path(config.model)
-    model, shape = load_model(folder, dtype=config.dtype, device=device, max_model_len=config.max_model_len)
-    return LoadedModel(model, shape, device, _fingerprint(folder, str(shape.dtype)))
+        model, shape = tiny_model(seed=config.seed, **how)
+        name = f"tiny-random-{config.seed}-{shape.dtype}"
+    else:
+        folder = Path(config.model)
+        model, shape = load_model(folder, **how)
+        name = _fingerprint(folder, f"{shape.dtype} {config.quantization}")
+    return LoadedModel(model, shape, device, name, chosen[0].attention(), chosen[0].report())
 
 
 def _begin(engine: _Engine, plan: StepPlan) -> _Begun:
@@ -249,8 +267,20 @@ def _begin(engine: _Engine, plan: StepPlan) -> _Begun:
     context = ForwardContext(inputs.batch, engine.kv, engine.backend, engine.backend.plan(inputs.batch))
     hidden = model.forward(inputs.input_ids, context)
     scores, faults = engine.scores.score(plan, hidden, model.logits)
-    logits = model.logits(hidden.index_select(0, inputs.batch.logit_rows)) if len(plan.sample_rows) else None
-    return _Begun(plan, logits, scores, faults)
+    return _Begun(plan, _logits(engine, plan, hidden, inputs.batch.logit_rows), scores, faults)
+
+
+def _logits(
+    engine: _Engine, plan: StepPlan, hidden: Tensor, rows: Tensor
+) -> Tensor | tuple[Tensor, NDArray[np.int64]] | None:
+    """The logits of the rows that are sampled, or only what a greedy choice needs of them."""
+    if not len(plan.sample_rows):
+        return None
+    asked, model = hidden.index_select(0, rows), engine.loaded.model
+    slots = plan.slots[plan.sample_rows].astype(np.int64)
+    if not len(plan.masked) and engine.sampler.wants_only_leading(slots):
+        return model.leading(asked)
+    return model.logits(asked)
 
 
 def _end(engine: _Engine, begun: _Begun, masks: Masks | None) -> StepResult:
@@ -258,7 +288,10 @@ def _end(engine: _Engine, begun: _Begun, masks: Masks | None) -> StepResult:
     plan, drawn = begun.plan, Drawn(np.empty(0, np.int32))
     if begun.logits is not None:
         slots = plan.slots[plan.sample_rows].astype(np.int64)
-        drawn = engine.sampler.sample(begun.logits, slots, masks)
+        if isinstance(begun.logits, tuple):
+            drawn = engine.sampler.take_leading(*begun.logits, slots)
+        else:
+            drawn = engine.sampler.sample(begun.logits, slots, masks)
         engine.tables.remember(slots, drawn.tokens)
     faults: dict[int, ChairliftError] = dict(begun.faults)
     for index, error in sorted(drawn.faults.items()):
@@ -278,6 +311,7 @@ def check_options(config: RunnerConfig) -> None:
     if config.dtype not in ("auto", *DTYPES):
         known = ", ".join(("auto", *DTYPES))
         raise ConfigError(f"dtype {config.dtype!r} is unknown; known are {known}", option="dtype")
+    check_kernels(config)
     low = {
         "block_size": (config.block_size, 1), "num_blocks": (config.num_blocks, 1),
         "max_batch_tokens": (config.max_batch_tokens, 1), "max_running_requests": (config.max_running_requests, 1),

@@ -11,14 +11,22 @@ import pytest
 import torch
 from torch import Tensor
 
+from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import KV, AttentionBackend, AttentionSpec, ForwardBatch
 from chairlift.model.attention.registry import BACKENDS, make_backend
+from chairlift.model.kernels.cpu.attention import NativeAttention
+from chairlift.model.kernels.cpu.library import chosen_set
+from chairlift.model.kernels.cpu.threads import pool_of
 from support_batches import Row, make_batch
+from support_native import need_native
 
 CPU = torch.device("cpu")
 BOUNDS = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 
-EXACT_ALONE = {"reference"}
+EVERY = (*BACKENDS, "native")
+"""The last one is the native kernels', whose cache only their own decoder can use otherwise; bfloat16 alone."""
+
+EXACT_ALONE = {"reference", "native"}
 """Backends that attend each row alone: its bits do not depend on its neighbours."""
 
 # (new tokens, tokens before them) of each row; those with one token come first.
@@ -40,6 +48,17 @@ class Case:
     values: tuple[Tensor, ...]
     query: Tensor  # float64 [T, heads, D]
     window: int | None
+
+
+def made(name: str) -> AttentionBackend:
+    if name != "native":
+        return make_backend(name)
+    need_native()
+    return NativeAttention(pool_of(2), chosen_set())
+
+
+def widest(backend: str) -> torch.dtype:
+    return torch.bfloat16 if backend == "native" else torch.float64
 
 
 def make_case(
@@ -100,9 +119,10 @@ def fill(backend: AttentionBackend, case: Case, block_size: int, dtype: torch.dt
     for row, keys, values in zip(case.rows, case.keys, case.values, strict=True):
         before = row.seq_len - row.new
         first = 0 if case.window is None else max(0, before - case.window + 1)
-        for position in range(first, before):
-            place = (row.tables[0][position // block_size], position % block_size)
-            kv.key[place], kv.value[place] = keys[position].to(dtype), values[position].to(dtype)
+        places = [row.tables[0][at // block_size] * block_size + at % block_size for at in range(first, before)]
+        backend.write_kv(
+            keys[first:before].to(dtype), values[first:before].to(dtype), kv, torch.tensor(places, dtype=torch.int64)
+        )
     return kv
 
 
@@ -124,7 +144,7 @@ def attended(backend: AttentionBackend, case: Case, spec: AttentionSpec, block_s
 
 
 def check(backend: str, case: Case, spec: AttentionSpec, block_size: int, dtype: torch.dtype) -> None:
-    found = attended(make_backend(backend), case, spec, block_size, dtype).double()
+    found = attended(made(backend), case, spec, block_size, dtype).double()
     expected = dense(case, spec, dtype)
     real = case.batch.cu_q_list[-1]
     assert (found[:real] - expected[:real]).abs().max() <= BOUNDS[dtype]
@@ -134,53 +154,61 @@ def check(backend: str, case: Case, spec: AttentionSpec, block_size: int, dtype:
 @pytest.mark.parametrize("window", [None, 1, 20, 64])
 @pytest.mark.parametrize("block_size", [1, 16, 32, 37, 64])
 @pytest.mark.parametrize("name", BATCHES)
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EVERY)
 def test_every_batch_equals_dense_attention(backend: str, name: str, block_size: int, window: int | None) -> None:
+    if backend == "native" and block_size % 16:
+        with pytest.raises(ConfigError, match="multiples of 16"):
+            made(backend).alloc_kv(1, 1, block_size, 2, 16, torch.bfloat16, CPU)
+        return
     case = make_case(name, block_size, 2, 2, window, 0, seed=block_size)
-    check(backend, case, AttentionSpec(0, 0.25, window), block_size, torch.float64)
+    check(backend, case, AttentionSpec(0, 0.25, window), block_size, widest(backend))
 
 
 @pytest.mark.parametrize("shared", [1, 4, 8])
 @pytest.mark.parametrize("name", BATCHES)
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EVERY)
 def test_grouped_heads_share_their_keys(backend: str, name: str, shared: int) -> None:
     for kv_heads in (1, 3):
         case = make_case(name, 16, kv_heads, shared, 20, 0, seed=shared)
-        check(backend, case, AttentionSpec(0, 0.3, 20), 16, torch.float64)
+        check(backend, case, AttentionSpec(0, 0.3, 20), 16, widest(backend))
 
 
 @pytest.mark.parametrize("softcap", [None, 0.7])
 @pytest.mark.parametrize("sinks", [False, True])
 @pytest.mark.parametrize("window", [None, 20])
 @pytest.mark.parametrize("name", BATCHES)
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EVERY)
 def test_soft_cap_and_sinks(backend: str, name: str, window: int | None, sinks: bool, softcap: float | None) -> None:
     case = make_case(name, 16, 2, 2, window, 0, seed=1)
     logits = torch.tensor([1.5, -2.0, 0.0, 4.0], dtype=torch.float64) if sinks else None
-    check(backend, case, AttentionSpec(0, 0.25, window, softcap, logits), 16, torch.float64)
+    check(backend, case, AttentionSpec(0, 0.25, window, softcap, logits), 16, widest(backend))
 
 
 @pytest.mark.parametrize("name", BATCHES)
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EVERY)
 def test_padding_is_neither_written_nor_attended(backend: str, name: str) -> None:
-    check(backend, make_case(name, 16, 2, 4, None, 5, seed=2), AttentionSpec(0, 0.25), 16, torch.float64)
+    check(backend, make_case(name, 16, 2, 4, None, 5, seed=2), AttentionSpec(0, 0.25), 16, widest(backend))
 
 
 @pytest.mark.parametrize("softcap", [None, 5.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EVERY)
 def test_narrow_types_stay_within_their_rounding(backend: str, dtype: torch.dtype, softcap: float | None) -> None:
+    if backend == "native" and dtype != torch.bfloat16:
+        with pytest.raises(ConfigError, match="bfloat16"):
+            made(backend).alloc_kv(1, 1, 16, 2, 16, dtype, CPU)
+        return
     case = make_case("mixed", 16, 2, 2, 40, 2, seed=3, width=32)
     check(backend, case, AttentionSpec(0, 0.2, 40, softcap), 16, dtype)
 
 
 @pytest.mark.parametrize("name", BATCHES)
 @pytest.mark.parametrize("window", [None, 20])
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EVERY)
 def test_a_row_has_the_same_result_alone(backend: str, window: int | None, name: str) -> None:
     case = make_case(name, 16, 2, 2, window, 0, seed=4)
     spec = AttentionSpec(0, 0.25, window)
-    together = attended(make_backend(backend), case, spec, 16, torch.float64)
+    together = attended(made(backend), case, spec, 16, widest(backend))
     for index, row in enumerate(case.rows):
         rows = slice(case.batch.cu_q_list[index], case.batch.cu_q_list[index + 1])
         blocks = tuple(min(block, 1) * (place + 1) for place, block in enumerate(row.tables[0]))
@@ -189,7 +217,7 @@ def test_a_row_has_the_same_result_alone(backend: str, window: int | None, name:
             make_batch([moved], 16), (moved,), case.keys[index : index + 1], case.values[index : index + 1],
             case.query[rows], window,
         )  # fmt: skip
-        differs = (attended(make_backend(backend), alone, spec, 16, torch.float64) - together[rows]).abs().max()
+        differs = (attended(made(backend), alone, spec, 16, widest(backend)) - together[rows]).abs().max()
         assert differs <= (0 if backend in EXACT_ALONE else 1e-14)
 
 
@@ -205,10 +233,10 @@ def test_only_named_slots_are_written(backend: str) -> None:
         assert torch.equal(cache.view(12, 2, 8), expected)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EVERY)
 def test_blocks_are_copied_in_every_kv_as_they_were_before(backend: str) -> None:
-    one = make_backend(backend)
-    kv = one.alloc_kv(2, 5, 4, 1, 2, torch.float32, CPU)
+    one = made(backend)
+    kv = one.alloc_kv(2, 5, 16, 1, 16, torch.bfloat16, CPU)
     for each in kv:
         each.key.normal_()
         each.value.normal_()
@@ -219,11 +247,11 @@ def test_blocks_are_copied_in_every_kv_as_they_were_before(backend: str) -> None
         assert torch.equal(each.value, value[[0, 1, 1, 2, 0]])
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", EVERY)
 def test_a_fresh_cache_holds_zeros_in_the_shape_that_was_asked_for(backend: str) -> None:
-    caches = make_backend(backend).alloc_kv(3, 5, 7, 2, 6, torch.bfloat16, CPU)
+    caches = made(backend).alloc_kv(3, 5, 16, 2, 48, torch.bfloat16, CPU)
     assert len(caches) == 3
     for cache in (each for kv in caches for each in (kv.key, kv.value)):
-        assert cache.shape == (5, 7, 2, 6)
+        assert cache.shape == (5, 16, 2, 48)
         assert cache.dtype == torch.bfloat16
         assert not cache.any()

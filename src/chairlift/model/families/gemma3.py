@@ -4,18 +4,15 @@ Source: transformers 5.23 models/gemma3. Norms stand before and behind attention
 sqrt(hidden_size).
 """
 
-import torch
-
 from chairlift.model.causal_lm import LayerGroups
 from chairlift.model.config import ModelConfig
-from chairlift.model.layers import Decoder, DecoderLayer, Mlp, RMSNorm, take_attention, take_head
-from chairlift.model.ops import Ops
+from chairlift.model.layers import DecoderLayer, DecoderParts, Mlp, RMSNorm, take_attention, take_head
 from chairlift.model.rope import RopeTable
 from chairlift.model.take import Take
 
 
-def build(config: ModelConfig, take: Take, ops: Ops, ropes: tuple[RopeTable, RopeTable]) -> Decoder:
-    """Put the decoder together from its parameters."""
+def build(config: ModelConfig, take: Take, ropes: tuple[RopeTable, RopeTable]) -> DecoderParts:
+    """Describe the decoder, with its parameters."""
     groups = LayerGroups.of(config.layer_windows)
     hidden = config.hidden_size
 
@@ -33,8 +30,6 @@ def build(config: ModelConfig, take: Take, ops: Ops, ropes: tuple[RopeTable, Rop
             after_mlp=norm(f"{name}.post_feedforward_layernorm"),
         )
 
-    table = take("model.embed_tokens.weight", (config.vocab_size, hidden))
-    # The factor is rounded to the model's dtype as the checkpoint's authors had it: sqrt(3072) is 55.5 in bfloat16.
-    scale = torch.tensor(hidden**0.5, dtype=table.dtype, device=table.device)
+    table = take.table("model.embed_tokens.weight", (config.vocab_size, hidden), tied=config.tie_word_embeddings)
     layers = [layer(index) for index in range(config.num_layers)]
-    return Decoder(config, ops, table, layers, norm("model.norm"), take_head(take, config, table), ropes, scale)
+    return DecoderParts(config, table, layers, norm("model.norm"), take_head(take, config, table), ropes, hidden**0.5)

@@ -5,21 +5,20 @@ Source: transformers 5.23 models/llama, models/mistral, models/qwen2. What diffe
 
 from chairlift.model.causal_lm import LayerGroups
 from chairlift.model.config import ModelConfig
-from chairlift.model.layers import Decoder, DecoderLayer, Mlp, RMSNorm, take_attention, take_head
-from chairlift.model.ops import Ops
+from chairlift.model.layers import DecoderLayer, DecoderParts, Mlp, RMSNorm, take_attention, take_head
 from chairlift.model.rope import RopeTable
 from chairlift.model.take import Take
 
 
-def build(config: ModelConfig, take: Take, ops: Ops, ropes: tuple[RopeTable, RopeTable]) -> Decoder:
-    """Put the decoder together from its parameters."""
-    return build_pre_norm(config, take, ops, ropes, head_norm=False)
+def build(config: ModelConfig, take: Take, ropes: tuple[RopeTable, RopeTable]) -> DecoderParts:
+    """Describe the decoder, with its parameters."""
+    return build_pre_norm(config, take, ropes, head_norm=False)
 
 
 def build_pre_norm(
-    config: ModelConfig, take: Take, ops: Ops, ropes: tuple[RopeTable, RopeTable], *, head_norm: bool
-) -> Decoder:
-    """Put together a decoder with a norm before attention and before the MLP; head_norm: and on query and key heads."""
+    config: ModelConfig, take: Take, ropes: tuple[RopeTable, RopeTable], *, head_norm: bool
+) -> DecoderParts:
+    """Describe a decoder with a norm before attention and before the MLP; head_norm: and on query and key heads."""
     groups = LayerGroups.of(config.layer_windows)
     hidden = config.hidden_size
 
@@ -36,7 +35,7 @@ def build_pre_norm(
             after_mlp=None,
         )
 
-    table = take("model.embed_tokens.weight", (config.vocab_size, hidden))
+    table = take.table("model.embed_tokens.weight", (config.vocab_size, hidden), tied=config.tie_word_embeddings)
     layers = [layer(index) for index in range(config.num_layers)]
     norm = RMSNorm.taken(take, "model.norm", hidden, config, gemma=False)
-    return Decoder(config, ops, table, layers, norm, take_head(take, config, table), ropes)
+    return DecoderParts(config, table, layers, norm, take_head(take, config, table), ropes)

@@ -2,12 +2,11 @@
 
 from chairlift.model.config import ModelConfig
 from chairlift.model.families.llama import build_pre_norm
-from chairlift.model.layers import Decoder
-from chairlift.model.ops import Ops
+from chairlift.model.layers import DecoderParts
 from chairlift.model.rope import RopeTable
 from chairlift.model.take import Take
 
 
-def build(config: ModelConfig, take: Take, ops: Ops, ropes: tuple[RopeTable, RopeTable]) -> Decoder:
-    """Put the decoder together from its parameters."""
-    return build_pre_norm(config, take, ops, ropes, head_norm=True)
+def build(config: ModelConfig, take: Take, ropes: tuple[RopeTable, RopeTable]) -> DecoderParts:
+    """Describe the decoder, with its parameters."""
+    return build_pre_norm(config, take, ropes, head_norm=True)

@@ -1,0 +1,1 @@
+"""Kernels of our own, each beside the torch code that it must agree with."""

@@ -1,0 +1,323 @@
+// Grouped-query attention over the paged cache: rows of one sequence and one key head against spans of 256 keys.
+//
+//     span     scores [rows, 256] = queries times keys      tiles of a few rows by 64 keys, sums in registers
+//              weights = e**(score - largest of the span)   rounded to bfloat16
+//              sums [rows, head_dim] = weights times values tiles of a few rows by 64 dimensions
+//     then     the spans of a row are joined in order: a flash attention of two levels.
+//
+// Spans begin at multiples of 256 positions whatever the batch, so a row's bits do not depend on who works on it.
+#pragma once
+
+#include <cmath>
+
+#include "kernels.h"
+#include "linear.h"
+#include "simd.h"
+
+namespace chairlift::CHAIRLIFT_SET {
+
+constexpr int SPAN_TILES = SPAN / KEY_TILE, KEY_VECTORS = KEY_TILE / LANES;
+constexpr int ATTEND_ROWS = LANES == 16 ? 6 : 2, ATTEND_VECTORS = 4;
+constexpr int MAX_DIM = 512;
+
+// What is known of the rows of an item.
+struct Asking {
+    int count;
+    const uint16_t* queries[MAX_ITEM_ROWS];
+    int last[MAX_ITEM_ROWS];   // the position of the row's token: the last key that it sees
+    int first[MAX_ITEM_ROWS];  // the first key that it sees
+    int lowest() const { return first[0]; }
+    int highest() const { return last[count - 1]; }
+};
+
+// The keys, or values, of 16 positions of the item's sequence and head.
+CHAIRLIFT_INLINE const uint16_t* tile_of_cache(
+    const AttendCall& call, const AttendItem& item, const uint16_t* cache, int tile) {
+    const int per_block = call.cache.block_size / KEY_TILE;
+    const int64_t block = call.block_table[(size_t)item.sequence * call.max_blocks + tile / per_block];
+    return cache + block * call.cache.block_elements() + item.kv_head * call.cache.head_elements() +
+           (size_t)(tile % per_block) * KEY_TILE * call.cache.head_dim;
+}
+
+// Scores of ROWS rows and TILES key tiles, [rows][SPAN] from column 0. Where FETCHES, the tiles `ahead` are fetched, a
+// line of each in every step.
+template <int ROWS, int TILES, bool FETCHES>
+static void score(
+    const uint16_t* const* queries, const uint16_t* const* keys, const uint16_t* const* ahead, int dim, float* scores) {
+    constexpr int VECTORS = TILES * KEY_VECTORS;
+    Floats sums[ROWS][VECTORS];
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; v++) sums[r][v] = Floats{};
+    for (int pair = 0; pair < dim / 2; pair++) {
+        Ints columns[VECTORS];
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; v++)
+            columns[v] = load<Ints>(keys[v / KEY_VECTORS] + (pair * KEY_TILE + v % KEY_VECTORS * LANES) * 2);
+        if constexpr (FETCHES) {
+#pragma GCC unroll 8
+            for (int tile = 0; tile < TILES; tile++) fetch(ahead[tile] + pair * KEY_TILE * 2);
+        }
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; r++) {
+            Ints row = all_of(queries[r] + 2 * pair);
+#pragma GCC unroll 8
+            for (int v = 0; v < VECTORS; v++) sums[r][v] = dot_pairs(sums[r][v], columns[v], row);
+        }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; v++) store(scores + r * SPAN + v * LANES, sums[r][v]);
+}
+
+// The values of an item's tiles, from slot `first` of the first tile to before slot `end` of the last. What lies outside
+// belongs to nobody, may be NaN, and is never multiplied.
+struct Values {
+    const uint16_t* tiles[SPAN_TILES];
+    int count, first, end;
+};
+
+// Sums of ROWS rows over all values, VECTORS vectors of dimensions from `column` on; out [ROWS][dim]. Beside each tile
+// the one `ahead` of it is fetched, where there is one.
+template <int ROWS, int VECTORS>
+static void weigh(
+    const uint16_t* weights, const Values& values, const uint16_t* const* ahead, int dim, int column, float* out) {
+    Floats sums[ROWS][VECTORS];
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; v++) sums[r][v] = Floats{};
+    for (int tile = 0; tile < values.count; tile++, weights += KEY_TILE) {
+        const int first = tile ? 0 : values.first, end = tile + 1 < values.count ? KEY_TILE : values.end;
+        const uint16_t* from = values.tiles[tile] + (first / 2 * dim + column) * 2;
+        const uint16_t* line = ahead ? ahead[tile] : nullptr;
+        for (int slot = first / 2 * 2; slot < end; slot += 2, from += dim * 2) {
+            const Ints seen = all((slot < first ? 0 : 0xffff) | (slot + 1 < end ? (int32_t)0xffff0000 : 0));
+            if (line)
+                for (int end = slot * dim + 2 * dim, at = slot * dim; at < end; at += LINE / 2) fetch(line + at);
+            Ints columns[VECTORS];
+#pragma GCC unroll 8
+            for (int v = 0; v < VECTORS; v++) columns[v] = load<Ints>(from + v * LANES * 2) & seen;
+#pragma GCC unroll 8
+            for (int r = 0; r < ROWS; r++) {
+                Ints row = all_of(weights + r * SPAN + slot);
+#pragma GCC unroll 8
+                for (int v = 0; v < VECTORS; v++) sums[r][v] = dot_pairs(sums[r][v], columns[v], row);
+            }
+        }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; v++) store(out + r * dim + column + v * LANES, sums[r][v]);
+}
+
+template <int TILES, bool FETCHES>
+CHAIRLIFT_INLINE void score_of(
+    int rows, const uint16_t* const* queries, const uint16_t* const* keys, const uint16_t* const* ahead, int dim,
+    float* to) {
+    switch (rows) {
+        case 1: return score<1, TILES, FETCHES>(queries, keys, ahead, dim, to);
+        case 2: return score<2, TILES, FETCHES>(queries, keys, ahead, dim, to);
+        case 3: if constexpr (ATTEND_ROWS >= 3) return score<3, TILES, FETCHES>(queries, keys, ahead, dim, to);
+        case 4: if constexpr (ATTEND_ROWS >= 4) return score<4, TILES, FETCHES>(queries, keys, ahead, dim, to);
+        case 5: if constexpr (ATTEND_ROWS >= 5) return score<5, TILES, FETCHES>(queries, keys, ahead, dim, to);
+        case 6: if constexpr (ATTEND_ROWS >= 6) return score<6, TILES, FETCHES>(queries, keys, ahead, dim, to);
+    }
+}
+
+template <int VECTORS>
+CHAIRLIFT_INLINE void weigh_of(
+    int rows, const uint16_t* weights, const Values& values, const uint16_t* const* ahead, int dim, int column,
+    float* to) {
+    switch (rows) {
+        case 1: return weigh<1, VECTORS>(weights, values, ahead, dim, column, to);
+        case 2: return weigh<2, VECTORS>(weights, values, ahead, dim, column, to);
+        case 3: if constexpr (ATTEND_ROWS >= 3) return weigh<3, VECTORS>(weights, values, ahead, dim, column, to);
+        case 4: if constexpr (ATTEND_ROWS >= 4) return weigh<4, VECTORS>(weights, values, ahead, dim, column, to);
+        case 5: if constexpr (ATTEND_ROWS >= 5) return weigh<5, VECTORS>(weights, values, ahead, dim, column, to);
+        case 6: if constexpr (ATTEND_ROWS >= 6) return weigh<6, VECTORS>(weights, values, ahead, dim, column, to);
+    }
+}
+
+// Turns the scores of one row into weights; returns their total, and the largest score (-inf where no key is seen).
+static float weights_of(
+    const AttendCall& call, float* scores, uint16_t* weights, int begin, int width, int first, int last, float* peak) {
+    const Floats nothing = all(-INFINITY);
+    Ints position = all(begin);
+    for (int lane = 0; lane < LANES; lane++) position[lane] += lane;
+    const bool is_whole = first <= begin && begin + width - 1 <= last;
+    Floats most = nothing;
+    for (int i = 0; i < width; i += LANES, position += LANES) {
+        Floats x = load<Floats>(scores + i) * call.scale;
+        if (call.softcap > 0) x = call.softcap * hyperbolic_tangent(x / call.softcap);
+        if (!is_whole) x = (position >= first) & (position <= last) ? x : nothing;
+        store(scores + i, x);
+        most = larger(most, x);
+    }
+    *peak = largest(most);
+    const float bound = *peak == -INFINITY ? 0.0f : *peak;
+    Floats total = {};
+    for (int i = 0; i < width; i += LANES) {
+        Floats weight = exponential(load<Floats>(scores + i) - bound);
+        total += weight;
+        narrow(weights + i, weight);
+    }
+    return sum(total);
+}
+
+// Partial results of a row: sums over the values, the largest score, the total of the weights.
+CHAIRLIFT_INLINE void join_row(float* sums, float& peak, float& total, const float* more, float new_peak, float new_total, int dim) {
+    const float most = peak > new_peak || peak != peak ? peak : new_peak;
+    if (most == -INFINITY) return;
+    const float keep = expf(peak - most), take = expf(new_peak - most);
+    for (int i = 0; i < dim; i += LANES)
+        store(sums + i, fma(load<Floats>(more + i), all(take), load<Floats>(sums + i) * keep));
+    total = total * keep + new_total * take;
+    peak = most;
+}
+
+// The key tiles of one span that any of the rows sees. Blocks before them may be others' by now.
+struct Seen {
+    int first_tile, tiles, first, end;
+    const uint16_t* keys[SPAN_TILES];
+};
+
+static Seen seen_of(const AttendCall& call, const AttendItem& item, int first, int last, int span) {
+    Seen seen;
+    seen.end = last + 1 < (span + 1) * SPAN ? last + 1 : (span + 1) * SPAN;
+    seen.first = first > span * SPAN ? first : span * SPAN;
+    seen.first_tile = seen.first / KEY_TILE;
+    seen.tiles = (seen.end - seen.first_tile * KEY_TILE + KEY_TILE - 1) / KEY_TILE;
+    for (int tile = 0; tile < seen.tiles; tile++)
+        seen.keys[tile] = tile_of_cache(call, item, call.cache.keys, seen.first_tile + tile);
+    return seen;
+}
+
+// One span: leaves sums [rows][dim], and of each row the largest score and the total of its weights. While keys are
+// read values are fetched, and while values are read the keys of the span that comes next.
+static void attend_span(
+    const AttendCall& call, const AttendItem& item, const Asking& asking, const Seen& seen, const Seen& next,
+    float* sums, float* peaks, float* totals) {
+    const int dim = call.cache.head_dim, rows = asking.count, begin = seen.first_tile * KEY_TILE;
+    alignas(64) float scores[MAX_ITEM_ROWS * SPAN];
+    alignas(64) uint16_t weights[MAX_ITEM_ROWS * SPAN];
+    Values values = {{}, seen.tiles, seen.first - begin, seen.end - begin - (seen.tiles - 1) * KEY_TILE};
+    for (int tile = 0; tile < seen.tiles; tile++)
+        values.tiles[tile] = tile_of_cache(call, item, call.cache.values, seen.first_tile + tile);
+    constexpr int AT_ONCE = ATTEND_VECTORS / KEY_VECTORS;
+    const int groups = (rows + ATTEND_ROWS - 1) / ATTEND_ROWS;
+    for (int tile = 0, some; tile < seen.tiles; tile += some) {
+        some = seen.tiles - tile >= AT_ONCE ? AT_ONCE : 1;
+        const uint16_t *const *keys = seen.keys + tile, *const *ahead = values.tiles + tile;
+        for (int group = 0, r = 0, count; group < groups; group++, r += count) {
+            count = rows / groups + (group < rows % groups);
+            float* to = scores + r * SPAN + tile * KEY_TILE;
+            const uint16_t* const* queries = asking.queries + r;
+            if (some == 1)
+                score_of<1, true>(count, queries, keys, ahead, dim, to);
+            else if (group == 0)
+                score_of<AT_ONCE, true>(count, queries, keys, ahead, dim, to);
+            else
+                score_of<AT_ONCE, false>(count, queries, keys, ahead, dim, to);
+        }
+    }
+    for (int r = 0; r < rows; r++)
+        totals[r] = weights_of(
+            call, scores + r * SPAN, weights + r * SPAN, begin, seen.tiles * KEY_TILE, asking.first[r], asking.last[r],
+            peaks + r);
+    const uint16_t* ahead[SPAN_TILES];
+    for (int tile = 0; tile < seen.tiles; tile++) ahead[tile] = tile < next.tiles ? next.keys[tile] : nullptr;
+    for (int group = 0, r = 0, count; group < groups; group++, r += count) {
+        count = rows / groups + (group < rows % groups);
+        for (int column = 0, width; column < dim; column += width) {
+            width = column + ATTEND_VECTORS * LANES <= dim ? ATTEND_VECTORS * LANES : LANES;
+            const uint16_t* const* fetched = group + column == 0 ? ahead : nullptr;
+            if (width == LANES)
+                weigh_of<1>(count, weights + r * SPAN, values, fetched, dim, column, sums + r * dim);
+            else
+                weigh_of<ATTEND_VECTORS>(count, weights + r * SPAN, values, fetched, dim, column, sums + r * dim);
+        }
+    }
+}
+
+static Asking asking_of(const AttendCall& call, const AttendItem& item) {
+    const int shared = call.heads / call.cache.kv_heads, dim = call.cache.head_dim;
+    const int begin = call.cu_q[item.sequence], end = call.cu_q[item.sequence + 1];
+    Asking asking;
+    asking.count = item.row_count;
+    for (int i = 0; i < item.row_count; i++) {
+        const int token = begin + (item.first_row + i) / shared, head = (item.first_row + i) % shared;
+        asking.queries[i] = call.queries + token * call.queries_stride + (item.kv_head * shared + head) * dim;
+        asking.last[i] = call.seq_lens[item.sequence] - (end - token);
+        asking.first[i] = call.window && asking.last[i] >= call.window ? asking.last[i] - call.window + 1 : 0;
+    }
+    return asking;
+}
+
+static void begin_row(const AttendCall& call, const AttendItem& item, int row, float* sums, float& peak, float& total) {
+    const int shared = call.heads / call.cache.kv_heads;
+    for (int i = 0; i < call.cache.head_dim; i++) sums[i] = 0.0f;
+    peak = call.sinks ? call.sinks[item.kv_head * shared + (item.first_row + row) % shared] : -INFINITY;
+    total = call.sinks ? 1.0f : 0.0f;
+}
+
+static void end_row(const AttendCall& call, const AttendItem& item, int row, const float* sums, float total) {
+    const int shared = call.heads / call.cache.kv_heads, dim = call.cache.head_dim;
+    const int token = call.cu_q[item.sequence] + (item.first_row + row) / shared;
+    const int head = item.kv_head * shared + (item.first_row + row) % shared;
+    uint16_t* out = call.out + token * call.out_stride + head * dim;
+    const float inverse = 1.0f / total;
+    for (int i = 0; i < dim; i += LANES) narrow(out + i, load<Floats>(sums + i) * inverse);
+}
+
+static void attend(const AttendCall& call, const AttendItem& item, const AttendItem* after) {
+    const int dim = call.cache.head_dim;
+    const Asking asking = asking_of(call, item);
+    Seen seen = seen_of(call, item, asking.lowest(), asking.highest(), item.first_span), next;
+    alignas(64) float sums[MAX_ITEM_ROWS * MAX_DIM], joined[MAX_ITEM_ROWS * MAX_DIM];
+    float peaks[MAX_ITEM_ROWS], totals[MAX_ITEM_ROWS], joined_peaks[MAX_ITEM_ROWS], joined_totals[MAX_ITEM_ROWS];
+    const bool is_whole = item.partial < 0;
+    for (int r = 0; is_whole && r < asking.count; r++)
+        begin_row(call, item, r, joined + r * dim, joined_peaks[r], joined_totals[r]);
+    for (int i = 0; i < item.span_count; i++) {
+        next.tiles = 0;
+        if (i + 1 < item.span_count)
+            next = seen_of(call, item, asking.lowest(), asking.highest(), item.first_span + i + 1);
+        else if (after) {
+            const Asking others = asking_of(call, *after);
+            next = seen_of(call, *after, others.lowest(), others.highest(), after->first_span);
+        }
+        attend_span(call, item, asking, seen, next, sums, peaks, totals);
+        seen = next;
+        for (int r = 0; r < asking.count; r++) {
+            if (is_whole) {
+                join_row(
+                    joined + r * dim, joined_peaks[r], joined_totals[r], sums + r * dim, peaks[r], totals[r], dim);
+                continue;
+            }
+            float* to = call.partials + ((size_t)item.partial + i * asking.count + r) * (dim + 2);
+            memcpy(to, sums + r * dim, dim * sizeof(float));
+            to[dim] = peaks[r], to[dim + 1] = totals[r];
+        }
+    }
+    for (int r = 0; is_whole && r < asking.count; r++) end_row(call, item, r, joined + r * dim, joined_totals[r]);
+}
+
+static void join(const AttendCall& call, const AttendItem& item, int spans) {
+    const int dim = call.cache.head_dim;
+    alignas(64) float sums[MAX_DIM];
+    float peak, total;
+    for (int r = 0; r < item.row_count; r++) {
+        begin_row(call, item, r, sums, peak, total);
+        for (int span = 0; span < spans; span++) {
+            const float* from = call.partials + ((size_t)item.partial + span * item.row_count + r) * (dim + 2);
+            join_row(sums, peak, total, from, from[dim], from[dim + 1], dim);
+        }
+        end_row(call, item, r, sums, total);
+    }
+}
+
+}  // namespace chairlift::CHAIRLIFT_SET

@@ -1,0 +1,292 @@
+"""NativeDecoder: the layers that a family described, as one list of operations of the C++ kernels.
+
+    embed → [x] ┬→ norm → [n] → linear → [p] → heads → [q], cache → attend → [a] → linear ─(+)─┬→ norm → [n] → gated
+                └──────────────────────────────────────────────────────────────────────────────┘   linear → [m] → ...
+
+x and p are float32, n, q, a, m and the cache bfloat16; with int8 weights each linear operation gets its input quantised
+by rows. Where a norm stands behind attention or MLP, the linear operation writes to [y], and the norm adds that to [x].
+"""
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from chairlift.model.attention.base import KV
+from chairlift.model.causal_lm import ForwardContext, LayerGroups
+from chairlift.model.kernels.cpu import library
+from chairlift.model.kernels.cpu.attention import buffer_rows
+from chairlift.model.kernels.cpu.packing import PackedWeight
+from chairlift.model.kernels.cpu.threads import Pool
+from chairlift.model.layers import Attention, DecoderLayer, DecoderParts, Linear, RMSNorm
+
+_FIRST_TOKENS = 256
+
+
+class NativeDecoder:
+    """A CausalLM (causal_lm.py) on the kernels.
+
+    Attributes:
+        groups, vocab_size, num_kv_heads, head_dim: as the protocol says.
+        dtype: bfloat16, of hidden states and cache.
+    """
+
+    def __init__(self, parts: DecoderParts, pool: Pool, instruction_set: str) -> None:
+        """Take parts whose matrices are PackedWeights and whose rotation tables are float32."""
+        config = parts.config
+        self.groups = LayerGroups.of(config.layer_windows)
+        self.vocab_size = config.vocab_size
+        self.num_kv_heads = config.num_kv_heads
+        self.head_dim = config.head_dim
+        self.dtype = torch.bfloat16
+        self._parts = parts
+        self._pool = pool
+        self._instruction_set = instruction_set
+        self._softcap = config.final_softcap
+        self._program: Program | None = None
+
+    def padded(self, num_tokens: int) -> int:
+        """Return the same number: every number of rows is as good as its neighbours."""
+        return num_tokens
+
+    def forward(self, input_ids: Tensor, context: ForwardContext) -> Tensor:
+        """Run input_ids [T] int64 at context.batch.positions through all layers.
+
+        Returns normed states [T, H], good until the next call.
+        """
+        block_size = context.kv[0].key.shape[1]
+        if self._program is None or self._program.block_size != block_size:
+            self._program = Program(self._parts, self._pool, self._instruction_set, block_size)
+        return self._program.run(input_ids, context)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Turn hidden states [R, H] into logits float32 [R, V]."""
+        assert self._program is not None, "logits before the first step"
+        head = packed(self._parts.head)
+        logits = torch.empty(len(hidden), head.struct.panels * library.PANEL)
+        self._program.head(hidden, head, logits)
+        logits = logits[:, : self.vocab_size]
+        return logits if self._softcap is None else torch.tanh(logits / self._softcap).mul_(self._softcap)
+
+    def leading(self, hidden: Tensor) -> tuple[Tensor, NDArray[np.int64]]:
+        """Return the largest logit of each row, float32 [R], NaN where one is, and its id; logits are not kept."""
+        assert self._program is not None, "logits before the first step"
+        values, ids = self._program.head(hidden, packed(self._parts.head), None)
+        if self._softcap is not None:
+            values = torch.tanh(values / self._softcap).mul_(self._softcap)
+        return values, ids
+
+    def spent(self) -> dict[str, float]:
+        """Return seconds of one thread by kind of operation, since the last call."""
+        return {} if self._program is None else self._program.spent()
+
+
+@dataclass(frozen=True, slots=True)
+class _Buffers:
+    x: int
+    n: int
+    p: int
+    q: int
+    a: int
+    m: int
+    y: int | None
+
+
+class Program:
+    """The operations of one decoder over a cache of one block size.
+
+    Owns: the library's decoder, its buffers, and what its operations point at.
+    """
+
+    def __init__(self, parts: DecoderParts, pool: Pool, instruction_set: str, block_size: int) -> None:
+        self.block_size = block_size
+        self._native = library.load()
+        self._parts = parts
+        self._hidden = parts.config.hidden_size
+        self._kept: list[Tensor] = []
+        self._reserved = 0
+        self._handle = self._native.decoder_new(pool.handle, instruction_set.encode())
+        assert self._handle, f"the instruction set {instruction_set} was chosen, and is not here"
+        self._quantized: dict[tuple[int, int], int] = {}
+        self._buffers = self._add_buffers()
+        self._add_operations()
+
+    def __del__(self) -> None:
+        handle, self._handle = getattr(self, "_handle", None), None
+        if handle:
+            self._native.decoder_free(handle)
+
+    def run(self, input_ids: Tensor, context: ForwardContext) -> Tensor:
+        """Run a step; returns bfloat16 [T, H] that the next run overwrites. Raises MemoryError."""
+        batch = context.batch
+        if batch.num_tokens > self._reserved:
+            self._reserve(batch.num_tokens)
+        groups = (library.StepGroup * len(batch.groups))()
+        for to, group in zip(groups, batch.groups, strict=True):
+            to.block_table, to.max_blocks = group.block_table.data_ptr(), group.block_table.shape[1]
+            to.slots = group.slot_mapping.data_ptr()
+        step = library.Step(
+            batch.num_tokens, batch.num_seqs, input_ids.data_ptr(), batch.positions.data_ptr(), batch.cu_q.data_ptr(),
+            batch.seq_lens.data_ptr(), groups, _caches(context.kv),
+        )  # fmt: skip
+        if self._native.run(self._handle, ctypes.byref(step)) < 0:
+            raise MemoryError("no memory for a step")
+        return self._output[: batch.num_tokens]
+
+    def head(self, hidden: Tensor, weight: PackedWeight, logits: Tensor | None) -> tuple[Tensor, NDArray[np.int64]]:
+        """Multiply hidden states [R, H] by the head, into logits [R, panels * 64] where given; returns the best."""
+        hidden = hidden.to(torch.bfloat16).contiguous()
+        best = np.empty(len(hidden), np.dtype([("value", np.float32), ("id", np.int32)]))
+        done = self._native.head(
+            self._handle, hidden.data_ptr(), len(hidden), ctypes.byref(weight.struct),
+            None if logits is None else logits.data_ptr(), best.ctypes.data,
+        )  # fmt: skip
+        if done < 0:
+            raise MemoryError("no memory for the head")
+        return torch.from_numpy(best["value"].copy()), best["id"].astype(np.int64)
+
+    def spent(self) -> dict[str, float]:
+        """Return seconds by kind of operation since the last call."""
+        room = 32
+        names, seconds = (ctypes.c_char_p * room)(), (ctypes.c_double * room)()
+        count = self._native.spent(self._handle, names, seconds, room)
+        return {(names[index] or b"").decode(): seconds[index] for index in range(count)}
+
+    def _reserve(self, tokens: int) -> None:
+        tokens = max(tokens, _FIRST_TOKENS, 2 * self._reserved if self._reserved < tokens <= 2 * self._reserved else 0)
+        if self._native.reserve(self._handle, tokens) < 0:
+            self._reserved = 0
+            raise MemoryError(f"no memory for a step of {tokens} tokens")
+        self._reserved = tokens
+        self._output = buffer_rows(self._handle, self._buffers.n, tokens)[:, : self._hidden]
+
+    def _add_buffers(self) -> _Buffers:
+        parts, native = self._parts, self._native
+        config = parts.config
+
+        def add(kind: int, width: int) -> int:
+            index: int = native.add_buffer(self._handle, kind, width, library.BFLOAT16)
+            return index
+
+        inner = config.num_heads * config.head_dim
+        projected = inner + 2 * config.num_kv_heads * config.head_dim
+        behind = any(layer.after_attention or layer.after_mlp for layer in parts.layers)
+        return _Buffers(
+            x=add(library.FLOATS, self._hidden), n=add(library.HALVES, self._hidden),
+            p=add(library.FLOATS, projected), q=add(library.HALVES, inner), a=add(library.HALVES, inner),
+            m=add(library.HALVES, config.intermediate_size),
+            y=add(library.FLOATS, self._hidden) if behind else None,
+        )  # fmt: skip
+
+    def _add_operations(self) -> None:
+        parts, native, on = self._parts, self._native, self._buffers
+        table, packed_table = None, None
+        if isinstance(parts.table, PackedWeight):
+            packed_table = ctypes.byref(parts.table.struct)
+        else:
+            table = self._keep(parts.table, torch.bfloat16)
+        factor = 1.0 if parts.embed_scale is None else torch.tensor(parts.embed_scale, dtype=torch.bfloat16).item()
+        native.add_embed(self._handle, table, packed_table, self._hidden, factor, on.x)
+        weights = [packed(linear.weight) for linear in _linears(parts.layers)]
+        after = {id(one): following for one, following in pairwise([*weights, packed(parts.head)])}
+        for layer in parts.layers:
+            self._add_layer(layer, after)
+        self._norm(parts.norm, on.x, on.n)
+
+    def _add_layer(self, layer: DecoderLayer, after: dict[int, PackedWeight]) -> None:
+        on, attention, mlp = self._buffers, layer.attention, layer.mlp
+        self._norm(layer.before_attention, on.x, on.n)
+        self._linear(attention.projection, on.n, library.STORE, on.p, after)
+        self._attention(attention)
+        self._added(attention.output, on.a, layer.after_attention, after)
+        self._norm(layer.before_mlp, on.x, on.n)
+        self._linear(mlp.gate_up, on.n, library.GATED, on.m, after, library.ACTIVATIONS[mlp.activation])
+        self._added(mlp.down, on.m, layer.after_mlp, after)
+
+    def _added(self, linear: Linear, source: int, norm: RMSNorm | None, after: dict[int, PackedWeight]) -> None:
+        """A projection that is added to the residual, through a norm where there is one."""
+        on = self._buffers
+        if norm is None:
+            self._linear(linear, source, library.ADD, on.x, after)
+            return
+        assert on.y is not None, "a norm behind without its buffer"
+        self._linear(linear, source, library.STORE, on.y, after)
+        self._norm(norm, on.y, on.x)
+
+    def _norm(self, norm: RMSNorm, source: int, target: int) -> None:
+        self._native.add_norm(self._handle, source, self._keep(norm.weight), norm.eps, target)
+
+    def _linear(
+        self, linear: Linear, source: int, mode: int, target: int, after: dict[int, PackedWeight], activation: int = 0
+    ) -> None:
+        weight, native = packed(linear.weight), self._native
+        kind = weight.struct.kind
+        if kind != library.BFLOAT16:
+            if (source, kind) not in self._quantized:
+                width = weight.struct.steps * 4
+                self._quantized[source, kind] = native.add_buffer(self._handle, library.QUANTIZED, width, kind)
+            native.add_quantize(self._handle, source, self._quantized[source, kind])
+            source = self._quantized[source, kind]
+        bias = None
+        if linear.bias is not None:
+            placed = gated_rows(linear.bias) if mode == library.GATED else linear.bias
+            padding = weight.struct.panels * library.PANEL - len(placed)
+            bias = self._keep(torch.nn.functional.pad(placed, (0, padding)))
+        native.add_linear(
+            self._handle, source, ctypes.byref(weight.struct), bias, mode, activation,
+            ctypes.byref(after[id(weight)].struct), target,
+        )  # fmt: skip
+
+    def _attention(self, attention: Attention) -> None:
+        on, spec, config = self._buffers, attention.spec, self._parts.config
+        shape = (attention.num_heads, attention.num_kv_heads, config.head_dim, self.block_size)
+        norm, eps = None, 0.0
+        if attention.head_norm is not None:
+            norm, eps = self._keep(attention.head_norm.weight), attention.head_norm.eps
+        rope = self._parts.ropes[spec.window is not None]
+        self._native.add_heads(
+            self._handle, on.p, on.q, spec.group, attention.kv_index, *shape, norm, eps, self._keep(rope.cos),
+            self._keep(rope.sin),
+        )  # fmt: skip
+        self._native.add_attend(
+            self._handle, on.q, on.a, spec.group, attention.kv_index, *shape, spec.scale, spec.softcap or 0.0,
+            spec.window or 0, None if spec.sinks is None else self._keep(spec.sinks),
+        )  # fmt: skip
+
+    def _keep(self, tensor: Tensor, dtype: torch.dtype = torch.float32) -> int:
+        """Return the address of a tensor in this dtype, which lives as long as the program."""
+        self._kept.append(tensor.to(dtype).contiguous())
+        return self._kept[-1].data_ptr()
+
+
+def packed(matrix: Tensor | PackedWeight) -> PackedWeight:
+    """Return the matrix, which was packed."""
+    assert isinstance(matrix, PackedWeight), "a decoder on the kernels has packed weights"
+    return matrix
+
+
+def gated_rows(both: Tensor) -> Tensor:
+    """Return gates and ups [2 I, ...] as a gated pair's panels have them: 16 gates, 16 ups, and so on."""
+    gates, ups = both.chunk(2)
+    padding = -len(gates) % 16
+    pad = [0] * (2 * (gates.ndim - 1)) + [0, padding]
+    runs = [torch.nn.functional.pad(each, pad).view(-1, 16, *gates.shape[1:]) for each in (gates, ups)]
+    return torch.stack(runs, 1).flatten(0, 2)
+
+
+def _linears(layers: Sequence[DecoderLayer]) -> Iterator[Linear]:
+    """Yield the projections in the order in which a step meets them."""
+    for layer in layers:
+        yield from (layer.attention.projection, layer.attention.output, layer.mlp.gate_up, layer.mlp.down)
+
+
+def _caches(kv: Sequence[KV]) -> ctypes.Array[library.StepCache]:
+    caches = (library.StepCache * len(kv))()
+    for to, each in zip(caches, kv, strict=True):
+        to.keys, to.values = each.key.data_ptr(), each.value.data_ptr()
+    return caches

@@ -1,0 +1,81 @@
+"""NativeExecution: decoders on the C++ kernels, with bfloat16 activations and cache."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from chairlift.core.errors import ConfigError
+from chairlift.model.attention.base import AttentionBackend
+from chairlift.model.causal_lm import CausalLM
+from chairlift.model.config import ModelConfig
+from chairlift.model.kernels.cpu.attention import NativeAttention
+from chairlift.model.kernels.cpu.decoder import NativeDecoder
+from chairlift.model.kernels.cpu.library import ACTIVATIONS, KEY_TILE, chosen_set
+from chairlift.model.kernels.cpu.packing import KINDS, Packer
+from chairlift.model.kernels.cpu.threads import pool_of
+from chairlift.model.layers import DecoderParts
+from chairlift.model.take import Take
+
+MAX_HEAD_DIM = 512
+
+
+class NativeExecution:
+    """Runs all layers of a step in one call of the library.
+
+    Attributes:
+        quantization: of weights.
+        instruction_set: whose kernels compute.
+        threads: members of the pool.
+    """
+
+    def __init__(self, quantization: str = "none", threads: int | None = None) -> None:
+        """Choose kernels and threads. Raises ConfigError where they cannot be had."""
+        self.quantization = quantization
+        self._pool = pool_of(threads)
+        self._packer = Packer(self._pool, KINDS[quantization])
+        self.instruction_set = chosen_set()
+        self.threads = len(self._pool.cpus)
+
+    def taking(self, take: Take) -> Take:
+        """See Execution: weights go into panels, a table that is the head as well, too."""
+        return replace(take, pack=self._packer.pack, packs_tables=True)
+
+    def rope_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """See Execution: rotations are float32."""
+        return torch.float32
+
+    def decoder(self, parts: DecoderParts) -> CausalLM:
+        """See Execution."""
+        return NativeDecoder(parts, self._pool, self.instruction_set)
+
+    def attention(self) -> Callable[[], AttentionBackend]:
+        """See Execution."""
+        return lambda: NativeAttention(self._pool, self.instruction_set)
+
+    def report(self) -> tuple[tuple[str, str], ...]:
+        """See Execution."""
+        found = [("kernels", f"native ({self.instruction_set}), threads: {self.threads}")]
+        if self._packer.errors:
+            worst = max(self._packer.errors) ** 0.5
+            found.append(("quantization", f"{self.quantization}, largest error of a weight {worst:.2%}"))
+        return tuple(found)
+
+
+def check_fit(config: ModelConfig, device: torch.device, block_size: int) -> None:
+    """Raise ConfigError, which says why, unless the kernels can run such a model; its dtype is the one as loaded."""
+    if device.type != "cpu":
+        raise _unfit(f"they run on the CPU, not on {device}")
+    if config.dtype != "bfloat16":
+        raise _unfit(f"they compute in bfloat16, not in {config.dtype}")
+    if block_size % KEY_TILE:
+        raise _unfit(f"block_size must be a multiple of {KEY_TILE}, not {block_size}")
+    if config.head_dim % KEY_TILE or config.head_dim > MAX_HEAD_DIM:
+        raise _unfit(f"head_dim must be a multiple of {KEY_TILE} up to {MAX_HEAD_DIM}, not {config.head_dim}")
+    if config.activation not in ACTIVATIONS:
+        raise _unfit(f"they have no activation {config.activation}")
+    chosen_set()
+
+
+def _unfit(why: str) -> ConfigError:
+    return ConfigError(f"the native kernels cannot run this model: {why}", option="kernels")

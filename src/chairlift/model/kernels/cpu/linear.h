@@ -1,0 +1,249 @@
+// Rows times a packed weight: tiles of a few rows by a panel, sums in registers from the first input to the last.
+//
+//                       64 outputs (or 32)
+//     step k:          [  panel, 4 bytes each  ]
+//     row 0  [4 bytes]  sums[0][0..]                 Each sum runs over the steps in order, whatever the tile's shape,
+//     row 1  [4 bytes]  sums[1][0..]                 so a row's product has the same bits in every batch.
+//     ...
+//
+// While a panel is multiplied, lines of the next one are fetched: memory has work for as long as the multipliers have.
+#pragma once
+
+#include <cmath>
+
+#include "kernels.h"
+#include "simd.h"
+
+namespace chairlift::CHAIRLIFT_SET {
+
+// Rows of a tile, by what fits the registers beside the panel's vectors.
+constexpr int TILE_ROWS = LANES == 16 ? 6 : LANES == 8 ? 2 : 1;
+constexpr int GROUP_TILE_ROWS = LANES == 16 ? 3 : 1;
+// Vectors of a tile at most: a whole panel, or half of one where registers are short and few.
+constexpr int TILE_VECTORS = LANES == 16 ? 4 : HALF_PANEL / LANES;
+constexpr int HALF_VECTORS = HALF_PANEL / LANES;
+constexpr int LINE = 64;
+
+template <int ROWS, int VECTORS, int LINES>
+CHAIRLIFT_INLINE void multiply_pairs(
+    Floats (&sums)[ROWS][VECTORS], const uint8_t* rows, size_t stride, const uint8_t* panel, int steps,
+    const uint8_t* ahead) {
+    for (int step = 0; step < steps; step++, panel += STEP_BYTES, rows += 4) {
+        Ints columns[VECTORS];
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; v++) columns[v] = load<Ints>(panel + v * sizeof(Ints));
+#pragma GCC unroll 4
+        for (int line = 0; line < LINES; line++) fetch(ahead + line * LINE);
+        ahead += LINES * LINE;
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; r++) {
+            Ints row = all_of(rows + r * stride);
+#pragma GCC unroll 8
+            for (int v = 0; v < VECTORS; v++) sums[r][v] = dot_pairs(sums[r][v], columns[v], row);
+        }
+    }
+}
+
+template <int ROWS, int VECTORS, int LINES>
+CHAIRLIFT_INLINE void multiply_quads(
+    Ints (&sums)[ROWS][VECTORS], const uint8_t* rows, size_t stride, const uint8_t* panel, int steps,
+    const uint8_t* ahead) {
+    for (int step = 0; step < steps; step++, panel += STEP_BYTES, rows += 4) {
+        Ints columns[VECTORS];
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; v++) columns[v] = load<Ints>(panel + v * sizeof(Ints));
+#pragma GCC unroll 4
+        for (int line = 0; line < LINES; line++) fetch(ahead + line * LINE);
+        ahead += LINES * LINE;
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; r++) {
+            Ints row = all_of(rows + r * stride);
+#pragma GCC unroll 8
+            for (int v = 0; v < VECTORS; v++) sums[r][v] = dot_quads(sums[r][v], columns[v], row);
+        }
+    }
+}
+
+// The products of rows [first, first + ROWS) with VECTORS vectors of a panel, at `column` of it.
+template <WeightKind KIND, int ROWS, int VECTORS, int LINES>
+CHAIRLIFT_INLINE void multiply(
+    Floats (&sums)[ROWS][VECTORS], const LinearCall& call, int first, int panel, int column, const uint8_t* ahead) {
+    const Weight& weight = *call.weight;
+    const uint8_t* rows = call.rows.data + first * call.rows.stride;
+    const uint8_t* data = weight.data + panel * weight.panel_bytes() + column * 4;
+    if constexpr (KIND == BFLOAT16) {
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 8
+            for (int v = 0; v < VECTORS; v++) sums[r][v] = Floats{};
+        multiply_pairs<ROWS, VECTORS, LINES>(sums, rows, call.rows.stride, data, weight.steps, ahead);
+    } else if constexpr (KIND == INT8_CHANNEL) {
+        Ints whole[ROWS][VECTORS];
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 8
+            for (int v = 0; v < VECTORS; v++) whole[r][v] = all(-128 * call.rows.sums[first + r]);
+        multiply_quads<ROWS, VECTORS, LINES>(whole, rows, call.rows.stride, data, weight.steps, ahead);
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; v++) {
+            Floats scale = load<Floats>(weight.scales + panel * PANEL + column + v * LANES);
+#pragma GCC unroll 8
+            for (int r = 0; r < ROWS; r++) sums[r][v] = to_floats(whole[r][v]) * (scale * call.rows.scales[first + r]);
+        }
+    } else {
+        const int groups = weight.groups(), steps = GROUP / 4;
+        const float* row_scales = call.rows.scales + (size_t)first * groups;
+        const int32_t* row_sums = call.rows.sums + (size_t)first * groups;
+        const uint16_t* scales = weight.group_scales + (size_t)panel * groups * PANEL + column;
+#pragma GCC unroll 8
+        for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 8
+            for (int v = 0; v < VECTORS; v++) sums[r][v] = Floats{};
+        for (int group = 0; group < groups; group++) {
+            Ints whole[ROWS][VECTORS];
+#pragma GCC unroll 8
+            for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 8
+                for (int v = 0; v < VECTORS; v++) whole[r][v] = all(-128 * row_sums[r * groups + group]);
+            multiply_quads<ROWS, VECTORS, LINES>(whole, rows, call.rows.stride, data, steps, ahead);
+            rows += GROUP, data += steps * STEP_BYTES, ahead += steps * LINES * LINE;
+#pragma GCC unroll 8
+            for (int v = 0; v < VECTORS; v++) {
+                Floats scale = widened(scales + group * PANEL + v * LANES);
+#pragma GCC unroll 8
+                for (int r = 0; r < ROWS; r++)
+                    sums[r][v] = fma(to_floats(whole[r][v]), scale * row_scales[r * groups + group], sums[r][v]);
+            }
+        }
+    }
+}
+
+CHAIRLIFT_INLINE Floats activated(Floats x, Activation activation) {
+    if (activation == SILU) return x / (1.0f + exponential(x < -88.0f ? all(88.0f) : -x));
+    if (activation == GELU_TANH) {
+        Floats inner = 0.7978845608f * fma(x * x * x, all(0.044715f), x);
+        return 0.5f * x * (1.0f + hyperbolic_tangent(inner));
+    }
+    Floats value;
+    for (int i = 0; i < LANES; i++) value[i] = 0.5f * x[i] * (1.0f + erff(x[i] * 0.7071067812f));
+    return value;
+}
+
+// Takes one more run of `width` logits into the best of a row.
+static void improve(Best& best, const float* logits, int width, int column, int outputs) {
+    Floats peak = load<Floats>(logits), nothing = peak * 0.0f;
+    for (int i = LANES; i < width; i += LANES) {
+        Floats more = load<Floats>(logits + i);
+        peak = larger(peak, more), nothing += more * 0.0f;
+    }
+    const float most = largest(peak);
+    const bool is_plain = sum(nothing) == 0.0f && column + width <= outputs;
+    if (is_plain && !(most > best.value || (most == best.value && column < best.id))) return;
+    for (int i = 0; i < width && column + i < outputs && best.value == best.value; i++) {
+        const float value = logits[i];
+        const int id = column + i;
+        if (value > best.value || value != value || (value == best.value && id < best.id)) best = {value, id};
+    }
+}
+
+// Of 32 outputs the first 16 are gates, the others what they let through.
+static void gate(const LinearCall& call, const float* sums, int width, uint16_t* out) {
+    for (int half = 0; half < width; half += HALF_PANEL)
+        for (int i = 0; i < HALF_PANEL / 2; i += LANES) {
+            Floats gates = load<Floats>(sums + half + i), ups = load<Floats>(sums + half + HALF_PANEL / 2 + i);
+            narrow(out + half / 2 + i, activated(gates, call.activation) * ups);
+        }
+}
+
+// Gives the sums [rows][PANEL] of rows from `first` on, `width` outputs from `column` of all, to where they belong.
+static void finish(const LinearCall& call, float* sums, int rows, int width, int first, int column, Best* best) {
+    for (int r = 0; r < rows; r++, sums += PANEL) {
+        if (call.bias)
+            for (int i = 0; i < width; i += LANES)
+                store(sums + i, load<Floats>(sums + i) + load<Floats>(call.bias + column + i));
+        if (call.mode == GATED) {
+            gate(call, sums, width, (uint16_t*)call.out + (first + r) * call.out_stride + column / 2);
+            continue;
+        }
+        if (call.mode == LOGITS) improve(best[first + r], sums, width, column, call.weight->outputs);
+        if (!call.out) continue;
+        float* out = (float*)call.out + (first + r) * call.out_stride + column;
+        for (int i = 0; i < width; i += LANES) {
+            Floats value = load<Floats>(sums + i);
+            store(out + i, call.mode == ADD ? load<Floats>(out + i) + value : value);
+        }
+    }
+}
+
+template <WeightKind KIND, int ROWS, int VECTORS, int LINES>
+__attribute__((noinline)) static void tile(
+    const LinearCall& call, int first, int panel, int column, const uint8_t* ahead, Best* best) {
+    Floats sums[ROWS][VECTORS];
+    multiply<KIND, ROWS, VECTORS, LINES>(sums, call, first, panel, column, ahead);
+    alignas(64) float found[ROWS * PANEL];
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; r++)
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; v++) store(found + r * PANEL + v * LANES, sums[r][v]);
+    finish(call, found, ROWS, VECTORS * LANES, first, panel * PANEL + column, best);
+}
+
+template <WeightKind KIND, int VECTORS, int LINES>
+CHAIRLIFT_INLINE void tile_of(
+    int rows, const LinearCall& call, int first, int panel, int column, const uint8_t* ahead, Best* best) {
+    constexpr int MOST = KIND == INT8_GROUP ? GROUP_TILE_ROWS : TILE_ROWS;
+    switch (rows) {
+        case 1: return tile<KIND, 1, VECTORS, LINES>(call, first, panel, column, ahead, best);
+        case 2: if constexpr (MOST >= 2) return tile<KIND, 2, VECTORS, LINES>(call, first, panel, column, ahead, best);
+        case 3: if constexpr (MOST >= 3) return tile<KIND, 3, VECTORS, LINES>(call, first, panel, column, ahead, best);
+        case 4: if constexpr (MOST >= 4) return tile<KIND, 4, VECTORS, LINES>(call, first, panel, column, ahead, best);
+        case 5: if constexpr (MOST >= 5) return tile<KIND, 5, VECTORS, LINES>(call, first, panel, column, ahead, best);
+        case 6: if constexpr (MOST >= 6) return tile<KIND, 6, VECTORS, LINES>(call, first, panel, column, ahead, best);
+    }
+}
+
+// All rows against VECTORS vectors of a panel; rows are cut into tiles that differ by one row at most. Of `lines` cache
+// lines ahead as many are fetched in each step of the first tiles as brings all of them in before the last one.
+template <WeightKind KIND, int VECTORS>
+static void tiles(const LinearCall& call, int panel, int column, const uint8_t* ahead, size_t ahead_bytes, Best* best) {
+    constexpr int MOST = KIND == INT8_GROUP ? GROUP_TILE_ROWS : TILE_ROWS;
+    const int count = call.rows.count, number = (count + MOST - 1) / MOST;
+    const size_t steps = call.weight->steps;
+    for (int tile = 0, first = 0; tile < number; tile++) {
+        const int rows = count / number + (tile < count % number);
+        if (!ahead_bytes)
+            tile_of<KIND, VECTORS, 0>(rows, call, first, panel, column, ahead, best);
+        else if (number == 1)
+            tile_of<KIND, VECTORS, 4>(rows, call, first, panel, column, ahead, best);
+        else if (number < 4) {
+            tile_of<KIND, VECTORS, 2>(rows, call, first, panel, column, ahead, best);
+            const size_t done = steps * 2 * LINE;
+            ahead += done, ahead_bytes -= done < ahead_bytes ? done : ahead_bytes;
+        } else {
+            tile_of<KIND, VECTORS, 1>(rows, call, first, panel, column, ahead, best);
+            const size_t done = steps * LINE;
+            ahead += done, ahead_bytes -= done < ahead_bytes ? done : ahead_bytes;
+        }
+        first += rows;
+    }
+}
+
+template <WeightKind KIND>
+static void panels(const LinearCall& call, int half, int count, const uint8_t* ahead, size_t bytes, Best* best) {
+    if constexpr (TILE_VECTORS == 2 * HALF_VECTORS)
+        if (count == 2) return tiles<KIND, TILE_VECTORS>(call, half / 2, 0, ahead, bytes, best);
+    for (int i = 0; i < count; i++) {
+        tiles<KIND, HALF_VECTORS>(call, (half + i) / 2, (half + i) % 2 * HALF_PANEL, ahead, bytes, best);
+        bytes = 0;
+    }
+}
+
+static void linear(const LinearCall& call, int half, int count, const uint8_t* ahead, size_t bytes, Best* best) {
+    switch (call.weight->kind) {
+        case BFLOAT16: return panels<BFLOAT16>(call, half, count, ahead, bytes, best);
+        case INT8_CHANNEL: return panels<INT8_CHANNEL>(call, half, count, ahead, bytes, best);
+        case INT8_GROUP: return panels<INT8_GROUP>(call, half, count, ahead, bytes, best);
+    }
+}
+
+}  // namespace chairlift::CHAIRLIFT_SET

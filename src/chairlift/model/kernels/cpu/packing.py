@@ -1,0 +1,116 @@
+"""Weights in the layout that the kernels multiply with (kernels.h), packed one after another as they are loaded."""
+
+import contextlib
+import ctypes
+import mmap
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from chairlift.model.kernels.cpu import library
+from chairlift.model.kernels.cpu.threads import Pool
+
+KINDS = {"none": library.BFLOAT16, "int8-channel": library.INT8_CHANNEL, "int8": library.INT8_GROUP}
+"""What an option `quantization` may be -> a kind of weight."""
+
+CHUNK_BYTES = 64 * 2**20
+LINE = 64
+
+
+class Arena:
+    """Memory for weights, on huge pages where the kernel gives them; a page is real once it is written to.
+
+    Owns: chunks, which live as long as any tensor in them.
+    """
+
+    def __init__(self) -> None:
+        self._left = torch.empty(0, dtype=torch.uint8)
+
+    def take(self, num_bytes: int) -> Tensor:
+        """Return zeros, uint8 [num_bytes], that begin on a cache line. Raises MemoryError or OSError."""
+        size = -(-num_bytes // LINE) * LINE
+        if size > len(self._left):
+            self._left = _pages(max(size, CHUNK_BYTES))
+        taken, self._left = self._left[:num_bytes], self._left[size:]
+        return taken
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PackedWeight:
+    """A weight [outputs, inputs] in panels.
+
+    Attributes:
+        struct: for the library; it names the memory below.
+        memory: data, scales.
+    """
+
+    struct: library.Weight
+    memory: tuple[Tensor, ...]
+
+
+@dataclass(slots=True)
+class Packer:
+    """Packs weights of bfloat16 into one kind.
+
+    Attributes:
+        pool: whose threads do it.
+        kind: one of KINDS' values.
+        errors: of each weight of int8, in order: squared errors over squares.
+    """
+
+    pool: Pool
+    kind: int
+    errors: list[float] = field(default_factory=list)
+    _arena: Arena = field(default_factory=Arena)
+
+    def pack(self, parts: Sequence[Tensor], *, gated: bool = False) -> PackedWeight:
+        """Pack bfloat16 weights [O_i, I] below one another; `gated`: the two, gates and ups, of a gated pair.
+
+        Raises MemoryError or OSError when there is not so much memory.
+        """
+        inputs = parts[0].shape[1]
+        outputs = sum(len(part) for part in parts)
+        if gated:  # whole runs of 16 gates beside 16 ups
+            outputs = 2 * -(-len(parts[0]) // 16) * 16
+        weight, memory = self._room(outputs, inputs)
+        errors = (ctypes.c_double * 2)()
+        first = 0
+        placements = (library.GATES, library.UPS) if gated else (library.BELOW,) * len(parts)
+        for part, placement in zip(parts, placements, strict=True):
+            rows = part.to(torch.bfloat16).contiguous()
+            done = library.load().pack(
+                self.pool.handle, ctypes.byref(weight), rows.data_ptr(), len(rows), placement, first, errors
+            )
+            if done < 0:
+                raise MemoryError("no memory to pack a weight")
+            first += len(rows)
+        if self.kind != library.BFLOAT16:
+            self.errors.append(errors[0] / errors[1] if errors[1] else 0.0)
+        return PackedWeight(weight, memory)
+
+    def _room(self, outputs: int, inputs: int) -> tuple[library.Weight, tuple[Tensor, ...]]:
+        panels = -(-outputs // library.PANEL)
+        unit, per_step = (1, 2) if self.kind == library.BFLOAT16 else (4, 4)
+        if self.kind == library.INT8_GROUP:
+            unit = library.GROUP
+        steps = -(-inputs // max(unit, per_step)) * max(unit, per_step) // per_step
+        data = self._arena.take(panels * steps * library.PANEL * 4)
+        memory: tuple[Tensor, ...] = (data,)
+        scales, group_scales = None, None
+        if self.kind == library.INT8_CHANNEL:
+            memory = (data, self._arena.take(panels * library.PANEL * 4))
+            scales = memory[1].data_ptr()
+        elif self.kind == library.INT8_GROUP:
+            memory = (data, self._arena.take(panels * library.PANEL * (steps * 4 // library.GROUP) * 2))
+            group_scales = memory[1].data_ptr()
+        weight = library.Weight(outputs, inputs, panels, steps, self.kind, data.data_ptr(), scales, group_scales)
+        return weight, memory
+
+
+def _pages(num_bytes: int) -> Tensor:
+    pages = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError, AttributeError):  # a kernel without huge pages
+        pages.madvise(mmap.MADV_HUGEPAGE)
+    return torch.frombuffer(pages, dtype=torch.uint8)

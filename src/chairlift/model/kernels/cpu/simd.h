@@ -1,0 +1,222 @@
+// One vector of floats of the instruction set that this file is compiled for, and what C++ has no operator for.
+//
+//     set            lanes   bfloat16 pairs            int8 quads
+//     avx512_bf16    16      vdpbf16ps                 vpdpbusd
+//     avx512         16      widened, two FMA          widened, multiply and add
+//     avx2           8       widened, two FMA          widened, multiply and add
+//     portable       4       widened                   widened
+//
+// Vectors are GCC's and clang's own, so + - * / and comparisons work on them in every set. Everything lies in a namespace
+// of the set's name, and no inline function of the standard library is used: the linker keeps one copy of such a
+// function, and it might be the one with instructions that this machine does not have.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#ifndef CHAIRLIFT_SET
+#error "compile with -DCHAIRLIFT_SET=<name of the instruction set>"
+#endif
+
+#define CHAIRLIFT_INLINE inline __attribute__((always_inline))
+
+namespace chairlift::CHAIRLIFT_SET {
+
+#if defined(__AVX512F__)
+constexpr int LANES = 16;
+#elif defined(__AVX2__)
+constexpr int LANES = 8;
+#else
+constexpr int LANES = 4;
+#endif
+
+typedef float Floats __attribute__((vector_size(LANES * 4)));
+typedef int32_t Ints __attribute__((vector_size(LANES * 4)));
+typedef uint32_t Words __attribute__((vector_size(LANES * 4)));
+typedef uint16_t Halves __attribute__((vector_size(LANES * 2)));
+typedef int8_t Bytes __attribute__((vector_size(LANES)));
+
+template <typename Vector, typename Element>
+CHAIRLIFT_INLINE Vector load(const Element* from) {
+    Vector vector;
+    memcpy(&vector, from, sizeof vector);
+    return vector;
+}
+
+template <typename Vector, typename Element>
+CHAIRLIFT_INLINE void store(Element* to, Vector vector) {
+    memcpy(to, &vector, sizeof vector);
+}
+
+CHAIRLIFT_INLINE Floats all(float value) { return value - Floats{}; }
+CHAIRLIFT_INLINE Ints all(int32_t value) { return value - Ints{}; }
+
+// Four bytes from memory in every lane: two bfloat16 or four int8 of one row.
+CHAIRLIFT_INLINE Ints all_of(const void* four_bytes) {
+    int32_t word;
+    memcpy(&word, four_bytes, sizeof word);
+    return all(word);
+}
+
+CHAIRLIFT_INLINE Floats as_floats(Ints bits) { return (Floats)bits; }
+
+// a * b + c, rounded once where the set can.
+CHAIRLIFT_INLINE Floats fma(Floats a, Floats b, Floats c) {
+#if defined(__AVX512F__)
+    return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX2__)
+    return (Floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+    return a * b + c;
+#endif
+}
+
+CHAIRLIFT_INLINE Floats larger(Floats a, Floats b) {
+#if defined(__AVX512F__)
+    return (Floats)_mm512_max_ps((__m512)a, (__m512)b);
+#elif defined(__AVX2__)
+    return (Floats)_mm256_max_ps((__m256)a, (__m256)b);
+#else
+    return a > b ? a : b;
+#endif
+}
+
+// Sums and maxima over the lanes are taken pairwise, in one order for all.
+CHAIRLIFT_INLINE float sum(Floats vector) {
+    float lanes[LANES];
+    store(lanes, vector);
+    for (int width = LANES / 2; width; width /= 2)
+        for (int i = 0; i < width; i++) lanes[i] += lanes[i + width];
+    return lanes[0];
+}
+
+CHAIRLIFT_INLINE float largest(Floats vector) {
+    float lanes[LANES];
+    store(lanes, vector);
+    for (int width = LANES / 2; width; width /= 2)
+        for (int i = 0; i < width; i++) lanes[i] = lanes[i] > lanes[i + width] ? lanes[i] : lanes[i + width];
+    return lanes[0];
+}
+
+// bfloat16 -> float32: the upper half of its bits.
+CHAIRLIFT_INLINE Floats widened(const uint16_t* from) {
+#if defined(__AVX512F__)
+    __m256i halves = _mm256_loadu_si256((const __m256i*)from);
+    return (Floats)_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
+#elif defined(__AVX2__)
+    __m128i halves = _mm_loadu_si128((const __m128i*)from);
+    return (Floats)_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16);
+#else
+    return (Floats)(__builtin_convertvector(load<Halves>(from), Words) << 16);
+#endif
+}
+
+// float32 -> bfloat16, to nearest, ties to even; NaN stays NaN.
+CHAIRLIFT_INLINE void narrow(uint16_t* to, Floats values) {
+#if defined(__AVX512BF16__)
+    _mm256_storeu_si256((__m256i*)to, (__m256i)_mm512_cvtneps_pbh((__m512)values));
+#else
+    Words bits = (Words)values;
+    Words rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    Words nan = (bits >> 16) | 0x40u;
+    Words chosen = (values != values) ? nan : rounded;
+#if defined(__AVX512F__)
+    _mm256_storeu_si256((__m256i*)to, _mm512_cvtepi32_epi16((__m512i)chosen));
+#else
+    store(to, __builtin_convertvector(chosen, Halves));
+#endif
+#endif
+}
+
+CHAIRLIFT_INLINE float widened(uint16_t half) {
+    uint32_t bits = (uint32_t)half << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+CHAIRLIFT_INLINE uint16_t narrowed(float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if (value != value) return (uint16_t)(bits >> 16) | 0x40;
+    return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+
+// Each lane: sum + left[0] * right[0] + left[1] * right[1], of two bfloat16 that share a word.
+CHAIRLIFT_INLINE Floats dot_pairs(Floats sum, Ints left, Ints right) {
+#if defined(__AVX512BF16__)
+    return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)left, (__m512bh)right);
+#else
+    const Ints upper = all((int32_t)0xffff0000);
+    sum = fma(as_floats(left << 16), as_floats(right << 16), sum);
+    return fma(as_floats(left & upper), as_floats(right & upper), sum);
+#endif
+}
+
+// Each lane: sum + the four products of unsigned bytes of `left` and signed bytes of `right`.
+CHAIRLIFT_INLINE Ints dot_quads(Ints sum, Ints left, Ints right) {
+#if defined(__AVX512VNNI__)
+    return (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)left, (__m512i)right);
+#elif defined(__AVX512BW__)
+    const __m512i even = _mm512_set1_epi32(0x00ff00ff);
+    __m512i left_even = _mm512_and_si512((__m512i)left, even), left_odd = _mm512_srli_epi16((__m512i)left, 8);
+    __m512i right_even = _mm512_srai_epi16(_mm512_slli_epi16((__m512i)right, 8), 8);
+    __m512i right_odd = _mm512_srai_epi16((__m512i)right, 8);
+    __m512i products = _mm512_add_epi32(_mm512_madd_epi16(left_even, right_even), _mm512_madd_epi16(left_odd, right_odd));
+    return (Ints)_mm512_add_epi32((__m512i)sum, products);
+#elif defined(__AVX2__)
+    const __m256i even = _mm256_set1_epi32(0x00ff00ff);
+    __m256i left_even = _mm256_and_si256((__m256i)left, even), left_odd = _mm256_srli_epi16((__m256i)left, 8);
+    __m256i right_even = _mm256_srai_epi16(_mm256_slli_epi16((__m256i)right, 8), 8);
+    __m256i right_odd = _mm256_srai_epi16((__m256i)right, 8);
+    __m256i products = _mm256_add_epi32(_mm256_madd_epi16(left_even, right_even), _mm256_madd_epi16(left_odd, right_odd));
+    return (Ints)_mm256_add_epi32((__m256i)sum, products);
+#else
+    for (int byte = 0; byte < 4; byte++) {
+        Ints unsigned_byte = (left >> (8 * byte)) & 0xff;
+        Ints signed_byte = (right << (24 - 8 * byte)) >> 24;
+        sum += unsigned_byte * signed_byte;
+    }
+    return sum;
+#endif
+}
+
+CHAIRLIFT_INLINE Floats to_floats(Ints values) { return __builtin_convertvector(values, Floats); }
+
+// To nearest, ties to even, for |value| < 2**22.
+CHAIRLIFT_INLINE Ints to_ints(Floats values) {
+    const Floats shift = all(12582912.0f);  // 1.5 * 2**23: what is added lands in the lowest bits
+    return (Ints)(values + shift) - (Ints)shift;
+}
+
+// e**x, relative error below 2e-7; 0 below -87.3 (also for -inf), x at most 88.
+CHAIRLIFT_INLINE Floats exponential(Floats x) {
+    const Floats lowest = all(-87.33654f);
+    Floats bounded = larger(lowest, x);  // in this order NaN stays NaN
+    Ints power = to_ints(bounded * 1.442695041f);
+    Floats whole = to_floats(power);
+    Floats rest = fma(whole, all(-0.693359375f), bounded);  // ln 2 in two parts
+    rest = fma(whole, all(2.12194440e-4f), rest);
+    Floats series = all(1.9875691500e-4f);
+    series = fma(series, rest, all(1.3981999507e-3f));
+    series = fma(series, rest, all(8.3334519073e-3f));
+    series = fma(series, rest, all(4.1665795894e-2f));
+    series = fma(series, rest, all(1.6666665459e-1f));
+    series = fma(series, rest, all(5.0000001201e-1f));
+    Floats value = fma(series, rest * rest, rest + 1.0f);
+    Floats scaled = value * as_floats((power + 127) << 23);
+    return x < lowest ? Floats{} : scaled;
+}
+
+CHAIRLIFT_INLINE Floats hyperbolic_tangent(Floats x) {
+    Floats bounded = x > 9.0f ? all(9.0f) : (x < -9.0f ? all(-9.0f) : x);
+    return 1.0f - 2.0f / (exponential(2.0f * bounded) + 1.0f);
+}
+
+CHAIRLIFT_INLINE void fetch(const void* line) { __builtin_prefetch(line, 0, 2); }
+
+}  // namespace chairlift::CHAIRLIFT_SET

@@ -1,0 +1,56 @@
+"""Compiling: which compiler, what is said without one, and what makes a library stale."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from chairlift.model.kernels.cpu import compile as compiling
+from chairlift.model.kernels.cpu.compile import CannotCompile, compile_library, find_compiler, is_current, main, sets
+
+
+def test_cxx_names_the_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CXX", "/bin/false -pipe")
+    assert find_compiler() == ["/bin/false", "-pipe"]
+    with pytest.raises(CannotCompile, match=r"/bin/false -pipe .* failed with 1"):
+        compile_library(tmp_path / "library.so")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_compiler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(CannotCompile, match="no no-such-compiler"):
+        find_compiler()
+
+
+def test_without_a_compiler_it_is_said_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main() == 1
+    assert capsys.readouterr().err == "there is no C++ compiler: neither g++, c++ nor clang++\n"
+
+
+def test_other_systems_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.platform", "win32")
+    with pytest.raises(CannotCompile, match="win32"):
+        find_compiler()
+
+
+def test_other_processors_get_the_portable_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    assert list(sets()) == ["portable"]
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    assert list(sets()) == ["avx512_bf16", "avx512", "avx2", "portable"]
+
+
+def test_a_library_is_stale_once_a_source_is_newer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(compiling, "HERE", tmp_path)
+    for name in ("a.cpp", "b.h", "library.so"):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (time.time() + len(name), time.time() + len(name)))
+    assert is_current(tmp_path / "library.so")
+    os.utime(tmp_path / "b.h", (time.time() + 100, time.time() + 100))
+    assert not is_current(tmp_path / "library.so")

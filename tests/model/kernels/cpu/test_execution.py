@@ -1,0 +1,43 @@
+"""NativeExecution: which models the kernels can run, and why not the others."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from chairlift.core.errors import ConfigError
+from chairlift.model.config import ModelConfig
+from chairlift.model.kernels.cpu.execution import NativeExecution, check_fit
+from chairlift.model.tiny import tiny_config, tiny_model
+from support_native import need_native
+
+CPU = torch.device("cpu")
+FIT = replace(tiny_config(), dtype="bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("config", "device", "block_size", "why"),
+    [
+        (replace(FIT, dtype="float32"), CPU, 16, "bfloat16, not in float32"),
+        (FIT, torch.device("meta"), 16, "not on meta"),
+        (FIT, CPU, 8, "block_size must be a multiple of 16, not 8"),
+        (replace(FIT, head_dim=24), CPU, 16, "head_dim .* not 24"),
+        (replace(FIT, head_dim=528), CPU, 16, "head_dim .* not 528"),
+        (replace(FIT, activation="relu"), CPU, 16, "no activation relu"),
+    ],
+)
+def test_what_does_not_fit_is_said(config: ModelConfig, device: torch.device, block_size: int, why: str) -> None:
+    with pytest.raises(ConfigError, match=why) as caught:
+        check_fit(config, device, block_size)
+    assert caught.value.details["option"] == "kernels"
+
+
+def test_what_fits_runs_and_says_how() -> None:
+    need_native()
+    check_fit(FIT, CPU, 32)
+    execution = NativeExecution("int8", 2)
+    tiny_model(seed=1, dtype="bfloat16", device=CPU, execution=lambda _: execution)
+    report = dict(execution.report())
+    assert execution.instruction_set in report["kernels"] and "threads: 2" in report["kernels"]
+    assert report["quantization"].startswith("int8, largest error of a weight 0.")
+    assert "quantization" not in dict(NativeExecution().report())

@@ -1,0 +1,118 @@
+"""The packed linear kernels against float64 products: every kind of weight, every instruction set, odd shapes."""
+
+import random
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from chairlift.model.kernels.cpu import library
+from support_native import instruction_sets, linear
+
+SHAPES = [(1, 64, 64), (2, 33, 70), (7, 128, 31), (13, 96, 200), (25, 257, 130), (64, 512, 192), (300, 65, 65)]
+"""Rows, inputs, outputs."""
+
+KINDS = {"bfloat16": library.BFLOAT16, "int8-channel": library.INT8_CHANNEL, "int8": library.INT8_GROUP}
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).bfloat16()
+
+
+def quantized(x: Tensor, group: int | None) -> Tensor:
+    """Round rows of x [N, I] to int8 with one scale a group, in float64; a scale of a weight is not rounded."""
+    wide = x.double()
+    size = wide.shape[1] if group is None else group
+    padded = functional.pad(wide, (0, -wide.shape[1] % size)).view(len(wide), -1, size)
+    scale = padded.abs().amax(-1, keepdim=True) / 127
+    rounded = (padded / scale.clamp_min(1e-30)).round() * scale
+    return rounded.view(len(wide), -1)[:, : wide.shape[1]]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", instruction_sets())
+def test_products_equal_float64(name: str, kind: str, shape: tuple[int, int, int]) -> None:
+    rows, inputs, outputs = shape
+    x, weight = drawn(rows, inputs, seed=1), drawn(outputs, inputs, seed=2)
+    found = linear(name, x, weight, KINDS[kind]).double()
+    exact = x.double() @ weight.double().T
+    if kind == "bfloat16":
+        bound = 4e-7 * (x.double().abs() @ weight.double().abs().T) + 1e-6  # the order of float32 sums
+        assert ((found - exact).abs() <= bound * max(1.0, inputs**0.5)).all()
+        return
+    group = 32 if kind == "int8" else None
+    ours, ideal = (found - exact).norm(), (quantized(x, group) @ quantized(weight, group).T - exact).norm()
+    assert ours <= 1.05 * ideal + 1e-4 * exact.norm()  # int8 itself, and scales of groups in bfloat16
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", instruction_sets())
+def test_random_shapes(name: str, kind: str) -> None:
+    dice = random.Random(f"{name} {kind}")
+    for trial in range(12):
+        rows, inputs, outputs = dice.randint(1, 300), dice.randint(1, 400), dice.randint(1, 300)
+        x, weight = drawn(rows, inputs, seed=trial), drawn(outputs, inputs, seed=trial + 100)
+        exact = x.double() @ weight.double().T
+        error = (linear(name, x, weight, KINDS[kind]).double() - exact).norm() / exact.norm()
+        assert error <= (1e-6 if kind == "bfloat16" else 0.03), (rows, inputs, outputs)
+
+
+@pytest.mark.parametrize("activation", library.ACTIVATIONS)
+@pytest.mark.parametrize("inner", [16, 40, 96])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", instruction_sets())
+def test_gated_pairs(name: str, kind: str, inner: int, activation: str) -> None:
+    x, weight, bias = drawn(9, 64, seed=3), drawn(2 * inner, 64, seed=4) * 0.3, drawn(2 * inner, seed=5)
+    found = linear(name, x, weight, KINDS[kind], bias=bias, mode=library.GATED, activation=activation).double()
+    gate, up = (x.double() @ weight.double().T + bias.double()).chunk(2, dim=-1)
+    kinds = {
+        "silu": functional.silu, "gelu": functional.gelu,
+        "gelu_pytorch_tanh": lambda gate: functional.gelu(gate, approximate="tanh"),
+    }  # fmt: skip
+    exact = kinds[activation](gate) * up
+    assert (found - exact).norm() / exact.norm() <= (4e-3 if kind == "bfloat16" else 0.03)
+
+
+@pytest.mark.parametrize("activation", library.ACTIVATIONS)
+@pytest.mark.parametrize("name", instruction_sets())
+def test_activations_at_the_ends_of_the_numbers(name: str, activation: str) -> None:
+    gates = torch.tensor([-1e4, -200.0, -89.0, -20.0, -1.0, 0.0, 1.0, 20.0, 89.0, 200.0, 1e4]).bfloat16()
+    x = gates[:, None]
+    weight = torch.cat((torch.ones(16, 1), torch.zeros(16, 1))).bfloat16()
+    bias = torch.cat((torch.zeros(16), torch.ones(16)))
+    found = linear(name, x, weight, library.BFLOAT16, bias=bias, mode=library.GATED, activation=activation)[:, 0]
+    exact = functional.silu(gates.double()) if activation == "silu" else functional.gelu(gates.double())
+    assert torch.allclose(found.double(), exact, rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", instruction_sets())
+def test_sums_are_added_to_what_is_there(name: str) -> None:
+    x, weight, onto, bias = drawn(5, 48), drawn(70, 48), drawn(5, 70).float(), drawn(70).float()
+    found = linear(name, x, weight, library.BFLOAT16, mode=library.ADD, onto=onto, bias=bias)
+    assert torch.allclose(found, onto + bias + x.float() @ weight.float().T, atol=1e-4)
+
+
+@pytest.mark.parametrize("mode", [library.STORE, library.GATED])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", instruction_sets())
+def test_a_row_has_the_same_bits_in_every_batch(name: str, kind: str, mode: int) -> None:
+    x, weight = drawn(61, 160, seed=6), drawn(192, 160, seed=7)
+    together = linear(name, x, weight, KINDS[kind], mode=mode)
+    for first, count in ((0, 1), (3, 2), (10, 3), (5, 4), (20, 5), (31, 6), (7, 7), (2, 23), (0, 60)):
+        alone = linear(name, x[first : first + count], weight, KINDS[kind], mode=mode, members=1 + count % 3)
+        assert torch.equal(alone, together[first : first + count])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", instruction_sets())
+def test_what_is_no_number_stays_in_its_row(name: str, kind: str) -> None:
+    x, weight = drawn(8, 64, seed=8), drawn(64, 64, seed=9)
+    clean = linear(name, x, weight, KINDS[kind])
+    for bad in (torch.nan, torch.inf):
+        ill = x.clone()
+        ill[3, 5] = bad
+        found = linear(name, ill, weight, KINDS[kind])
+        assert not found[3].isfinite().any()
+        assert torch.equal(found[[0, 1, 2, 4, 5, 6, 7]], clean[[0, 1, 2, 4, 5, 6, 7]])

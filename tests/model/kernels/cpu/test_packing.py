@@ -1,0 +1,70 @@
+"""Packing: every weight has its place in the panels, int8 is told how much it lost, memory is taken in large pieces."""
+
+import ctypes
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+
+from chairlift.model.kernels.cpu import library
+from chairlift.model.kernels.cpu.packing import CHUNK_BYTES, Arena, PackedWeight, Packer
+from chairlift.model.kernels.cpu.threads import pool_of
+from support_native import Operations, need_native
+
+
+def packer(kind: int = library.BFLOAT16) -> Packer:
+    need_native()
+    return Packer(pool_of(2), kind)
+
+
+def unpacked(weight: PackedWeight) -> torch.Tensor:
+    """Read a weight of bfloat16 back, as kernels.h says that it lies; float32 [outputs, inputs]."""
+    struct = weight.struct
+    words = weight.memory[0].view(torch.bfloat16).view(struct.panels, struct.steps, 64, 2)
+    return words.permute(0, 2, 1, 3).reshape(struct.panels * 64, -1)[: struct.outputs, : struct.inputs].float()
+
+
+@pytest.mark.parametrize("shape", [(64, 2), (1, 1), (65, 33), (200, 64), (130, 7)])
+def test_every_weight_has_its_place(shape: tuple[int, int]) -> None:
+    rows = torch.randn(shape).bfloat16()
+    assert torch.equal(unpacked(packer().pack([rows])), rows.float())
+
+
+def test_parts_lie_below_one_another() -> None:
+    parts = [torch.randn(count, 48).bfloat16() for count in (70, 3, 41)]
+    assert torch.equal(unpacked(packer().pack(parts)), torch.cat(parts).float())
+
+
+def test_gates_lie_beside_what_they_gate() -> None:
+    gates, ups = torch.randn(40, 8).bfloat16(), torch.randn(40, 8).bfloat16()
+    both = unpacked(packer().pack([gates, ups], gated=True)).view(-1, 2, 16, 8)
+    assert torch.equal(both[:, 0].flatten(0, 1)[:40], gates.float())
+    assert torch.equal(both[:, 1].flatten(0, 1)[:40], ups.float())
+
+
+@pytest.mark.parametrize("kind", [library.BFLOAT16, library.INT8_CHANNEL, library.INT8_GROUP])
+def test_a_packed_table_can_be_looked_up_in(kind: int) -> None:
+    table = torch.randn(130, 70).bfloat16()
+    packing = packer(kind)
+    packed = packing.pack([table])
+    on = Operations("portable")
+    x = on.buffer(library.FLOATS, 70)
+    on.native.add_embed(on.handle, None, ctypes.byref(packed.struct), 70, 2.0, x)
+    ids = torch.tensor([0, 129, 64, 63])
+    assert on.native.reserve(on.handle, 4) == 0
+    on.run(4, ids=ids.data_ptr())
+    found = on.rows(x, 4, torch.float32)[:, :70] / 2
+    error = (found - table[ids].float()).norm() / table[ids].float().norm()
+    assert error <= {library.BFLOAT16: 0.0, library.INT8_CHANNEL: 0.01, library.INT8_GROUP: 0.007}[kind]
+    assert packing.errors == ([] if kind == library.BFLOAT16 else [pytest.approx(float(error) ** 2, rel=0.3)])
+
+
+def test_the_arena_gives_zeros_on_cache_lines_and_grows() -> None:
+    arena = Arena()
+    pieces = [arena.take(size) for size in (1, 100, 64, CHUNK_BYTES, 10)]
+    assert [len(piece) for piece in pieces] == [1, 100, 64, CHUNK_BYTES, 10]
+    assert all(piece.data_ptr() % 64 == 0 for piece in pieces)
+    ends = sorted((piece.data_ptr(), piece.data_ptr() + len(piece)) for piece in pieces)
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(ends))
+    assert not any(np.any(piece[:1000].numpy()) for piece in pieces)

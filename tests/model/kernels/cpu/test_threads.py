@@ -1,0 +1,74 @@
+"""Threads: one a physical core, no more than the cgroup pays for, one left to others where there are some."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from chairlift.core.errors import ConfigError
+from chairlift.model.kernels.cpu import threads
+from chairlift.model.kernels.cpu.threads import Pool, chosen_cpus, cpu_quota, pool_of, usable_cores
+from support_native import need_native
+
+
+def siblings(folder: Path, *groups: str) -> Path:
+    for group in groups:
+        for cpu in group.split(","):
+            place = folder / f"cpu{cpu}" / "topology"
+            place.mkdir(parents=True)
+            (place / "thread_siblings_list").write_text(f"{group}\n")
+    return folder
+
+
+def test_one_processor_of_every_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3, 5})
+    folder = siblings(tmp_path, "0,4", "1,5", "2,6", "3,7")
+    assert usable_cores(sys_cpu=folder, quota=100) == (0, 1, 2, 3)
+    assert usable_cores(sys_cpu=folder, quota=2.5) == (0, 1)
+    assert usable_cores(sys_cpu=folder, quota=0.3) == (0,)
+    assert usable_cores(sys_cpu=tmp_path / "none", quota=100) == (0, 1, 2, 3, 5)
+
+
+@pytest.mark.parametrize(
+    ("cores", "asked", "chosen"),
+    [(1, None, (0,)), (2, None, (0, 1)), (4, None, (1, 2, 3)), (4, 4, (0, 1, 2, 3)), (4, 2, (2, 3)), (2, 3, (-1,) * 3)],
+)
+def test_cores_are_left_to_others_where_there_are_more_than_two(
+    cores: int, asked: int | None, chosen: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "usable_cores", lambda: tuple(range(cores)))
+    assert chosen_cpus(asked) == chosen
+
+
+def test_no_threads_are_refused() -> None:
+    with pytest.raises(ConfigError, match="at least 1, got 0"):
+        chosen_cpus(0)
+
+
+def test_quotas_of_both_versions(tmp_path: Path) -> None:
+    proc, cgroup = tmp_path / "proc", tmp_path / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    for folder, text in {"": "max 100000", "a": "350000 100000", "a/b": "max 100000"}.items():
+        (cgroup / folder).mkdir(parents=True, exist_ok=True)
+        (cgroup / folder / "cpu.max").write_text(text)
+    (proc / "self/cgroup").write_text("0::/a/b\n")
+    assert cpu_quota(proc=proc, cgroup=cgroup) == 3.5
+    (proc / "self/cgroup").write_text("4:memory:/\n3:cpu,cpuacct:/x\n")
+    (cgroup / "cpu,cpuacct/x").mkdir(parents=True)
+    (cgroup / "cpu,cpuacct/x/cpu.cfs_quota_us").write_text("150000\n")
+    (cgroup / "cpu,cpuacct/x/cpu.cfs_period_us").write_text("100000\n")
+    assert cpu_quota(proc=proc, cgroup=cgroup) == 1.5
+    (cgroup / "cpu,cpuacct/x/cpu.cfs_quota_us").write_text("-1\n")
+    assert cpu_quota(proc=proc, cgroup=cgroup) is None
+    assert cpu_quota(proc=tmp_path / "none", cgroup=cgroup) is None
+
+
+def test_a_pool_is_made_once_and_can_be_closed() -> None:
+    need_native()
+    assert pool_of(2) is pool_of(2)
+    before = len(os.listdir("/proc/self/task"))
+    pool = Pool((-1, -1, -1))
+    assert len(os.listdir("/proc/self/task")) == before + 2
+    pool.close()
+    pool.close()
+    assert len(os.listdir("/proc/self/task")) == before
