@@ -62,3 +62,10 @@ def test_the_fair_chunk_is_a_quarter_of_the_prompt_tokens_of_a_step() -> None:
 
 def test_overlap_means_two_launches() -> None:
     assert (SchedulerConfig().depth, SchedulerConfig(overlap=True).depth) == (1, 2)
+
+
+def test_what_a_runner_likes_holds_where_nothing_is_set() -> None:
+    assert SchedulerConfig().liked_by(256).prefill_budget == 256
+    assert SchedulerConfig(max_batch_tokens=64).liked_by(256).prefill_budget == 64
+    assert SchedulerConfig(max_prefill_tokens=1000).liked_by(256).prefill_budget == 1000
+    assert SchedulerConfig().liked_by(None) == SchedulerConfig()

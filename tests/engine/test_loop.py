@@ -1,6 +1,7 @@
 """One turn of the wheel: expire, schedule, launch, collect, commit; failures roll back and the ledger is proved."""
 
 import logging
+from dataclasses import replace
 
 import pytest
 
@@ -157,3 +158,18 @@ def test_the_cache_is_rooted_in_the_runners_model() -> None:
         lift.submit(ask("a", 3))
         roots.add(lift.sequence("a").hash_root)
     assert len(roots) == 2
+
+
+@pytest.mark.parametrize(("asked", "longest"), [(None, 8), (20, 20)])
+def test_a_runner_gets_chunks_of_the_size_it_likes_unless_another_is_asked_for(
+    asked: int | None, longest: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner, steps = FakeRunner(FAKE), list[StepStats]()
+    start = runner.start
+    monkeypatch.setattr(runner, "start", lambda: replace(start(), chunk_tokens=8))
+    loop = EngineLoop(runner, SchedulerConfig(max_prefill_tokens=asked), clock=FakeClock(), on_step=steps.append)
+    loop.start()
+    assert not loop.submit(ask("a", 41))
+    while not loop.is_idle:
+        loop.step()
+    assert max(step.num_tokens for step in steps) == longest

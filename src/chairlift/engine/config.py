@@ -1,6 +1,6 @@
 """What an engine is told before it starts: two small frozen parts, one for the line, one for the cache."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from chairlift.core.errors import ConfigError
@@ -25,7 +25,8 @@ class SchedulerConfig:
     Attributes:
         max_batch_tokens: tokens in one step, generated and prefilled ones together.
         max_running_requests: requests that hold blocks at once.
-        max_prefill_tokens: prompt tokens in one step; None is whatever max_batch_tokens leaves.
+        max_prefill_tokens: prompt tokens in one step; None is what the runner likes best (RunnerInfo.chunk_tokens),
+            or else whatever max_batch_tokens leaves.
         long_prefill_threshold: prompt tokens of one request in one step while others want some too; None is a
             quarter of the step's prompt tokens. A request alone may take them all.
         max_chunk_tokens: hard bound on the prompt tokens of one request in one step; None for no bound.
@@ -75,6 +76,12 @@ class SchedulerConfig:
             priority_ageing=self.priority_ageing, target_itl_ms=self.target_itl_ms,
             **{f"tenant_weights[{tenant!r}]": weight for tenant, weight in self.tenant_weights.items()},
         )  # fmt: skip
+
+    def liked_by(self, chunk_tokens: int | None) -> "SchedulerConfig":
+        """Return these limits for a runner that likes so many prompt tokens in a step; what is set stays."""
+        if chunk_tokens is None or self.max_prefill_tokens is not None:
+            return self
+        return replace(self, max_prefill_tokens=chunk_tokens)
 
     @property
     def depth(self) -> int:

@@ -63,6 +63,7 @@ class EngineLoop:
         """Start the runner and build the scheduler for what it reports."""
         self.info = info = self._runner.start()
         self._zero = time.perf_counter()
+        self._config = self._config.liked_by(info.chunk_tokens)
         self.limits = Limits.of(self._config, info)
         cache = CacheConfig(
             num_blocks=info.num_blocks, block_size=info.block_size, windows=info.windows,

@@ -21,6 +21,8 @@ class RunnerInfo:
         page_bytes: memory of a page; 0 where there is none.
         model_id: names the weights; part of the prefix cache's salt.
         logits_processors: names that requests may choose.
+        chunk_tokens: prompt tokens of one step, above which more of them make a step longer and nothing faster; None
+            where there is no such number.
         report: what was derived and how long each phase took, for people: (name, value).
     """
 
@@ -32,6 +34,7 @@ class RunnerInfo:
     windows: tuple[int | None, ...] = (None,)
     model_id: str = ""
     logits_processors: tuple[str, ...] = ()
+    chunk_tokens: int | None = None
     report: tuple[tuple[str, str], ...] = ()
 
 

@@ -14,7 +14,7 @@ class Options(TypedDict, total=False):
         max_memory: share (0..1) of the free memory that the KV cache may take, or bytes.
         max_batch_tokens: tokens in one step.
         max_running_requests: requests that ride at once.
-        max_prefill_tokens: prompt tokens in one step.
+        max_prefill_tokens: prompt tokens in one step; when left out 256 on native kernels, else all that fit.
         long_prefill_threshold: prompt tokens of one request in one step while others want some.
         max_chunk_tokens: prompt tokens of one request in one step, in any case.
         max_queue_size: requests in line.

@@ -19,7 +19,16 @@ from chairlift.model.take import Take
 
 
 class Execution(Protocol):
-    """One way to run a decoder."""
+    """One way to run a decoder.
+
+    Attributes:
+        chunk_tokens: see RunnerInfo.
+    """
+
+    @property
+    def chunk_tokens(self) -> int | None:
+        """Prompt tokens of one step that it likes best, None for any number."""
+        ...
 
     def taking(self, take: Take) -> Take:
         """Return a Take that hands out weights in the layout that is wanted."""
@@ -53,6 +62,7 @@ class TorchExecution:
 
     ops: Ops
     why: str = "torch"
+    chunk_tokens: int | None = None
 
     @classmethod
     def best(cls, dtype: torch.dtype, device: torch.device) -> "TorchExecution":

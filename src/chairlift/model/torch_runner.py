@@ -53,6 +53,7 @@ class LoadedModel:
         device: where steps run.
         model_id: names the weights.
         attention: makes the backend that its layers use; None for the one of the options.
+        chunk_tokens: see RunnerInfo.
         report: (name, value) of how it runs, for people.
     """
 
@@ -61,6 +62,7 @@ class LoadedModel:
     device: torch.device
     model_id: str
     attention: Callable[[], AttentionBackend] | None = None
+    chunk_tokens: int | None = None
     report: tuple[tuple[str, str], ...] = ()
 
 
@@ -130,6 +132,7 @@ class TorchRunner:
             windows=model.groups.windows,
             model_id=loaded.model_id,
             logits_processors=tuple(config.logits_processors),
+            chunk_tokens=loaded.chunk_tokens,
             report=(
                 ("model", f"{config.model or 'tiny random model'} ({loaded.config.architecture})"),
                 ("device", str(loaded.device)),
@@ -246,7 +249,10 @@ def load(config: RunnerConfig) -> LoadedModel:
         folder = Path(config.model)
         model, shape = load_model(folder, **how)
         name = _fingerprint(folder, f"{shape.dtype} {config.quantization}")
-    return LoadedModel(model, shape, device, name, chosen[0].attention(), chosen[0].report())
+    how_it_runs = chosen[0]
+    return LoadedModel(
+        model, shape, device, name, how_it_runs.attention(), how_it_runs.chunk_tokens, how_it_runs.report()
+    )
 
 
 def _begin(engine: _Engine, plan: StepPlan) -> _Begun:

@@ -19,6 +19,13 @@ from chairlift.model.take import Take
 
 MAX_HEAD_DIM = 512
 
+CHUNK_TOKENS = 256
+"""Prompt tokens of one step. 64 rows keep the multipliers as busy as 2,048 do, and fewer rows leave steps short.
+
+32 requests at once of 16..256 prompt and 16..128 output tokens (0.6B), output tokens/s by this number: 64: 167, 128:
+185, 256: 190, 2,048: 179.
+"""
+
 
 class NativeExecution:
     """Runs all layers of a step in one call of the library.
@@ -27,7 +34,10 @@ class NativeExecution:
         quantization: of weights.
         instruction_set: whose kernels compute.
         threads: members of the pool.
+        chunk_tokens: see RunnerInfo.
     """
+
+    chunk_tokens = CHUNK_TOKENS
 
     def __init__(self, quantization: str = "none", threads: int | None = None) -> None:
         """Choose kernels and threads. Raises ConfigError where they cannot be had."""

@@ -37,7 +37,7 @@ struct Rows {
     size_t stride;  // bytes between rows
     int32_t count;
     const float* scales;    // [count, 1 or groups]
-    const int32_t* sums;    // likewise, of the int8
+    const int32_t* sums;    // likewise, of the int8, times -128: what the weights' offset of 128 adds, taken off
 };
 
 enum LinearMode : int32_t {

@@ -51,7 +51,10 @@ CHAIRLIFT_INLINE void multiply_quads(
     for (int step = 0; step < steps; step++, panel += STEP_BYTES, rows += 4) {
         Ints columns[VECTORS];
 #pragma GCC unroll 8
-        for (int v = 0; v < VECTORS; v++) columns[v] = load<Ints>(panel + v * sizeof(Ints));
+        for (int v = 0; v < VECTORS; v++) {
+            columns[v] = load<Ints>(panel + v * sizeof(Ints));
+            hold(columns[v]);
+        }
 #pragma GCC unroll 4
         for (int line = 0; line < LINES; line++) fetch(ahead + line * LINE);
         ahead += LINES * LINE;
@@ -82,7 +85,7 @@ CHAIRLIFT_INLINE void multiply(
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; v++) whole[r][v] = all(-128 * call.rows.sums[first + r]);
+            for (int v = 0; v < VECTORS; v++) whole[r][v] = all(call.rows.sums[first + r]);
         multiply_quads<ROWS, VECTORS, LINES>(whole, rows, call.rows.stride, data, weight.steps, ahead);
 #pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++) {
@@ -104,7 +107,7 @@ CHAIRLIFT_INLINE void multiply(
 #pragma GCC unroll 8
             for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
-                for (int v = 0; v < VECTORS; v++) whole[r][v] = all(-128 * row_sums[r * groups + group]);
+                for (int v = 0; v < VECTORS; v++) whole[r][v] = all(row_sums[r * groups + group]);
             multiply_quads<ROWS, VECTORS, LINES>(whole, rows, call.rows.stride, data, steps, ahead);
             rows += GROUP, data += steps * STEP_BYTES, ahead += steps * LINES * LINE;
 #pragma GCC unroll 8

@@ -94,8 +94,7 @@ static void quantize_run(const uint16_t* in, int width, int8_t* out, float* scal
         int32_t value = ill == 0.0f ? (int32_t)rintf(widened(in[i]) * inverse) : 0;
         out[i] = (int8_t)value, rest += value;
     }
-    for (int lane = 0; lane < LANES; lane++) rest += sums[lane];
-    *total = rest;
+    *total = -128 * (rest + sum(sums));
 }
 
 static void quantize(const QuantizeCall& call, int begin, int end) {

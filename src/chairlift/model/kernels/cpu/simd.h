@@ -62,6 +62,13 @@ CHAIRLIFT_INLINE Ints all_of(const void* four_bytes) {
     return all(word);
 }
 
+// Keeps a vector in its register: compilers would rather load it again for each use.
+CHAIRLIFT_INLINE void hold([[maybe_unused]] Ints& vector) {
+#if defined(__AVX512F__)
+    asm("" : "+v"(vector));
+#endif
+}
+
 CHAIRLIFT_INLINE Floats as_floats(Ints bits) { return (Floats)bits; }
 
 // a * b + c, rounded once where the set can.
@@ -85,21 +92,36 @@ CHAIRLIFT_INLINE Floats larger(Floats a, Floats b) {
 #endif
 }
 
+// Every lane moved to the one `by` (a power of two) away.
+template <int BY, typename Vector>
+CHAIRLIFT_INLINE Vector crossed(Vector vector) {
+#if defined(__AVX512F__)
+    return __builtin_shufflevector(
+        vector, vector, 0 ^ BY, 1 ^ BY, 2 ^ BY, 3 ^ BY, 4 ^ BY, 5 ^ BY, 6 ^ BY, 7 ^ BY, 8 ^ BY, 9 ^ BY, 10 ^ BY, 11 ^ BY,
+        12 ^ BY, 13 ^ BY, 14 ^ BY, 15 ^ BY);
+#elif defined(__AVX2__)
+    return __builtin_shufflevector(
+        vector, vector, 0 ^ BY, 1 ^ BY, 2 ^ BY, 3 ^ BY, 4 ^ BY, 5 ^ BY, 6 ^ BY, 7 ^ BY);
+#else
+    return __builtin_shufflevector(vector, vector, 0 ^ BY, 1 ^ BY, 2 ^ BY, 3 ^ BY);
+#endif
+}
+
 // Sums and maxima over the lanes are taken pairwise, in one order for all.
-CHAIRLIFT_INLINE float sum(Floats vector) {
-    float lanes[LANES];
-    store(lanes, vector);
-    for (int width = LANES / 2; width; width /= 2)
-        for (int i = 0; i < width; i++) lanes[i] += lanes[i + width];
-    return lanes[0];
+template <typename Vector>
+CHAIRLIFT_INLINE auto sum(Vector vector) {
+    if constexpr (LANES > 8) vector += crossed<8>(vector);
+    if constexpr (LANES > 4) vector += crossed<4>(vector);
+    vector += crossed<2>(vector);
+    vector += crossed<1>(vector);
+    return vector[0];
 }
 
 CHAIRLIFT_INLINE float largest(Floats vector) {
-    float lanes[LANES];
-    store(lanes, vector);
-    for (int width = LANES / 2; width; width /= 2)
-        for (int i = 0; i < width; i++) lanes[i] = lanes[i] > lanes[i + width] ? lanes[i] : lanes[i + width];
-    return lanes[0];
+    if constexpr (LANES > 8) vector = larger(vector, crossed<8>(vector));
+    if constexpr (LANES > 4) vector = larger(vector, crossed<4>(vector));
+    vector = larger(vector, crossed<2>(vector));
+    return larger(vector, crossed<1>(vector))[0];
 }
 
 // bfloat16 -> float32: the upper half of its bits.
