@@ -41,7 +41,7 @@ def test_what_is_no_number_in_one_sequence_leaves_the_others_alone(which: int, b
     need_native()
     backend = NativeAttention(pool_of(2), instruction_sets()[0])
     kv = backend.alloc_kv(1, 10, 16, 2, 32, torch.bfloat16, CPU)[0]
-    drawn = torch.randn(3, 160, 2, 32).bfloat16()
+    drawn = torch.randn(3, 160, 2, 32, generator=torch.Generator().manual_seed(3)).bfloat16()
     backend.write_kv(drawn[0], drawn[1], kv, torch.arange(160))
     batch = make_batch([Row(1, 40, ((1, 2, 3),)), Row(1, 50, ((4, 5, 6, 7),))], 16)
     query, before, after = drawn[2, :2], torch.empty(2, 2, 32).bfloat16(), torch.empty(2, 2, 32).bfloat16()

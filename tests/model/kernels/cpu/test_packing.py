@@ -45,19 +45,19 @@ def test_gates_lie_beside_what_they_gate() -> None:
 
 @pytest.mark.parametrize("kind", [library.BFLOAT16, library.INT8_CHANNEL, library.INT8_GROUP])
 def test_a_packed_table_can_be_looked_up_in(kind: int) -> None:
-    table = torch.randn(130, 70).bfloat16()
+    table = torch.randn(130, 70, generator=torch.Generator().manual_seed(1)).bfloat16()
     packing = packer(kind)
     packed = packing.pack([table])
     on = Operations("portable")
     x = on.buffer(library.FLOATS, 70)
     on.native.add_embed(on.handle, None, ctypes.byref(packed.struct), 70, 2.0, x)
-    ids = torch.tensor([0, 129, 64, 63])
-    assert on.native.reserve(on.handle, 4) == 0
-    on.run(4, ids=ids.data_ptr())
-    found = on.rows(x, 4, torch.float32)[:, :70] / 2
+    ids = torch.randperm(130, generator=torch.Generator().manual_seed(2))
+    assert on.native.reserve(on.handle, len(ids)) == 0
+    on.run(len(ids), ids=ids.data_ptr())
+    found = on.rows(x, len(ids), torch.float32)[:, :70] / 2
     error = (found - table[ids].float()).norm() / table[ids].float().norm()
     assert error <= {library.BFLOAT16: 0.0, library.INT8_CHANNEL: 0.01, library.INT8_GROUP: 0.007}[kind]
-    assert packing.errors == ([] if kind == library.BFLOAT16 else [pytest.approx(float(error) ** 2, rel=0.3)])
+    assert packing.errors == ([] if kind == library.BFLOAT16 else [pytest.approx(float(error) ** 2, rel=1e-3)])
 
 
 def test_the_arena_gives_zeros_on_cache_lines_and_grows() -> None:
