@@ -14,6 +14,7 @@ from chairlift.core.errors import ModelError
 from chairlift.llm import build
 from chairlift.llm.build import build_service
 from chairlift.llm.naming import DEMO, RANDOM, no_model_given
+from chairlift.model.kernels.cpu import library
 from support_models import save_tiny
 
 KEYS = {
@@ -219,3 +220,19 @@ def test_a_folder_without_a_tokenizer_is_a_warning(capsys: pytest.CaptureFixture
 def test_a_name_with_control_characters_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "a\x1b[2J\nb"]) == 1
     assert "\x1b" not in capsys.readouterr().out
+
+
+def test_missing_kernels_are_a_warning_with_what_they_cost_and_what_to_do(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "LIBRARY", "not-compiled.so")
+    library.load.cache_clear()
+    try:
+        code, report = examined(capsys, DEMO)
+        assert main(["doctor", "--quiet"]) == 0
+    finally:
+        library.load.cache_clear()
+    assert code == 0 and report["kernels"]["sets"] == []
+    problem = next(each for each in report["problems"] if "half of their speed" in each["what"])
+    assert problem["level"] == "warning" and "not compiled" in problem["what"] and "install g++" in problem["do"]
+    assert "native kernels         none" in capsys.readouterr().out

@@ -135,7 +135,7 @@ def _judge(found: Examination) -> None:
         )  # fmt: skip
     if missing := (report["kernels"] or {}).get("missing"):
         found.problem(
-            WARNING, f"models in bfloat16 run several times as slowly on the CPU as they could: {missing}",
+            WARNING, f"models in bfloat16 run at half of their speed on the CPU, or less: {missing}",
             "install g++ (Debian: apt install g++), then run python -m chairlift.model.kernels.cpu.compile",
         )  # fmt: skip
     if (available := memory.get("available")) is not None and available < LOW_MEMORY:
