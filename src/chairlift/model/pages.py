@@ -24,10 +24,18 @@ def host_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     num_bytes = math.prod(shape) * dtype.itemsize
     if num_bytes < HUGE_PAGE or not hasattr(mmap, "MADV_HUGEPAGE"):
         return torch.zeros(shape, dtype=dtype)
+    return huge_pages(num_bytes).view(dtype).view(shape).zero_()
+
+
+def huge_pages(num_bytes: int) -> Tensor:
+    """Return zeros, uint8 [num_bytes], on huge pages where the kernel gives them; a page is real once it is written to.
+
+    Raises MemoryError or OSError when there is not so much.
+    """
     pages = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(OSError):  # a kernel without huge pages
+    with contextlib.suppress(OSError, AttributeError):  # a kernel without huge pages
         pages.madvise(mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(pages, dtype=dtype).view(shape).zero_()
+    return torch.frombuffer(pages, dtype=torch.uint8)
 
 
 def keep_freed_memory() -> bool:

@@ -56,7 +56,7 @@ def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
 
     one = torch.zeros(())
     take = Take(note, join=lambda parts: parts[0])  # what they would be joined into has memory
-    _build(config, take, torch.float32, torch.device("cpu"), 1, TorchExecution(TorchOps()))
+    _build(config, take, torch.float32, torch.device("cpu"), 1, lambda _: TorchExecution(TorchOps()))
     return shapes
 
 
@@ -91,8 +91,7 @@ def load_model(
     checkpoint.check(parameter_shapes(config))
     kind = torch_dtype(config.dtype)
     try:
-        runs = TorchExecution.best(kind, device) if execution is None else execution(config)
-        return _build(config, checkpoint.taker(kind, device), kind, device, positions, runs), config
+        return _build(config, checkpoint.taker(kind, device), kind, device, positions, execution), config
     # On the CPU torch says with a plain RuntimeError that memory is out.
     except (OSError, MemoryError, RuntimeError) as error:
         raise ModelError(f"cannot load the weights of {folder}: {error}", file=str(folder)) from error
@@ -110,8 +109,7 @@ def random_model(
     config = replace(config, dtype=(config.dtype or "float32") if dtype == "auto" else dtype)
     kind = torch_dtype(config.dtype)
     take = random_parameters(config, seed, scale, change)(kind, device)
-    runs = TorchExecution.best(kind, device) if execution is None else execution(config)
-    return _build(config, take, kind, device, config.context_length(max_model_len), runs), config
+    return _build(config, take, kind, device, config.context_length(max_model_len), execution), config
 
 
 def torch_dtype(name: str | None) -> torch.dtype:
@@ -123,8 +121,10 @@ def torch_dtype(name: str | None) -> torch.dtype:
 
 
 def _build(
-    config: ModelConfig, take: Take, dtype: torch.dtype, device: torch.device, positions: int, execution: Execution
-) -> CausalLM:
+    config: ModelConfig, take: Take, dtype: torch.dtype, device: torch.device, positions: int,
+    chosen: Callable[[ModelConfig], Execution] | None,
+) -> CausalLM:  # fmt: skip
+    execution = TorchExecution.best(dtype, device) if chosen is None else chosen(config)
     dtype = execution.rope_dtype(dtype)
     full = RopeTable.of(config.rope, config.head_dim, positions, dtype, device)
     if config.sliding_rope == config.rope:

@@ -18,7 +18,6 @@ namespace chairlift::CHAIRLIFT_SET {
 
 constexpr int SPAN_TILES = SPAN / KEY_TILE, KEY_VECTORS = KEY_TILE / LANES;
 constexpr int ATTEND_ROWS = LANES == 16 ? 6 : 2, ATTEND_VECTORS = 4;
-constexpr int MAX_DIM = 512;
 
 // What is known of the rows of an item.
 struct Asking {
@@ -277,7 +276,7 @@ static void attend(const AttendCall& call, const AttendItem& item, const AttendI
     const int dim = call.cache.head_dim;
     const Asking asking = asking_of(call, item);
     Seen seen = seen_of(call, item, asking.lowest(), asking.highest(), item.first_span), next;
-    alignas(64) float sums[MAX_ITEM_ROWS * MAX_DIM], joined[MAX_ITEM_ROWS * MAX_DIM];
+    alignas(64) float sums[MAX_ITEM_ROWS * MAX_HEAD_DIM], joined[MAX_ITEM_ROWS * MAX_HEAD_DIM];
     float peaks[MAX_ITEM_ROWS], totals[MAX_ITEM_ROWS], joined_peaks[MAX_ITEM_ROWS], joined_totals[MAX_ITEM_ROWS];
     const bool is_whole = item.partial < 0;
     for (int r = 0; is_whole && r < asking.count; r++)
@@ -308,7 +307,7 @@ static void attend(const AttendCall& call, const AttendItem& item, const AttendI
 
 static void join(const AttendCall& call, const AttendItem& item, int spans) {
     const int dim = call.cache.head_dim;
-    alignas(64) float sums[MAX_DIM];
+    alignas(64) float sums[MAX_HEAD_DIM];
     float peak, total;
     for (int r = 0; r < item.row_count; r++) {
         begin_row(call, item, r, sums, peak, total);

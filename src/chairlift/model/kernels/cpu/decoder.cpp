@@ -167,10 +167,7 @@ void Decoder::head(const uint16_t* rows, int count, const Weight& weight, float*
         Best found = bests[row];
         for (int member = 1; member < members; member++) {
             const Best& other = bests[(size_t)member * count + row];
-            if (found.value != found.value) break;
-            if (other.value != other.value || other.value > found.value ||
-                (other.value == found.value && other.id < found.id))
-                found = other;
+            if (found.is_beaten_by(other)) found = other;
         }
         best[row] = found;
     }

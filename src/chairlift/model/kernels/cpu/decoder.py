@@ -158,7 +158,7 @@ class Program:
         return {(names[index] or b"").decode(): seconds[index] for index in range(count)}
 
     def _reserve(self, tokens: int) -> None:
-        tokens = max(tokens, _FIRST_TOKENS, 2 * self._reserved if self._reserved < tokens <= 2 * self._reserved else 0)
+        tokens = max(tokens, _FIRST_TOKENS, 2 * self._reserved)
         if self._native.reserve(self._handle, tokens) < 0:
             self._reserved = 0
             raise MemoryError(f"no memory for a step of {tokens} tokens")

@@ -8,6 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 
+// What this file has of functions is compiled with the instructions of every set, so none may stay behind as a copy.
+#define CHAIRLIFT_INLINE inline __attribute__((always_inline))
+
 namespace chairlift {
 
 // A weight [outputs, inputs] in panels of 64 outputs. A step is four bytes of each output: two bfloat16, or four int8.
@@ -26,8 +29,8 @@ struct Weight {
     const uint8_t* data;    // panels * steps * STEP_BYTES, on a cache line
     const float* scales;    // INT8_CHANNEL: [panels * 64]
     const uint16_t* group_scales;  // INT8_GROUP, bfloat16: [panels][groups][64]
-    size_t panel_bytes() const { return (size_t)steps * STEP_BYTES; }
-    int32_t groups() const { return steps * 4 / GROUP; }
+    CHAIRLIFT_INLINE size_t panel_bytes() const { return (size_t)steps * STEP_BYTES; }
+    CHAIRLIFT_INLINE int32_t groups() const { return steps * 4 / GROUP; }
 };
 
 // Activations: bfloat16, or int8 with scale and sum of every row (INT8_CHANNEL) or group of a row (INT8_GROUP).
@@ -52,6 +55,10 @@ enum Activation : int32_t { SILU = 0, GELU = 1, GELU_TANH = 2 };
 struct Best {
     float value;  // NaN where one of the row is NaN
     int32_t id;   // of equals the lowest
+    CHAIRLIFT_INLINE bool is_beaten_by(const Best& other) const {
+        if (value != value) return false;
+        return other.value != other.value || other.value > value || (other.value == value && other.id < id);
+    }
 };
 
 struct LinearCall {
@@ -98,14 +105,14 @@ struct EmbedCall {
 
 // Keys of a block and head: [block_size / 16][head_dim / 2][16 tokens][2]; values: [block_size / 2][head_dim][2].
 // So both are read in vectors of pairs as `dot_pairs` wants them.
-constexpr int KEY_TILE = 16;
+constexpr int KEY_TILE = 16, MAX_HEAD_DIM = 512;
 
 struct Cache {
     uint16_t* keys;
     uint16_t* values;
     int32_t block_size, kv_heads, head_dim;
-    size_t head_elements() const { return (size_t)block_size * head_dim; }
-    size_t block_elements() const { return head_elements() * kv_heads; }
+    CHAIRLIFT_INLINE size_t head_elements() const { return (size_t)block_size * head_dim; }
+    CHAIRLIFT_INLINE size_t block_elements() const { return head_elements() * kv_heads; }
 };
 
 struct HeadsCall {

@@ -24,36 +24,20 @@ constexpr int TILE_VECTORS = LANES == 16 ? 4 : HALF_PANEL / LANES;
 constexpr int HALF_VECTORS = HALF_PANEL / LANES;
 constexpr int LINE = 64;
 
-template <int ROWS, int VECTORS, int LINES>
-CHAIRLIFT_INLINE void multiply_pairs(
-    Floats (&sums)[ROWS][VECTORS], const uint8_t* rows, size_t stride, const uint8_t* panel, int steps,
-    const uint8_t* ahead) {
-    for (int step = 0; step < steps; step++, panel += STEP_BYTES, rows += 4) {
-        Ints columns[VECTORS];
-#pragma GCC unroll 8
-        for (int v = 0; v < VECTORS; v++) columns[v] = load<Ints>(panel + v * sizeof(Ints));
-#pragma GCC unroll 4
-        for (int line = 0; line < LINES; line++) fetch(ahead + line * LINE);
-        ahead += LINES * LINE;
-#pragma GCC unroll 8
-        for (int r = 0; r < ROWS; r++) {
-            Ints row = all_of(rows + r * stride);
-#pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; v++) sums[r][v] = dot_pairs(sums[r][v], columns[v], row);
-        }
-    }
-}
+CHAIRLIFT_INLINE Floats dot(Floats sum, Ints column, Ints row) { return dot_pairs(sum, column, row); }
+CHAIRLIFT_INLINE Ints dot(Ints sum, Ints column, Ints row) { return dot_quads(sum, column, row); }
 
-template <int ROWS, int VECTORS, int LINES>
-CHAIRLIFT_INLINE void multiply_quads(
-    Ints (&sums)[ROWS][VECTORS], const uint8_t* rows, size_t stride, const uint8_t* panel, int steps,
+// Adds the products of some steps to the sums: of bfloat16 where these are Floats, of int8 where they are Ints.
+template <int LINES, typename Sum, int ROWS, int VECTORS>
+CHAIRLIFT_INLINE void accumulate(
+    Sum (&sums)[ROWS][VECTORS], const uint8_t* rows, size_t stride, const uint8_t* panel, int steps,
     const uint8_t* ahead) {
     for (int step = 0; step < steps; step++, panel += STEP_BYTES, rows += 4) {
         Ints columns[VECTORS];
 #pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++) {
             columns[v] = load<Ints>(panel + v * sizeof(Ints));
-            hold(columns[v]);
+            if constexpr (__is_same(Sum, Ints)) hold(columns[v]);  // bfloat16's stay without being told
         }
 #pragma GCC unroll 4
         for (int line = 0; line < LINES; line++) fetch(ahead + line * LINE);
@@ -62,7 +46,7 @@ CHAIRLIFT_INLINE void multiply_quads(
         for (int r = 0; r < ROWS; r++) {
             Ints row = all_of(rows + r * stride);
 #pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; v++) sums[r][v] = dot_quads(sums[r][v], columns[v], row);
+            for (int v = 0; v < VECTORS; v++) sums[r][v] = dot(sums[r][v], columns[v], row);
         }
     }
 }
@@ -79,14 +63,14 @@ CHAIRLIFT_INLINE void multiply(
         for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
             for (int v = 0; v < VECTORS; v++) sums[r][v] = Floats{};
-        multiply_pairs<ROWS, VECTORS, LINES>(sums, rows, call.rows.stride, data, weight.steps, ahead);
+        accumulate<LINES>(sums, rows, call.rows.stride, data, weight.steps, ahead);
     } else if constexpr (KIND == INT8_CHANNEL) {
         Ints whole[ROWS][VECTORS];
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
             for (int v = 0; v < VECTORS; v++) whole[r][v] = all(call.rows.sums[first + r]);
-        multiply_quads<ROWS, VECTORS, LINES>(whole, rows, call.rows.stride, data, weight.steps, ahead);
+        accumulate<LINES>(whole, rows, call.rows.stride, data, weight.steps, ahead);
 #pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++) {
             Floats scale = load<Floats>(weight.scales + panel * PANEL + column + v * LANES);
@@ -108,7 +92,7 @@ CHAIRLIFT_INLINE void multiply(
             for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
                 for (int v = 0; v < VECTORS; v++) whole[r][v] = all(row_sums[r * groups + group]);
-            multiply_quads<ROWS, VECTORS, LINES>(whole, rows, call.rows.stride, data, steps, ahead);
+            accumulate<LINES>(whole, rows, call.rows.stride, data, steps, ahead);
             rows += GROUP, data += steps * STEP_BYTES, ahead += steps * LINES * LINE;
 #pragma GCC unroll 8
             for (int v = 0; v < VECTORS; v++) {
@@ -142,10 +126,9 @@ static void improve(Best& best, const float* logits, int width, int column, int 
     const float most = largest(peak);
     const bool is_plain = sum(nothing) == 0.0f && column + width <= outputs;
     if (is_plain && !(most > best.value || (most == best.value && column < best.id))) return;
-    for (int i = 0; i < width && column + i < outputs && best.value == best.value; i++) {
-        const float value = logits[i];
-        const int id = column + i;
-        if (value > best.value || value != value || (value == best.value && id < best.id)) best = {value, id};
+    for (int i = 0; i < width && column + i < outputs; i++) {
+        const Best other = {logits[i], column + i};
+        if (best.is_beaten_by(other)) best = other;
     }
 }
 

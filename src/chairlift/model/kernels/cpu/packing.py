@@ -1,8 +1,6 @@
 """Weights in the layout that the kernels multiply with (kernels.h), packed one after another as they are loaded."""
 
-import contextlib
 import ctypes
-import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -11,6 +9,7 @@ from torch import Tensor
 
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.threads import Pool
+from chairlift.model.pages import huge_pages
 
 KINDS = {"none": library.BFLOAT16, "int8-channel": library.INT8_CHANNEL, "int8": library.INT8_GROUP}
 """What an option `quantization` may be -> a kind of weight."""
@@ -32,7 +31,7 @@ class Arena:
         """Return zeros, uint8 [num_bytes], that begin on a cache line. Raises MemoryError or OSError."""
         size = -(-num_bytes // LINE) * LINE
         if size > len(self._left):
-            self._left = _pages(max(size, CHUNK_BYTES))
+            self._left = huge_pages(max(size, CHUNK_BYTES))
         taken, self._left = self._left[:num_bytes], self._left[size:]
         return taken
 
@@ -92,10 +91,9 @@ class Packer:
 
     def _room(self, outputs: int, inputs: int) -> tuple[library.Weight, tuple[Tensor, ...]]:
         panels = -(-outputs // library.PANEL)
-        unit, per_step = (1, 2) if self.kind == library.BFLOAT16 else (4, 4)
-        if self.kind == library.INT8_GROUP:
-            unit = library.GROUP
-        steps = -(-inputs // max(unit, per_step)) * max(unit, per_step) // per_step
+        per_step = 2 if self.kind == library.BFLOAT16 else 4
+        unit = library.GROUP if self.kind == library.INT8_GROUP else per_step
+        steps = -(-inputs // unit) * unit // per_step
         data = self._arena.take(panels * steps * library.PANEL * 4)
         memory: tuple[Tensor, ...] = (data,)
         scales, group_scales = None, None
@@ -107,10 +105,3 @@ class Packer:
             group_scales = memory[1].data_ptr()
         weight = library.Weight(outputs, inputs, panels, steps, self.kind, data.data_ptr(), scales, group_scales)
         return weight, memory
-
-
-def _pages(num_bytes: int) -> Tensor:
-    pages = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    with contextlib.suppress(OSError, AttributeError):  # a kernel without huge pages
-        pages.madvise(mmap.MADV_HUGEPAGE)
-    return torch.frombuffer(pages, dtype=torch.uint8)

@@ -133,8 +133,6 @@ static void turn(const HeadsCall& call, const float* in, const float* norm, int6
     }
 }
 
-constexpr int MAX_HEAD_DIM = 512;
-
 static void heads(const HeadsCall& call, int begin, int end) {
     const Cache& cache = call.cache;
     const int width = cache.head_dim;

@@ -18,11 +18,11 @@
 #include <immintrin.h>
 #endif
 
+#include "kernels.h"
+
 #ifndef CHAIRLIFT_SET
 #error "compile with -DCHAIRLIFT_SET=<name of the instruction set>"
 #endif
-
-#define CHAIRLIFT_INLINE inline __attribute__((always_inline))
 
 namespace chairlift::CHAIRLIFT_SET {
 
