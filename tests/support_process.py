@@ -28,7 +28,7 @@ PATIENCE = 60.0
 BRISK = WatchConfig(heartbeat_timeout=2.0, stop_timeout=6.0, first_backoff=0.05)
 
 HANG, DIE, EXIT, PRINT = 250, 251, 252, 253
-"""Prompt tokens at which the runner of `faulty` sleeps for ever, gives up, takes the process along, prints."""
+"""Tokens at which, in a prompt, the runner of `faulty` sleeps for ever, gives up, takes the process along, prints."""
 
 
 def fake_spec(config: FakeConfig | None = None) -> RunnerSpec:
@@ -42,9 +42,9 @@ def spec_of(factory: Callable[[bytes], Any], config: FakeConfig | None = None) -
 
 def faulty(payload: bytes) -> FakeRunner:
     def hook(plan: StepPlan, stage: str) -> None:
-        ids = plan.input_ids.tolist()
         if stage != "launch":
             return
+        ids = [token for card in plan.admitted for token in card.token_ids[: -card.num_prior_outputs or None]]
         if HANG in ids:
             time.sleep(3600)
         if DIE in ids:

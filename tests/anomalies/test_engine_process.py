@@ -281,7 +281,7 @@ def test_malformed_bytes_are_dropped_and_the_engine_lives() -> None:
 
 
 def test_a_client_that_does_not_read_is_dropped_and_its_requests_end() -> None:
-    fake = FakeConfig(max_model_len=1_000_000, num_blocks=100_000, verify=False)
+    fake = FakeConfig(max_model_len=1_000_000, num_blocks=100_000, verify=False, seconds_per_step=0.0005)
     with engine(fake_spec(fake), SchedulerConfig(max_model_len=20_000)) as client:
         with zmq.Context() as context, raw_client(context, client) as deaf:
             deaf.send(encode(Hello(PROTOCOL, 100.0, 600.0)))

@@ -393,7 +393,25 @@ def test_a_client_that_acknowledges_nothing_gets_a_window_and_is_dropped_when_to
     office.desk.tick(1.0)
     assert office.desk.num_guests == 0
     office.run(lambda: not guest.backlog and not guest.ids and office.engine.load().running_requests == 0)
-    assert len(news()) == WINDOW
+    assert len(news()) == WINDOW and not office.desk._owners
+
+
+def test_what_a_client_was_not_told_that_is_gone_is_let_go_at_little_cost(
+    offices: Callable[..., Office], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fast engine's backlog of a second, made ready to be sent, would keep the desk silent for as long."""
+    renamed: list[str] = []
+    office = offices(FakeConfig(seconds_per_step=0.005))
+    office.open()
+    office.say(b"a", HELLO)
+    office.say(b"a", Submit(make_request("r", max_tokens=900)))
+    guest = office.desk._guests[b"a"]
+    office.run(lambda: sum(map(len, guest.backlog)) > 20)
+    rename = office.desk._renamed
+    monkeypatch.setattr(office.desk, "_renamed", lambda *given: renamed.append(given[1].request_id) or rename(*given))
+    office.say(b"a", Goodbye("enough"))
+    office.run(lambda: not guest.backlog and not guest.ids)
+    assert len(renamed) == 1
 
 
 class Refilled(deque[list[Output]]):
@@ -408,15 +426,18 @@ class Refilled(deque[list[Output]]):
         return super().popleft()
 
 
-def test_a_fast_engine_does_not_hold_the_desk_at_one_backlog(offices: Callable[..., Office]) -> None:
+@pytest.mark.parametrize("here", [True, False])
+def test_a_fast_engine_does_not_hold_the_desk_at_one_backlog(here: bool, offices: Callable[..., Office]) -> None:
     office = offices()
     office.open()
     office.say(b"a", HELLO)
     guest = office.desk._guests[b"a"]
+    if not here:
+        office.say(b"a", Goodbye("enough"))
     guest.backlog = Refilled([[], []])
     office.desk._flush(guest)
     assert len(guest.backlog) == 2
-    assert guest.unread == 1
+    assert guest.unread == int(here)
 
 
 def test_a_slow_client_gets_few_large_messages_and_every_step(offices: Callable[..., Office]) -> None:

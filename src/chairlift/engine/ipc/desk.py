@@ -246,7 +246,10 @@ class Desk:
 
     def _flush(self, guest: Guest) -> None:
         """Send the news that lies there in one message, unless the client still has enough to read."""
-        if guest.unread >= WINDOW and self._is_here(guest):
+        if not self._is_here(guest):
+            self._forget(guest)
+            return
+        if guest.unread >= WINDOW:
             return
         guest.is_posted = False
         steps = []
@@ -257,6 +260,14 @@ class Desk:
         if steps or stats:
             guest.unread += 1
             self._say(guest, Outputs(steps, stats, unseen))
+
+    def _forget(self, guest: Guest) -> None:
+        """Let go what a client was not told that is gone, and which of its requests have ended."""
+        guest.is_posted = False
+        for _ in range(len(guest.backlog)):
+            for output in guest.backlog.popleft():
+                if output.is_last:
+                    self._renamed(guest, output)
 
     def _watch(self) -> None:
         """Have the engine show its steps to those who want them, and to nobody at no cost."""
