@@ -5,6 +5,7 @@
 # make test-contract   other people's tests of this API (openai-python's, langchain-tests) against a real server
 # make soak       a real server under mixed traffic with faults, 30 minutes (SOAK_MINUTES=5), and a verdict in build/soak
 # make door-cost  what the HTTP door costs: chunks a second of one process, milliseconds a request (ARGS="--json FILE")
+# make bench-cpu  W1 to W3 against the engines that can be installed here, in turns: an hour or more (PEERS=build/peers, ARGS="--models smol135")
 # make demo-model train the embedded model again, examine it, put it in place (an hour or two; faster with a C++ compiler)
 # make docs       write docs/config.md, metrics.md and errors.md again, from what the code declares
 # make lint       style, types and floors
@@ -14,6 +15,7 @@ PYTHON ?= python3
 WORKERS ?= 2
 ARGS ?=
 SOAK_MINUTES ?= 30
+PEERS ?= build/peers
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -23,7 +25,7 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --co
 # One thread a worker: two workers with two threads each would only wait for one another.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
-.PHONY: serve generate test test-all test-contract test-sanitized soak door-cost demo-model docs lint format clean
+.PHONY: serve generate test test-all test-contract test-sanitized soak door-cost bench-cpu demo-model docs lint format clean
 
 serve: $(VENV)/.installed
 	@exec $(BIN)/chairlift serve $(ARGS)
@@ -52,6 +54,10 @@ soak: $(VENV)/.installed-test
 
 door-cost: $(VENV)/.installed
 	PYTHONPATH=tools $(BIN)/python -m door_cost $(ARGS)
+
+bench-cpu: $(VENV)/.installed-test
+	PYTHONPATH=tools $(BIN)/python -m cpu_bench prepare $(PEERS)
+	PYTHONPATH=tools $(BIN)/python -m cpu_bench run $(PEERS) $(ARGS)
 
 demo-model: $(VENV)/.installed-test
 	PYTHONPATH=tools $(BIN)/python -m demo_model build/demo-model --into src/chairlift/demo $(ARGS)

@@ -7,13 +7,15 @@ from typing import Any
 import pytest
 
 from chairlift.bench import arms
-from chairlift.bench.arms import Arm, Peer, Turns, arms_of, check_comparison, peers_of, ratios, take_turns
+from chairlift.bench.arms import Arm, Turns, arms_of, check_comparison, ratios, take_turns
 from chairlift.bench.order import Order, WorkloadSpec
+from chairlift.bench.peers.catalogue import Peer
+from chairlift.bench.quiet import Gaps
 from chairlift.core.errors import ConfigError
 from chairlift.llm.naming import RANDOM
 
 ORDER = Order(model="m", options={"policy": "fifo", "batching": "mixed"}, workload=WorkloadSpec(name="w1"))
-PEER = Peer(name="other", command=("other", "run"), needs="json")
+PEER = Peer(name="other", command=("other", "run"), given={"slots": "3"})
 
 
 def run(speed: float, p99: float | None = 1.0, digest: str = "d") -> dict[str, Any]:
@@ -44,22 +46,7 @@ def test_each_combination_of_options_is_an_arm_and_peers_come_last() -> None:
     ]  # fmt: skip
     assert made[2].options == {"batching": "static", "block_size": 8}
     assert [arm.is_peer for arm in made] == [False] * 4 + [True] and made[4].command == PEER.command
-
-
-def test_a_name_stands_for_all_ways_to_run_a_peer() -> None:
-    both = ["transformers-static", "transformers-continuous"]
-    assert [peer.name for peer in peers_of(["transformers"])] == both
-    assert [peer.name for peer in peers_of([both[1]])] == both[1:]
-    assert [peer.name for peer in peers_of([both[1], "transformers"])] == both[::-1]
-    with pytest.raises(ConfigError, match="unknown peer 'vllm'; there is transformers, transformers-static"):
-        peers_of(["vllm"])
-
-
-def test_a_peer_that_is_not_installed_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    absent = Peer(name="absent", command=(), needs="no_such_package")
-    monkeypatch.setattr(arms, "PEERS", {"absent": (absent,)})
-    with pytest.raises(ConfigError, match="absent needs the package no_such_package, which is not installed"):
-        peers_of(["absent"])
+    assert made[4].settings == {"slots": "3"}
 
 
 def test_peers_need_a_model_of_files_and_requests_that_come_at_once() -> None:
@@ -77,28 +64,49 @@ def test_peers_need_a_model_of_files_and_requests_that_come_at_once() -> None:
 # -- turns -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arms, "wait_for_calm", lambda patience: Gaps(0.01, 0.002, patience))
+
+
 class Sent:
     """Stands in for processes."""
 
     def __init__(self, **digests: str) -> None:
         self.digests = digests
         self.seen: list[tuple[str, dict[str, Any], Any]] = []
+        self.settings: list[dict[str, str]] = []
 
     def __call__(self, command: tuple[str, ...], order: Order, *, threads: int | None, shown: bool) -> dict[str, Any]:
         self.seen.append((command[-1], order.options, threads))
+        self.settings.append(order.settings)
         return run(float(len(self.seen)), digest=self.digests.get(command[-1], "d"))
 
 
 def test_arms_take_turns_with_their_own_options_over_the_shared_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     sent, told = Sent(), []
     monkeypatch.setattr(arms, "send", sent)
-    given = [Arm(name="a", command=("a",), options={"batching": "static"}), Arm(name="b", command=("b",))]
+    given = [
+        Arm(name="a", command=("a",), options={"batching": "static"}),
+        Arm(name="b", command=("b",), settings={"slots": "3"}, is_peer=True),
+    ]
     made = take_turns(given, ORDER, repeat=2, threads=3, note=lambda arm, number, _: told.append((arm.name, number)))
     assert [name for name, _, _ in sent.seen] == ["a", "b", "b", "a"], "nobody is always the last"
-    assert sent.seen[0] == ("a", {"policy": "fifo", "batching": "static"}, 3)
+    assert sent.seen[0] == ("a", {"policy": "fifo", "batching": "static", "cpu_threads": 3}, 3)
+    assert sent.settings == [{}, {"slots": "3"}, {"slots": "3"}, {}]
     assert sent.seen[1] == ("b", {"policy": "fifo", "batching": "mixed"}, 3)
     assert told == [("a", 0), ("b", 0), ("b", 1), ("a", 1)]
     assert [[each["output_tokens_per_second"] for each in one.runs] for one in made] == [[1, 4], [2, 3]]
+    gaps = {"lost": 0.01, "longest_seconds": 0.002, "waited_seconds": arms.PATIENCE_SECONDS}
+    assert [run["gaps_before"] for one in made for run in one.runs] == [gaps] * 4, "each turn waited for calm"
+
+
+def test_threads_that_an_arm_names_itself_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = Sent()
+    monkeypatch.setattr(arms, "send", sent)
+    take_turns([Arm(name="a", command=("a",), options={"cpu_threads": 1})], ORDER, repeat=1, threads=3)
+    take_turns([Arm(name="a", command=("a",))], ORDER, repeat=1)
+    assert [options.get("cpu_threads") for _, options, _ in sent.seen] == [1, None]
 
 
 def test_arms_that_did_other_work_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,20 @@ REPORT: dict[str, Any] = {
         "at": [0.1, 0.2, 0.3], "running": [3, 2, 0], "waiting": [1, 0, 0], "held_slots": [48, 32, 0],
         "unused_slots": [4, 8, 0],
     },
+    "arms": [{"name": "chairlift", "runs": [{}]}],
 }  # fmt: skip
+
+
+def compared(*speeds: float) -> dict[str, Any]:
+    """A report of arms with three runs each."""
+    return {
+        "model": {"name": "tiny"}, "workload": {"name": "w1"}, "output_tokens_per_second": speeds[0],
+        "arms": [{
+            "name": f"arm {speed}",
+            "runs": [{"output_tokens_per_second": speed + n, "ttft_seconds": {"mean": 1.0}} for n in (-1, 0, 1)],
+        } for speed in speeds],
+        "ratios": [{"output_tokens_per_second": speed, "ttft_seconds.mean": None} for speed in speeds],
+    }  # fmt: skip
 
 
 def drawn(path: Path, report: dict[str, Any]) -> tuple[int, int]:
@@ -41,6 +54,13 @@ def test_what_is_drawn_hangs_on_what_was_measured(tmp_path: Path) -> None:
     drawn(tmp_path / "other.png", {**REPORT, "timeline": {**REPORT["timeline"], "waiting": [5, 1, 0]}})
     one, same, other = ((tmp_path / f"{name}.png").read_bytes() for name in ("one", "same", "other"))
     assert one == same != other
+
+
+def test_arms_are_drawn_side_by_side_the_more_of_them_the_higher(tmp_path: Path) -> None:
+    sizes = [drawn(tmp_path / f"{count}.png", compared(*[5.0 * n for n in range(1, count + 1)])) for count in (2, 6)]
+    assert sizes[0][0] == sizes[1][0] and sizes[0][1] < sizes[1][1]
+    drawn(tmp_path / "other.png", compared(5.0, 11.0))
+    assert (tmp_path / "2.png").read_bytes() != (tmp_path / "other.png").read_bytes()
 
 
 def test_a_run_in_which_nothing_came_can_be_drawn(tmp_path: Path) -> None:

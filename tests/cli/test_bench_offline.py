@@ -167,8 +167,11 @@ def test_help_and_refusals_import_nothing_heavy(words: list[str]) -> None:
         (["--compare", "client=inline,thread"], "unknown client 'thread'; there is inline, process"),
         (["--profile", "x.json", "--repeat", "2"],
          "--profile takes one run, and this is several, which would overwrite each other's traces"),
-        (["--against", "vllm"], "unknown peer 'vllm'; there is transformers, transformers-static, "
-                                "transformers-continuous"),
+        (["--against", "sglang"], "unknown peer 'sglang'; there is transformers, transformers-single, vllm, openvino, "
+                                  "llama.cpp, transformers-static, transformers-continuous"),
+        (["--against", "openvino"],
+         "openvino needs --peer openvino.model=..: the folder that optimum-intel exported"),
+        (["--peer", "vllm.python=x"], "--peer sets something of vllm, which --against does not name"),
         (["--against", "transformers"], "transformers-static cannot run chairlift:random, which is ours alone"),
         (["--json", "/no/such/out.json"], "cannot write /no/such/out.json: there is no folder /no/such"),
         (["--plot", "/no/such/out.png"], "cannot write /no/such/out.png: there is no folder /no/such"),

@@ -4,36 +4,22 @@ A speed is never told alone: the arms take turns, each turn of each arm in a fre
 threads, on the same workload, and what counts is the ratio of their medians.
 """
 
-import importlib.util
 import itertools
 import statistics
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from chairlift.bench.child import send
 from chairlift.bench.order import Order
+from chairlift.bench.peers.catalogue import OURS, Peer, ours
+from chairlift.bench.quiet import wait_for_calm
 from chairlift.bench.workload import Workload
 from chairlift.core.errors import ConfigError
 from chairlift.llm.naming import RANDOM
 
-OURS = "chairlift"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
-    """Somebody who can run a workload: a name and a command that takes an order file and a result file.
-
-    Attributes:
-        name: in tables and reports.
-        command: a program and its first words; see child.py for the files.
-        needs: the Python package without which it cannot run.
-    """
-
-    name: str
-    command: tuple[str, ...]
-    needs: str
+PATIENCE_SECONDS = 30.0
+"""That a turn waits for a quiet machine; then it begins all the same, and the report tells what was seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +30,14 @@ class Arm:
         name: in tables and reports.
         command: see Peer.
         options: of the engine, beside those that all arms share.
+        settings: of a peer.
         is_peer: whether somebody else runs it.
     """
 
     name: str
     command: tuple[str, ...]
     options: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
     is_peer: bool = False
 
 
@@ -83,45 +71,14 @@ def _at(run: Mapping[str, Any], path: Sequence[str]) -> Any:
     return found
 
 
-def _ours(module: str, *words: str) -> tuple[str, ...]:
-    return (sys.executable, "-P", "-m", f"chairlift.bench.{module}", *words)
-
-
-PEERS: Mapping[str, tuple[Peer, ...]] = {
-    "transformers": tuple(
-        Peer(name=f"transformers-{way}", command=_ours("peers", way), needs="transformers")
-        for way in ("static", "continuous")
-    )
-}
-"""By the names that --against takes; each may stand for several ways to run it."""
-
-
-def peers_of(names: Sequence[str]) -> list[Peer]:
-    """Return the peers of these names; a peer's own name is good, too.
-
-    Raises ConfigError for a name that nobody has, and for a peer that is not installed.
-    """
-    known = {**PEERS, **{peer.name: (peer,) for group in PEERS.values() for peer in group}}
-    found: dict[str, Peer] = {}
-    for name in names:
-        if name not in known:
-            raise ConfigError(f"unknown peer {name!r}; there is {', '.join(known)}", option="against")
-        for peer in known[name]:
-            if importlib.util.find_spec(peer.needs) is None:
-                said = f"{peer.name} needs the package {peer.needs}, which is not installed"
-                raise ConfigError(said, option="against")
-            found[peer.name] = peer
-    return list(found.values())
-
-
 def arms_of(compared: Mapping[str, Sequence[Any]], peers: Sequence[Peer]) -> list[Arm]:
     """Return our arms, one for each combination of the options compared, and then the peers'."""
     arms = []
     for values in itertools.product(*compared.values()):
         options = dict(zip(compared, values, strict=True))
         name = ",".join(f"{name}={value}" for name, value in options.items()) or OURS
-        arms.append(Arm(name=name, command=_ours("offline"), options=options))
-    return arms + [Arm(name=peer.name, command=peer.command, is_peer=True) for peer in peers]
+        arms.append(Arm(name=name, command=ours("offline"), options=options))
+    return arms + [Arm(name=peer.name, command=peer.command, settings=peer.given, is_peer=True) for peer in peers]
 
 
 def take_turns(
@@ -130,20 +87,30 @@ def take_turns(
 ) -> list[Turns]:  # fmt: skip
     """Run every arm once, then all of them again, `repeat` times, each in a process of its own.
 
-    Every other time they go in the opposite order, so that a machine that slows down slows nobody more than the others.
+    Every other time they go in the opposite order, so that a machine that slows down slows nobody more than the others,
+    and a turn waits a while for the machine's neighbours to be quiet (quiet.py).
     `note` hears of each turn's result. Raises what an arm's run raises; ConfigError when two arms did not do the same
     work.
     """
     turns = [Turns(arm) for arm in arms]
     for round_number in range(repeat):
         for mine in turns[::-1] if round_number % 2 else turns:
-            own = Order(model=order.model, options={**order.options, **mine.arm.options}, workload=order.workload)
-            run = send(mine.arm.command, own, threads=threads, shown=shown)
+            own = _order_of(mine.arm, order, threads)
+            gaps = wait_for_calm(PATIENCE_SECONDS)
+            run = {**send(mine.arm.command, own, threads=threads, shown=shown), "gaps_before": asdict(gaps)}
             _check_same_work(turns, mine.arm, run)
             mine.runs.append(run)
             if note is not None:
                 note(mine.arm, round_number, run)
     return turns
+
+
+def _order_of(arm: Arm, order: Order, threads: int | None) -> Order:
+    """Return an arm's own order; threads are an option of ours, and in the environment for everybody."""
+    options = {**order.options, **arm.options}
+    if threads is not None and not arm.is_peer:
+        options.setdefault("cpu_threads", threads)
+    return Order(model=order.model, options=options, workload=order.workload, settings=dict(arm.settings))
 
 
 def _check_same_work(turns: Sequence[Turns], arm: Arm, run: Mapping[str, Any]) -> None:

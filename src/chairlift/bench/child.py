@@ -38,17 +38,20 @@ def obey(words: Sequence[str], measure: Callable[[Order], Mapping[str, Any]]) ->
     return code
 
 
-def leave_with_parent() -> None:
+def leave_with_parent(first: Callable[[], None] = lambda: None) -> None:
     """End this process when the one that called send() is gone: its end of our standard input closes.
 
-    Does nothing where nobody called that, as for somebody who runs an order by hand.
+    Does nothing where nobody called that, as for somebody who runs an order by hand. `first` is called before the end.
     """
     if not os.environ.pop(CALLED, ""):
         return
 
     def wait() -> None:
         os.read(0, 1)
-        os._exit(1)
+        try:
+            first()
+        finally:
+            os._exit(1)
 
     threading.Thread(target=wait, name="leave-with-parent", daemon=True).start()
 
@@ -76,12 +79,25 @@ def send(command: Sequence[str], order: Order, *, threads: int | None = None, sh
 
     Raises the child's own error, or ChairliftError when it ended without a word.
     """
+    result = exchange(command, order.encode(), threads=threads, shown=shown)
+    if "error" in result:
+        raise rebuild(result["error"]["code"], result["error"]["message"], {})
+    return result
+
+
+def exchange(
+    command: Sequence[str], asked: bytes, *, threads: int | None = None, shown: bool = False
+) -> dict[str, Any]:
+    """Run the command with a file of what is asked and one for the result behind it; returns the result.
+
+    Raises ChairliftError when it ended without one. For the other arguments see send().
+    """
     environ = dict(os.environ)
     if threads is not None:
         environ |= dict.fromkeys(THREAD_VARIABLES, str(threads))
     with tempfile.TemporaryDirectory(prefix="chairlift-bench-") as folder:
         order_file, result_file = Path(folder, "order.json"), Path(folder, "result.json")
-        order_file.write_bytes(order.encode())
+        order_file.write_bytes(asked)
         with Path(folder, "stderr").open("w+b") as said:
             code = _run([*command, str(order_file), str(result_file)], environ, None if shown else said)
             said.seek(0)
@@ -89,6 +105,4 @@ def send(command: Sequence[str], order: Order, *, threads: int | None = None, sh
         if not result_file.exists():
             raise ChairliftError(f"a run ended with exit code {code} and no result: {last or 'silently'}")
         result: dict[str, Any] = json.loads(result_file.read_text(encoding="utf-8"))
-    if "error" in result:
-        raise rebuild(result["error"]["code"], result["error"]["message"], {})
     return result

@@ -73,11 +73,13 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         model: a folder, a hub id, or a name of llm/naming.py; None is the embedded demo model.
         options: of the engine (llm/options.py); a peer looks at those that mean something to it.
         workload: what is asked.
+        settings: of the peer that runs it, by name (peers/catalogue.py).
     """
 
     model: str | None
     options: dict[str, Any]
     workload: WorkloadSpec
+    settings: dict[str, str] = {}
 
     def encode(self) -> bytes:
         """Return it as JSON."""

@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chairlift.bench import machine, plot, report
-from chairlift.bench.arms import Arm, Turns, arms_of, check_comparison, peers_of, take_turns
+from chairlift.bench.arms import Arm, Turns, arms_of, check_comparison, take_turns
 from chairlift.bench.offline import measure
 from chairlift.bench.order import Order, WorkloadSpec
+from chairlift.bench.peers.catalogue import peers_of
 from chairlift.cli import settings
 from chairlift.cli.console import Console
 from chairlift.cli.results import check_outputs
@@ -51,7 +52,7 @@ def _checked(arguments: argparse.Namespace, order: Order) -> tuple[list[Arm], in
         if name in compared:
             raise ConfigError(f"--compare names {name} twice; all its values go into one")
         compared[name] = values
-    peers = peers_of([name for text in arguments.against for name in text.split(",")])
+    peers = peers_of([name for text in arguments.against for name in text.split(",")], arguments.peer)
     arms = arms_of(compared, peers)
     if "profile" in order.options and len(arms) * arguments.repeat > 1:
         raise ConfigError("--profile takes one run, and this is several, which would overwrite each other's traces")

@@ -280,7 +280,12 @@ def _bench_offline(verbs: "Verbs[Parser]") -> None:
     )  # fmt: skip
     parser.add_argument(
         "--against", action="append", default=[], metavar="PEER,..",
-        help="compare with transformers (generate() in batches of 8, and its continuous batching)",
+        help="compare with transformers (generate() in batches of 8, and its continuous batching), "
+        "transformers-single (one request at a time), vllm, openvino, llama.cpp; NAME@LABEL names one more of a kind",
+    )  # fmt: skip
+    parser.add_argument(
+        "--peer", action="append", default=[], metavar="NAME.SETTING=VALUE",
+        help="a setting of a peer, as vllm.python=venv/bin/python, openvino.model=FOLDER, llama.cpp.model=FILE.gguf",
     )  # fmt: skip
     parser.add_argument("--threads", type=kinds.whole, metavar="N", help="threads of everybody who runs")
     add_loudness(parser)

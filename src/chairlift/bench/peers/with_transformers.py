@@ -1,10 +1,11 @@
 """Peers: transformers on the same workload, as a program of its own, measured the way the engine is.
 
-    python -m chairlift.bench.peers static|continuous ORDER.json RESULT.json
+    python -m chairlift.bench.peers.with_transformers static|single|continuous ORDER.json RESULT.json
 
 static: generate() in batches of eight in the order of arrival, padded on the left, each as long as its longest output.
+single: generate() for one request after the other.
 continuous: its own manager with its defaults, but for CUDA's features and blocks for the whole workload at once.
-Both are greedy with attention "sdpa" and ignore the end of sequence. Neither makes text of its tokens, which the engine
+All are greedy with attention "sdpa" and ignore the end of sequence. None makes text of its tokens, which the engine
 does. It is not the product: where it imports transformers and torch it does so only when it is run.
 """
 
@@ -50,7 +51,11 @@ def measure(way: Way, order: Order) -> dict[str, Any]:
         **summed_up(rides, seconds),
         "workload_digest": workload.digest(),
         "workload_tokens": {"prompt": workload.prompt_tokens, "output": workload.output_tokens},
-        "engine": {"dtype": str(model.dtype), "attention": model.config._attn_implementation},
+        "engine": {
+            "version": transformers.__version__,
+            "dtype": str(model.dtype),
+            "attention": model.config._attn_implementation,
+        },
         "vocab_size": vocab_size,
         "threads": threads(),
         "peak_memory_bytes": peak_memory(),
@@ -86,15 +91,21 @@ def _check(model: Any, workload: Workload) -> None:
 @contextmanager
 def static(model: Any, items: Sequence[WorkItem]) -> Iterator[Run]:
     """Run generate() on one batch after the other; every request of a batch ends with the batch."""
-    yield lambda given: _in_batches(model, given)
+    yield lambda given: _in_batches(model, given, STATIC_BATCH)
 
 
-def _in_batches(model: Any, items: Sequence[WorkItem]) -> tuple[list[Ride], float]:
+@contextmanager
+def single(model: Any, items: Sequence[WorkItem]) -> Iterator[Run]:
+    """Run generate() on one request after the other."""
+    yield lambda given: _in_batches(model, given, 1)
+
+
+def _in_batches(model: Any, items: Sequence[WorkItem], size: int) -> tuple[list[Ride], float]:
     torch, generation = importlib.import_module("torch"), importlib.import_module("transformers.generation")
     began = time.perf_counter()
     rides: list[Ride] = []
-    for first in range(0, len(items), STATIC_BATCH):
-        batch = items[first : first + STATIC_BATCH]
+    for first in range(0, len(items), size):
+        batch = items[first : first + size]
         width = max(len(item.prompt_token_ids) for item in batch)
         longest = max(item.output_tokens for item in batch)
         gaps = [width - len(item.prompt_token_ids) for item in batch]
@@ -174,7 +185,7 @@ def _finish(ride: Ride, result: Any, began: float) -> None:
     ride.ended = ride.stamps[-1] if ride.stamps else time.perf_counter() - began
 
 
-WAYS: dict[str, Way] = {"static": static, "continuous": continuous}
+WAYS: dict[str, Way] = {"static": static, "single": single, "continuous": continuous}
 
 
 def main(words: Sequence[str]) -> int:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.bench import machine, offline, peers
+from chairlift.bench import machine, offline
 from chairlift.bench.order import Order, WorkloadSpec
+from chairlift.bench.peers import with_transformers as peers
 from chairlift.core.errors import ConfigError, ModelError
 from support_models import save_tiny
 

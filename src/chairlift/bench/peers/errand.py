@@ -1,0 +1,123 @@
+"""Errands: an order carried to an engine that lives in another Python, and its result put into our words.
+
+python -m chairlift.bench.peers.errand vllm|openvino ORDER.json RESULT.json
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from chairlift.bench import machine
+from chairlift.bench.child import THREAD_VARIABLES, exchange, leave_with_parent, obey
+from chairlift.bench.offline import WARM_UP, warm_up_items
+from chairlift.bench.order import Order
+from chairlift.bench.rides import Ride, summed_up
+from chairlift.bench.workload import WorkItem, Workload
+from chairlift.core.errors import ConfigError, ModelError
+from chairlift.llm.naming import embedded_folder
+
+OUTSIDE = Path(__file__).with_name("outside.py")
+SPARE_TOKENS = 16
+"""Beyond the longest request, in the length that a peer is opened for."""
+
+
+def cpus() -> list[int]:
+    """Return the cores that this process may use, as many as its libraries were told to have threads."""
+    usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    told = os.environ.get(THREAD_VARIABLES[0], "")
+    return usable[: int(told)] if told.isdigit() and int(told) else usable
+
+
+def workload_of(order: Order) -> Workload:
+    """Make the workload that an order asks for, from the vocabulary that the model's folder tells.
+
+    Raises ModelError for a folder that tells none, ConfigError for requests that do not come all at once.
+    """
+    shape = machine.model_shape(order.model)
+    if shape is None or "vocab_size" not in shape:
+        raise ModelError(f"{machine.shown_model(order.model)} has no config.json that tells its vocabulary")
+    workload = order.workload.make(int(shape["vocab_size"]))
+    if any(item.at > 0 for item in workload.items):
+        raise ConfigError("peers run only workloads whose requests arrive all at once")
+    return workload
+
+
+def longest(workload: Workload) -> int:
+    """Return the tokens that the longest request comes to, and a few more."""
+    return max(len(item.prompt_token_ids) + item.output_tokens for item in workload.items) + SPARE_TOKENS
+
+
+def told(order: Order, workload: Workload, rides: list[Ride], seconds: float) -> dict[str, Any]:
+    """Return what every arm tells of a run."""
+    return {
+        **summed_up(rides, seconds),
+        "workload_digest": workload.digest(),
+        "workload_tokens": {"prompt": workload.prompt_tokens, "output": workload.output_tokens},
+        "vocab_size": (machine.model_shape(order.model) or {})["vocab_size"],
+        "threads": len(cpus()),
+    }
+
+
+def dtype_of(order: Order) -> str:
+    """Return the dtype that was asked for, or else the one that the model's folder names."""
+    if (asked := str(order.options.get("dtype", "auto"))) != "auto":
+        return asked
+    config = json.loads((_folder(order) / "config.json").read_text(encoding="utf-8"))
+    return str(config.get("dtype") or config.get("torch_dtype") or "float32")
+
+
+def measure(engine: str, order: Order) -> dict[str, Any]:
+    """Have another Python run the order. Raises ConfigError, ModelError, and ChairliftError when it fails."""
+    workload = workload_of(order)
+    vocab_size = int((machine.model_shape(order.model) or {})["vocab_size"])
+    task = {
+        "model": str(_folder(order)),
+        "dtype": dtype_of(order),
+        "threads": len(cpus()),
+        "cpus": cpus(),
+        "longest": longest(workload),
+        "settings": order.settings,
+        "warm_up": _spelled(warm_up_items(WARM_UP[1], vocab_size)),
+        "requests": _spelled(workload.items),
+    }
+    python = str(Path(order.settings.get("python", sys.executable)).expanduser())
+    # What it says goes to our standard error, of which whoever sent the order keeps the end.
+    result = exchange([python, "-I", str(OUTSIDE), engine], json.dumps(task).encode(), shown=True)
+    rides = [_ride(item, seen) for item, seen in zip(workload.items, result["rides"], strict=True)]
+    return {
+        **told(order, workload, rides, result["seconds"]),
+        "engine": {**result["engine"], "settings": machine.shown_options(order.settings)},
+        "peak_memory_bytes": result["peak_memory_bytes"],
+    }
+
+
+def _folder(order: Order) -> Path:
+    return embedded_folder(order.model) or Path(str(order.model)).expanduser()
+
+
+def _spelled(items: Sequence[WorkItem]) -> list[dict[str, Any]]:
+    return [{"prompt": list(item.prompt_token_ids), "tokens": item.output_tokens} for item in items]
+
+
+def _ride(item: WorkItem, seen: Mapping[str, Any]) -> Ride:
+    stamps, count = list(seen["stamps"]), int(seen["tokens"])
+    ended = stamps[-1] if stamps else None
+    return Ride(item, stamps, count, ended=ended)
+
+
+ENGINES = ("vllm", "openvino")
+
+
+def main(words: Sequence[str]) -> int:
+    """Obey an order from a file, for the engine that the first word names."""
+    engine, *files = words
+    assert engine in ENGINES
+    return obey(files, lambda order: measure(engine, order))
+
+
+if __name__ == "__main__":
+    leave_with_parent()
+    sys.exit(main(sys.argv[1:]))
