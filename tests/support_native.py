@@ -81,7 +81,7 @@ def linear(
     on = Operations(instruction_set, members)
     gated = mode == library.GATED
     parts = list(weight.chunk(2)) if gated else [weight]
-    packed = Packer(on.pool, kind).pack([part.bfloat16() for part in parts], gated=gated)
+    packed, _ = Packer(on.pool, kind).pack([part.bfloat16() for part in parts], gated=gated)
     on.kept.append(packed)
     width = len(weight) // 2 if gated else len(weight)
     source = on.buffer(library.HALVES, x.shape[1])

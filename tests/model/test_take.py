@@ -8,7 +8,7 @@ from torch import Tensor
 
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.packing import PackedWeight
-from chairlift.model.take import Take, plain
+from chairlift.model.take import Part, Read, Take, plain
 
 FILE = {"a": torch.arange(6.0).view(2, 3), "b": torch.full((1, 3), 7.0), "n": torch.ones(3)}
 
@@ -32,9 +32,9 @@ def test_rows_stand_in_the_order_in_which_they_are_asked_for() -> None:
 def test_a_matrix_is_packed_once_and_whole() -> None:
     packed: list[tuple[list[tuple[int, ...]], bool]] = []
 
-    def pack(parts: Sequence[Tensor], *, gated: bool) -> Tensor:
-        packed.append(([tuple(part.shape) for part in parts], gated))
-        return torch.cat(tuple(parts)) * 2
+    def pack(parts: Sequence[Part], read: Read, *, gated: bool) -> Tensor:
+        packed.append(([shape for _, shape in parts], gated))
+        return torch.cat([read(*part) for part in parts]) * 2
 
     take = Take(read, pack=pack)
     assert torch.equal(plain(take.matrix([("a", (2, 3)), ("b", (1, 3))])), torch.cat((FILE["a"], FILE["b"])) * 2)
@@ -46,7 +46,7 @@ def test_a_matrix_is_packed_once_and_whole() -> None:
 
 
 def test_a_table_is_packed_where_it_is_the_head_and_that_is_wanted() -> None:
-    take = Take(read, pack=lambda parts, *, gated: parts[0] * 2, packs_tables=True)
+    take = Take(read, pack=lambda parts, read, *, gated: read(*parts[0]) * 2, packs_tables=True)
     assert torch.equal(plain(take.table("a", (2, 3), tied=True)), FILE["a"] * 2)
     assert torch.equal(plain(take.table("a", (2, 3), tied=False)), FILE["a"])
 

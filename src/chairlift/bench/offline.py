@@ -37,6 +37,7 @@ def measure(order: Order, note: Note | None = None) -> dict[str, Any]:
     service = prepared.start()
     try:
         workload = order.workload.make(service.client.limits.vocab_size)
+        service.client.warmup()
         _warm_up(service)
         info = service.client.info
         watch = StepWatch(info.num_blocks * info.block_size)

@@ -220,6 +220,7 @@ ENGINE = (
     Setting(name="quantization", default="none", help="of the weights: none, int8 (groups of 32), int8-channel"),
     Setting(name="cpu_threads", kind=whole, metavar="N", unset="one a core, from three cores on one less",
             help="of the native kernels"),
+    Setting(name="weight_cache", metavar="DIR", help="keep weights packed for the native kernels there: fast starts"),
     Setting(name="logits_processors", kind=factories, metavar="NAME=MODULE:FUNCTION,..",
             spelled="logits_processor_factories", help="logits processors that requests may choose"),
     Setting(name="profile", metavar="FILE", help="write a trace of the steps there; it opens in Perfetto"),
@@ -316,7 +317,7 @@ SIMULATED = tuple(
     if setting.name
     not in (
         "dtype", "device", "revision", "max_memory", "attention_backend", "kernels", "quantization", "cpu_threads",
-        "logits_processors", "profile", "client",
+        "weight_cache", "logits_processors", "profile", "client",
     )
 )  # fmt: skip
 """Those of ENGINE that mean something without a model."""

@@ -31,6 +31,7 @@ class Options(TypedDict, total=False):
         kernels: of a CPU: "native" are Chairlift's own, "torch" are torch's, "auto" native ones where they can run.
         quantization: of the weights, by the native kernels: "none", "int8" (groups of 32), "int8-channel".
         cpu_threads: of the native kernels; one a core, less one where there are more than two, when left out.
+        weight_cache: a folder in which weights packed for the native kernels are kept, so that the next start is fast.
         seed: where the seeds of requests without one come from; None for the system's randomness.
         revision: of a model on the hub.
         profile: a file for a trace of the steps, which opens in Perfetto.
@@ -62,6 +63,7 @@ class Options(TypedDict, total=False):
     kernels: str
     quantization: str
     cpu_threads: int | None
+    weight_cache: str | None
     seed: int | None
     revision: str | None
     profile: str | None

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol
 
 import torch
@@ -71,7 +72,7 @@ class TorchExecution:
 
     def taking(self, take: Take) -> Take:
         """See Execution."""
-        return replace(take, pack=lambda parts, *, gated: self.ops.pack(take.join(parts)))
+        return replace(take, pack=lambda parts, read, *, gated: self.ops.pack(take.rows(parts)))
 
     def rope_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """See Execution: the model's own, as transformers has it."""
@@ -89,8 +90,10 @@ class TorchExecution:
         return (("kernels", self.why),)
 
 
-def choose_execution(config: RunnerConfig, model: ModelConfig, device: torch.device) -> Execution:
-    """Return who runs a model as the options want it; its dtype is the one as loaded.
+def choose_execution(
+    config: RunnerConfig, model: ModelConfig, device: torch.device, name: str | None = None
+) -> Execution:
+    """Return who runs a model as the options want it; its dtype is the one as loaded, `name` stands for its weights.
 
     Raises ConfigError where native kernels are asked for, or needed for a quantization, and cannot run it.
     """
@@ -101,7 +104,10 @@ def choose_execution(config: RunnerConfig, model: ModelConfig, device: torch.dev
     if config.kernels != "torch" and config.attention_backend == AUTO:
         try:
             check_fit(model, device, config.block_size)
-            return NativeExecution(config.quantization, config.cpu_threads)
+            kept = None
+            if config.weight_cache is not None and name is not None:
+                kept = Path(config.weight_cache).expanduser() / f"{name}.packed"
+            return NativeExecution(config.quantization, config.cpu_threads, kept)
         except ConfigError as error:
             if needed:
                 raise

@@ -27,6 +27,7 @@ class RunnerConfig:
         quantization: of the weights, by the native kernels: "none", "int8" (groups of 32), "int8-channel".
         cpu_threads: of the native kernels; None is one a core, less one for the other processes where there are more
             than two.
+        weight_cache: folder in which packed weights are kept for the next start; None for nowhere.
         seed: of the random weights of the tiny model.
         logits_processors: name -> "package.module:factory" of those that requests may choose.
     """
@@ -44,6 +45,7 @@ class RunnerConfig:
     kernels: str = "auto"
     quantization: str = "none"
     cpu_threads: int | None = None
+    weight_cache: str | None = None
     seed: int = 0
     logits_processors: dict[str, str] = field(default_factory=dict)
 

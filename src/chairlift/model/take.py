@@ -36,17 +36,21 @@ def plain(matrix: Matrix) -> Tensor:
     return matrix
 
 
+Read = Callable[[str, tuple[int, ...]], Tensor]
+"""Returns the parameter of a name, which must have this shape."""
+
+
 class Pack(Protocol):
     """Brings weights into another layout."""
 
-    def __call__(self, parts: Sequence[Tensor], *, gated: bool) -> Matrix:
+    def __call__(self, parts: Sequence[Part], read: Read, *, gated: bool) -> Matrix:
         """Pack weights [O_i, I] below one another; `gated`: two, the first of which gates the second, row by row."""
         ...
 
 
-def unpacked(parts: Sequence[Tensor], *, gated: bool) -> Tensor:
+def unpacked(parts: Sequence[Part], read: Read, *, gated: bool) -> Tensor:
     """Return a copy of the parts below one another, in the layout of a checkpoint."""
-    return joined(parts)
+    return joined([read(name, shape) for name, shape in parts])
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ class Take:
         packs_tables: whether a table that is the head as well is packed, too.
     """
 
-    read: Callable[[str, tuple[int, ...]], Tensor]
+    read: Read
     join: Callable[[Sequence[Tensor]], Tensor] = joined
     pack: Pack = unpacked
     packs_tables: bool = False
@@ -75,7 +79,7 @@ class Take:
 
     def matrix(self, parts: Sequence[Part], *, gated: bool = False) -> Matrix:
         """Return several weights [O_i, I] as one to multiply with; `gated`: the first of two gates the second."""
-        return self.pack([self.read(name, shape) for name, shape in parts], gated=gated)
+        return self.pack(parts, self.read, gated=gated)
 
     def table(self, name: str, shape: tuple[int, ...], *, tied: bool) -> Matrix:
         """Return a table [V, H] to look up in, which is the head as well where the two are tied."""

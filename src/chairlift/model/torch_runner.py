@@ -9,7 +9,6 @@ launches into a thread where two shall be in flight. Whatever a launch raises le
 slot, and a NewSequence replaces it.
 """
 
-import hashlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -33,6 +32,7 @@ from chairlift.model.config import DTYPES, ModelConfig
 from chairlift.model.execution import Execution, check_kernels, choose_execution
 from chairlift.model.memory import Pool, free_memory, size_pool
 from chairlift.model.pages import keep_freed_memory
+from chairlift.model.populate import Populator
 from chairlift.model.processors import import_factories
 from chairlift.model.prompt_scores import PromptScores, Scores
 from chairlift.model.registry import load_model, torch_dtype
@@ -41,6 +41,7 @@ from chairlift.model.settings import RunnerConfig
 from chairlift.model.sizes import shapes
 from chairlift.model.tiny import tiny_model
 from chairlift.model.warmup import warmup_plans
+from chairlift.model.weights import fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class _Engine:
     tables: SlotTables
     sampler: Sampler
     scores: PromptScores
+    populator: Populator
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,9 @@ class TorchRunner:
         tables = SlotTables(slots, len(model.groups.windows), config.block_size, model.vocab_size, padded=model.padded)
         factories = import_factories(config.logits_processors)
         sampler, scores = Sampler(slots, model.vocab_size, factories), PromptScores(slots, model.vocab_size)
-        self._engine = _Engine(loaded, backend, kv, tables, sampler, scores)
+        populator = Populator(tensor for each in kv for tensor in (each.key, each.value) if not tensor.is_cuda)
+        populator.start()
+        self._engine = _Engine(loaded, backend, kv, tables, sampler, scores, populator)
         return RunnerInfo(
             vocab_size=model.vocab_size,
             max_model_len=max_model_len,
@@ -176,7 +180,10 @@ class TorchRunner:
             return _end(engine, result, masks)
 
     def warmup(self) -> None:
-        """Compute warmup.py's steps with tables and a sampler of their own; they read block 0 and write nothing."""
+        """Compute warmup.py's steps with tables and a sampler of their own; they read block 0 and write nothing.
+
+        Every page of the cache is there when it returns.
+        """
         assert self._engine is not None, "warm-up before start, or after stop"
         assert not self._results, "a warm-up while steps are in flight"
         config, model = self._config, self._engine.loaded.model
@@ -190,9 +197,12 @@ class TorchRunner:
                 config.max_batch_tokens, slots, max_model_len, config.block_size, groups, model.padded
             ):
                 _end(engine, _begin(engine, plan), None)
+        self._engine.populator.wait()
 
     def stop(self) -> None:
         """Free the model and its cache."""
+        if self._engine is not None:
+            self._engine.populator.stop()
         was_on_cuda = self._engine is not None and self._engine.loaded.device.type == "cuda"
         self._engine = None
         self._given = None
@@ -236,7 +246,8 @@ def load(config: RunnerConfig) -> LoadedModel:
     chosen: list[Execution] = []
 
     def execution(shape: ModelConfig) -> Execution:
-        chosen.append(choose_execution(config, shape, device))
+        name = _name_of(config, shape) if config.model else None
+        chosen.append(choose_execution(config, shape, device, name))
         return chosen[0]
 
     how: Any = {
@@ -244,15 +255,17 @@ def load(config: RunnerConfig) -> LoadedModel:
     }  # fmt: skip
     if config.model == "":
         model, shape = tiny_model(seed=config.seed, **how)
-        name = f"tiny-random-{config.seed}-{shape.dtype}"
     else:
-        folder = Path(config.model)
-        model, shape = load_model(folder, **how)
-        name = _fingerprint(folder, f"{shape.dtype} {config.quantization}")
-    how_it_runs = chosen[0]
-    return LoadedModel(
-        model, shape, device, name, how_it_runs.attention(), how_it_runs.chunk_tokens, how_it_runs.report()
-    )
+        model, shape = load_model(Path(config.model), **how)
+    name, runs = _name_of(config, shape), chosen[0]
+    return LoadedModel(model, shape, device, name, runs.attention(), runs.chunk_tokens, runs.report())
+
+
+def _name_of(config: RunnerConfig, shape: ModelConfig) -> str:
+    """Name the weights as they are computed with."""
+    if config.model == "":
+        return f"tiny-random-{config.seed}-{shape.dtype}"
+    return fingerprint(Path(config.model), f"{shape.dtype} {config.quantization}")
 
 
 def _begin(engine: _Engine, plan: StepPlan) -> _Begun:
@@ -339,13 +352,3 @@ def pick_device(name: str) -> torch.device:
         said = str(error).splitlines()[0]
         raise ConfigError(f"device {name!r} cannot be used: {said}", option="device") from error
     return device
-
-
-def _fingerprint(folder: Path, dtype: str) -> str:
-    """Name the weights of a folder by its config and the names, sizes and times of its files, without reading them."""
-    digest = hashlib.sha256((folder / "config.json").read_bytes())
-    for file in sorted(folder.glob("*.safetensors*")):
-        state = file.stat()
-        digest.update(f"\n{file.name} {state.st_size} {state.st_mtime_ns}".encode())
-    digest.update(f"\n{dtype}".encode())
-    return digest.hexdigest()

@@ -185,6 +185,19 @@ def random_parameters(
     return taker
 
 
+def fingerprint(folder: Path, computed: str) -> str:
+    """Name the weights of a folder by its config and the names, sizes and times of its files, without reading them.
+
+    `computed` says how they are computed with, as dtype and quantization do.
+    """
+    digest = hashlib.sha256((folder / "config.json").read_bytes())
+    for file in sorted(folder.glob("*.safetensors*")):
+        state = file.stat()
+        digest.update(f"\n{file.name} {state.st_size} {state.st_mtime_ns}".encode())
+    digest.update(f"\n{computed}".encode())
+    return digest.hexdigest()
+
+
 def _files(folder: Path) -> dict[Path, tuple[str, ...]]:
     """Return the folder's weight files, each with the tensors that the index places there."""
     if (folder / SINGLE_FILE).is_file():

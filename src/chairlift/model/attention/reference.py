@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from chairlift.model.attention.base import KV, AttentionSpec, ForwardBatch, copy_blocks
 from chairlift.model.attention.by_hand import attend_by_hand
-from chairlift.model.pages import host_zeros
+from chairlift.model.populate import promised_zeros
 
 MAX_QUERIES = 1024
 """New tokens of a row that are attended at once."""
@@ -51,7 +51,7 @@ class ReferenceAttention:
 
         def zeros() -> Tensor:
             on_host = device.type == "cpu"
-            return host_zeros(shape, dtype) if on_host else torch.zeros(shape, dtype=dtype, device=device)
+            return promised_zeros(shape, dtype) if on_host else torch.zeros(shape, dtype=dtype, device=device)
 
         return [KV(zeros(), zeros()) for _ in range(layers)]
 

@@ -35,7 +35,7 @@ from torch.nn import functional
 from chairlift.model.attention.base import KV, AttentionSpec, ForwardBatch, copy_blocks
 from chairlift.model.attention.buckets import part
 from chairlift.model.attention.by_hand import attend_by_hand
-from chairlift.model.pages import host_zeros
+from chairlift.model.populate import promised_zeros
 
 Int64 = NDArray[np.int64]
 
@@ -122,7 +122,7 @@ class TorchAttention:
 
         def made() -> KV:
             on_host = device.type == "cpu"
-            both = host_zeros(shape, dtype) if on_host else torch.zeros(shape, dtype=dtype, device=device)
+            both = promised_zeros(shape, dtype) if on_host else torch.zeros(shape, dtype=dtype, device=device)
             return KV(both[:num_blocks, :, 0], both[:num_blocks, :, 1])
 
         return [made() for _ in range(layers)]

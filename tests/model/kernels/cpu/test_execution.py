@@ -39,5 +39,5 @@ def test_what_fits_runs_and_says_how() -> None:
     tiny_model(seed=1, dtype="bfloat16", device=CPU, execution=lambda _: execution)
     report = dict(execution.report())
     assert execution.instruction_set in report["kernels"] and "threads: 2" in report["kernels"]
-    assert report["quantization"].startswith("int8, largest error of a weight 0.")
+    assert report["quantization"].startswith("int8, largest error 0.") and "model.layers." in report["quantization"]
     assert "quantization" not in dict(NativeExecution().report())

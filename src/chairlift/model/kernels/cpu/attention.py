@@ -16,7 +16,7 @@ from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import KV, AttentionSpec, ForwardBatch, copy_blocks
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.threads import Pool
-from chairlift.model.pages import host_zeros
+from chairlift.model.populate import promised_zeros
 
 
 class NativeAttention:
@@ -38,7 +38,7 @@ class NativeAttention:
                 option="kernels",
             )
         shape = (num_blocks, block_size, kv_heads, head_dim)
-        return [KV(host_zeros(shape, dtype), host_zeros(shape, dtype)) for _ in range(layers)]
+        return [KV(promised_zeros(shape, dtype), promised_zeros(shape, dtype)) for _ in range(layers)]
 
     def reserve(self, max_seqs: int, max_tokens: int, max_blocks: int) -> None:
         """Nothing to reserve."""

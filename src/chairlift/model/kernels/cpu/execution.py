@@ -1,7 +1,9 @@
 """NativeExecution: decoders on the C++ kernels, with bfloat16 activations and cache."""
 
+import logging
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -14,8 +16,11 @@ from chairlift.model.kernels.cpu.decoder import NativeDecoder
 from chairlift.model.kernels.cpu.library import ACTIVATIONS, KEY_TILE, chosen_set
 from chairlift.model.kernels.cpu.packing import KINDS, Packer
 from chairlift.model.kernels.cpu.threads import pool_of
+from chairlift.model.kernels.cpu.weight_store import WeightStore
 from chairlift.model.layers import DecoderParts
 from chairlift.model.take import Take
+
+log = logging.getLogger(__name__)
 
 MAX_HEAD_DIM = 512
 
@@ -39,17 +44,20 @@ class NativeExecution:
 
     chunk_tokens = CHUNK_TOKENS
 
-    def __init__(self, quantization: str = "none", threads: int | None = None) -> None:
-        """Choose kernels and threads. Raises ConfigError where they cannot be had."""
+    def __init__(self, quantization: str = "none", threads: int | None = None, kept: Path | None = None) -> None:
+        """Choose kernels and threads; `kept` is a file of packed weights.
+
+        Raises ConfigError where they cannot be had.
+        """
         self.quantization = quantization
         self._pool = pool_of(threads)
-        self._packer = Packer(self._pool, KINDS[quantization])
+        self._store = WeightStore(Packer(self._pool, KINDS[quantization]), kept)
         self.instruction_set = chosen_set()
         self.threads = len(self._pool.cpus)
 
     def taking(self, take: Take) -> Take:
         """See Execution: weights go into panels, a table that is the head as well, too."""
-        return replace(take, pack=self._packer.pack, packs_tables=True)
+        return replace(take, pack=self._store, packs_tables=True)
 
     def rope_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """See Execution: rotations are float32."""
@@ -57,6 +65,9 @@ class NativeExecution:
 
     def decoder(self, parts: DecoderParts) -> CausalLM:
         """See Execution."""
+        self._store.finish()
+        for name, error in self._store.errors.items():
+            log.debug("%s of %s: relative error %.3f%%", self.quantization, name, 100 * error)
         return NativeDecoder(parts, self._pool, self.instruction_set)
 
     def attention(self) -> Callable[[], AttentionBackend]:
@@ -66,9 +77,9 @@ class NativeExecution:
     def report(self) -> tuple[tuple[str, str], ...]:
         """See Execution."""
         found = [("kernels", f"native ({self.instruction_set}), threads: {self.threads}")]
-        if self._packer.errors:
-            worst = max(self._packer.errors) ** 0.5
-            found.append(("quantization", f"{self.quantization}, largest error of a weight {worst:.2%}"))
+        if errors := self._store.errors:
+            worst = max(errors, key=lambda name: errors[name])
+            found.append(("quantization", f"{self.quantization}, largest error {errors[worst]:.2%} ({worst})"))
         return tuple(found)
 
 

@@ -15,11 +15,55 @@ float widened(uint16_t half) {
     return value;
 }
 
-// The next bfloat16 not below a positive float: a scale that is too small would clip.
+// The next bfloat16 not below a positive float.
 uint16_t narrowed_up(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     return (uint16_t)((bits + 0xffff) >> 16);
+}
+
+typedef float Lanes __attribute__((vector_size(16)));  // which every machine of 64 bits has
+
+// Numbers of steps of a scale, to nearest: the sum of 1.5 * 2**23 rounds without a call.
+inline Lanes rounded(Lanes steps) {
+    const Lanes shift = {12582912.0f, 12582912.0f, 12582912.0f, 12582912.0f};
+    return steps + shift - shift;
+}
+
+// As far as int8 goes.
+inline Lanes bounded(Lanes steps) {
+    const Lanes high = {127.0f, 127.0f, 127.0f, 127.0f};
+    steps = steps > high ? high : steps;
+    return steps < -high ? -high : steps;
+}
+
+// What rounding a group to a scale loses; `clips`: whether some may be beyond 127 steps.
+template <bool clips>
+inline float lost(const Lanes* values, float scale) {
+    const float inverse = 1.0f / scale;
+    Lanes sums = {};
+    for (int i = 0; i < GROUP / 4; i++) {
+        Lanes steps = rounded(values[i] * inverse);
+        const Lanes error = values[i] - (clips ? bounded(steps) : steps) * scale;
+        sums += error * error;
+    }
+    return sums[0] + sums[1] + sums[2] + sums[3];
+}
+
+// The bfloat16 scale near largest / 127 with which a group loses least. Which of the values fall close to a step is luck,
+// and the best of a few draws has a tenth less of squared error than the first.
+uint16_t best_scale(const Lanes* values, float largest) {
+    const int below = 1, above = 3;
+    const uint16_t plain = narrowed_up(largest / 127);
+    if (plain <= below || largest == 0.0f) return plain;
+    uint16_t best = plain;
+    float least = lost<false>(values, widened(plain));
+    for (int candidate = plain - below; candidate <= plain + above; candidate++) {
+        const float scale = widened((uint16_t)candidate);
+        const float squares = candidate < plain ? lost<true>(values, scale) : lost<false>(values, scale);
+        if (squares < least) least = squares, best = (uint16_t)candidate;
+    }
+    return best;
 }
 
 struct Job {
@@ -47,15 +91,25 @@ struct Job {
         if (i < weight.inputs) memcpy(to, from + i, 2);
     }
 
-    void quantize(int row, int begin, int end, float scale, Error& error) const {
+    // Four weights of a row, with zeros behind its end.
+    Lanes four(int row, int i) const {
         const uint16_t* from = rows + (size_t)row * weight.inputs;
+        Lanes values = {};
+        for (int lane = 0; lane < 4 && i + lane < weight.inputs; lane++) values[lane] = widened(from[i + lane]);
+        return values;
+    }
+
+    void quantize(int row, int begin, int end, float scale, Error& error) const {
         uint8_t* to = at(output(row));
-        for (int i = begin; i < end; i++) {
-            const float value = widened(from[i]);
-            const float level = scale > 0 ? rintf(value / scale) : 0.0f;
-            to[(size_t)(i / 4) * STEP_BYTES + i % 4] = (uint8_t)(level + 128);
-            error.squares += (double)(value - level * scale) * (value - level * scale);
-            error.of += (double)value * value;
+        const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
+        for (int i = begin; i < end; i += 4) {
+            const Lanes values = four(row, i), levels = bounded(rounded(values * inverse));
+            const Lanes off = values - levels * scale;
+            for (int lane = 0; lane < 4; lane++) {
+                to[(size_t)(i / 4) * STEP_BYTES + lane] = (uint8_t)((int)levels[lane] + 128);
+                error.squares += (double)off[lane] * off[lane];
+                error.of += (double)values[lane] * values[lane];
+            }
         }
     }
 
@@ -76,7 +130,9 @@ struct Job {
         }
         for (int group = 0, begin = 0; begin < weight.inputs; group++, begin += GROUP) {
             const int end = begin + GROUP < weight.inputs ? begin + GROUP : weight.inputs;
-            const uint16_t scale = narrowed_up(largest(row, begin, end) / 127);
+            Lanes values[GROUP / 4] = {};
+            for (int i = begin; i < end; i += 4) values[(i - begin) / 4] = four(row, i);
+            const uint16_t scale = best_scale(values, largest(row, begin, end));
             const size_t place = ((size_t)panel * weight.groups() + group) * PANEL + to % PANEL;
             const_cast<uint16_t*>(weight.group_scales)[place] = scale;
             quantize(row, begin, end, widened(scale), error);

@@ -14,6 +14,9 @@ from chairlift.model.pages import huge_pages
 KINDS = {"none": library.BFLOAT16, "int8-channel": library.INT8_CHANNEL, "int8": library.INT8_GROUP}
 """What an option `quantization` may be -> a kind of weight."""
 
+LAYOUT = 1
+"""Counts how often the layout of packed weights has changed; files of another one are not read."""
+
 CHUNK_BYTES = 64 * 2**20
 LINE = 64
 
@@ -56,24 +59,20 @@ class Packer:
     Attributes:
         pool: whose threads do it.
         kind: one of KINDS' values.
-        errors: of each weight of int8, in order: squared errors over squares.
     """
 
     pool: Pool
     kind: int
-    errors: list[float] = field(default_factory=list)
     _arena: Arena = field(default_factory=Arena)
 
-    def pack(self, parts: Sequence[Tensor], *, gated: bool = False) -> PackedWeight:
+    def pack(self, parts: Sequence[Tensor], *, gated: bool = False) -> tuple[PackedWeight, float | None]:
         """Pack bfloat16 weights [O_i, I] below one another; `gated`: the two, gates and ups, of a gated pair.
 
+        Returns the weight and, for the kinds of int8, what rounding did: squared errors over squares.
         Raises MemoryError or OSError when there is not so much memory.
         """
-        inputs = parts[0].shape[1]
-        outputs = sum(len(part) for part in parts)
-        if gated:  # whole runs of 16 gates beside 16 ups
-            outputs = 2 * -(-len(parts[0]) // 16) * 16
-        weight, memory = self._room(outputs, inputs)
+        made = self.room([tuple(part.shape) for part in parts], gated=gated)
+        weight = made.struct
         errors = (ctypes.c_double * 2)()
         first = 0
         placements = (library.GATES, library.UPS) if gated else (library.BELOW,) * len(parts)
@@ -85,11 +84,15 @@ class Packer:
             if done < 0:
                 raise MemoryError("no memory to pack a weight")
             first += len(rows)
-        if self.kind != library.BFLOAT16:
-            self.errors.append(errors[0] / errors[1] if errors[1] else 0.0)
-        return PackedWeight(weight, memory)
+        if self.kind == library.BFLOAT16:
+            return made, None
+        return made, errors[0] / errors[1] if errors[1] else 0.0
 
-    def _room(self, outputs: int, inputs: int) -> tuple[library.Weight, tuple[Tensor, ...]]:
+    def room(self, shapes: Sequence[tuple[int, ...]], *, gated: bool) -> PackedWeight:
+        """Return a packed weight of zeros, which weights of these shapes [O_i, I] fill."""
+        inputs, outputs = shapes[0][1], sum(rows for rows, _ in shapes)
+        if gated:  # whole runs of 16 gates beside 16 ups
+            outputs = 2 * -(-shapes[0][0] // 16) * 16
         panels = -(-outputs // library.PANEL)
         per_step = 2 if self.kind == library.BFLOAT16 else 4
         unit = library.GROUP if self.kind == library.INT8_GROUP else per_step
@@ -104,4 +107,4 @@ class Packer:
             memory = (data, self._arena.take(panels * library.PANEL * (steps * 4 // library.GROUP) * 2))
             group_scales = memory[1].data_ptr()
         weight = library.Weight(outputs, inputs, panels, steps, self.kind, data.data_ptr(), scales, group_scales)
-        return weight, memory
+        return PackedWeight(weight, memory)

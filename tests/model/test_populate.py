@@ -1,0 +1,119 @@
+"""Populating: pages become real behind the start, what was written stays; without the kernel they are at once."""
+
+import ctypes
+import errno
+import logging
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+
+from chairlift.model import populate
+from chairlift.model.attention.torch_paged import TorchAttention
+from chairlift.model.pages import HUGE_PAGE
+from chairlift.model.populate import Populator, can_populate, promised_zeros
+
+LARGE = (24, 2**20)
+"""Bytes of a tensor that has to be seen in the process's memory."""
+
+
+def resident() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
+
+
+needs_kernel = pytest.mark.skipif(not can_populate(), reason="this kernel does not populate on request")
+
+
+@needs_kernel
+def test_pages_are_promised_then_real_and_what_was_written_stays() -> None:
+    before = resident()
+    tensors = [promised_zeros(LARGE, torch.uint8) for _ in range(3)]
+    size = tensors[0].nbytes
+    assert resident() - before < size, "nothing is there yet"
+    tensors[1][20, 5] = 7
+    populator = Populator([*tensors, tensors[0][:2]])
+    populator.start()
+    populator.wait()
+    assert resident() - before > 2.5 * size
+    assert tensors[1][20, 5] == 7
+    assert sum(int(each.sum()) for each in tensors) == 7, "everything else is zero"
+    populator.stop()
+
+
+@needs_kernel
+def test_it_stops_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(populate, "CHUNK_BYTES", 4096)
+    before = resident()
+    tensor = promised_zeros((400, 2**20), torch.uint8)
+    populator = Populator([tensor])
+    populator.start()
+    populator.stop()
+    assert resident() - before < tensor.nbytes
+    assert "chairlift-populate" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_without_the_kernels_help_they_are_real_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(populate, "can_populate", lambda: False)
+    before = resident()
+    tensor = promised_zeros(LARGE, torch.uint8)
+    assert resident() - before > 0.8 * tensor.nbytes and not tensor.any()
+    populator = Populator([tensor])
+    populator.start()
+    populator.wait()
+    populator.stop()
+
+
+def test_small_ones_are_left_alone() -> None:
+    small = promised_zeros((4, 8), torch.bfloat16)
+    assert not small.any() and small.nbytes < HUGE_PAGE
+    populator = Populator([small])
+    populator.start()
+    populator.stop()
+
+
+@needs_kernel
+def test_what_was_promised_and_is_not_there_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[int] = []
+
+    class Libc:
+        def __init__(self, *given: object, **more: object) -> None:
+            self.madvise = self.refuse
+
+        @staticmethod
+        def refuse(address: int, size: int, advice: int) -> int:
+            asked.append(size)
+            ctypes.set_errno(errno.EAGAIN if len(asked) < 3 else errno.ENOMEM)
+            return -1
+
+    tensor = promised_zeros(LARGE, torch.uint8)
+    populator = Populator([tensor])
+    monkeypatch.setattr(Libc, "refuse", RefuseLike(Libc.refuse))
+    monkeypatch.setattr("ctypes.CDLL", Libc)
+    with caplog.at_level(logging.WARNING, logger="chairlift"):
+        populator.start()
+        populator.wait()
+    assert len(asked) == 3, "an interruption is tried again, a refusal is not"
+    assert "promised is not there" in caplog.text
+
+
+class RefuseLike:
+    """A C function that takes argtypes."""
+
+    argtypes: tuple[object, ...] = ()
+
+    def __init__(self, call: object) -> None:
+        self._call = call
+
+    def __call__(self, *given: int) -> int:
+        return self._call(*given)  # type: ignore[operator,no-any-return]
+
+
+@needs_kernel
+def test_views_into_one_tensor_are_one_piece_of_work() -> None:
+    (kv,) = TorchAttention().alloc_kv(1, 64, 16, 8, 128, torch.float32, torch.device("cpu"))
+    assert kv.key.untyped_storage().data_ptr() == kv.value.untyped_storage().data_ptr()
+    assert len(Populator([kv.key, kv.value])._storages) == 1
