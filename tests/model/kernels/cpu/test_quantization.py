@@ -33,7 +33,7 @@ SHAPE = parse_config({
     "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
     "max_position_embeddings": 512, "tie_word_embeddings": True, "rms_norm_eps": 1e-6,
 })  # fmt: skip
-SEQUENCES = 24
+SEQUENCES = 64
 
 
 def q8_0(values: Tensor) -> Tensor:
@@ -84,15 +84,15 @@ def drawn(dtype: str, execution: Execution | None) -> tuple[CausalLM, ModelConfi
 class Kind:
     """A model, and how far behind Q8_0 groups may be.
 
-    The mean over text of a trained model hangs on few tokens: it wavers by a tenth between instruction sets, and inputs
-    that are rounded to bfloat16 before they are to int8 cost it another tenth.
+    The mean over text of a trained model hangs on few tokens: it wavers by a tenth between instruction sets, which
+    differ in the last bits of sums.
     """
 
     load: Loaded
     limit: float
 
 
-KINDS = {"demo": Kind(demo, 1.5), "random": Kind(drawn, 1.05)}
+KINDS = {"demo": Kind(demo, 1.1), "random": Kind(drawn, 1.0)}
 
 
 def distributions(load: Loaded, execution: Execution | None, ids: Tensor) -> Tensor:
@@ -100,18 +100,16 @@ def distributions(load: Loaded, execution: Execution | None, ids: Tensor) -> Ten
     is_native = isinstance(execution, NativeExecution)
     model, _ = load("bfloat16" if is_native else "float32", execution)
     backend = execution.attention()() if isinstance(execution, NativeExecution) else ReferenceAttention()
-    blocks = -(-ids.shape[1] // 16)
+    count, length = ids.shape
+    blocks = -(-length // 16)
     kv = backend.alloc_kv(
-        model.groups.layers_per_group, blocks, 16, model.num_kv_heads, model.head_dim, model.dtype, CPU
+        model.groups.layers_per_group, count * blocks, 16, model.num_kv_heads, model.head_dim, model.dtype, CPU
     )  # fmt: skip
-    found = []
-    for row in ids:
-        tables = (tuple(range(blocks)),) * len(model.groups.windows)
-        batch = make_batch([Row(len(row), len(row), tables)], 16)
-        with torch.inference_mode():
-            hidden = model.forward(row, ForwardContext(batch, kv, backend, backend.plan(batch)))
-            found.append(model.logits(hidden).double().log_softmax(-1))
-    return torch.cat(found)
+    tables = [tuple(range(first, first + blocks)) for first in range(0, count * blocks, blocks)]
+    batch = make_batch([Row(length, length, (table,) * len(model.groups.windows)) for table in tables], 16)
+    with torch.inference_mode():
+        hidden = model.forward(ids.flatten(), ForwardContext(batch, kv, backend, backend.plan(batch)))
+        return model.logits(hidden).double().log_softmax(-1)
 
 
 def sequences(load: Loaded) -> Tensor:
@@ -131,7 +129,7 @@ def divergence(true: Tensor, other: Tensor) -> float:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_groups_are_about_as_good_as_q8_0_and_better_than_channels(kind: str) -> None:
+def test_groups_are_no_worse_than_q8_0_and_better_than_channels(kind: str) -> None:
     need_native()
     load = KINDS[kind].load
     ids = sequences(load)

@@ -75,9 +75,9 @@ API void chairlift_add_embed(
     to.add(std::make_unique<Embed>(to, table, packed, width, factor, out));
 }
 
-API void chairlift_add_norm(void* decoder, int in, const float* weight, float eps, int out) {
+API void chairlift_add_norm(void* decoder, int in, const float* weight, float eps, int out, int added) {
     Decoder& to = *(Decoder*)decoder;
-    to.add(std::make_unique<Norm>(to, in, weight, eps, out));
+    to.add(std::make_unique<Norm>(to, in, weight, eps, out, added != 0));
 }
 
 API void chairlift_add_quantize(void* decoder, int in, int out) {

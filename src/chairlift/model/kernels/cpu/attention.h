@@ -267,9 +267,15 @@ static void end_row(const AttendCall& call, const AttendItem& item, int row, con
     const int shared = call.heads / call.cache.kv_heads, dim = call.cache.head_dim;
     const int token = call.cu_q[item.sequence] + (item.first_row + row) / shared;
     const int head = item.kv_head * shared + (item.first_row + row) % shared;
-    uint16_t* out = call.out + token * call.out_stride + head * dim;
+    const size_t place = token * call.out_stride + head * dim;
     const float inverse = 1.0f / total;
-    for (int i = 0; i < dim; i += LANES) narrow(out + i, load<Floats>(sums + i) * inverse);
+    for (int i = 0; i < dim; i += LANES) {
+        const Floats value = load<Floats>(sums + i) * inverse;
+        if (call.to_floats)
+            store((float*)call.out + place + i, value);
+        else
+            narrow((uint16_t*)call.out + place + i, value);
+    }
 }
 
 static void attend(const AttendCall& call, const AttendItem& item, const AttendItem* after) {

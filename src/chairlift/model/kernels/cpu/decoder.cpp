@@ -137,10 +137,10 @@ void Decoder::head(const uint16_t* rows, int count, const Weight& weight, float*
     for (int row = 0; row < count; row++)
         memcpy(&padded[row * width], rows + (size_t)row * weight.inputs, weight.inputs * sizeof *rows);
     LinearCall call = {&weight, {(const uint8_t*)padded.data(), width * 2, count, nullptr, nullptr}, nullptr, LOGITS,
-                       SILU, logits, (size_t)weight.panels * PANEL};
+                       SILU, logits, (size_t)weight.panels * PANEL, false};
     if (quantized) {
         kernels.quantize(
-            {padded.data(), width, (int32_t)width, weight.kind, bytes.data(), width, scales.data(), sums.data()}, 0,
+            {padded.data(), false, width, (int32_t)width, weight.kind, bytes.data(), width, scales.data(), sums.data()}, 0,
             count);
         call.rows = {(const uint8_t*)bytes.data(), width, count, scales.data(), sums.data()};
     }

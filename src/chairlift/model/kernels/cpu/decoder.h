@@ -11,6 +11,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -58,6 +59,7 @@ struct Buffer {
     float* floats() const { return (float*)data; }
     uint16_t* halves() const { return (uint16_t*)data; }
     Rows rows(int count) const;
+    void clear(size_t row) const { memset((char*)data + row * bytes(1), 0, bytes(1)); }
 };
 
 // Attention as layers of one kind share it.

@@ -3,8 +3,9 @@
     embed → [x] ┬→ norm → [n] → linear → [p] → heads → [q], cache → attend → [a] → linear ─(+)─┬→ norm → [n] → gated
                 └──────────────────────────────────────────────────────────────────────────────┘   linear → [m] → ...
 
-x and p are float32, n, q, a, m and the cache bfloat16; with int8 weights each linear operation gets its input quantised
-by rows. Where a norm stands behind attention or MLP, the linear operation writes to [y], and the norm adds that to [x].
+x and p are float32, q, the cache and what comes out at the end, [h], bfloat16. n, a and m are what products begin with:
+bfloat16, or with int8 weights float32, which is quantised before each product. Where a norm stands behind attention or
+MLP, the linear operation writes to [y], and the norm adds that to [x].
 """
 
 import ctypes
@@ -94,6 +95,7 @@ class _Buffers:
     q: int
     a: int
     m: int
+    h: int
     y: int | None
 
 
@@ -163,7 +165,7 @@ class Program:
             self._reserved = 0
             raise MemoryError(f"no memory for a step of {tokens} tokens")
         self._reserved = tokens
-        self._output = buffer_rows(self._handle, self._buffers.n, tokens)[:, : self._hidden]
+        self._output = buffer_rows(self._handle, self._buffers.h, tokens)[:, : self._hidden]
 
     def _add_buffers(self) -> _Buffers:
         parts, native = self._parts, self._native
@@ -175,11 +177,14 @@ class Program:
 
         inner = config.num_heads * config.head_dim
         projected = inner + 2 * config.num_kv_heads * config.head_dim
+        is_bfloat16 = packed(parts.head).struct.kind == library.BFLOAT16
+        kind = library.HALVES if is_bfloat16 else library.FLOATS
+        n = add(kind, self._hidden)
         behind = any(layer.after_attention or layer.after_mlp for layer in parts.layers)
         return _Buffers(
-            x=add(library.FLOATS, self._hidden), n=add(library.HALVES, self._hidden),
-            p=add(library.FLOATS, projected), q=add(library.HALVES, inner), a=add(library.HALVES, inner),
-            m=add(library.HALVES, config.intermediate_size),
+            x=add(library.FLOATS, self._hidden), n=n, p=add(library.FLOATS, projected), q=add(library.HALVES, inner),
+            a=add(kind, inner), m=add(kind, config.intermediate_size),
+            h=n if is_bfloat16 else add(library.HALVES, self._hidden),
             y=add(library.FLOATS, self._hidden) if behind else None,
         )  # fmt: skip
 
@@ -196,7 +201,7 @@ class Program:
         after = {id(one): following for one, following in pairwise([*weights, packed(parts.head)])}
         for layer in parts.layers:
             self._add_layer(layer, after)
-        self._norm(parts.norm, on.x, on.n)
+        self._norm(parts.norm, on.x, on.h)
 
     def _add_layer(self, layer: DecoderLayer, after: dict[int, PackedWeight]) -> None:
         on, attention, mlp = self._buffers, layer.attention, layer.mlp
@@ -216,10 +221,10 @@ class Program:
             return
         assert on.y is not None, "a norm behind without its buffer"
         self._linear(linear, source, library.STORE, on.y, after)
-        self._norm(norm, on.y, on.x)
+        self._norm(norm, on.y, on.x, added=True)
 
-    def _norm(self, norm: RMSNorm, source: int, target: int) -> None:
-        self._native.add_norm(self._handle, source, self._keep(norm.weight), norm.eps, target)
+    def _norm(self, norm: RMSNorm, source: int, target: int, *, added: bool = False) -> None:
+        self._native.add_norm(self._handle, source, self._keep(norm.weight), norm.eps, target, added)
 
     def _linear(
         self, linear: Linear, source: int, mode: int, target: int, after: dict[int, PackedWeight], activation: int = 0

@@ -69,7 +69,11 @@ struct LinearCall {
     Activation activation;
     void* out;
     size_t out_stride;  // elements between rows
+    bool to_floats;     // of GATED: out is float32 instead of bfloat16
 };
+
+// To bfloat16, to float32, or added to float32.
+enum NormMode : int32_t { NORM_HALVES = 0, NORM_FLOATS = 1, NORM_ADD = 2 };
 
 struct NormCall {
     const float* in;
@@ -77,13 +81,14 @@ struct NormCall {
     const float* weight;  // [width]
     float eps;
     int32_t width;
-    uint16_t* out;        // bfloat16, or null
-    float* added_to;      // float32 that the normed row is added to, or null
+    NormMode mode;
+    void* out;            // as the mode says
     size_t out_stride;
 };
 
 struct QuantizeCall {
-    const uint16_t* in;   // bfloat16
+    const void* in;       // float32 or bfloat16
+    bool is_float;
     size_t in_stride;
     int32_t width;        // padded
     WeightKind kind;
@@ -143,7 +148,8 @@ struct AttendItem {
 struct AttendCall {
     const uint16_t* queries;   // bfloat16 [tokens, heads * head_dim]
     size_t queries_stride;
-    uint16_t* out;             // likewise
+    void* out;                 // likewise, bfloat16 or float32
+    bool to_floats;
     size_t out_stride;
     Cache cache;
     const int32_t* block_table;

@@ -67,7 +67,7 @@ _SIGNATURES = {
     "decoder_free": (None, _pointer),
     "add_buffer": (_int, _pointer, _int, _int, _int),
     "add_embed": (None, _pointer, _pointer, POINTER(Weight), _int, _float, _int),
-    "add_norm": (None, _pointer, _int, _pointer, _float, _int),
+    "add_norm": (None, _pointer, _int, _pointer, _float, _int, _int),
     "add_quantize": (None, _pointer, _int, _int),
     "add_linear": (None, _pointer, _int, POINTER(Weight), _pointer, _int, _int, POINTER(Weight), _int),
     "add_heads": (None, *[_pointer] + [_int] * 8, _pointer, _float, _pointer, _pointer),

@@ -133,11 +133,15 @@ static void improve(Best& best, const float* logits, int width, int column, int 
 }
 
 // Of 32 outputs the first 16 are gates, the others what they let through.
-static void gate(const LinearCall& call, const float* sums, int width, uint16_t* out) {
+static void gate(const LinearCall& call, const float* sums, int width, size_t place) {
     for (int half = 0; half < width; half += HALF_PANEL)
         for (int i = 0; i < HALF_PANEL / 2; i += LANES) {
             Floats gates = load<Floats>(sums + half + i), ups = load<Floats>(sums + half + HALF_PANEL / 2 + i);
-            narrow(out + half / 2 + i, activated(gates, call.activation) * ups);
+            const Floats gated = activated(gates, call.activation) * ups;
+            if (call.to_floats)
+                store((float*)call.out + place + half / 2 + i, gated);
+            else
+                narrow((uint16_t*)call.out + place + half / 2 + i, gated);
         }
 }
 
@@ -148,7 +152,7 @@ static void finish(const LinearCall& call, float* sums, int rows, int width, int
             for (int i = 0; i < width; i += LANES)
                 store(sums + i, load<Floats>(sums + i) + load<Floats>(call.bias + column + i));
         if (call.mode == GATED) {
-            gate(call, sums, width, (uint16_t*)call.out + (first + r) * call.out_stride + column / 2);
+            gate(call, sums, width, (first + r) * call.out_stride + column / 2);
             continue;
         }
         if (call.mode == LOGITS) improve(best[first + r], sums, width, column, call.weight->outputs);

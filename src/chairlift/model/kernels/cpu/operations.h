@@ -24,23 +24,22 @@ struct Embed : Operation {
     }
 };
 
-// out bfloat16 = norm(in), or added: out float32 += norm(in).
+// out = norm(in), or added: out += norm(in), which is float32 then.
 struct Norm : Operation {
     Decoder& decoder;
     int in, out;
     const float* weight;
     float eps;
-    Norm(Decoder& decoder, int in, const float* weight, float eps, int out)
-        : decoder(decoder), in(in), out(out), weight(weight), eps(eps) {}
+    bool added;
+    Norm(Decoder& decoder, int in, const float* weight, float eps, int out, bool added)
+        : decoder(decoder), in(in), out(out), weight(weight), eps(eps), added(added) {}
     const char* name() const override { return "norm"; }
     int tasks(const Step& step) const override { return step.tokens; }
     void work(const Step&, int begin, int end, int, int) override {
         const Buffer &from = decoder.buffers[in], &to = decoder.buffers[out];
-        const bool added = to.kind == FLOATS;
+        const NormMode mode = to.kind == HALVES ? NORM_HALVES : added ? NORM_ADD : NORM_FLOATS;
         decoder.kernels.norm(
-            {from.floats(), from.stride, weight, eps, from.width, added ? nullptr : to.halves(),
-             added ? to.floats() : nullptr, to.stride},
-            begin, end);
+            {from.floats(), from.stride, weight, eps, from.width, mode, to.data, to.stride}, begin, end);
     }
 };
 
@@ -53,7 +52,7 @@ struct Quantize : Operation {
     void work(const Step&, int begin, int end, int, int) override {
         const Buffer &from = decoder.buffers[in], &to = decoder.buffers[out];
         decoder.kernels.quantize(
-            {from.halves(), from.stride, (int32_t)to.stride, to.quantization, (int8_t*)to.data, to.stride, to.scales,
+            {from.data, from.kind == FLOATS, from.stride, (int32_t)to.stride, to.quantization, (int8_t*)to.data, to.stride, to.scales,
              to.sums},
             begin, end);
     }
@@ -75,7 +74,8 @@ struct Linear : Operation {
     int grain(int left, int members) const override { return left > 4 * members && left % 2 == 0 ? 2 : 1; }
     void work(const Step& step, int begin, int end, int next, int member) override {
         const Buffer &from = decoder.buffers[in], &to = decoder.buffers[out];
-        const LinearCall call = {weight, from.rows(step.tokens), bias, mode, activation, to.data, to.stride};
+        const LinearCall call = {weight, from.rows(step.tokens), bias, mode, activation, to.data, to.stride,
+                                 mode == GATED && to.kind == FLOATS};
         const uint8_t* ahead = nullptr;
         size_t bytes = 0;
         if (next >= 0)
@@ -125,17 +125,17 @@ struct Attend : Operation {
         for (auto& one : done) one.store(0, std::memory_order_relaxed);
         const Buffer& to = decoder.buffers[out];  // tokens without a key to see: padding
         for (int token = step.cu_q[step.sequences]; token < step.tokens; token++)
-            memset(to.halves() + token * to.stride, 0, to.width * 2);
+            to.clear(token);
         for (int sequence = 0; sequence < step.sequences; sequence++)
             if (step.seq_lens[sequence] == 0)
-                for (int token = step.cu_q[sequence]; token < step.cu_q[sequence + 1]; token++)
-                    memset(to.halves() + token * to.stride, 0, to.width * 2);
+                for (int token = step.cu_q[sequence]; token < step.cu_q[sequence + 1]; token++) to.clear(token);
     }
     void work(const Step& step, int begin, int end, int next, int) override {
         const Buffer &from = decoder.buffers[in], &to = decoder.buffers[out];
         Items& items = decoder.items[kind];
         AttendCall call = shape;
-        call.queries = from.halves(), call.queries_stride = from.stride, call.out = to.halves(), call.out_stride = to.stride;
+        call.queries = from.halves(), call.queries_stride = from.stride, call.out = to.data, call.out_stride = to.stride;
+        call.to_floats = to.kind == FLOATS;
         call.cache.keys = step.caches[cache_index].keys, call.cache.values = step.caches[cache_index].values;
         call.block_table = step.groups[items.kind.group].block_table;
         call.max_blocks = step.groups[items.kind.group].max_blocks;

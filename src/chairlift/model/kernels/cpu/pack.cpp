@@ -53,7 +53,7 @@ inline float lost(const Lanes* values, float scale) {
 // The bfloat16 scale near largest / 127 with which a group loses least. Which of the values fall close to a step is luck,
 // and the best of a few draws has a tenth less of squared error than the first.
 uint16_t best_scale(const Lanes* values, float largest) {
-    const int below = 1, above = 3;
+    const int below = 2, above = 6;
     const uint16_t plain = narrowed_up(largest / 127);
     if (plain <= below || largest == 0.0f) return plain;
     uint16_t best = plain;

@@ -51,34 +51,41 @@ static void norm(const NormCall& call, int begin, int end) {
         const float* in = call.in + row * call.in_stride;
         const float inverse = inverse_norm(in, call.width, call.eps);
         int i = 0;
-        if (call.out) {
-            uint16_t* out = call.out + row * call.out_stride;
+        if (call.mode == NORM_HALVES) {
+            uint16_t* out = (uint16_t*)call.out + row * call.out_stride;
             for (; i + LANES <= call.width; i += LANES)
                 narrow(out + i, load<Floats>(in + i) * inverse * load<Floats>(call.weight + i));
             for (; i < call.width; i++) out[i] = narrowed(in[i] * inverse * call.weight[i]);
         } else {
-            float* out = call.added_to + row * call.out_stride;
+            const bool added = call.mode == NORM_ADD;
+            float* out = (float*)call.out + row * call.out_stride;
             for (; i + LANES <= call.width; i += LANES) {
                 Floats normed = load<Floats>(in + i) * inverse * load<Floats>(call.weight + i);
-                store(out + i, load<Floats>(out + i) + normed);
+                store(out + i, added ? load<Floats>(out + i) + normed : normed);
             }
-            for (; i < call.width; i++) out[i] += in[i] * inverse * call.weight[i];
+            for (; i < call.width; i++) out[i] = (added ? out[i] : 0.0f) + in[i] * inverse * call.weight[i];
         }
     }
 }
 
+CHAIRLIFT_INLINE Floats floats_of(const uint16_t* in) { return widened(in); }
+CHAIRLIFT_INLINE Floats floats_of(const float* in) { return load<Floats>(in); }
+CHAIRLIFT_INLINE float float_of(uint16_t in) { return widened(in); }
+CHAIRLIFT_INLINE float float_of(float in) { return in; }
+
 // int8 = round(x / scale), scale = largest |x| / 127; NaN and infinity make the scale NaN, so the row stays ill.
-static void quantize_run(const uint16_t* in, int width, int8_t* out, float* scale, int32_t* total) {
+template <class In>
+CHAIRLIFT_INLINE void quantize_run(const In* in, int width, int8_t* out, float* scale, int32_t* total) {
     Floats peak = {}, nothing = {};
     int i = 0;
     for (; i + LANES <= width; i += LANES) {
-        Floats x = widened(in + i);
+        Floats x = floats_of(in + i);
         peak = larger(peak, x > 0.0f ? x : -x);
         nothing += x * 0.0f;
     }
     float most = largest(peak), ill = sum(nothing);
     for (; i < width; i++) {
-        float x = fabsf(widened(in[i]));
+        float x = fabsf(float_of(in[i]));
         most = x > most ? x : most, ill += x * 0.0f;
     }
     *scale = ill == 0.0f ? most / 127.0f : NAN;
@@ -86,26 +93,34 @@ static void quantize_run(const uint16_t* in, int width, int8_t* out, float* scal
     Ints sums = {};
     int32_t rest = 0;
     for (i = 0; i + LANES <= width && ill == 0.0f; i += LANES) {
-        Ints values = to_ints(widened(in + i) * inverse);
+        Ints values = to_ints(floats_of(in + i) * inverse);
         sums += values;
         store(out + i, __builtin_convertvector(values, Bytes));
     }
     for (; i < width; i++) {
-        int32_t value = ill == 0.0f ? (int32_t)rintf(widened(in[i]) * inverse) : 0;
+        int32_t value = ill == 0.0f ? (int32_t)rintf(float_of(in[i]) * inverse) : 0;
         out[i] = (int8_t)value, rest += value;
     }
     *total = -128 * (rest + sum(sums));
 }
 
-static void quantize(const QuantizeCall& call, int begin, int end) {
+template <class In>
+CHAIRLIFT_INLINE void quantize_rows(const QuantizeCall& call, const In* in, int begin, int end) {
     const int run = call.kind == INT8_GROUP ? GROUP : call.width, runs = call.width / run;
     for (int row = begin; row < end; row++)
         for (int i = 0; i < runs; i++) {
             const size_t at = (size_t)row * runs + i;
             quantize_run(
-                call.in + row * call.in_stride + i * run, run, call.out + row * call.out_stride + i * run,
-                call.scales + at, call.sums + at);
+                in + row * call.in_stride + i * run, run, call.out + row * call.out_stride + i * run, call.scales + at,
+                call.sums + at);
         }
+}
+
+static void quantize(const QuantizeCall& call, int begin, int end) {
+    if (call.is_float)
+        quantize_rows(call, (const float*)call.in, begin, end);
+    else
+        quantize_rows(call, (const uint16_t*)call.in, begin, end);
 }
 
 // One query or key head: normed where the model does so, turned by its position, rounded.
