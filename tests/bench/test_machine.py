@@ -114,6 +114,15 @@ def test_a_command_is_shown_without_folders() -> None:
     ]
     assert machine.shown_command(kept) == " ".join(kept)
     assert machine.shown_command(["~/models/x", "./a b"]) == "x 'a b'"
+    settings = [
+        "--peer",
+        "vllm.python=/venvs/vllm/bin/python",
+        "--peer",
+        "llama.cpp@q8.model=~/gguf/x.gguf",
+        "--peer",
+        "a.b=c",
+    ]
+    assert machine.shown_command(settings) == "--peer vllm.python=python --peer llama.cpp@q8.model=x.gguf --peer a.b=c"
 
 
 def test_options_are_shown_without_folders() -> None:

@@ -140,6 +140,6 @@ def shown_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _shown_word(word: str) -> str:
     flag, equals, value = word.partition("=")
-    if equals and flag.startswith("--"):
+    if equals and (flag.startswith("--") or value.startswith(("/", "~"))):  # also NAME.SETTING=VALUE
         return f"{flag}={_shown_word(value)}"
     return Path(word).name or word if word.startswith(("/", "~")) or Path(word).parent.is_dir() else word
