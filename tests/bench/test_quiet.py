@@ -1,6 +1,7 @@
 """Quiet: gaps in what a clock shows are seen, each core is looked at, and patience has an end."""
 
 import os
+from collections.abc import Callable
 
 import pytest
 
@@ -8,7 +9,7 @@ from chairlift.bench import quiet
 from chairlift.bench.quiet import CALM, Gaps, look, wait_for_calm, watched
 
 
-def clock(*steps: float) -> "iter":  # type: ignore[valid-type]
+def clock(*steps: float) -> Callable[[], float]:
     moments, now = [], 0.0
     for step in steps:
         now += step

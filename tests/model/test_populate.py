@@ -5,6 +5,7 @@ import errno
 import logging
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -77,39 +78,25 @@ def test_small_ones_are_left_alone() -> None:
 def test_what_was_promised_and_is_not_there_is_said(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    asked: list[int] = []
+    class Madvise:
+        """A C function that interrupts twice, and then refuses."""
 
-    class Libc:
-        def __init__(self, *given: object, **more: object) -> None:
-            self.madvise = self.refuse
+        asked = 0
+        argtypes: tuple[object, ...] = ()
 
-        @staticmethod
-        def refuse(address: int, size: int, advice: int) -> int:
-            asked.append(size)
-            ctypes.set_errno(errno.EAGAIN if len(asked) < 3 else errno.ENOMEM)
+        def __call__(self, address: int, size: int, advice: int) -> int:
+            self.asked += 1
+            ctypes.set_errno(errno.EAGAIN if self.asked < 3 else errno.ENOMEM)
             return -1
 
     tensor = promised_zeros(LARGE, torch.uint8)
-    populator = Populator([tensor])
-    monkeypatch.setattr(Libc, "refuse", RefuseLike(Libc.refuse))
-    monkeypatch.setattr("ctypes.CDLL", Libc)
+    populator, madvise = Populator([tensor]), Madvise()
+    monkeypatch.setattr("ctypes.CDLL", lambda *given, **more: SimpleNamespace(madvise=madvise))
     with caplog.at_level(logging.WARNING, logger="chairlift"):
         populator.start()
         populator.wait()
-    assert len(asked) == 3, "an interruption is tried again, a refusal is not"
+    assert madvise.asked == 3, "an interruption is tried again, a refusal is not"
     assert "promised is not there" in caplog.text
-
-
-class RefuseLike:
-    """A C function that takes argtypes."""
-
-    argtypes: tuple[object, ...] = ()
-
-    def __init__(self, call: object) -> None:
-        self._call = call
-
-    def __call__(self, *given: int) -> int:
-        return self._call(*given)  # type: ignore[operator,no-any-return]
 
 
 @needs_kernel

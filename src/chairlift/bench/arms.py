@@ -124,7 +124,7 @@ def check_comparison(arms: Sequence[Arm], model: str | None, workload: Workload)
     peers = [arm.name for arm in arms if arm.is_peer]
     if peers and model == RANDOM:
         raise ConfigError(f"{peers[0]} cannot run {RANDOM}, which is ours alone", option="against")
-    if peers and any(item.at for item in workload.items):
+    if peers and not workload.arrives_at_once:
         raise ConfigError(f"{peers[0]} runs only workloads whose requests arrive all at once", option="against")
 
 

@@ -76,8 +76,7 @@ def _seen(
     return {
         **summed_up(driven.rides, driven.seconds),
         **watch.summed_up(driven.began, preemptions),
-        "workload_digest": workload.digest(),
-        "workload_tokens": {"prompt": workload.prompt_tokens, "output": workload.output_tokens},
+        **workload.told(),
         "engine": {
             **asdict(prepared.scheduler),
             "enable_prefix_caching": prepared.caching,

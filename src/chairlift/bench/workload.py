@@ -2,6 +2,7 @@
 
 import hashlib
 from dataclasses import dataclass, field
+from typing import Any
 
 from chairlift.core.structured import StructuredOutput
 
@@ -55,6 +56,18 @@ class Workload:
     def output_tokens(self) -> int:
         """Of all requests together."""
         return sum(item.output_tokens for item in self.items)
+
+    @property
+    def arrives_at_once(self) -> bool:
+        """Whether nobody comes later than at the start."""
+        return not any(item.at > 0 for item in self.items)
+
+    def told(self) -> dict[str, Any]:
+        """Return what every run tells of it: its digest, and its tokens."""
+        return {
+            "workload_digest": self.digest(),
+            "workload_tokens": {"prompt": self.prompt_tokens, "output": self.output_tokens},
+        }
 
     def digest(self) -> str:
         """Return a SHA-256 of everything in it, so that two runs can show that they did the same work."""

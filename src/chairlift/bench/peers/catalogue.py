@@ -8,7 +8,7 @@ import importlib.util
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from chairlift.core.errors import ConfigError
@@ -136,6 +136,4 @@ def _fitted(peer: Peer, name: str, given: Mapping[str, str]) -> Peer:
     for setting in ("python", "server"):
         if setting in given and shutil.which(str(Path(given[setting]).expanduser())) is None:
             raise ConfigError(f"--peer {name}.{setting}: {given[setting]} is no program", option="peer")
-    return Peer(
-        name=name, command=peer.command, package=peer.package, settings=peer.settings, needed=peer.needed, given=given
-    )
+    return replace(peer, name=name, given=given)

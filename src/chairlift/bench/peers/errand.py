@@ -1,6 +1,8 @@
-"""Errands: an order carried to an engine that lives in another Python, and its result put into our words.
+"""Errands: an order carried to an engine that lives in another Python.
 
-python -m chairlift.bench.peers.errand vllm|openvino ORDER.json RESULT.json
+    python -m chairlift.bench.peers.errand vllm|openvino ORDER.json RESULT.json
+
+spells it out for `outside`, and puts the result into our words.
 """
 
 import json
@@ -31,18 +33,19 @@ def cpus() -> list[int]:
     return usable[: int(told)] if told.isdigit() and int(told) else usable
 
 
-def workload_of(order: Order) -> Workload:
-    """Make the workload that an order asks for, from the vocabulary that the model's folder tells.
+def workload_of(order: Order) -> tuple[Workload, int]:
+    """Return the workload that an order asks for, and the vocabulary's size as the model's folder tells it.
 
     Raises ModelError for a folder that tells none, ConfigError for requests that do not come all at once.
     """
     shape = machine.model_shape(order.model)
     if shape is None or "vocab_size" not in shape:
         raise ModelError(f"{machine.shown_model(order.model)} has no config.json that tells its vocabulary")
-    workload = order.workload.make(int(shape["vocab_size"]))
-    if any(item.at > 0 for item in workload.items):
+    vocab_size = int(shape["vocab_size"])
+    workload = order.workload.make(vocab_size)
+    if not workload.arrives_at_once:
         raise ConfigError("peers run only workloads whose requests arrive all at once")
-    return workload
+    return workload, vocab_size
 
 
 def longest(workload: Workload) -> int:
@@ -50,13 +53,12 @@ def longest(workload: Workload) -> int:
     return max(len(item.prompt_token_ids) + item.output_tokens for item in workload.items) + SPARE_TOKENS
 
 
-def told(order: Order, workload: Workload, rides: list[Ride], seconds: float) -> dict[str, Any]:
+def told(workload: Workload, vocab_size: int, rides: list[Ride], seconds: float) -> dict[str, Any]:
     """Return what every arm tells of a run."""
     return {
         **summed_up(rides, seconds),
-        "workload_digest": workload.digest(),
-        "workload_tokens": {"prompt": workload.prompt_tokens, "output": workload.output_tokens},
-        "vocab_size": (machine.model_shape(order.model) or {})["vocab_size"],
+        **workload.told(),
+        "vocab_size": vocab_size,
         "threads": len(cpus()),
     }
 
@@ -71,8 +73,7 @@ def dtype_of(order: Order) -> str:
 
 def measure(engine: str, order: Order) -> dict[str, Any]:
     """Have another Python run the order. Raises ConfigError, ModelError, and ChairliftError when it fails."""
-    workload = workload_of(order)
-    vocab_size = int((machine.model_shape(order.model) or {})["vocab_size"])
+    workload, vocab_size = workload_of(order)
     task = {
         "model": str(_folder(order)),
         "dtype": dtype_of(order),
@@ -88,7 +89,7 @@ def measure(engine: str, order: Order) -> dict[str, Any]:
     result = exchange([python, "-I", str(OUTSIDE), engine], json.dumps(task).encode(), shown=True)
     rides = [_ride(item, seen) for item, seen in zip(workload.items, result["rides"], strict=True)]
     return {
-        **told(order, workload, rides, result["seconds"]),
+        **told(workload, vocab_size, rides, result["seconds"]),
         "engine": {**result["engine"], "settings": machine.shown_options(order.settings)},
         "peak_memory_bytes": result["peak_memory_bytes"],
     }

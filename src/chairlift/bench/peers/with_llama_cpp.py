@@ -128,7 +128,7 @@ class Server:
 
 def measure(server: Server, order: Order) -> dict[str, Any]:
     """Start the server, warm it up, run the workload. Raises ConfigError, ModelError."""
-    workload = workload_of(order)
+    workload, vocab_size = workload_of(order)
     settings, threads = order.settings, str(len(cpus()))
     program = shutil.which(str(Path(settings.get("server", "llama-server")).expanduser()))
     if program is None:
@@ -144,7 +144,7 @@ def measure(server: Server, order: Order) -> dict[str, Any]:
             client = Client(Address("http", "127.0.0.1", port, ""))
             try:
                 await _ready(client, process)
-                await run(client, warm_up_items(WARM_UP[1], _vocab_size(order)))
+                await run(client, warm_up_items(WARM_UP[1], vocab_size))
                 return await run(client, workload.items)
             finally:
                 client.close()
@@ -156,7 +156,7 @@ def measure(server: Server, order: Order) -> dict[str, Any]:
             last = said.read().decode("utf-8", "replace").strip()[-LAST_WORDS:]
             raise ModelError(f"{error.message}: {last}") from None
     return {
-        **told(order, workload, rides, seconds),
+        **told(workload, vocab_size, rides, seconds),
         "engine": {
             "version": version_of(program),
             "slots": slots,
@@ -165,10 +165,6 @@ def measure(server: Server, order: Order) -> dict[str, Any]:
         },
         "peak_memory_bytes": peak_memory(),
     }
-
-
-def _vocab_size(order: Order) -> int:
-    return int((machine.model_shape(order.model) or {})["vocab_size"])
 
 
 def version_of(program: str) -> str:

@@ -49,8 +49,7 @@ def measure(way: Way, order: Order) -> dict[str, Any]:
         rides, seconds = run(workload.items)
     return {
         **summed_up(rides, seconds),
-        "workload_digest": workload.digest(),
-        "workload_tokens": {"prompt": workload.prompt_tokens, "output": workload.output_tokens},
+        **workload.told(),
         "engine": {
             "version": transformers.__version__,
             "dtype": str(model.dtype),
@@ -81,7 +80,7 @@ def _check(model: Any, workload: Workload) -> None:
     longest = max(len(item.prompt_token_ids) + item.output_tokens for item in workload.items)
     if longest > limit:
         raise ConfigError(f"a request of the workload has {longest} tokens, the limit of the model is {limit}")
-    if any(item.at > 0 for item in workload.items):
+    if not workload.arrives_at_once:
         raise ConfigError("transformers runs only workloads whose requests arrive all at once")
 
 
