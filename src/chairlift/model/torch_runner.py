@@ -124,7 +124,7 @@ class TorchRunner:
         tables = SlotTables(slots, len(model.groups.windows), config.block_size, model.vocab_size, padded=model.padded)
         factories = import_factories(config.logits_processors)
         sampler, scores = Sampler(slots, model.vocab_size, factories), PromptScores(slots, model.vocab_size)
-        populator = Populator(tensor for each in kv for tensor in (each.key, each.value) if not tensor.is_cuda)
+        populator = Populator(tensor for each in kv for tensor in (each.key, each.value) if tensor.device.type == "cpu")
         populator.start()
         self._engine = _Engine(loaded, backend, kv, tables, sampler, scores, populator)
         return RunnerInfo(
