@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from chairlift.core.errors import ConfigError
+from chairlift.core.processors import usable_cpus
 from chairlift.model.execution import TorchExecution, check_kernels, choose_execution
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.execution import NativeExecution
@@ -34,6 +35,14 @@ def test_torch_runs_the_rest(config: RunnerConfig) -> None:
 def test_torch_says_why_it_was_chosen() -> None:
     chosen = choose_execution(RunnerConfig(), replace(FIT, dtype="float32"), CPU)
     assert "bfloat16, not in float32" in dict(chosen.report())["kernels"]
+
+
+def test_torch_keeps_all_processors_busy_if_it_has_a_thread_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    usable = tuple(sorted(usable_cpus()))
+    for threads, busy in ((len(usable), usable), (len(usable) - 1, ())):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        assert TorchExecution.best(torch.float32, CPU).cpus == busy
+    assert TorchExecution.best(torch.float32, torch.device("meta")).cpus == ()
 
 
 @pytest.mark.parametrize("asked", [{"kernels": "native"}, {"quantization": "int8"}])

@@ -9,9 +9,14 @@ from typing import Any
 import httpx
 import pytest
 
-from chairlift.server.app import OPEN
+from chairlift.core.errors import Overloaded
+from chairlift.core.load import ReplicaState
+from chairlift.server.app import OPEN, Door
+from chairlift.server.config import ServerConfig
 from chairlift.server.openapi import document
+from chairlift.server.replica import Replica
 from chairlift.web.auth import KeyRing, Principal, read_keys
+from chairlift.web.line import AdmissionLimits
 from support_door import CHAT, COMPLETIONS, HELLO, opened, run
 from support_services import FAKE, fake_service
 
@@ -51,6 +56,52 @@ def test_a_door_with_keys_opens_three_paths_to_everybody() -> None:
             assert (await door.http.post(CHAT, json=HELLO, headers=good)).status_code == 200
 
     run(ask())
+
+
+JSON = [(b"content-type", b"application/json; charset=utf-8")]
+KEY = (b"authorization", b"Bearer key")
+
+
+def full_door(keys: KeyRing | None = None, **options: Any) -> tuple[Door, Replica]:
+    """A door whose line takes nobody more; it serves a replica that never starts unless a test lets it."""
+    limits = AdmissionLimits(waiting_requests=1)
+    replica = Replica(ServerConfig(served_names=("fake",), admission=limits, **options))
+
+    async def drain() -> None:
+        replica.lifecycle.drain()
+
+    replica.lifecycle.started(lambda: ReplicaState.READY)
+    replica.line.admit(1)
+    return Door(replica, keys or KeyRing(), drain), replica
+
+
+def test_a_full_line_turns_work_away_by_its_head_and_nothing_else() -> None:
+    door, replica = full_door()
+    assert door.gate is not None
+    for path in (CHAT, COMPLETIONS):
+        away = door.gate(path.encode(), JSON)
+        assert away is not None and (away.route, away.tenant) == (path, "")
+        assert isinstance(away.error, Overloaded) and away.error.details["retry_after"] >= 1.0
+        assert away.error.__traceback__ is None, "it has frames that would hold it until garbage is looked for"
+    for target in ("/tokenize", "/v1/models", CHAT + "?a=b", "/v1/chat", ""):
+        assert door.gate(target.encode(), JSON) is None, target
+    replica.line.renew(AdmissionLimits())
+    assert door.gate(CHAT.encode(), JSON) is None
+
+
+def test_who_would_be_refused_before_that_for_another_reason_is_not_turned_away() -> None:
+    door, replica = full_door(ring())
+    assert door.gate is not None
+    for headers in (JSON, [*JSON, (b"authorization", b"Bearer wrong")], [KEY, (b"content-type", b"text/plain")]):
+        assert door.gate(CHAT.encode(), headers) is None, headers
+    away = door.gate(CHAT.encode(), [*JSON, KEY])
+    assert away is not None and away.tenant == "alice"
+    replica.lifecycle.drain()
+    assert door.gate(CHAT.encode(), [*JSON, KEY]) is None
+
+
+def test_where_pages_of_other_sites_may_ask_nobody_is_turned_away_by_a_head() -> None:
+    assert full_door(cors_origins=("https://a.example",))[0].gate is None
 
 
 def test_metrics_may_be_open() -> None:

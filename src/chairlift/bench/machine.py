@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import chairlift
+from chairlift.core.processors import usable_cpus
 from chairlift.llm.naming import DEMO, embedded_folder
 
 PACKAGES = ("chairlift", "torch", "numpy", "tokenizers", "transformers")
@@ -69,12 +70,11 @@ def versions() -> dict[str, str]:
 
 def hardware() -> dict[str, Any]:
     """Return processor, cores (there, and usable by this process), bytes of memory, and GPUs by name."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": _cpu(),
         "cores": os.cpu_count(),
-        "usable_cores": usable,
+        "usable_cores": len(usable_cpus()),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "gpus": _gpus(),
     }

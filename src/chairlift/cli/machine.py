@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.cli import settings
+from chairlift.core.processors import usable_cpus
 
 PURPOSES = {
     "torch": "tensors, and the models on them",
@@ -50,12 +51,11 @@ def cpu(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> di
     names = [value for name, value in fields if name == "model name"]
     sockets = [value for name, value in fields if name == "physical id"]
     cores = [value for name, value in fields if name == "core id"]
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return {
         "model": names[0] if names else "unknown",
         "cores": len(set(zip(sockets, cores, strict=False))) or None,
         "logical": os.cpu_count(),
-        "usable": usable,
+        "usable": len(usable_cpus()),
         "quota": _quota(cgroup),
     }
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import zmq
 
+from chairlift.core.processors import give_way, threads, usable_cpus, use_only
 from chairlift.engine.collector import relax
 from chairlift.engine.inline import InlineClient
 from chairlift.engine.ipc.desk import Desk
@@ -35,6 +36,12 @@ MAX_UNREAD_MESSAGES = 1000
 
 SWITCH_SECONDS = 0.0005
 """How long the engine's thread may keep Python's lock while the main thread has a message to send."""
+
+NICENESS = 5
+"""Of an engine whose clients have no processor to themselves: what they do is short, and others wait for it."""
+
+PAUSE_SECONDS = 0.0004
+"""That such a client gets no news for each choice that it has got news of: see ADR 0022."""
 
 MESSAGES_A_TURN = 256
 LINGER_MS = 500
@@ -118,6 +125,7 @@ class Child:
 
     def _open(self) -> None:
         """Start the engine, in a thread of its own: clients are answered meanwhile."""
+        others = threads()
         try:
             runner = self._start.spec.build()
             loop = EngineLoop(runner, self._start.config, enable_prefix_caching=self._start.enable_prefix_caching)
@@ -128,11 +136,14 @@ class Child:
             told = typed(error, "the engine did not start")
             self._mailbox.put(lambda: self._desk.failed(told))
             return
-        self._mailbox.put(lambda: self._opened(engine))
+        is_close = usable_cpus() <= frozenset(engine.info.cpus)
+        if is_close:  # its clients have no processor that it does not compute on
+            give_way(threads() - others, NICENESS)
+        self._mailbox.put(lambda: self._opened(engine, PAUSE_SECONDS if is_close else 0.0))
 
-    def _opened(self, engine: InlineClient) -> None:
+    def _opened(self, engine: InlineClient, pause: float) -> None:
         self._engine = engine
-        self._desk.opened(engine)
+        self._desk.opened(engine, pause)
 
     def _close(self, reason: str) -> None:
         """End every request, tell everybody; a step that does not end is not waited for longer than stop_timeout."""
@@ -174,6 +185,7 @@ def main() -> int:
     except WireError as error:
         sys.stderr.write(f"chairlift.engine.child is started by chairlift itself: {error}\n")
         return 2
+    use_only(start.cpus)
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="%(asctime)s engine[%(process)d] %(levelname)s %(message)s"
     )

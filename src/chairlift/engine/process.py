@@ -20,6 +20,7 @@ import zmq
 
 from chairlift.core.errors import ChairliftError, EngineDead, InvalidRequest
 from chairlift.core.load import LoadReport, ReplicaState
+from chairlift.core.processors import usable_cpus
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.admission import Limits, check
 from chairlift.engine.client import Sink, StepSink
@@ -348,10 +349,13 @@ def open_engine(
     spec: RunnerSpec, config: SchedulerConfig, *, enable_prefix_caching: bool = True, watch: WatchConfig | None = None,
     vocabulary: Vocabulary | None = None,
 ) -> ProcessClient:  # fmt: skip
-    """Spawn an engine and reach it; it is watched, and started again when it dies."""
+    """Spawn an engine and reach it; it is watched, and started again when it dies, on the same processors."""
+    cpus = usable_cpus()
 
     def source() -> EngineProcess:
-        return spawn(spec, config, enable_prefix_caching=enable_prefix_caching, watch=watch, vocabulary=vocabulary)
+        return spawn(
+            spec, config, enable_prefix_caching=enable_prefix_caching, watch=watch, vocabulary=vocabulary, cpus=cpus
+        )
 
     return ProcessClient(source, watch)
 

@@ -23,6 +23,7 @@ class RunnerInfo:
         logits_processors: names that requests may choose.
         chunk_tokens: prompt tokens of one step, above which more of them make a step longer and nothing faster; None
             where there is no such number.
+        cpus: processors that it keeps busy while it computes; none where it computes elsewhere, or little.
         report: what was derived and how long each phase took, for people: (name, value).
     """
 
@@ -35,6 +36,7 @@ class RunnerInfo:
     model_id: str = ""
     logits_processors: tuple[str, ...] = ()
     chunk_tokens: int | None = None
+    cpus: tuple[int, ...] = ()
     report: tuple[tuple[str, str], ...] = ()
 
 

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 
 from chairlift.core.errors import ConfigError
+from chairlift.core.processors import usable_cpus
 from chairlift.model.attention.base import AttentionBackend
 from chairlift.model.attention.registry import AUTO
 from chairlift.model.causal_lm import CausalLM
@@ -23,12 +24,17 @@ class Execution(Protocol):
     """One way to run a decoder.
 
     Attributes:
-        chunk_tokens: see RunnerInfo.
+        chunk_tokens, cpus: see RunnerInfo.
     """
 
     @property
     def chunk_tokens(self) -> int | None:
         """Prompt tokens of one step that it likes best, None for any number."""
+        ...
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        """Processors that it keeps busy."""
         ...
 
     def taking(self, take: Take) -> Take:
@@ -59,16 +65,20 @@ class TorchExecution:
     Attributes:
         ops: what computes.
         why: it was chosen, for people.
+        chunk_tokens, cpus: see RunnerInfo.
     """
 
     ops: Ops
     why: str = "torch"
     chunk_tokens: int | None = None
+    cpus: tuple[int, ...] = ()
 
     @classmethod
     def best(cls, dtype: torch.dtype, device: torch.device) -> "TorchExecution":
         """Return the fastest for a dtype on a device."""
-        return cls(ops_for(dtype, device))
+        cpus = usable_cpus() if device.type == "cpu" else frozenset()
+        is_full = len(cpus) <= torch.get_num_threads()
+        return cls(ops_for(dtype, device), cpus=tuple(sorted(cpus)) if is_full else ())
 
     def taking(self, take: Take) -> Take:
         """See Execution."""

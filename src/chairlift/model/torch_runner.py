@@ -54,7 +54,7 @@ class LoadedModel:
         device: where steps run.
         model_id: names the weights.
         attention: makes the backend that its layers use; None for the one of the options.
-        chunk_tokens: see RunnerInfo.
+        chunk_tokens, cpus: see RunnerInfo.
         report: (name, value) of how it runs, for people.
     """
 
@@ -64,6 +64,7 @@ class LoadedModel:
     model_id: str
     attention: Callable[[], AttentionBackend] | None = None
     chunk_tokens: int | None = None
+    cpus: tuple[int, ...] = ()
     report: tuple[tuple[str, str], ...] = ()
 
 
@@ -137,6 +138,7 @@ class TorchRunner:
             model_id=loaded.model_id,
             logits_processors=tuple(config.logits_processors),
             chunk_tokens=loaded.chunk_tokens,
+            cpus=loaded.cpus,
             report=(
                 ("model", f"{config.model or 'tiny random model'} ({loaded.config.architecture})"),
                 ("device", str(loaded.device)),
@@ -258,7 +260,8 @@ def load(config: RunnerConfig) -> LoadedModel:
     else:
         model, shape = load_model(Path(config.model), **how)
     name, runs = _name_of(config, shape), chosen[0]
-    return LoadedModel(model, shape, device, name, runs.attention(), runs.chunk_tokens, runs.report())
+    attention, report = runs.attention(), runs.report()
+    return LoadedModel(model, shape, device, name, attention, runs.chunk_tokens, runs.cpus, report)
 
 
 def _name_of(config: RunnerConfig, shape: ModelConfig) -> str:

@@ -8,18 +8,23 @@ from collections.abc import Awaitable, Callable
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, Router
 
-from chairlift.core.errors import NotFound
+from chairlift.core.errors import ChairliftError, NotFound, Overloaded
 from chairlift.server import chat, completions
 from chairlift.server.admin import Operations
 from chairlift.server.models import Models
 from chairlift.server.openapi import Documentation
 from chairlift.server.replica import Replica
 from chairlift.web.auth import Auth, KeyRing
-from chairlift.web.body import App, Receive, Scope, Send
+from chairlift.web.body import App, Receive, Scope, Send, check_type
+from chairlift.web.errors import Header
 from chairlift.web.front import Front
+from chairlift.web.http import Gate, TurnedAway
 
 OPEN = frozenset({"/livez", "/readyz", "/health"})
 """Paths that need no key."""
+
+WORK = {path.encode(): path for path in (chat.PATH, completions.PATH)}
+"""Targets that the engine works for."""
 
 QUIET = OPEN | {"/metrics", "/load"}
 """Paths that are not in the access log while they work."""
@@ -31,6 +36,7 @@ class Door:
     Attributes:
         app: what uvicorn runs.
         auth: whose keys may be replaced.
+        gate: before the routes that the engine works for; None where an answer needs more than its request's head.
     """
 
     def __init__(self, replica: Replica, keys: KeyRing, drain: Callable[[], Awaitable[None]]) -> None:
@@ -39,6 +45,8 @@ class Door:
         router = Router(_routes(replica, drain), redirect_slashes=False, default=_nowhere)
         open_paths = OPEN | ({"/metrics"} if config.open_metrics else set())
         self.auth = Auth(_named(router), keys, frozenset(open_paths))
+        self._line, self._life = replica.line, replica.lifecycle
+        self.gate: Gate | None = None if config.cors_origins else self._turned_away
         app: App = Front(self.auth, quiet=QUIET, seen=replica.telemetry.answered)
         if config.cors_origins:
             app = CORSMiddleware(
@@ -46,6 +54,28 @@ class Door:
                 expose_headers=("x-request-id", "x-ignored-parameters", "retry-after", "retry-after-ms"),
             )  # fmt: skip
         self.app = app
+
+    def _turned_away(self, target: bytes, headers: list[Header]) -> TurnedAway | None:
+        """Refuse a request by its head where the line takes nobody: under a flood of them that has to cost little.
+
+        Whatever would be refused before that, for another reason, is left to the application.
+        """
+        path = WORK.get(target)
+        if path is None:
+            return None
+        try:
+            self._line.check()
+            return None
+        except Overloaded as error:
+            refused = error.with_traceback(None)
+        scope = {"path": path, "headers": headers}
+        try:
+            self._life.check()
+            tenant = self.auth.principal(scope).tenant
+            check_type(scope)
+        except ChairliftError:
+            return None
+        return TurnedAway(refused, path, tenant)
 
 
 def _routes(replica: Replica, drain: Callable[[], Awaitable[None]]) -> list[Route]:

@@ -15,7 +15,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ import uvloop
 
 from chairlift.core.errors import ChairliftError, ConfigError
 from chairlift.core.load import ReplicaState
+from chairlift.core.processors import usable_cpus, use_only
 from chairlift.llm.service import Service
 from chairlift.observability.logging import LogConfig, set_levels
 from chairlift.server.app import Door
@@ -226,6 +227,7 @@ class _Server:
             return 0
         service = starting.result()
         self._replica.serve(service, lambda: self._parts.engine_pid(service), self._parts.budget, self._parts.seats)
+        self._keep_off(service.client.info.cpus)
         gc.collect()
         gc.freeze()  # what is there now stays for good, and is not looked through again
         for name, value in service.client.info.report:
@@ -240,6 +242,12 @@ class _Server:
                 return 1
         await self._finish()
         return 0
+
+    def _keep_off(self, cpus: Iterable[int]) -> None:
+        """Leave the engine its processors, where there are others: a thread of its that waits here holds up all."""
+        own = usable_cpus()
+        if (left := own - frozenset(cpus)) and left != own and use_only(left):
+            self._parts.say(f"  {'processors of this door':<26} {', '.join(map(str, sorted(left)))}")
 
     async def _finish(self) -> None:
         """Let what is open end by itself, then with an abort, then with the process."""
@@ -302,8 +310,9 @@ class _Server:
 
     def _http_config(self) -> uvicorn.Config:
         config, listening = self._parts.config, self._parts.listening
+        seen, gate = self._replica.telemetry.answered, self._door.gate
         http = uvicorn.Config(
-            self._door.app, http=bounded_protocol(config.head, config.write_seconds, self._replica.telemetry.answered),
+            self._door.app, http=bounded_protocol(config.head, config.write_seconds, seen, gate),
             ws="none", lifespan="off", log_config=None,
             access_log=False, server_header=False, timeout_keep_alive=math.ceil(min(config.idle_seconds, LONGEST_IDLE)),
             interface="asgi3",

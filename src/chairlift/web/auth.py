@@ -138,10 +138,10 @@ class Auth:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Find out who asks, and pass the request on."""
-        scope["principal"] = self._principal(scope)
+        scope["principal"] = self.principal(scope)
         await self._app(scope, receive, send)
 
-    def _principal(self, scope: Scope) -> Principal:
+    def principal(self, scope: Scope) -> Principal:
         """Return who asks, by the path that is routed. Raises Unauthorized, Forbidden, NotFound."""
         path = scope["path"]
         if path.startswith(ADMIN_PATHS):

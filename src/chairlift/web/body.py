@@ -54,7 +54,7 @@ async def read_body(scope: Scope, receive: Receive, *, max_bytes: int, seconds: 
     Raises UnsupportedMediaType for what is no plain JSON by its own word, BodyTooLarge as soon as that is known,
     BodyTimeout, ClientGone.
     """
-    _check_type(scope)
+    check_type(scope)
     told = header(scope, b"content-length")
     if told is not None and told.isdigit() and int(told[:20]) > max_bytes:
         raise BodyTooLarge(f"the body has {told[:20].decode()} bytes, the limit is {max_bytes}")
@@ -98,7 +98,8 @@ def ends_connection(error: BaseException) -> bool:
     return isinstance(error, BodyTooLarge | BodyTimeout | UnsupportedMediaType)
 
 
-def _check_type(scope: Scope) -> None:
+def check_type(scope: Scope) -> None:
+    """Raise UnsupportedMediaType for a body that is no plain JSON by its own word."""
     given = (header(scope, b"content-type") or b"").partition(b";")[0].strip().lower().decode("latin-1")
     if given not in JSON_TYPES:
         raise UnsupportedMediaType(f"the content type must be application/json, got {given[:MAX_SAID]}")

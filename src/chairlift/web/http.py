@@ -1,8 +1,8 @@
 """HTTP on a connection: uvicorn's protocol over httptools, with bounds on the head of a request and on its time.
 
 idle ── first byte ──> head ── empty line ──> body ── its end ──> idle
- │ keep-alive            │ head_bytes, head_lines, head_seconds
- ▼                       ▼
+ │ keep-alive            │ head_bytes,   │ turned away: answered here, and the body is thrown away
+ ▼                       ▼ head_lines, head_seconds
 closed                  431, 408, or 400 for what is no HTTP; then closed
 """
 
@@ -17,8 +17,11 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from chairlift.core.errors import BodyTimeout, ChairliftError, HeadersTooLarge, MalformedRequest, MethodNotAllowed
 from chairlift.web.access import Seen, tell
-from chairlift.web.errors import answer_of, error_body, error_headers
+from chairlift.web.errors import Header, answer_of, error_body, error_headers
 from chairlift.web.identity import request_id
+
+SMALL_BODY_BYTES = 65_536
+"""Of a request that is turned away: larger ones, which must be read or cut off, are the application's."""
 
 NO_HTTP = "this is no HTTP/1.1 request"
 REQUEST_LINE = re.compile(rb"[A-Z]{1,32} \S{1,8192} HTTP/1\.[01]\r?\n")
@@ -39,15 +42,38 @@ class HeadLimits:
     seconds: float = 10.0
 
 
+@dataclass(frozen=True, slots=True)
+class TurnedAway:
+    """A request that needs no application, because its head is enough to refuse it.
+
+    Attributes:
+        error: that it is answered with.
+        route: the route's own path.
+        tenant: who asks.
+    """
+
+    error: ChairliftError
+    route: str
+    tenant: str = ""
+
+
+Gate = Callable[[bytes, list[Header]], TurnedAway | None]
+"""Takes a POST's target and headers before the application does, and says whether it is turned away."""
+
+
 def bounded_protocol(
-    limits: HeadLimits, write_seconds: float = 30.0, seen: Callable[[Seen], None] = lambda seen: None
+    limits: HeadLimits, write_seconds: float = 30.0, seen: Callable[[Seen], None] = lambda seen: None,
+    gate: Gate | None = None,
 ) -> type[asyncio.Protocol]:  # fmt: skip
     """Return the protocol class for uvicorn's `http`.
 
     A client that takes nothing of an answer that is complete for `write_seconds` is dropped. `seen` hears of what is
-    refused here, which the application never sees.
+    refused here, which the application never sees; so does whom `gate` turns away, at a small part of the cost.
     """
-    known = {"limits": limits, "write_seconds": write_seconds, "seen": staticmethod(seen)}
+    known = {
+        "limits": limits, "write_seconds": write_seconds, "seen": staticmethod(seen),
+        "gate": None if gate is None else staticmethod(gate),
+    }  # fmt: skip
     return type("BoundedProtocol", (_BoundedProtocol,), known)
 
 
@@ -57,11 +83,13 @@ class _BoundedProtocol(HttpToolsProtocol):
     limits = HeadLimits()
     write_seconds = 30.0
     seen: Callable[[Seen], None]
+    gate: Gate | None = None
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._head_bytes = 0
         self._in_body = False
+        self._was_turned_away = False
         self._error: ChairliftError | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._serving: RequestResponseCycle | None = None
@@ -102,6 +130,9 @@ class _BoundedProtocol(HttpToolsProtocol):
         """Go on with what is queued behind an answer, and see that this one is taken."""
         self._serving = None
         super().on_response_complete()
+        self._see_it_taken()
+
+    def _see_it_taken(self) -> None:
         if (unread := self.transport.get_write_buffer_size()) > 0:
             self.loop.call_later(self.write_seconds, self._look_at_reader, unread)
 
@@ -131,6 +162,9 @@ class _BoundedProtocol(HttpToolsProtocol):
         if self.parser.should_upgrade():
             return  # the parser stops behind this head, and _feed goes on
         self._head_bytes = 0
+        if self._turns_away():
+            self._in_body = self._was_turned_away = True  # the head's time bounds the body's, too
+            return
         self._stop_timer()
         self._unset_keepalive_if_required()
         self.scope["state"]["abort"] = self.transport.abort
@@ -140,6 +174,8 @@ class _BoundedProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body; how much of it there may be is not known here."""
         self._head_bytes = 0
+        if self._was_turned_away:
+            return
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -148,12 +184,16 @@ class _BoundedProtocol(HttpToolsProtocol):
             return
         self._in_body = False
         self._head_bytes = 0
-        super().on_message_complete()
-        if self.cycle.response_complete:  # it did not wait for the body, and is idle from now on
-            self._stop_timer()
-            self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
-            )
+        if self._was_turned_away:
+            self._was_turned_away = False
+        else:
+            super().on_message_complete()
+            if not self.cycle.response_complete:
+                return
+        # It was answered without its body, and the connection is idle from now on.
+        self._stop_timer()
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     # -- upgrades --------------------------------------------------------------------------------------------------
 
@@ -189,6 +229,34 @@ class _BoundedProtocol(HttpToolsProtocol):
         return b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
 
     # -- refusals --------------------------------------------------------------------------------------------------
+
+    def _turns_away(self) -> bool:
+        """Answer a request here if the gate says so, and nobody is before it on this connection."""
+        gate = self.gate
+        if gate is None or self._serving is not None or self.pipeline or self.transport.is_closing():
+            return False
+        if self.flow.write_paused:  # the client takes nothing: what the application sends waits for it
+            return False
+        if self.parser.get_method() != b"POST" or self.expect_100_continue or not self._has_small_body():
+            return False
+        if (away := gate(self.url, self.headers)) is None:
+            return False
+        given = request_id(next((value for name, value in self.headers if name == b"x-request-id"), None))
+        stays = self.parser.should_keep_alive() and self.parser.get_http_version() == "1.1"
+        self.transport.write(_raw_answer(away.error, given, self.server_state.default_headers, stays=stays))
+        status = answer_of(away.error).status
+        seen = Seen(given, "POST", away.route, status, 0.0, away.error.code, away.tenant)
+        self.seen(seen)
+        tell(seen, away.route)
+        if stays:
+            self._see_it_taken()
+        else:
+            self.transport.close()
+        return True
+
+    def _has_small_body(self) -> bool:
+        told = [value for name, value in self.headers if name == b"content-length"]
+        return len(told) == 1 and told[0].isdigit() and len(told[0]) < 6 and int(told[0]) <= SMALL_BODY_BYTES
 
     def _look_at_reader(self, unread: int) -> None:
         """Drop a client that has taken nothing since the last look; closing would wait for it."""
@@ -240,7 +308,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         if has_place and not self.transport.is_closing():
             given = "" if serving is None else str(serving.scope.get("request_id", ""))
             given = given or request_id(None)
-            self.transport.write(_raw_answer(error, given))
+            self.transport.write(_raw_answer(error, given, self.server_state.default_headers, stays=False))
             if serving is None:  # else it is a request that the application tells of
                 seen = Seen(given, "-", "", answer_of(error).status, 0.0, error.code, "")
                 self.seen(seen)
@@ -261,12 +329,12 @@ def _unknown_method(data: bytes) -> ChairliftError:
     return MalformedRequest(NO_HTTP)
 
 
-def _raw_answer(error: ChairliftError, given: str) -> bytes:
-    """Return a whole answer as bytes."""
+def _raw_answer(error: ChairliftError, given: str, common: list[Header], *, stays: bool) -> bytes:
+    """Return a whole answer as bytes; the connection ends with it unless it `stays`."""
     body = error_body(error, given)
     headers = [
-        (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), (b"connection", b"close"),
-        (b"x-request-id", given.encode()), *error_headers(error),
+        *common, (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *error_headers(error),
+        (b"x-request-id", given.encode()), *(() if stays else ((b"connection", b"close"),)),
     ]  # fmt: skip
     lines = [b"%s: %s\r\n" % pair for pair in headers]
     return b"".join([STATUS_LINE[answer_of(error).status], *lines, b"\r\n", body])

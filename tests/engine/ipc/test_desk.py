@@ -1,6 +1,7 @@
 """The desk by itself: clients that come, ask, go, fall silent or stop reading, without any socket."""
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +14,7 @@ from chairlift.core.request import FinishReason, Output
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.fake_runner import FakeConfig, FakeRunner, expected_tokens
 from chairlift.engine.inline import InlineClient
-from chairlift.engine.ipc.desk import IDLE_SECONDS, Desk
+from chairlift.engine.ipc.desk import IDLE_SECONDS, LONGEST_PAUSE_SECONDS, Desk
 from chairlift.engine.ipc.wire import (
     PROTOCOL,
     WINDOW,
@@ -46,12 +47,14 @@ HELLO = Hello(PROTOCOL, 1.0, 5.0)
 class Office:
     """A desk, its clients' letters and its engine; `run` does what other threads have posted."""
 
-    def __init__(self, fake: FakeConfig | None = None, **options: Any) -> None:
+    def __init__(
+        self, fake: FakeConfig | None = None, clock: Callable[[], float] = time.monotonic, **options: Any
+    ) -> None:  # fmt: skip
         self.letters: dict[bytes, list[ToClient]] = {}
         self.deaf: set[bytes] = set()
         self.posted: deque[Callable[[], None]] = deque()
         self.config = SchedulerConfig(**options)
-        self.desk = Desk(self._send, self.posted.append, self.config, pid=77)
+        self.desk = Desk(self._send, self.posted.append, self.config, pid=77, clock=clock)
         self.engine = InlineClient(EngineLoop(FakeRunner(fake or FakeConfig()), self.config))
 
     def _send(self, identity: bytes, frame: bytes) -> bool:
@@ -553,3 +556,75 @@ def test_who_watches_twice_keeps_its_steps_also_an_empty_list_of_them(offices: C
     office.say(b"a", Watch(True))
     (after,) = office.desk._watched_by
     assert not before and after is before
+
+
+class Hands:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def news_of(office: Office) -> list[Outputs]:
+    return [letter for letter in office.letters.get(b"a", []) if isinstance(letter, Outputs)]
+
+
+def unhurried(offices: Callable[..., Office], pause: float) -> tuple[Office, Hands]:
+    """An office whose client has heard of its request p once, and has not heard of q, which came later and is over."""
+    clock = Hands()
+    office = offices(clock=clock)
+    office.desk.opened(office.engine, pause)
+    office.say(b"a", HELLO, now=clock.now)
+    office.say(b"a", Submit(make_request("p", max_tokens=4)), now=clock.now)
+    office.run(lambda: bool(news_of(office)))
+    office.say(b"a", Submit(make_request("q", max_tokens=4)), now=clock.now)
+    office.run(lambda: ended(office))
+    assert len(news_of(office)) == 1 and not office.outputs(b"a", "q")
+    return office, clock
+
+
+def ended(office: Office) -> bool:
+    """Whether the engine has said all, whatever the client has heard."""
+    (guest,) = office.desk._guests.values()
+    told = [output for letter in news_of(office) for outputs in letter.steps for output in outputs]
+    kept = [output for outputs in tuple(guest.backlog) for output in outputs]
+    return sum(output.is_last for output in told + kept) == 2
+
+
+def test_a_client_that_shares_the_processor_is_left_alone_a_while_and_then_hears_all_at_once(
+    offices: Callable[..., Office],
+) -> None:
+    office, clock = unhurried(offices, 0.03)
+    assert office.desk.tick(clock.now) == pytest.approx(0.03)
+    clock.now += 0.029
+    assert office.desk.tick(clock.now) == pytest.approx(0.001) and len(news_of(office)) == 1
+    clock.now += 0.002
+    office.desk.tick(clock.now)
+    assert len(news_of(office)) == 2
+    for name in "pq":
+        found = [token for output in office.outputs(b"a", name) for token in output.token_ids]
+        prompt = make_request(name, max_tokens=4)
+        assert found == expected_tokens(prompt.prompt_token_ids, prompt.params, FakeConfig())
+    assert office.desk.tick(clock.now) > 0.1, "nothing is left to wait for but the next heartbeat"
+
+
+def test_no_client_is_left_alone_for_longer_than_the_longest_pause(offices: Callable[..., Office]) -> None:
+    office, clock = unhurried(offices, 1e9)
+    clock.now += LONGEST_PAUSE_SECONDS + 0.001
+    office.desk.tick(clock.now)
+    assert sum(output.is_last for name in "pq" for output in office.outputs(b"a", name)) == 2
+
+
+def test_a_pause_does_not_hurry_a_client_that_has_enough_to_read(offices: Callable[..., Office]) -> None:
+    office, clock = unhurried(offices, 0.001)
+    (guest,) = office.desk._guests.values()
+    guest.unread = WINDOW
+    clock.now += 1.0
+    before = len(news_of(office))
+    office.desk.tick(clock.now)
+    assert len(news_of(office)) == before
+    office.say(b"a", Ack(1), now=clock.now)
+    assert len(news_of(office)) == before + 1

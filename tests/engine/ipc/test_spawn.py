@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from chairlift.core.processors import usable_cpus
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.spawn import LONGEST_SOCKET_PATH, EngineProcess, _level_of_the_stream, _private_folder, spawn
 from chairlift.engine.ipc.watch import WatchConfig
@@ -33,6 +34,17 @@ def test_stop_is_clean_and_may_be_repeated() -> None:
     process.stop()
     process.kill()
     assert process.exit_code == 0 and is_gone(process.pid) and not folder_of(process).exists()
+
+
+@pytest.mark.skipif(len(usable_cpus()) < 2, reason="there is one processor")
+def test_it_runs_on_the_processors_that_are_named(tmp_path: Path) -> None:
+    one = min(usable_cpus())
+    process = spawn(fake_spec(), SchedulerConfig(), watch=BRISK, cpus=[one])
+    try:
+        wait_until((folder_of(process) / "engine").exists)
+        assert os.sched_getaffinity(process.pid) == {one}
+    finally:
+        process.kill()
 
 
 def test_kill_leaves_nothing_either() -> None:

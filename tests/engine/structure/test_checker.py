@@ -17,12 +17,13 @@ from chairlift.engine.structure.checker import (
     COMMAND,
     CPU_SECONDS,
     LENGTH_BYTES,
+    NO_TIME,
     READY,
     Checker,
     Killed,
     _send,
 )
-from support_process import is_gone, wait_until
+from support_process import PATIENCE, is_gone, wait_until
 from support_structure import VOCAB_SIZE, VOCABULARY
 
 CRASHES = StructuredOutput(
@@ -34,6 +35,12 @@ GOOD = StructuredOutput(regex="[0-9]+")
 
 def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def only_fork(checker: Checker) -> int:
+    process = checker._ready()
+    wait_until(lambda: len(children(process.pid)) == 1)
+    return children(process.pid)[0]
 
 
 def cpu_seconds(pid: int) -> float:
@@ -91,15 +98,19 @@ def test_nobody_of_it_is_left_when_it_is_ended_in_the_middle_of_a_grammar(checke
 
 
 def test_the_limit_of_processor_time_is_of_each_grammar_and_not_of_all(checker: Checker) -> None:
-    process = checker._ready()
-    (fork,) = children(process.pid)
-    until, number = time.monotonic() + 40, 0
-    while (took := cpu_seconds(fork)) < CPU_SECONDS + 1.5 and time.monotonic() < until:
+    fork = only_fork(checker)
+    until, number, took = time.monotonic() + PATIENCE, 0, 0.0
+    while took < CPU_SECONDS + 1.5 and time.monotonic() < until:
         schema = {"enum": [f"{number} {value}" for value in range(3000)]}
-        assert checker.check(StructuredOutput(json_schema=schema))
-        number += 1
+        try:
+            assert checker.check(StructuredOutput(json_schema=schema))
+        except Killed as error:  # where the machine stood still for so long, another fork begins
+            if NO_TIME not in str(error):
+                raise
+            fork, number = only_fork(checker), 0
+        number, took = number + 1, cpu_seconds(fork)
     assert took >= CPU_SECONDS + 1.5 and number > 3
-    assert children(process.pid) == [fork]
+    assert only_fork(checker) == fork
 
 
 def test_a_process_that_somebody_else_ended_is_replaced(checker: Checker) -> None:

@@ -19,6 +19,7 @@ from chairlift.bench.order import Order
 from chairlift.bench.rides import Ride, summed_up
 from chairlift.bench.workload import WorkItem, Workload
 from chairlift.core.errors import ConfigError, ModelError
+from chairlift.core.processors import usable_cpus
 from chairlift.llm.naming import embedded_folder
 
 OUTSIDE = Path(__file__).with_name("outside.py")
@@ -28,7 +29,7 @@ SPARE_TOKENS = 16
 
 def cpus() -> list[int]:
     """Return the cores that this process may use, as many as its libraries were told to have threads."""
-    usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else list(range(os.cpu_count() or 1))
+    usable = sorted(usable_cpus())
     told = os.environ.get(THREAD_VARIABLES[0], "")
     return usable[: int(told)] if told.isdigit() and int(told) else usable
 

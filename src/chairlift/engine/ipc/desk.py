@@ -7,6 +7,7 @@ client B ─┴─ receive() ──► Desk ──submit──► engine, in its
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -54,6 +55,8 @@ IDLE_SECONDS = 1.0
 MAX_BACKLOG = 100_000
 """A client that has so many unread outputs is dropped: it must not grow this process without bound."""
 
+LONGEST_PAUSE_SECONDS = 0.1
+
 Send = Callable[[bytes, bytes], bool]
 """Takes a client's identity and a message; False when the client is gone or does not read. Never waits."""
 
@@ -77,6 +80,7 @@ class Guest:
         unread: messages with news that the client has not acknowledged.
         is_posted: whether somebody will look at the backlog: soon, or after the next acknowledgement.
         ids: its open requests: its id -> the desk's.
+        quiet_until: when it may get news again.
         steps: while it watches, the steps it was not told yet; they go out with its news, else with a heartbeat.
     """
 
@@ -90,6 +94,7 @@ class Guest:
     backlog: deque[list[Output]] = field(default_factory=deque)
     unread: int = 0
     is_posted: bool = False
+    quiet_until: float = 0.0
     ids: dict[str, str] = field(default_factory=dict)
     steps: StepBacklog | None = None
 
@@ -97,7 +102,11 @@ class Guest:
 class Desk:
     """Answers clients while the engine starts, works and leaves. Everything but sinks runs in one thread."""
 
-    def __init__(self, send: Send, post: Post, config: SchedulerConfig, pid: int) -> None:
+    def __init__(
+        self, send: Send, post: Post, config: SchedulerConfig, pid: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:  # fmt: skip
+        self._clock = clock
+        self._pause = 0.0
         self._send = send
         self._post = post
         self._config = config
@@ -121,9 +130,13 @@ class Desk:
         """How many clients are known."""
         return len(self._guests)
 
-    def opened(self, engine: InlineClient) -> None:
-        """The engine has started: everybody is welcome."""
-        self._engine = engine
+    def opened(self, engine: InlineClient, pause: float = 0.0) -> None:
+        """The engine has started: everybody is welcome.
+
+        `pause` is how many seconds a client is left alone for each choice that it has got news of; what comes
+        meanwhile is sent together. It is for clients who would take the processor from the engine.
+        """
+        self._engine, self._pause = engine, pause
         self._watch()
         self._load = replace(self._load, state=ReplicaState.READY)
         threading.Thread(target=self._answer, args=(engine,), name="chairlift-answers", daemon=True).start()
@@ -196,7 +209,15 @@ class Desk:
                 if guest.steps:
                     self._flush(guest)
                 self._ask_load()
-        return max(0.0, min((guest.next_beat - now for guest in self._guests.values()), default=IDLE_SECONDS))
+            if self._waits_for_quiet(guest) and now >= guest.quiet_until:
+                self._flush(guest)
+        return max(0.0, min((self._next(guest) - now for guest in self._guests.values()), default=IDLE_SECONDS))
+
+    def _next(self, guest: Guest) -> float:
+        return min(guest.next_beat, guest.quiet_until) if self._waits_for_quiet(guest) else guest.next_beat
+
+    def _waits_for_quiet(self, guest: Guest) -> bool:
+        return self._pause > 0 and guest.is_posted and guest.unread < WINDOW
 
     def _greet(self, identity: bytes, hello: Hello, now: float) -> None:
         limits = (hello.interval, hello.patience)
@@ -249,7 +270,7 @@ class Desk:
         if not self._is_here(guest):
             self._forget(guest)
             return
-        if guest.unread >= WINDOW:
+        if guest.unread >= WINDOW or (self._pause and self._clock() < guest.quiet_until):
             return
         guest.is_posted = False
         steps = []
@@ -260,6 +281,9 @@ class Desk:
         if steps or stats:
             guest.unread += 1
             self._say(guest, Outputs(steps, stats, unseen))
+            if self._pause:
+                told = len({(output.request_id, output.choice) for outputs in steps for output in outputs})
+                guest.quiet_until = self._clock() + min(told * self._pause, LONGEST_PAUSE_SECONDS)
 
     def _forget(self, guest: Guest) -> None:
         """Let go what a client was not told that is gone, and which of its requests have ended."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 from chairlift.engine.config import SchedulerConfig
@@ -95,11 +96,12 @@ class EngineProcess:
 
 def spawn(
     spec: RunnerSpec, config: SchedulerConfig, *, enable_prefix_caching: bool = True, watch: WatchConfig | None = None,
-    vocabulary: Vocabulary | None = None,
+    vocabulary: Vocabulary | None = None, cpus: Iterable[int] = (),
 ) -> EngineProcess:  # fmt: skip
     """Start a process with an engine and return at once; whether it starts well is told to its clients.
 
-    The environment passes through. Raises OSError when there can be no process.
+    The environment passes through; the engine runs on `cpus`, or where its spawner does. Raises OSError when there can
+    be no process.
     """
     watch = watch or WatchConfig()
     folder = _private_folder()
@@ -112,6 +114,7 @@ def spawn(
     start = encode(Start(
         spec=spec, config=config, enable_prefix_caching=enable_prefix_caching, address=engine.address,
         log_level=_level_of_the_stream(), stop_timeout=watch.stop_timeout / 2, vocabulary=vocabulary,
+        cpus=tuple(sorted(cpus)),
     ))  # fmt: skip
     # It may be megabytes, and is read when the child has come so far.
     threading.Thread(target=engine.tell, args=(start,), name="chairlift-spawn", daemon=True).start()

@@ -52,6 +52,7 @@ class Start:
         log_level: of the process's log, which goes to standard error.
         stop_timeout: seconds for a step in progress when it is time to leave.
         vocabulary: what structured output is made with; None for none.
+        cpus: processors that it may run on, for a spawner that keeps off some of them; none for those of the spawner.
     """
 
     spec: RunnerSpec
@@ -61,6 +62,7 @@ class Start:
     log_level: int
     stop_timeout: float
     vocabulary: Vocabulary | None = None
+    cpus: tuple[int, ...] = ()
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=True):

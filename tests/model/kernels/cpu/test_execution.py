@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from chairlift.core.errors import ConfigError
+from chairlift.core.processors import usable_cpus
 from chairlift.model.config import ModelConfig
 from chairlift.model.kernels.cpu.execution import NativeExecution, check_fit
 from chairlift.model.tiny import tiny_config, tiny_model
@@ -41,3 +42,10 @@ def test_what_fits_runs_and_says_how() -> None:
     assert execution.instruction_set in report["kernels"] and "threads: 2" in report["kernels"]
     assert report["quantization"].startswith("int8, largest error 0.") and "model.layers." in report["quantization"]
     assert "quantization" not in dict(NativeExecution().report())
+
+
+def test_it_keeps_those_processors_busy_that_its_threads_stay_on_or_all_where_there_are_too_few() -> None:
+    need_native()
+    usable = usable_cpus()
+    assert set(NativeExecution(threads=1).cpus) < usable or len(usable) == 1
+    assert set(NativeExecution(threads=len(usable) + 1).cpus) == usable

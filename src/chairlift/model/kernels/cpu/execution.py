@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from chairlift.core.errors import ConfigError
+from chairlift.core.processors import usable_cpus
 from chairlift.model.attention.base import AttentionBackend
 from chairlift.model.causal_lm import CausalLM
 from chairlift.model.config import ModelConfig
@@ -15,7 +16,7 @@ from chairlift.model.kernels.cpu.attention import NativeAttention
 from chairlift.model.kernels.cpu.decoder import NativeDecoder
 from chairlift.model.kernels.cpu.library import ACTIVATIONS, KEY_TILE, chosen_set
 from chairlift.model.kernels.cpu.packing import KINDS, Packer
-from chairlift.model.kernels.cpu.threads import pool_of
+from chairlift.model.kernels.cpu.threads import ANYWHERE, pool_of
 from chairlift.model.kernels.cpu.weight_store import WeightStore
 from chairlift.model.layers import DecoderParts
 from chairlift.model.take import Take
@@ -39,7 +40,7 @@ class NativeExecution:
         quantization: of weights.
         instruction_set: whose kernels compute.
         threads: members of the pool.
-        chunk_tokens: see RunnerInfo.
+        chunk_tokens, cpus: see RunnerInfo.
     """
 
     chunk_tokens = CHUNK_TOKENS
@@ -54,6 +55,7 @@ class NativeExecution:
         self._store = WeightStore(Packer(self._pool, KINDS[quantization]), kept)
         self.instruction_set = chosen_set()
         self.threads = len(self._pool.cpus)
+        self.cpus = tuple(sorted(usable_cpus())) if ANYWHERE in self._pool.cpus else self._pool.cpus
 
     def taking(self, take: Take) -> Take:
         """See Execution: weights go into panels, a table that is the head as well, too."""

@@ -7,12 +7,14 @@ Where there are more than two of these, one is left to everybody else: the API p
 
 import ctypes
 import math
-import os
 from functools import cache
 from pathlib import Path
 
 from chairlift.core.errors import ConfigError
+from chairlift.core.processors import usable_cpus
 from chairlift.model.kernels.cpu.library import load
+
+ANYWHERE = -1
 
 SHARED_WITH_OTHERS = 2
 """Up to so many processors the kernels take all."""
@@ -22,7 +24,7 @@ class Pool:
     """Threads that stay on processors, and the caller's among them; several callers take turns.
 
     Attributes:
-        cpus: where each member stays, -1 for anywhere.
+        cpus: where each member stays, or ANYWHERE.
         handle: for the library.
     """
 
@@ -55,15 +57,14 @@ def chosen_cpus(threads: int | None) -> tuple[int, ...]:
     if threads < 1:
         raise ConfigError(f"cpu_threads must be at least 1, got {threads}", option="cpu_threads")
     if threads > len(cores):
-        return (-1,) * threads
+        return (ANYWHERE,) * threads
     return cores[-threads:]  # the first one takes most of the system's interrupts
 
 
 def usable_cores(*, sys_cpu: Path = Path("/sys/devices/system/cpu"), quota: float | None = None) -> tuple[int, ...]:
     """Return one processor of each physical core that this process may use, in order; `quota` limits their number."""
-    allowed = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     cores: dict[str, int] = {}
-    for cpu in allowed:
+    for cpu in sorted(usable_cpus()):
         try:
             siblings = (sys_cpu / f"cpu{cpu}/topology/thread_siblings_list").read_text(encoding="ascii").strip()
         except OSError:

@@ -1,0 +1,72 @@
+"""Placement of a whole server: the door leaves the engine its processors, or else the engine gives way to the door."""
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from chairlift.core.processors import usable_cpus
+from chairlift.engine.child import NICENESS
+from chairlift.engine.fake_runner import FakeConfig
+from support_door import COMPLETIONS, Server, events, fake_server
+from support_process import wait_until
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="threads have no processors of their own here"),
+    pytest.mark.skipif(len(usable_cpus()) < 2, reason="there is one processor"),
+]
+
+ALL = tuple(sorted(usable_cpus()))
+PROMPT = {"model": "fake", "prompt": "hello", "max_tokens": 40, "seed": 1, "stream": True, "stream_options": None}
+
+
+def allowed(pid: int) -> list[frozenset[int]]:
+    """Return the processors of each thread of a process."""
+    return [frozenset(os.sched_getaffinity(int(task.name))) for task in Path(f"/proc/{pid}/task").iterdir()]
+
+
+def niceness(pid: int) -> dict[int, int]:
+    """Return the niceness of each thread of a process."""
+    return {
+        int(task.name): os.getpriority(os.PRIO_PROCESS, int(task.name)) for task in Path(f"/proc/{pid}/task").iterdir()
+    }
+
+
+def fake(*cpus: int) -> FakeConfig:
+    return FakeConfig(vocab_size=128, max_model_len=512, num_blocks=512, cpus=cpus)
+
+
+def text_of(server: Server) -> str:
+    answer = httpx.post(server.url + COMPLETIONS, json=PROMPT, timeout=60.0)
+    assert answer.status_code == 200, answer.text
+    chunks = [each for each in events(answer.text) if each != "[DONE]"]
+    return "".join(choice["text"] for each in chunks for choice in each["choices"])
+
+
+def test_the_door_keeps_off_the_engines_processors_and_a_new_engine_has_all_again() -> None:
+    with fake_server(fake(ALL[-1])) as server:
+        assert set(allowed(server.process.pid)) == {frozenset(ALL[:-1])}
+        first = server.engine_pid
+        assert set(allowed(first)) == {frozenset(ALL)}
+        assert set(niceness(first).values()) == {os.getpriority(os.PRIO_PROCESS, 0)}
+        text = text_of(server)
+        os.kill(first, signal.SIGKILL)
+        wait_until(lambda: server.metric("engine_restarts_total") == 1)
+        wait_until(lambda: httpx.get(server.url + "/readyz").status_code == 200)
+        assert set(allowed(server.engine_pid)) == {frozenset(ALL)} and server.engine_pid != first
+        assert text_of(server) == text
+        assert set(allowed(server.process.pid)) == {frozenset(ALL[:-1])}
+
+
+def test_an_engine_on_every_processor_gives_way_but_not_its_messages() -> None:
+    mine = os.getpriority(os.PRIO_PROCESS, 0)
+    with fake_server(fake(*ALL)) as server, fake_server(fake()) as free:
+        assert set(allowed(server.process.pid)) == {frozenset(ALL)}
+        pid = server.engine_pid
+        assert max(niceness(pid).values()) == max(mine, NICENESS) and niceness(pid)[pid] == mine
+        assert set(niceness(server.process.pid).values()) == {mine}
+        assert set(niceness(free.engine_pid).values()) == {mine}
+        assert text_of(server) == text_of(free)

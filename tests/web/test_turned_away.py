@@ -1,0 +1,171 @@
+"""Who is turned away: answered by the head of a request, and everything that keeps a request from that."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from chairlift.core.errors import Overloaded
+from chairlift.web.access import Seen
+from chairlift.web.http import SMALL_BODY_BYTES, TurnedAway
+from support_http import BRISK, CHUNKED, GET, PATIENCE, Peer, Site, told
+
+FULL = "too much is asked at once"
+POST = b"POST /%s HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nhello"
+CLOSED = b"POST /task HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 5\r\n\r\nhello"
+OLD = b"POST /task HTTP/1.0\r\nhost: x\r\ncontent-length: 5\r\n\r\nhello"
+
+
+class Keeper:
+    """Turns everybody away who wants to work, and keeps the heads."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[bytes, dict[bytes, bytes]]] = []
+        self.seen: list[Seen] = []
+
+    def __call__(self, target: bytes, headers: list[tuple[bytes, bytes]]) -> TurnedAway | None:
+        self.asked.append((target, dict(headers)))
+        if target != b"/task":
+            return None
+        return TurnedAway(Overloaded(FULL, retry_after=2.5), "/tasks/{id}", "somebody")
+
+
+def kept(story: Callable[[Site], Awaitable[None]], **options: object) -> tuple[list[str], Keeper]:
+    """Tell a story to a door with a keeper; returns what its application heard, and the keeper."""
+    keeper = Keeper()
+    app = told(story, gate=keeper, seen=keeper.seen.append, **options)  # type: ignore[arg-type]
+    return app.heard, keeper
+
+
+def test_who_is_turned_away_is_answered_and_may_ask_again_on_the_same_connection() -> None:
+    async def story(site: Site) -> None:
+        peer = await site.peer()
+        for _ in range(3):
+            answer = await peer.ask(POST % b"task")
+            assert answer.status == 429
+            assert answer.headers["retry-after"] == "3" and answer.headers["retry-after-ms"] == "2500"
+            assert answer.headers["content-type"] == "application/json" and "connection" not in answer.headers
+            error = answer.object["error"]
+            assert (error["message"], error["code"], error["type"]) == (FULL, "overloaded", "rate_limit_error")
+        assert (await peer.ask(POST % b"other")).object["body"] == "hello"
+
+    heard, keeper = kept(story)
+    assert heard == ["/other"] and len(keeper.asked) == 4
+    assert [(each.route, each.status, each.code, each.tenant, each.begun) for each in keeper.seen] == [
+        ("/tasks/{id}", 429, "overloaded", "somebody", False)
+    ] * 3
+
+
+def test_the_answer_has_the_requests_own_id_or_a_new_one() -> None:
+    async def story(site: Site) -> None:
+        peer = await site.peer()
+        mine = (POST % b"task").replace(b"host: x", b"host: x\r\nX-Request-Id: mine-1")
+        assert (await peer.ask(mine)).headers["x-request-id"] == "mine-1"
+        assert (await peer.ask(POST % b"task")).headers["x-request-id"].startswith("req-")
+
+    _, keeper = kept(story)
+    assert keeper.seen[0].request_id == "mine-1"
+
+
+@pytest.mark.parametrize("size", [1, 7, 40])
+def test_the_answer_does_not_wait_for_the_body_which_is_thrown_away(size: int) -> None:
+    async def story(site: Site) -> None:
+        peer = await site.peer()
+        head, _, body = (POST % b"task").partition(b"\r\n\r\n")
+        await peer.send(*(head[at : at + size] for at in range(0, len(head), size)), b"\r\n\r\n")
+        assert (await peer.answer()).status == 429
+        await peer.send(body[:2], body[2:], GET % b"next")
+        assert (await peer.answer()).object["path"] == "/next"
+
+    assert kept(story)[0] == ["/next"]
+
+
+def test_many_in_one_piece_are_all_answered_in_order() -> None:
+    async def story(site: Site) -> None:
+        peer = await site.peer()
+        await peer.send((POST % b"task") * 20 + POST % b"a" + (POST % b"task") + GET % b"b")
+        found = [(await peer.answer()).status for _ in range(21)]
+        assert found == [429] * 20 + [200]
+        rest = [await peer.answer() for _ in range(2)]
+        assert [each.object.get("path") for each in rest] == ["/task", "/b"], "behind another one nobody is turned away"
+
+    assert kept(story)[0] == ["/a", "/task", "/b"]
+
+
+@pytest.mark.parametrize("data", [CLOSED, OLD], ids=["close", "HTTP/1.0"])
+def test_the_connection_ends_where_the_client_wants_it_or_knows_no_other_way(data: bytes) -> None:
+    async def story(site: Site) -> None:
+        peer = await site.peer()
+        answer = await peer.ask(data)
+        assert (answer.status, answer.headers["connection"]) == (429, "close")
+        assert await peer.rest() == b""
+
+    assert kept(story)[0] == []
+
+
+LARGE = b"POST /task HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (SMALL_BODY_BYTES + 1)
+EXPECTS = b"POST /task HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 5\r\n\r\nhello"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        LARGE + b"x" * (SMALL_BODY_BYTES + 1), EXPECTS, CHUNKED.replace(b"/a", b"/task") + b"0\r\n\r\n",
+        GET % b"task", (POST % b"task").replace(b"POST", b"PUT"),
+    ],
+    ids=["large", "expects", "chunked", "GET", "PUT"],
+)  # fmt: skip
+def test_whose_head_is_not_enough_goes_to_the_application(data: bytes) -> None:
+    async def story(site: Site) -> None:
+        peer = await site.peer()
+        await peer.send(data)
+        head = await peer.reader.readuntil(b"\r\n\r\n")
+        if b" 100 " in head:
+            head = await peer.reader.readuntil(b"\r\n\r\n")
+        assert b" 200 " in head.partition(b"\r\n")[0]
+
+    assert kept(story)[0] == ["/task"]
+
+
+def test_a_body_that_does_not_come_ends_the_connection_and_so_does_idling() -> None:
+    async def story(site: Site) -> None:
+        late, idle = await site.peer(), await site.peer()
+        for peer, data in ((late, (POST % b"task")[:-1]), (idle, POST % b"task")):
+            assert (await peer.ask(data)).status == 429
+        assert await late.rest() == b"" and await idle.rest() == b""
+
+    assert kept(story, limits=BRISK, idle=0.3)[0] == []
+
+
+def test_what_is_no_http_behind_one_that_was_turned_away_is_refused() -> None:
+    async def story(site: Site) -> None:
+        peer = await site.peer()
+        assert (await peer.ask(POST % b"task")).status == 429
+        await peer.send(b"\x00\x01\r\n\r\n")
+        assert (await peer.answer()).status == 400
+        assert await peer.rest() == b""
+
+    kept(story)
+
+
+def test_answers_that_a_client_does_not_take_do_not_pile_up_and_it_is_dropped() -> None:
+    async def flood(peer: Peer) -> None:
+        try:
+            while True:
+                peer.writer.write((POST % b"task") * 100)
+                await peer.writer.drain()
+        except ConnectionError:
+            return
+
+    async def story(site: Site) -> None:
+        peer = await site.peer()
+        peer.reader._transport.pause_reading()  # type: ignore[attr-defined]
+        flooding = asyncio.create_task(flood(peer))
+        unread = 0
+        while site.state.connections:
+            unread = max(unread, *(each.transport.get_write_buffer_size() for each in site.state.connections))
+            await asyncio.sleep(0.001)
+        await asyncio.wait_for(flooding, PATIENCE)
+        assert 0 < unread < 2**17
+
+    kept(story, write_seconds=0.2)
