@@ -37,6 +37,7 @@ class App:
 
     heard: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
+    permits: list[Any] = field(default_factory=list)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     abort: Callable[[], None] | None = None
     flood: int = 1000
@@ -45,6 +46,7 @@ class App:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         path = scope["path"]
         self.heard.append(path)
+        self.permits.append(scope.get("permit"))
         if path == "/early":
             await send_object(send, {"early": True}, status=404)
         elif path == "/eager":

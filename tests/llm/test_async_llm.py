@@ -590,7 +590,7 @@ def test_readers_are_woken_in_portions_and_nobody_is_forgotten() -> None:
 
     async def main() -> list[int]:
         loop = asyncio.get_running_loop()
-        room = _Mailroom(loop)
+        room = _Mailroom(loop, lambda: 0.0)
         boxes = [_Box(loop) for _ in range(count)]
         for number, box in enumerate(boxes):
             room.open(str(number), box)
@@ -617,7 +617,7 @@ def test_readers_are_woken_in_portions_and_nobody_is_forgotten() -> None:
 def test_who_is_gone_when_its_turn_comes_holds_up_nobody() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        room = _Mailroom(loop)
+        room = _Mailroom(loop, lambda: 0.0)
         boxes = [_Box(loop) for _ in range(3 * PORTION)]
         for number, box in enumerate(boxes):
             room.open(str(number), box)
@@ -631,3 +631,30 @@ def test_who_is_gone_when_its_turn_comes_holds_up_nobody() -> None:
         assert not room._sleepers and not room._is_waking
 
     asyncio.run(main())
+
+
+def test_news_are_spaced_and_what_comes_meanwhile_is_told_together() -> None:
+    async def main() -> None:
+        loop, asked = (
+            asyncio.get_running_loop(),
+            [0.2, 0.0, 0.0],
+        )  # one for each time: it does not look too early, either
+        room, box = _Mailroom(loop, lambda: asked.pop(0)), _Box(loop)
+        room.open("a", box)
+
+        async def told() -> tuple[tuple[int, ...], float]:
+            (output,) = await box.take(at_once=True)
+            return output.token_ids, loop.time()
+
+        room.sink([Output("a", (1,))])
+        first, began = await told()
+        for token in (2, 3, 4):
+            room.sink([Output("a", (token,))])
+            await asyncio.sleep(0.01)
+        second, later = await told()
+        room.sink([Output("a", (5,))])
+        third, _ = await told()
+        assert (first, second, third) == ((1,), (2, 3, 4), (5,))
+        assert later - began >= 0.19 and asked == []
+
+    asyncio.run(asyncio.wait_for(main(), 20))

@@ -16,7 +16,8 @@ from chairlift.server.config import ServerConfig
 from chairlift.server.openapi import document
 from chairlift.server.replica import Replica
 from chairlift.web.auth import KeyRing, Principal, read_keys
-from chairlift.web.line import AdmissionLimits
+from chairlift.web.http import TurnedAway
+from chairlift.web.line import AdmissionLimits, Permit
 from support_door import CHAT, COMPLETIONS, HELLO, opened, run
 from support_services import FAKE, fake_service
 
@@ -80,13 +81,21 @@ def test_a_full_line_turns_work_away_by_its_head_and_nothing_else() -> None:
     assert door.gate is not None
     for path in (CHAT, COMPLETIONS):
         away = door.gate(path.encode(), JSON)
-        assert away is not None and (away.route, away.tenant) == (path, "")
+        assert isinstance(away, TurnedAway) and (away.route, away.tenant) == (path, "")
         assert isinstance(away.error, Overloaded) and away.error.details["retry_after"] >= 1.0
         assert away.error.__traceback__ is None, "it has frames that would hold it until garbage is looked for"
+        assert replica.line.open_requests == 1
     for target in ("/tokenize", "/v1/models", CHAT + "?a=b", "/v1/chat", ""):
         assert door.gate(target.encode(), JSON) is None, target
     replica.line.renew(AdmissionLimits())
-    assert door.gate(CHAT.encode(), JSON) is None
+    admit = door.gate(CHAT.encode(), JSON)
+    assert callable(admit) and replica.line.waiting_requests == 1
+    permit = admit()
+    assert isinstance(permit, Permit) and replica.line.waiting_requests == 2
+    replica.line.renew(AdmissionLimits(waiting_requests=1))
+    assert admit() is None, "there is no room any more"
+    permit.end()
+    assert replica.line.waiting_requests == 1
 
 
 def test_who_would_be_refused_before_that_for_another_reason_is_not_turned_away() -> None:
@@ -95,7 +104,7 @@ def test_who_would_be_refused_before_that_for_another_reason_is_not_turned_away(
     for headers in (JSON, [*JSON, (b"authorization", b"Bearer wrong")], [KEY, (b"content-type", b"text/plain")]):
         assert door.gate(CHAT.encode(), headers) is None, headers
     away = door.gate(CHAT.encode(), [*JSON, KEY])
-    assert away is not None and away.tenant == "alice"
+    assert isinstance(away, TurnedAway) and away.tenant == "alice"
     replica.lifecycle.drain()
     assert door.gate(CHAT.encode(), [*JSON, KEY]) is None
 

@@ -27,6 +27,7 @@ from chairlift.web.access import Seen
 from chairlift.web.auth import Principal
 from chairlift.web.body import App, ClientGone
 from chairlift.web.front import GONE, Front, send_bytes, send_object
+from chairlift.web.line import Admission, AdmissionLimits
 
 
 @dataclass
@@ -300,3 +301,15 @@ def test_whole_answers() -> None:
     sent = through(app)
     assert (sent.status, sent.body) == (201, b"hello")
     assert sent.headers.items() >= {"content-type": "text/plain", "content-length": "5", "x-a": "b"}.items()
+
+
+@pytest.mark.parametrize("app", [fine, begins, raises(NotFound("no")), raises(ClientGone("gone"))])
+def test_a_permit_that_nobody_has_ended_is_given_back(app: App) -> None:
+    line = Admission(AdmissionLimits())
+
+    async def with_permit(scope: Any, receive: Any, send: Any) -> None:
+        scope["permit"] = line.admit(3)
+        await app(scope, receive, send)
+
+    through(with_permit)
+    assert (line.waiting_requests, line.waiting_tokens, line.open_requests) == (0, 0, 0)

@@ -11,12 +11,15 @@ from hypothesis.strategies import floats, integers, just, none, one_of
 from chairlift.core.clock import FakeClock
 from chairlift.core.errors import ConfigError, Overloaded
 from chairlift.web.line import (
+    FLOOD_SECONDS,
     FORGET_SECONDS,
     LEAST_EVENTS,
     LONGEST_RETRY_SECONDS,
+    LONGEST_SPACING_SECONDS,
     PACE_EVENTS,
     PACE_SECONDS,
     RECENT_SECONDS,
+    SPACING_SECONDS,
     Admission,
     AdmissionLimits,
     Pace,
@@ -36,6 +39,57 @@ def test_a_permit_counts_until_it_starts_and_until_it_ends() -> None:
     assert counters(line) == (0, 0, 1) and used == []
     permit.end(12)
     assert counters(line) == (0, 0, 0) and used == [12]
+
+
+def test_a_request_that_was_let_in_by_its_head_may_be_told_that_it_would_wait_too_long() -> None:
+    line, _ = paced(1.0, waiting=4)
+    used: list[int] = []
+    permit = line.admit(0)
+    with pytest.raises(Overloaded, match=r"about 4.0 s, it may be 3.5 s"):
+        permit.take_on(3.5, used.append)
+    permit.take_on(4.5, used.append)
+    permit.take_on(None, used.append)
+    before = counters(line)
+    permit.end(9)
+    assert used == [9] and counters(line) == (before[0] - 1, before[1], before[2] - 1)
+
+
+def test_of_a_crowd_that_was_let_in_at_once_the_first_may_stay() -> None:
+    line, _ = paced(0.1, waiting=1)
+    crowd = [line.admit(0) for _ in range(24)]
+    stayed = []
+    for number, permit in enumerate(crowd):
+        try:
+            permit.take_on(0.85, lambda used: None)
+            stayed.append(number)
+        except Overloaded:
+            permit.end()
+    assert stayed == list(range(8)), "who came behind them does not count against them"
+
+
+def test_an_empty_line_lets_in_whoever_may_take_next_to_nothing() -> None:
+    line = Admission(AdmissionLimits(), FakeClock())
+    line.admit(0).take_on(1e-9, lambda used: None)
+
+
+def test_refusals_space_the_news_of_streams_and_their_end_brings_them_back() -> None:
+    clock = FakeClock()
+    line = Admission(AdmissionLimits(waiting_requests=1), clock)
+    line.admit(1)
+    assert line.spacing() == 0.0
+
+    def refuse(count: int, seconds: float) -> None:
+        for _ in range(count):
+            clock.advance(seconds / count)
+            with pytest.raises(Overloaded):
+                line.admit(1)
+
+    refuse(2000, 4.0)
+    assert line.spacing() == pytest.approx(500 * SPACING_SECONDS, rel=0.01)
+    refuse(40_000, 4.0)
+    assert line.spacing() == LONGEST_SPACING_SECONDS
+    clock.advance(10 * FLOOD_SECONDS)
+    assert line.spacing() < 0.001
 
 
 def test_a_permit_is_given_back_once() -> None:

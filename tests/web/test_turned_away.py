@@ -5,9 +5,12 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from chairlift.core.clock import FakeClock
 from chairlift.core.errors import Overloaded
 from chairlift.web.access import Seen
 from chairlift.web.http import SMALL_BODY_BYTES, TurnedAway
+from chairlift.web.line import Admission, AdmissionLimits, Permit
+from chairlift.web.turnstile import A_TURN
 from support_http import BRISK, CHUNKED, GET, PATIENCE, Peer, Site, told
 
 FULL = "too much is asked at once"
@@ -98,6 +101,87 @@ def test_the_connection_ends_where_the_client_wants_it_or_knows_no_other_way(dat
         peer = await site.peer()
         answer = await peer.ask(data)
         assert (answer.status, answer.headers["connection"]) == (429, "close")
+        assert await peer.rest() == b""
+
+    assert kept(story)[0] == []
+
+
+class Host:
+    """Lets in whoever comes as a whole, while there is room."""
+
+    def __init__(self, room: int) -> None:
+        self.line = Admission(AdmissionLimits(waiting_requests=room), FakeClock())
+        self.asked = 0
+
+    def __call__(self, target: bytes, headers: list[tuple[bytes, bytes]]) -> Callable[[], Permit | None]:
+        return self.admit
+
+    def admit(self) -> Permit | None:
+        self.asked += 1
+        return self.line.admit(0) if self.line.waiting_requests < self.line._limits.waiting_requests else None
+
+
+@pytest.mark.parametrize("count", [1, 3 * A_TURN])
+def test_who_comes_as_a_whole_is_let_in_with_a_permit_and_all_are_answered_in_order(count: int) -> None:
+    async def story(site: Site) -> None:
+        peers = [await site.peer() for _ in range(count)]
+        for number, peer in enumerate(peers):
+            peer.writer.write(POST % b"%d" % number)
+        for number, peer in enumerate(peers):
+            assert (await peer.answer()).object["path"] == f"/{number}"
+            assert (await peer.ask(GET % b"again")).object["path"] == "/again"
+
+    host = Host(1000)
+    app = told(story, gate=host)
+    permits = [permit for path, permit in zip(app.heard, app.permits, strict=True) if path != "/again"]
+    assert len(permits) == len({id(permit) for permit in permits}) == count and None not in permits
+    assert host.asked == count and set(app.permits[app.heard.index("/again") :]) - {None} <= set(permits)
+
+
+def test_who_comes_in_pieces_or_finds_no_room_any_more_is_the_applications() -> None:
+    async def story(site: Site) -> None:
+        peer = await site.peer()
+        await peer.send((POST % b"slow")[:-2], b"lo", pause=0.05)
+        assert (await peer.answer()).object["body"] == "hello"
+        for path in (b"first", b"second"):
+            assert (await peer.ask(POST % path)).object["body"] == "hello"
+
+    host = Host(1)
+    app = told(story, gate=host)
+    assert app.heard == ["/slow", "/first", "/second"] and host.asked == 2
+    assert [permit is None for permit in app.permits] == [True, False, True]
+
+
+def test_what_is_no_http_behind_half_a_request_ends_it_without_a_permit() -> None:
+    async def story(site: Site) -> None:
+        peer = await site.peer()
+        await peer.send(CHUNKED + b"5\r\nhello\r\nzz\r\n")
+        assert (await peer.answer()).status == 400
+
+    host = Host(1)
+    told(story, gate=host)
+    assert host.asked == 0
+
+
+@pytest.mark.parametrize("data", [CLOSED, OLD], ids=["close", "HTTP/1.0"])
+def test_a_connection_that_ends_waits_for_the_body_whose_arrival_would_reset_it(data: bytes) -> None:
+    async def story(site: Site) -> None:
+        peer = await site.peer()
+        head, _, body = data.partition(b"\r\n\r\n")
+        await peer.send(head + b"\r\n\r\n", pause=0.05)
+        await peer.send(body[:2], body[2:], pause=0.02)
+        assert (await peer.answer()).status == 429
+        assert await peer.rest() == b""
+
+    assert kept(story)[0] == []
+
+
+def test_nothing_behind_an_answer_that_ends_the_connection_is_done() -> None:
+    async def story(site: Site) -> None:
+        peer = await site.peer()
+        old = OLD.replace(b"host: x", b"host: x\r\nconnection: keep-alive")
+        await peer.send(old + POST % b"other" + POST % b"task")
+        assert (await peer.answer()).headers["connection"] == "close"
         assert await peer.rest() == b""
 
     assert kept(story)[0] == []

@@ -5,6 +5,7 @@ All of it is a wish: where the system has no such thing, or does not allow it, n
 
 import contextlib
 import os
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -38,9 +39,10 @@ def use_only(cpus: Iterable[int]) -> bool:
 
 
 def give_way(of: Iterable[int], niceness: int) -> None:
-    """Have some threads of this process wait for those of less niceness; one that is as nice already stays so."""
+    """Have some threads be nicer by so much than the calling one; one that is as nice already stays so."""
     if not TASKS.exists():  # elsewhere a thread's number would be taken for a process's
         return
+    niceness += os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
     for thread in of:
         with contextlib.suppress(OSError):
             if os.getpriority(os.PRIO_PROCESS, thread) < niceness:

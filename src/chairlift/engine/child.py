@@ -38,9 +38,10 @@ SWITCH_SECONDS = 0.0005
 """How long the engine's thread may keep Python's lock while the main thread has a message to send."""
 
 NICENESS = 5
-"""Of an engine whose clients have no processor to themselves: what they do is short, and others wait for it."""
+"""Beyond the process's own, of an engine whose clients have no processor to themselves: they have little to do, and
+others wait for it."""
 
-PAUSE_SECONDS = 0.0004
+PAUSE_SECONDS = 0.0008
 """That such a client gets no news for each choice that it has got news of: see ADR 0022."""
 
 MESSAGES_A_TURN = 256

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import weakref
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from itertools import islice
 from pathlib import Path
@@ -84,8 +84,10 @@ class _Mailroom:
     `sink` is what the engine calls; everything else belongs to the event loop, which it does not keep alive.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, spacing: Callable[[], float]) -> None:
         self._loop = weakref.ref(loop)
+        self._spacing = spacing
+        self._quiet_until = 0.0  # on the loop's clock
         self._boxes: dict[str, _Box] = {}
         self._lock = threading.Lock()
         self._arrived: list[Output] = []
@@ -109,7 +111,23 @@ class _Mailroom:
             self._arrived += outputs
         loop = self._loop()
         if is_first and loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._sort)
+            loop.call_soon_threadsafe(self._come)
+
+    def _come(self) -> None:
+        """Sort what has come, now or when it is time for news again."""
+        loop = self._loop()
+        if loop is None:
+            return
+        if loop.time() < self._quiet_until:
+            loop.call_at(self._quiet_until, self._tell)
+        else:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Sort what has come, and let it be quiet for a while."""
+        self._sort()
+        if (loop := self._loop()) is not None:
+            self._quiet_until = loop.time() + self._spacing()
 
     def _sort(self) -> None:
         with self._lock:
@@ -148,14 +166,18 @@ class AsyncLLM:
         self._start(build_service(model, options))
 
     @classmethod
-    def over(cls, service: Service) -> Self:
-        """Make an AsyncLLM over a service that runs already."""
+    def over(cls, service: Service, spacing: Callable[[], float] = lambda: 0.0) -> Self:
+        """Make an AsyncLLM over a service that runs already.
+
+        `spacing` is asked, each time that there were news, how many seconds there shall be none; what comes meanwhile
+        is told together. A process with more urgent work can so make less of this.
+        """
         made = cls.__new__(cls)
-        made._start(service)
+        made._start(service, spacing)
         return made
 
-    def _start(self, service: Service) -> None:
-        self._service = service
+    def _start(self, service: Service, spacing: Callable[[], float] = lambda: 0.0) -> None:
+        self._service, self._spacing = service, spacing
         self._mailrooms: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Mailroom] = weakref.WeakKeyDictionary()
 
     async def __aenter__(self) -> Self:
@@ -270,7 +292,7 @@ class AsyncLLM:
     def _mailroom(self) -> _Mailroom:
         loop = asyncio.get_running_loop()
         if loop not in self._mailrooms:
-            self._mailrooms[loop] = _Mailroom(loop)
+            self._mailrooms[loop] = _Mailroom(loop, self._spacing)
         return self._mailrooms[loop]
 
     # -- what is going on ------------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ from chairlift.web.auth import Auth, KeyRing
 from chairlift.web.body import App, Receive, Scope, Send, check_type
 from chairlift.web.errors import Header
 from chairlift.web.front import Front
-from chairlift.web.http import Gate, TurnedAway
+from chairlift.web.http import Admit, Gate, TurnedAway
+from chairlift.web.line import Permit
 
 OPEN = frozenset({"/livez", "/readyz", "/health"})
 """Paths that need no key."""
@@ -46,7 +47,7 @@ class Door:
         open_paths = OPEN | ({"/metrics"} if config.open_metrics else set())
         self.auth = Auth(_named(router), keys, frozenset(open_paths))
         self._line, self._life = replica.line, replica.lifecycle
-        self.gate: Gate | None = None if config.cors_origins else self._turned_away
+        self.gate: Gate | None = None if config.cors_origins else self._judge
         app: App = Front(self.auth, quiet=QUIET, seen=replica.telemetry.answered)
         if config.cors_origins:
             app = CORSMiddleware(
@@ -55,19 +56,14 @@ class Door:
             )  # fmt: skip
         self.app = app
 
-    def _turned_away(self, target: bytes, headers: list[Header]) -> TurnedAway | None:
-        """Refuse a request by its head where the line takes nobody: under a flood of them that has to cost little.
+    def _judge(self, target: bytes, headers: list[Header]) -> TurnedAway | Admit | None:
+        """Let a request in, or refuse it, by its head: under a flood of them that has to cost little.
 
         Whatever would be refused before that, for another reason, is left to the application.
         """
         path = WORK.get(target)
         if path is None:
             return None
-        try:
-            self._line.check()
-            return None
-        except Overloaded as error:
-            refused = error.with_traceback(None)
         scope = {"path": path, "headers": headers}
         try:
             self._life.check()
@@ -75,7 +71,17 @@ class Door:
             check_type(scope)
         except ChairliftError:
             return None
-        return TurnedAway(refused, path, tenant)
+        try:
+            self._line.check()
+        except Overloaded as error:
+            return TurnedAway(error.with_traceback(None), path, tenant)
+        return self._admit
+
+    def _admit(self) -> Permit | None:
+        try:
+            return self._line.admit(0)
+        except Overloaded:  # by one who came with its body in the meantime; the application will say so
+            return None
 
 
 def _routes(replica: Replica, drain: Callable[[], Awaitable[None]]) -> list[Route]:

@@ -32,6 +32,7 @@ from chairlift.server.telemetry import Telemetry
 from chairlift.web.body import ClientGone, Receive, Scope, Send
 from chairlift.web.errors import UNKNOWN, Header, answer_of, error_object
 from chairlift.web.front import send_bytes
+from chairlift.web.limits import Share
 from chairlift.web.line import Permit
 from chairlift.web.patience import Patience
 from chairlift.web.presence import Presence
@@ -161,7 +162,7 @@ async def generate(
     error: BaseException | None = None
     try:
         share = replica.tenants.begin(scope["principal"].tenant)
-        permit = replica.line.admit(0, timeout=job.timeout, spent=share.end)
+        permit = _permit(replica, scope, job.timeout, share)
         async with Presence(receive) as presence:
             assemblers = await replica.in_thread(job.assemblers, scope)
             prompt = sum(len(each.request.prompt_token_ids) for each in assemblers)
@@ -201,6 +202,15 @@ async def generate(
             if isinstance(error, ClientGone):
                 replica.telemetry.aborted("client")
         error = None  # its traceback has this frame, and so they would hold each other until garbage is looked for
+
+
+def _permit(replica: Replica, scope: Scope, timeout: float | None, share: Share) -> Permit:
+    """Return the permit that a request has from the gate, or else a new one. Raises Overloaded."""
+    permit: Permit | None = scope.get("permit")
+    if permit is None:
+        return replica.line.admit(0, timeout=timeout, spent=share.end)
+    permit.take_on(timeout, share.end)
+    return permit
 
 
 def _whole(renderer: Renderer, results: list[RequestOutput]) -> bytes:

@@ -84,7 +84,7 @@ class Replica:
     ) -> None:  # fmt: skip
         """Serve this from now on; a step may have `budget` tokens, and `seats` requests may be on board."""
         self.line.seats = seats
-        self._service, self._llm = service, AsyncLLM.over(service)
+        self._service, self._llm = service, AsyncLLM.over(service, self.line.spacing)
         self._thrift = thrift()  # now that the model's own files are read
         self._engine_pid = engine_pid
 
@@ -149,7 +149,7 @@ class Replica:
         self.lifecycle.check()
         config = self.config
         body = await read_body(scope, receive, max_bytes=config.max_body_bytes, seconds=config.body_seconds)
-        if is_work:
+        if is_work and "permit" not in scope:
             self.line.check()
         if len(body) <= SMALL_BODY_BYTES:
             return reader(json_object(body))

@@ -38,7 +38,7 @@ from chairlift.web.http import bounded_protocol
 log = logging.getLogger(__name__)
 
 BACKLOG = 2048
-ACCEPTS = 16
+ACCEPTS = 32
 """Connections that are accepted in one turn of the event loop; uvloop takes one a turn of each socket that listens.
 With one, new connections wait for hundreds of milliseconds where a thousand requests a second come (ADR 0017)."""
 
@@ -227,7 +227,8 @@ class _Server:
             return 0
         service = starting.result()
         self._replica.serve(service, lambda: self._parts.engine_pid(service), self._parts.budget, self._parts.seats)
-        self._keep_off(service.client.info.cpus)
+        if self._parts.engine_pid(service) is not None:  # else its threads are of this process
+            self._keep_off(service.client.info.cpus)
         gc.collect()
         gc.freeze()  # what is there now stays for good, and is not looked through again
         for name, value in service.client.info.report:

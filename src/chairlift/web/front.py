@@ -48,6 +48,8 @@ class Front:
         except Exception as error:
             await answer.fail(_translated(error))
         finally:
+            if "permit" in scope:
+                scope["permit"].end()  # where nobody who knew more has
             principal = scope.get("principal")
             self._tell(
                 Seen(

@@ -10,6 +10,7 @@ import asyncio
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 import httptools
@@ -19,6 +20,8 @@ from chairlift.core.errors import BodyTimeout, ChairliftError, HeadersTooLarge, 
 from chairlift.web.access import Seen, tell
 from chairlift.web.errors import Header, answer_of, error_body, error_headers
 from chairlift.web.identity import request_id
+from chairlift.web.line import Permit
+from chairlift.web.turnstile import Turnstile
 
 SMALL_BODY_BYTES = 65_536
 """Of a request that is turned away: larger ones, which must be read or cut off, are the application's."""
@@ -57,8 +60,11 @@ class TurnedAway:
     tenant: str = ""
 
 
-Gate = Callable[[bytes, list[Header]], TurnedAway | None]
-"""Takes a POST's target and headers before the application does, and says whether it is turned away."""
+Admit = Callable[[], Permit | None]
+"""Gives a permit to a request that is there as a whole; None where there is no room any more."""
+
+Gate = Callable[[bytes, list[Header]], TurnedAway | Admit | None]
+"""Takes a POST's target and headers before the application: turns it away, says who lets it in, or leaves it alone."""
 
 
 def bounded_protocol(
@@ -68,11 +74,13 @@ def bounded_protocol(
     """Return the protocol class for uvicorn's `http`.
 
     A client that takes nothing of an answer that is complete for `write_seconds` is dropped. `seen` hears of what is
-    refused here, which the application never sees; so does whom `gate` turns away, at a small part of the cost.
+    refused here, which the application never sees; so does whom `gate` turns away, at a small part of the cost. Who is
+    let in has a permit in its scope, which the application must end, and begins in its turn. That is for those who come
+    at once with their bodies: of who is slow nobody waits at the gate.
     """
     known = {
         "limits": limits, "write_seconds": write_seconds, "seen": staticmethod(seen),
-        "gate": None if gate is None else staticmethod(gate),
+        "gate": None if gate is None else staticmethod(gate), "turnstile": Turnstile(),
     }  # fmt: skip
     return type("BoundedProtocol", (_BoundedProtocol,), known)
 
@@ -84,12 +92,15 @@ class _BoundedProtocol(HttpToolsProtocol):
     write_seconds = 30.0
     seen: Callable[[Seen], None]
     gate: Gate | None = None
+    turnstile: Turnstile
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._head_bytes = 0
         self._in_body = False
-        self._was_turned_away = False
+        self._was_turned_away = self._closes = False
+        self._admit: Admit | None = None
+        self._held: Callable[[Permit | None], None] | None = None
         self._error: ChairliftError | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._serving: RequestResponseCycle | None = None
@@ -123,6 +134,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         except httptools.HttpParserError:
             self._refuse(self._error or MalformedRequest(NO_HTTP))
             return
+        self._begin(is_whole=False)
         if self._head_bytes > self.limits.bytes:
             self._refuse(self._too_large(f"{self._head_bytes} bytes or more", f"{self.limits.bytes}"))
 
@@ -138,7 +150,25 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._serving = cycle
-        super()._start_asgi_task(cycle, app)
+        start = super()._start_asgi_task
+        if self._admit is None:
+            start(cycle, app)
+            return
+
+        def begin(permit: Permit | None) -> None:
+            if permit is None:
+                start(cycle, app)
+            else:
+                cycle.scope["permit"] = permit  # type: ignore[typeddict-unknown-key]
+                self.turnstile.enter(partial(start, cycle, app))
+
+        self._held = begin
+
+    def _begin(self, *, is_whole: bool) -> None:
+        """Begin with the request that is held at the gate, if there is one."""
+        if self._held is not None and self._admit is not None:
+            begin, admit, self._held, self._admit = self._held, self._admit, None, None
+            begin(admit() if is_whole else None)
 
     # -- httptools' callbacks --------------------------------------------------------------------------------------
 
@@ -162,6 +192,9 @@ class _BoundedProtocol(HttpToolsProtocol):
         if self.parser.should_upgrade():
             return  # the parser stops behind this head, and _feed goes on
         self._head_bytes = 0
+        if self._closes:  # nothing behind an answer that ends the connection is heard
+            self._in_body = self._was_turned_away = True
+            return
         if self._turns_away():
             self._in_body = self._was_turned_away = True  # the head's time bounds the body's, too
             return
@@ -186,8 +219,12 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = 0
         if self._was_turned_away:
             self._was_turned_away = False
+            if self._closes:
+                self.transport.close()
+                return
         else:
             super().on_message_complete()
+            self._begin(is_whole=True)
             if not self.cycle.response_complete:
                 return
         # It was answered without its body, and the connection is idle from now on.
@@ -239,7 +276,9 @@ class _BoundedProtocol(HttpToolsProtocol):
             return False
         if self.parser.get_method() != b"POST" or self.expect_100_continue or not self._has_small_body():
             return False
-        if (away := gate(self.url, self.headers)) is None:
+        away = gate(self.url, self.headers)
+        if not isinstance(away, TurnedAway):
+            self._admit = away
             return False
         given = request_id(next((value for name, value in self.headers if name == b"x-request-id"), None))
         stays = self.parser.should_keep_alive() and self.parser.get_http_version() == "1.1"
@@ -248,10 +287,8 @@ class _BoundedProtocol(HttpToolsProtocol):
         seen = Seen(given, "POST", away.route, status, 0.0, away.error.code, away.tenant)
         self.seen(seen)
         tell(seen, away.route)
-        if stays:
-            self._see_it_taken()
-        else:
-            self.transport.close()
+        self._see_it_taken()
+        self._closes = not stays  # with the body: what comes for a socket that is closed resets it, answer and all
         return True
 
     def _has_small_body(self) -> bool:
@@ -297,6 +334,7 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def _refuse(self, error: ChairliftError) -> None:
         """Answer and close; without an answer where it would be taken for that of an earlier request."""
+        self._begin(is_whole=False)
         self._error = error.with_traceback(None)  # it has frames with this connection, which would have it
         self._stop_timer()
         serving = self._serving

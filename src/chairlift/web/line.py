@@ -30,6 +30,13 @@ LEAST_EVENTS = 8
 FORGET_SECONDS = 300.0
 """After which what is known of a pace is too old."""
 
+FLOOD_SECONDS = 0.5
+"""By which a rate of refusals falls to a third when they end."""
+
+SPACING_SECONDS = 0.0001
+LONGEST_SPACING_SECONDS = 0.25
+"""See Admission.spacing."""
+
 RECENT_WAITS = 64
 RECENT_SECONDS = 10.0
 LONGEST_RETRY_SECONDS = 60.0
@@ -98,6 +105,22 @@ class Pace:
         return self._before if self._since is None else self._before + now - self._since
 
 
+class Flood:
+    """How many a second, of late: what was an instant ago counts most."""
+
+    def __init__(self) -> None:
+        self._rate, self._at = 0.0, -math.inf
+
+    def note(self, now: float) -> None:
+        """It happened once more."""
+        self._rate = self.rate(now) + 1.0 / FLOOD_SECONDS
+        self._at = now
+
+    def rate(self, now: float) -> float:
+        """So many a second."""
+        return self._rate * math.exp((self._at - now) / FLOOD_SECONDS) if self._rate else 0.0
+
+
 class Permit:
     """The right of one request to be here: it waits, rides, and is over; each of these once, however often it is told.
 
@@ -109,8 +132,18 @@ class Permit:
         self._tokens = tokens
         self._spent = spent
         self._since = line.now
+        self._before = line.waiting_requests - 1  # this one is counted
         self._waits = True
         self._rides = self._is_over = False
+
+    def take_on(self, timeout: float | None, spent: Callable[[int], None]) -> None:
+        """Know more of a request that was let in by its head: what it may take, and who hears at the end what was used.
+
+        Raises Overloaded, and then nothing has changed, where it is expected to wait for longer than it may take.
+        """
+        if self._waits and timeout is not None:
+            self._line.check_wait(timeout, self._before)
+        self._spent = spent
 
     def started(self) -> None:
         """The engine works for it: it does not wait any more."""
@@ -161,6 +194,7 @@ class Admission:
         self._limits = limits
         self._clock = clock or SystemClock()
         self._ends, self._starts = Pace(), Pace()
+        self._refusals = Flood()
         self._waits: deque[tuple[float, float]] = deque(maxlen=RECENT_WAITS)  # of those who started: when, how long
         self.engine = (0, 0)
         self.seats: float = math.inf
@@ -211,11 +245,19 @@ class Admission:
         if wait > longest:
             raise self._refused(f"the wait is about {wait:.1f} s, it may be {longest:g} s", wait - longest)
 
+    def check_wait(self, timeout: float, before: int) -> None:
+        """Raise Overloaded where one that had so many before it in line would wait for longer; permits call it."""
+        if (wait := self._expected_wait(min(before, self.waiting_requests - 1))) > timeout:
+            raise self._refused(f"the wait is about {wait:.1f} s, it may be {timeout:g} s", wait - timeout)
+
     @property
     def expected_wait(self) -> float:
         """Seconds that who comes now waits for the first token of all who are before it; 0 while nothing is known."""
+        return self._expected_wait(self.waiting_requests)
+
+    def _expected_wait(self, waiting: int) -> float:
         stands, free = self._look()
-        now, waiting = self.now, self.waiting_requests
+        now = self.now
         if not waiting:
             return 0.0
         beyond = max(0.0, waiting - free)
@@ -279,5 +321,14 @@ class Admission:
             self._waits.popleft()
         return sum(waited for _, waited in self._waits) / len(self._waits) if self._waits else 0.0
 
+    def spacing(self) -> float:
+        """Return the seconds for which no stream shall get news: a tenth of a millisecond for each refusal a second.
+
+        They are as cheap as they can be, and still take from the work for those who were let in; a stream that is
+        written less often, and more at once, gives most of that back.
+        """
+        return min(SPACING_SECONDS * self._refusals.rate(self.now), LONGEST_SPACING_SECONDS)
+
     def _refused(self, why: str, after: float) -> Overloaded:
+        self._refusals.note(self.now)
         return Overloaded(f"too much is asked at once: {why}", retry_after=min(max(after, 1.0), LONGEST_RETRY_SECONDS))

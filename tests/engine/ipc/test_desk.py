@@ -628,3 +628,10 @@ def test_a_pause_does_not_hurry_a_client_that_has_enough_to_read(offices: Callab
     assert len(news_of(office)) == before
     office.say(b"a", Ack(1), now=clock.now)
     assert len(news_of(office)) == before + 1
+
+
+def test_what_was_kept_back_is_told_before_the_engine_is_gone(offices: Callable[..., Office]) -> None:
+    office, _ = unhurried(offices, 1e9)
+    office.desk.leave("time is up")
+    assert office.outputs(b"a", "q")[-1].finish_reason is FinishReason.LENGTH
+    assert office.letters[b"a"][-1] == Goodbye("time is up")

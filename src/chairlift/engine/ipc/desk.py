@@ -55,7 +55,7 @@ IDLE_SECONDS = 1.0
 MAX_BACKLOG = 100_000
 """A client that has so many unread outputs is dropped: it must not grow this process without bound."""
 
-LONGEST_PAUSE_SECONDS = 0.1
+LONGEST_PAUSE_SECONDS = 0.2
 
 Send = Callable[[bytes, bytes], bool]
 """Takes a client's identity and a message; False when the client is gone or does not read. Never waits."""
@@ -150,7 +150,10 @@ class Desk:
             self._say(guest, Failed(error))
 
     def leave(self, reason: str) -> None:
-        """Tell everybody that the engine is gone."""
+        """Tell everybody what was kept back, and that the engine is gone."""
+        self._pause = 0.0
+        for guest in list(self._guests.values()):
+            self._flush(guest)
         for guest in list(self._guests.values()):
             self._say(guest, Goodbye(reason))
 
@@ -207,6 +210,7 @@ class Desk:
                 guest.next_beat = now + guest.interval
                 self._say(guest, self._beat(now))
                 if guest.steps:
+                    guest.is_posted = True  # also where it is too early for news
                     self._flush(guest)
                 self._ask_load()
             if self._waits_for_quiet(guest) and now >= guest.quiet_until:
