@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from functools import partial
 
 from chairlift.web.turnstile import A_TURN, Turnstile
 
@@ -26,7 +27,7 @@ def test_who_comes_alone_begins_at_once_and_nothing_turns_for_ever() -> None:
     async def main() -> None:
         gate, begun = Turnstile(), list[int]()
         for number in range(5 * A_TURN):
-            gate.enter(lambda number=number: begun.append(number))  # type: ignore[misc]
+            gate.enter(partial(begun.append, number))
             assert begun[-1] == number
             await asyncio.sleep(0)
             await asyncio.sleep(0)

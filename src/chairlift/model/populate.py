@@ -5,7 +5,6 @@ answer meanwhile: a page that is written to before its turn becomes real at that
 and cannot give shows within seconds of the start, and not in the middle of the night.
 """
 
-import contextlib
 import ctypes
 import errno
 import functools
@@ -18,6 +17,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from chairlift.core.processors import give_way
 from chairlift.model.pages import HUGE_PAGE, host_zeros, huge_pages
 
 log = logging.getLogger(__name__)
@@ -79,8 +79,7 @@ class Populator:
         self._storages.clear()
 
     def _run(self) -> None:
-        with contextlib.suppress(OSError, AttributeError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+        give_way([threading.get_native_id()], NICENESS)
         madvise = ctypes.CDLL(None, use_errno=True).madvise  # which, unlike mmap's own, lets other threads run
         madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         longest = max(storage.nbytes() for storage in self._storages)

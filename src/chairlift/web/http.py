@@ -11,13 +11,14 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from chairlift.core.errors import BodyTimeout, ChairliftError, HeadersTooLarge, MalformedRequest, MethodNotAllowed
 from chairlift.web.access import Seen, tell
+from chairlift.web.body import Scope, all_headers, header
 from chairlift.web.errors import Header, answer_of, error_body, error_headers
 from chairlift.web.identity import request_id
 from chairlift.web.line import Permit
@@ -100,7 +101,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._in_body = False
         self._was_turned_away = self._closes = False
         self._admit: Admit | None = None
-        self._held: Callable[[Permit | None], None] | None = None
+        self._held: Callable[[bool], None] | None = None
         self._error: ChairliftError | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._serving: RequestResponseCycle | None = None
@@ -150,25 +151,26 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._serving = cycle
-        start = super()._start_asgi_task
-        if self._admit is None:
-            start(cycle, app)
+        start = partial(super()._start_asgi_task, cycle, app)
+        admit, self._admit = self._admit, None
+        if admit is None:
+            start()
             return
 
-        def begin(permit: Permit | None) -> None:
-            if permit is None:
-                start(cycle, app)
-            else:
+        def begin(is_whole: bool) -> None:
+            if is_whole and (permit := admit()) is not None:
                 cycle.scope["permit"] = permit  # type: ignore[typeddict-unknown-key]
-                self.turnstile.enter(partial(start, cycle, app))
+                self.turnstile.enter(start)
+            else:
+                start()
 
         self._held = begin
 
     def _begin(self, *, is_whole: bool) -> None:
         """Begin with the request that is held at the gate, if there is one."""
-        if self._held is not None and self._admit is not None:
-            begin, admit, self._held, self._admit = self._held, self._admit, None, None
-            begin(admit() if is_whole else None)
+        begin, self._held = self._held, None
+        if begin is not None:
+            begin(is_whole)
 
     # -- httptools' callbacks --------------------------------------------------------------------------------------
 
@@ -192,10 +194,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         if self.parser.should_upgrade():
             return  # the parser stops behind this head, and _feed goes on
         self._head_bytes = 0
-        if self._closes:  # nothing behind an answer that ends the connection is heard
-            self._in_body = self._was_turned_away = True
-            return
-        if self._turns_away():
+        if self._closes or self._turns_away():  # nothing behind an answer that ends the connection is heard
             self._in_body = self._was_turned_away = True  # the head's time bounds the body's, too
             return
         self._stop_timer()
@@ -269,18 +268,18 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def _turns_away(self) -> bool:
         """Answer a request here if the gate says so, and nobody is before it on this connection."""
-        gate = self.gate
+        gate, scope = self.gate, cast("Scope", self.scope)
         if gate is None or self._serving is not None or self.pipeline or self.transport.is_closing():
             return False
         if self.flow.write_paused:  # the client takes nothing: what the application sends waits for it
             return False
-        if self.parser.get_method() != b"POST" or self.expect_100_continue or not self._has_small_body():
+        if self.parser.get_method() != b"POST" or self.expect_100_continue or not _has_small_body(scope):
             return False
         away = gate(self.url, self.headers)
         if not isinstance(away, TurnedAway):
             self._admit = away
             return False
-        given = request_id(next((value for name, value in self.headers if name == b"x-request-id"), None))
+        given = request_id(header(scope, b"x-request-id"))
         stays = self.parser.should_keep_alive() and self.parser.get_http_version() == "1.1"
         self.transport.write(_raw_answer(away.error, given, self.server_state.default_headers, stays=stays))
         status = answer_of(away.error).status
@@ -290,10 +289,6 @@ class _BoundedProtocol(HttpToolsProtocol):
         self._see_it_taken()
         self._closes = not stays  # with the body: what comes for a socket that is closed resets it, answer and all
         return True
-
-    def _has_small_body(self) -> bool:
-        told = [value for name, value in self.headers if name == b"content-length"]
-        return len(told) == 1 and told[0].isdigit() and len(told[0]) < 6 and int(told[0]) <= SMALL_BODY_BYTES
 
     def _look_at_reader(self, unread: int) -> None:
         """Drop a client that has taken nothing since the last look; closing would wait for it."""
@@ -358,6 +353,11 @@ class _BoundedProtocol(HttpToolsProtocol):
         if self._serving is not None:
             self._serving.disconnected = True
             self._serving.message_event.set()
+
+
+def _has_small_body(scope: Scope) -> bool:
+    told = all_headers(scope, b"content-length")
+    return len(told) == 1 and told[0].isdigit() and len(told[0]) < 6 and int(told[0]) <= SMALL_BODY_BYTES
 
 
 def _unknown_method(data: bytes) -> ChairliftError:

@@ -242,13 +242,15 @@ class Admission:
             raise self._refused(f"{waiting}, the limit is {limits.waiting_tokens}", wait)
         longest = math.inf if self.waiting_requests < limits.short_line else limits.wait_seconds
         longest = longest if timeout is None else min(longest, timeout)
-        if wait > longest:
-            raise self._refused(f"the wait is about {wait:.1f} s, it may be {longest:g} s", wait - longest)
+        self._bound(wait, longest)
 
     def check_wait(self, timeout: float, before: int) -> None:
         """Raise Overloaded where one that had so many before it in line would wait for longer; permits call it."""
-        if (wait := self._expected_wait(min(before, self.waiting_requests - 1))) > timeout:
-            raise self._refused(f"the wait is about {wait:.1f} s, it may be {timeout:g} s", wait - timeout)
+        self._bound(self._expected_wait(min(before, self.waiting_requests - 1)), timeout)
+
+    def _bound(self, wait: float, longest: float) -> None:
+        if wait > longest:
+            raise self._refused(f"the wait is about {wait:.1f} s, it may be {longest:g} s", wait - longest)
 
     @property
     def expected_wait(self) -> float:

@@ -1,13 +1,13 @@
 """The desk by itself: clients that come, ask, go, fall silent or stop reading, without any socket."""
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from chairlift.core.clock import Clock, FakeClock
 from chairlift.core.errors import ConfigError, DuplicateRequestId, EngineDead, InvalidRequest, ModelError, QueueFull
 from chairlift.core.load import ReplicaState
 from chairlift.core.request import FinishReason, Output
@@ -48,7 +48,7 @@ class Office:
     """A desk, its clients' letters and its engine; `run` does what other threads have posted."""
 
     def __init__(
-        self, fake: FakeConfig | None = None, clock: Callable[[], float] = time.monotonic, **options: Any
+        self, fake: FakeConfig | None = None, clock: Clock | None = None, **options: Any
     ) -> None:  # fmt: skip
         self.letters: dict[bytes, list[ToClient]] = {}
         self.deaf: set[bytes] = set()
@@ -558,29 +558,19 @@ def test_who_watches_twice_keeps_its_steps_also_an_empty_list_of_them(offices: C
     assert not before and after is before
 
 
-class Hands:
-    """A clock that a test moves."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def news_of(office: Office) -> list[Outputs]:
     return [letter for letter in office.letters.get(b"a", []) if isinstance(letter, Outputs)]
 
 
-def unhurried(offices: Callable[..., Office], pause: float) -> tuple[Office, Hands]:
+def unhurried(offices: Callable[..., Office], pause: float) -> tuple[Office, FakeClock]:
     """An office whose client has heard of its request p once, and has not heard of q, which came later and is over."""
-    clock = Hands()
+    clock = FakeClock()
     office = offices(clock=clock)
     office.desk.opened(office.engine, pause)
-    office.say(b"a", HELLO, now=clock.now)
-    office.say(b"a", Submit(make_request("p", max_tokens=4)), now=clock.now)
+    office.say(b"a", HELLO, now=clock.now())
+    office.say(b"a", Submit(make_request("p", max_tokens=4)), now=clock.now())
     office.run(lambda: bool(news_of(office)))
-    office.say(b"a", Submit(make_request("q", max_tokens=4)), now=clock.now)
+    office.say(b"a", Submit(make_request("q", max_tokens=4)), now=clock.now())
     office.run(lambda: ended(office))
     assert len(news_of(office)) == 1 and not office.outputs(b"a", "q")
     return office, clock
@@ -598,23 +588,23 @@ def test_a_client_that_shares_the_processor_is_left_alone_a_while_and_then_hears
     offices: Callable[..., Office],
 ) -> None:
     office, clock = unhurried(offices, 0.03)
-    assert office.desk.tick(clock.now) == pytest.approx(0.03)
-    clock.now += 0.029
-    assert office.desk.tick(clock.now) == pytest.approx(0.001) and len(news_of(office)) == 1
-    clock.now += 0.002
-    office.desk.tick(clock.now)
+    assert office.desk.tick(clock.now()) == pytest.approx(0.03)
+    clock.advance(0.029)
+    assert office.desk.tick(clock.now()) == pytest.approx(0.001) and len(news_of(office)) == 1
+    clock.advance(0.002)
+    office.desk.tick(clock.now())
     assert len(news_of(office)) == 2
     for name in "pq":
         found = [token for output in office.outputs(b"a", name) for token in output.token_ids]
         prompt = make_request(name, max_tokens=4)
         assert found == expected_tokens(prompt.prompt_token_ids, prompt.params, FakeConfig())
-    assert office.desk.tick(clock.now) > 0.1, "nothing is left to wait for but the next heartbeat"
+    assert office.desk.tick(clock.now()) > 0.1, "nothing is left to wait for but the next heartbeat"
 
 
 def test_no_client_is_left_alone_for_longer_than_the_longest_pause(offices: Callable[..., Office]) -> None:
     office, clock = unhurried(offices, 1e9)
-    clock.now += LONGEST_PAUSE_SECONDS + 0.001
-    office.desk.tick(clock.now)
+    clock.advance(LONGEST_PAUSE_SECONDS + 0.001)
+    office.desk.tick(clock.now())
     assert sum(output.is_last for name in "pq" for output in office.outputs(b"a", name)) == 2
 
 
@@ -622,11 +612,11 @@ def test_a_pause_does_not_hurry_a_client_that_has_enough_to_read(offices: Callab
     office, clock = unhurried(offices, 0.001)
     (guest,) = office.desk._guests.values()
     guest.unread = WINDOW
-    clock.now += 1.0
+    clock.advance(1.0)
     before = len(news_of(office))
-    office.desk.tick(clock.now)
+    office.desk.tick(clock.now())
     assert len(news_of(office)) == before
-    office.say(b"a", Ack(1), now=clock.now)
+    office.say(b"a", Ack(1), now=clock.now())
     assert len(news_of(office)) == before + 1
 
 

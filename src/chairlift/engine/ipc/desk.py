@@ -7,7 +7,6 @@ client B ─┴─ receive() ──► Desk ──submit──► engine, in its
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
+from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.errors import ChairliftError, ConfigError, DuplicateRequestId, EngineDead, InvalidRequest
 from chairlift.core.load import LoadReport, ReplicaState
 from chairlift.core.request import GenerateRequest, Output
@@ -103,9 +103,9 @@ class Desk:
     """Answers clients while the engine starts, works and leaves. Everything but sinks runs in one thread."""
 
     def __init__(
-        self, send: Send, post: Post, config: SchedulerConfig, pid: int, clock: Callable[[], float] = time.monotonic
+        self, send: Send, post: Post, config: SchedulerConfig, pid: int, clock: Clock | None = None
     ) -> None:  # fmt: skip
-        self._clock = clock
+        self._clock = clock or SystemClock()
         self._pause = 0.0
         self._send = send
         self._post = post
@@ -274,7 +274,7 @@ class Desk:
         if not self._is_here(guest):
             self._forget(guest)
             return
-        if guest.unread >= WINDOW or (self._pause and self._clock() < guest.quiet_until):
+        if guest.unread >= WINDOW or (self._pause and self._clock.now() < guest.quiet_until):
             return
         guest.is_posted = False
         steps = []
@@ -287,7 +287,7 @@ class Desk:
             self._say(guest, Outputs(steps, stats, unseen))
             if self._pause:
                 told = len({(output.request_id, output.choice) for outputs in steps for output in outputs})
-                guest.quiet_until = self._clock() + min(told * self._pause, LONGEST_PAUSE_SECONDS)
+                guest.quiet_until = self._clock.now() + min(told * self._pause, LONGEST_PAUSE_SECONDS)
 
     def _forget(self, guest: Guest) -> None:
         """Let go what a client was not told that is gone, and which of its requests have ended."""
