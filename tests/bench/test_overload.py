@@ -9,7 +9,7 @@ from chairlift.bench import overload
 from chairlift.bench.address import Address
 from chairlift.bench.asking import Shot
 from chairlift.bench.http_client import Client
-from chairlift.bench.overload import Probes, judged, tokens_a_request
+from chairlift.bench.overload import Probes, judged, middle, tokens_a_request
 from support_answers import Script, Seen, plain, scripted, streamed
 from support_door import run
 
@@ -117,6 +117,36 @@ def test_a_phase_is_held_to_no_more_than_was_sent() -> None:
     assert found["rows"][0]["goodput_share"] == 0.8 and not found["rows"][0]["held"]
     nothing = judged([phase("closed", 0.0), phase("1 x", 0.0, sent_per_second=0.0)])
     assert nothing["rows"][0]["goodput_share"] == 0.0
+
+
+def test_of_several_rounds_the_medians_are_judged_and_bad_ends_of_all() -> None:
+    slow = {"refusal_seconds": {"p99": 0.5}, "recovery_seconds": None}
+    bad = {"requests": {"server_errors": 1, "non_terminal": 0, "total": 6, "ok": 3, "by_code": {}}}
+    grown = {"server_memory_bytes": {"api": {"peak": 150}, "engine": {"peak": 1000}}}
+    rounds = [phase("2 x", 3.0, **slow), phase("2 x, round 2", 9.0, **grown), phase("2 x, round 3", 9.5)]
+    found = middle(rounds)
+    assert found["name"] == "2 x" and found["good_tokens_per_second"] == 9.0
+    assert (found["refusal_seconds"], found["recovery_seconds"]) == ({"p99": 0.01}, 1.0)
+    assert (found["requests"]["total"], found["tokens"]["asked"]) == (18, 36)
+    assert judged([phase("closed", 10.0), phase("1 x", 10.0), found])["rows"][1]["memory_ratio"] == 1150 / 1100
+    assert middle([rounds[0], rounds[0], rounds[1]])["recovery_seconds"] is None
+    worst = middle([*rounds[1:], phase("2 x", 9.9, **bad)])
+    _, row = judged([phase("closed", 10.0), phase("1 x", 10.0), worst])["rows"]
+    assert row["missed"] == ["1 answers were 5xx"]
+    unknown = phase("1 x", 9.0, server_memory_bytes=None, refusal_seconds={"p99": None})
+    calm = {name: value for name, value in unknown.items() if name != "recovery_seconds"}
+    assert middle([calm, calm]) == {**unknown, "recovery_seconds": None,
+        "requests": {name: 2 * count for name, count in calm["requests"].items()},
+        "tokens": {name: 2 * count for name, count in calm["tokens"].items()}, "first_memory_bytes": None}  # fmt: skip
+
+
+def test_what_a_server_has_grown_by_in_one_round_is_not_forgotten_in_the_next() -> None:
+    def peaks(*sizes: int) -> list[dict[str, Any]]:
+        return [phase("x", 10.0, server_memory_bytes={"api": {"peak": size}}) for size in sizes]
+
+    rounds = [peaks(100, 100, 200), peaks(200, 200, 210)]
+    found = judged([middle(places) for places in zip(*rounds, strict=True)])
+    assert [row["memory_ratio"] for row in found["rows"]] == [2.0, 2.1] and not found["held"]
 
 
 def test_what_a_request_asks_for_is_known_or_what_it_got() -> None:

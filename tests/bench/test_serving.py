@@ -46,6 +46,8 @@ async def against(script: Script, plan: Plan) -> Serving:
 @pytest.mark.parametrize(("fields", "said"), [
     ({"rates": (1.0,), "concurrency": 2}, "--rate goes neither with"), ({"rates": (1.0,), "factors": (2.0,)}, "--rate"),
     ({"rates": (1.0, 0.0)}, "--rate takes positive numbers, got 0"),
+    ({"rounds": 2}, "--rounds are those of --overload"),
+    ({"factors": (2.0,), "rounds": 0}, "--rounds must be at least 1, got 0"),
     ({"factors": (float("inf"),)}, "--overload takes positive numbers, got inf"),
     ({"duration": 0.0}, "--duration must be a positive number of seconds, got 0"),
     ({"timeout": -1.0}, "--timeout must be"), ({"concurrency": 0}, "--concurrency must be at least 1, got 0"),
@@ -208,6 +210,20 @@ def test_overload_of_a_real_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     assert beyond["requests"]["refused_without_retry_after"] == beyond["requests"]["non_terminal"] == 0
     assert [row["name"] for row in found["rows"]] == ["1 x capacity", "15 x capacity"]
     assert all(row["recovery_seconds"] is not None and row["memory_ratio"] is not None for row in found["rows"])
+
+
+def test_rounds_are_measured_one_after_the_other_and_judged_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overload, "PROBE_GAP_SECONDS", 0.05)
+    config = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=2048, seconds_per_step=0.002, verify=False)
+    plan = Plan(factors=(2.0,), rounds=2, concurrency=4, duration=0.5, pause=0.0)
+    with fake_server(config) as server:
+        serving = run(measured(server.url, plan))
+    names = [f"{what}, round {number}" for number in (1, 2) for what in ("4 at a time", "1 x capacity", "2 x capacity")]
+    assert [phase["name"] for phase in serving.phases] == names
+    found = serving.overload()
+    assert found is not None and len(found["rows"]) == 2
+    capacities = [serving.phases[place]["offered_per_second"] for place in (1, 4)]
+    assert found["capacity_per_second"] == pytest.approx(sum(capacities) / 2) and capacities[0] != capacities[1]
 
 
 def test_a_server_without_capacity_ends_the_overload() -> None:

@@ -124,7 +124,7 @@ def test_it_serves_and_leaves_when_the_pipe_closes(children: list[Child], tmp_pa
     assert isinstance(welcome, Welcome) and welcome.pid == child.process.pid
     child.say(Submit(make_request("a", max_tokens=1)))
     outputs = child.hear(Outputs)
-    assert isinstance(outputs, Outputs) and outputs.steps[-1][-1].finish_reason is FinishReason.LENGTH
+    assert isinstance(outputs, Outputs) and outputs.outputs[-1].finish_reason is FinishReason.LENGTH
     child.close_pipe()
     assert child.hear(Goodbye) == Goodbye("the engine was stopped")
     code, out, _ = child.leave()
@@ -142,10 +142,10 @@ def test_a_word_in_the_pipe_ends_its_requests_and_signals_to_the_group_do_not(
     child.process.send_signal(signal.SIGTERM)
     for _ in range(5):
         message = child.hear(Outputs, Goodbye)
-        assert isinstance(message, Outputs) and message.steps[-1][-1].finish_reason is None
+        assert isinstance(message, Outputs) and message.outputs[-1].finish_reason is None
     child.stop()
     while isinstance(message := child.hear(Outputs, Goodbye), Outputs):
-        last = message.steps[-1][-1]
+        last = message.outputs[-1]
     assert last.finish_reason is FinishReason.ERROR and last.error is not None and last.error.code == "engine_dead"
     assert child.leave()[0] == 0 and not child.folder.exists()
 

@@ -22,6 +22,18 @@ def test_what_is_held_back_comes_with_the_last_token_and_only_once() -> None:
     assert under_test.push((), last=True) == ("", 0, None)
 
 
+def test_an_end_that_is_told_twice_is_said_once() -> None:
+    under_test = choice()
+    assert under_test.push(tuple(b"a\xc3"), last=True) == ("a\ufffd", 2, None)
+    assert under_test.push((), last=True) == ("", 0, None)
+
+
+def test_a_token_that_stops_it_has_no_text() -> None:
+    assert choice(stop_token_ids=[98]).push(tuple(b"abab"), last=True) == ("aba", 4, None)
+    assert choice(stop_token_ids=[98]).push(tuple(b"abab"), last=False) == ("abab", 4, None)
+    assert choice(stop_token_ids=[98], stop="ba").push(tuple(b"aab"), last=True) == ("aa", 3, None)
+
+
 def test_it_adds_up_to_its_output() -> None:
     under_test = choice(logprobs=0)
     under_test.take("a", (97,), (TokenLogprob(97, -0.5),))

@@ -17,7 +17,9 @@ from chairlift.server import generate as module
 from chairlift.server.generate import _Ride, _Stream, in_words
 from chairlift.server.parse import read_completion
 from chairlift.server.render import CompletionRenderer, Named
+from chairlift.server.replica import TINY_BODY_BYTES
 from chairlift.server.telemetry import Telemetry
+from chairlift.text.tokenizer import ChatPrompt
 from chairlift.web.limits import TenantLimits
 from chairlift.web.line import Admission, AdmissionLimits
 from support_door import CHAT, COMPLETIONS, HELLO, Opened, events, opened, run
@@ -216,10 +218,53 @@ class SlowTokenizer(AsciiTokenizer):
         return super().encode(text, add_special_tokens)
 
 
+class WatchedTokenizer(AsciiTokenizer):
+    """Knows who has asked it for tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads: set[str] = set()
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        self._watch()
+        return super().encode(text, add_special_tokens)
+
+    def encode_chat(self, prompt: ChatPrompt) -> list[int]:
+        self._watch()
+        return super().encode_chat(prompt)
+
+    def _watch(self) -> None:
+        self.threads.add(threading.current_thread().name.partition("_")[0])
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "place"),
+    [
+        (COMPLETIONS, {"prompt": "lift"}, "MainThread"),
+        (COMPLETIONS, {"prompt": ["lift", "up"]}, "chairlift-text"),
+        (COMPLETIONS, {"prompt": "lift", "bad_words": ["down"]}, "chairlift-text"),
+        (COMPLETIONS, {"prompt": "lift" * 300}, "chairlift-text"),
+        (CHAT, {"messages": [{"role": "user", "content": "lift"}]}, "chairlift-text"),
+    ],
+)
+def test_what_may_take_long_becomes_tokens_in_a_thread(path: str, fields: dict[str, Any], place: str) -> None:
+    async def ask() -> None:
+        reader = WatchedTokenizer()
+        async with opened(fake_service(replace(FAKE, max_model_len=4096, num_blocks=1024), tokenizer=reader)) as door:
+            answer = await door.http.post(path, json={"model": "fake", "max_tokens": 3, **fields})
+            assert answer.status_code == 200, answer.text
+        assert reader.threads == {place}
+
+    run(ask())
+
+
+IN_A_THREAD = {"model": "fake", "prompt": "lift", "max_tokens": 3, "note": "x" * TINY_BODY_BYTES}
+
+
 def test_who_may_not_come_in_is_told_before_its_text_becomes_tokens() -> None:
     async def ask() -> None:
         reader = SlowTokenizer()
-        service, body = fake_service(tokenizer=reader), {"model": "fake", "prompt": "lift", "max_tokens": 3}
+        service, body = fake_service(tokenizer=reader), IN_A_THREAD
         tenant = TenantLimits(open_requests=2)
         async with opened(service, admission=AdmissionLimits(waiting_requests=2), tenant=tenant) as door:
             riders = [asyncio.create_task(door.http.post(COMPLETIONS, json=body)) for _ in range(2)]
@@ -239,8 +284,7 @@ def test_who_leaves_while_its_text_becomes_tokens_is_an_abort_and_frees_its_plac
     async def ask() -> None:
         reader = SlowTokenizer()
         async with opened(fake_service(tokenizer=reader)) as door:
-            body = {"model": "fake", "prompt": "lift", "max_tokens": 3}
-            leaving = asyncio.create_task(asked_until(door, body, COMPLETIONS, lambda sent: reader.begun > 0))
+            leaving = asyncio.create_task(asked_until(door, IN_A_THREAD, COMPLETIONS, lambda sent: reader.begun > 0))
             assert await leaving == 0
             reader.gate.set()
             line = door.replica.line

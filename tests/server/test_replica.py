@@ -10,7 +10,7 @@ from chairlift.core.errors import InvalidRequest, ModelNotFound, QueueFull, Rate
 from chairlift.core.load import ReplicaState
 from chairlift.server import replica as module
 from chairlift.server.config import ServerConfig
-from chairlift.server.replica import LARGE_BODY_BYTES, SMALL_BODY_BYTES, Replica
+from chairlift.server.replica import LARGE_BODY_BYTES, SMALL_BODY_BYTES, TINY_BODY_BYTES, Replica
 from chairlift.web.limits import TenantLimits
 from chairlift.web.line import AdmissionLimits
 from support_door import run
@@ -106,11 +106,12 @@ def test_a_large_body_is_read_in_a_thread(size: int, is_here: bool) -> None:
 
 def test_large_bodies_are_worked_on_one_after_the_other_and_keep_nobody_waiting() -> None:
     async def check(replica: Replica) -> None:
-        gate, large = threading.Event(), {"has_large_body": True}
-        first = asyncio.create_task(replica.in_thread(lambda: gate.wait(PATIENCE), large))
-        second = asyncio.create_task(replica.in_thread(gate.is_set, large))
-        for scope in (None, {}, {"has_large_body": False}):
-            assert await replica.in_thread(threading.get_ident, scope) and not gate.is_set()
+        gate, large = threading.Event(), {"body_bytes": LARGE_BODY_BYTES + 1}
+        first = asyncio.create_task(replica.by_size(lambda: gate.wait(PATIENCE), large))
+        second = asyncio.create_task(replica.by_size(gate.is_set, large))
+        others = [replica.by_size(threading.get_ident, {"body_bytes": size}) for size in (0, LARGE_BODY_BYTES)]
+        for other in (replica.in_thread(threading.get_ident), *others):
+            assert await other and not gate.is_set()
         assert not first.done() and not second.done()
         gate.set()
         assert await first and await second
@@ -118,17 +119,24 @@ def test_large_bodies_are_worked_on_one_after_the_other_and_keep_nobody_waiting(
     with_replica(check)
 
 
-@pytest.mark.parametrize(("size", "is_large"), [(LARGE_BODY_BYTES - 1, False), (LARGE_BODY_BYTES, True)])
-def test_what_a_large_body_is(size: int, is_large: bool) -> None:
+@pytest.mark.parametrize(
+    ("size", "place"),
+    [
+        (TINY_BODY_BYTES, "MainThread"), (TINY_BODY_BYTES + 1, "chairlift-text"),
+        (LARGE_BODY_BYTES, "chairlift-text"), (LARGE_BODY_BYTES + 1, "chairlift-large"),
+    ],
+)  # fmt: skip
+def test_a_body_says_by_its_size_where_its_text_becomes_tokens(size: int, place: str) -> None:
     async def check(replica: Replica) -> None:
-        wire = [{"type": "http.request", "body": b"{}" + b" " * (size - 1)}]
+        wire = [{"type": "http.request", "body": b"{}" + b" " * (size - 2)}]
 
         async def receive() -> Any:
             return wire.pop()
 
         scope: dict[str, Any] = {"headers": []}
         await replica.read(scope, receive, lambda body: body)
-        assert scope["has_large_body"] is is_large
+        name = await replica.by_size(lambda: threading.current_thread().name, scope)
+        assert name.startswith(place)
 
     with_replica(check)
 

@@ -30,6 +30,10 @@ class Noted:
     def timeout(self) -> float | None:
         return self.task.timeout
 
+    @property
+    def is_quick(self) -> bool:
+        return True
+
     def assemblers(self) -> list[Assembler]:
         return []
 

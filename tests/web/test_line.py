@@ -19,6 +19,7 @@ from chairlift.web.line import (
     PACE_EVENTS,
     PACE_SECONDS,
     RECENT_SECONDS,
+    REPEAT_SECONDS,
     SPACING_SECONDS,
     Admission,
     AdmissionLimits,
@@ -90,6 +91,56 @@ def test_refusals_space_the_news_of_streams_and_their_end_brings_them_back() -> 
     assert line.spacing() == LONGEST_SPACING_SECONDS
     clock.advance(10 * FLOOD_SECONDS)
     assert line.spacing() < 0.001
+
+
+def refused_line() -> tuple[Admission, FakeClock, list[Permit], Overloaded]:
+    """A line of two that takes nobody more, and what somebody was just told."""
+    clock = FakeClock()
+    line = Admission(AdmissionLimits(waiting_requests=2), clock)
+    permits = [line.admit(1), line.admit(1)]
+    error = line.refusal()
+    assert isinstance(error, Overloaded) and error.__traceback__ is None
+    return line, clock, permits, error
+
+
+def test_a_flood_is_refused_with_one_error_for_a_while_and_every_one_of_it_counts() -> None:
+    line, clock, _, error = refused_line()
+    for _ in range(9):
+        clock.advance(REPEAT_SECONDS / 10)
+        assert line.refusal() is error
+    counted = line.spacing()
+    clock.advance(REPEAT_SECONDS / 5)
+    other = line.refusal()
+    assert isinstance(other, Overloaded) and other is not error and other.message == error.message
+    other_line, other_clock, _, _ = refused_line()
+    for _ in range(9):
+        other_clock.advance(REPEAT_SECONDS / 10)
+        with pytest.raises(Overloaded):
+            other_line.check()
+    assert counted == other_line.spacing() > 0.0
+
+
+def test_a_refusal_does_not_outlive_its_reason() -> None:
+    line, _, permits, error = refused_line()
+    permits[0].started()
+    assert line.refusal() is None, "there is room again"
+    line.admit(1)
+    assert line.refusal() is error, "as full as it was"
+    line.renew(AdmissionLimits(waiting_requests=3))
+    assert line.refusal() is None
+
+
+def test_a_line_that_is_full_of_tokens_and_loses_some_refuses_nobody_for_them() -> None:
+    line = Admission(AdmissionLimits(waiting_tokens=100), FakeClock())
+    permit = line.admit(500)
+    assert line.refusal() is not None
+    permit.end()
+    line.admit(0)
+    assert line.refusal() is None
+
+
+def test_an_empty_line_refuses_nobody() -> None:
+    assert Admission(AdmissionLimits(), FakeClock()).refusal() is None
 
 
 def test_a_permit_is_given_back_once() -> None:

@@ -5,8 +5,10 @@ idle ──> probes: how fast is fast ──> closed loop: the capacity ──> 
 """
 
 import asyncio
+import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -84,13 +86,49 @@ class Probes:
         return record.ended if record.outcome is Outcome.OK else float("inf")
 
 
+def middle(phases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what is judged of one phase that was measured several times.
+
+    Of what chance moves it is the median; bad ends and requests are those of all. Of memory it is the worst, and as a
+    base for others the first, for a server keeps what it has grown by.
+    """
+    if len(phases) == 1:
+        return dict(phases[0])
+    memories = [each["server_memory_bytes"] for each in phases if each["server_memory_bytes"] is not None]
+    recoveries = [math.inf if each["recovery_seconds"] is None else each["recovery_seconds"]
+                  for each in phases if "recovery_seconds" in each]  # fmt: skip
+    recovery = median(recoveries) if recoveries else math.inf
+    refusals = [each["refusal_seconds"]["p99"] for each in phases if each["refusal_seconds"]["p99"] is not None]
+    return {
+        "name": phases[0]["name"].partition(",")[0],
+        "good_tokens_per_second": median(each["good_tokens_per_second"] or 0.0 for each in phases),
+        "sent_per_second": median(each["sent_per_second"] or 0.0 for each in phases),
+        "refusal_seconds": {"p99": median(refusals) if refusals else None},
+        "recovery_seconds": None if recovery == math.inf else recovery,
+        "requests": _added(each["requests"] for each in phases),
+        "tokens": _added(each["tokens"] for each in phases),
+        "first_memory_bytes": phases[0]["server_memory_bytes"],
+        "server_memory_bytes": max(
+            memories, key=lambda found: sum(each["peak"] for each in found.values()), default=None
+        ),
+    }
+
+
+def _added(counts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    added: Counter[str] = Counter()
+    for each in counts:
+        added.update({name: value for name, value in each.items() if isinstance(value, int)})
+    return dict(added)
+
+
 def judged(phases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Say whether a server held what one should.
 
-    `phases` are the closed one that found the capacity, then that at once the capacity, then those beyond it; each has
-    `recovery_seconds` but the first. Goodput is counted in tokens of good answers: by requests a short phase would look
-    better than a long one, because its short answers are over first. The peak is the best of all phases; where less
-    than that was asked for, a phase is held to what was. Memory is compared with the phase at once the capacity.
+    `phases` (of several rounds the middle() of each) are the closed one that found the capacity, then that at once the
+    capacity, then those beyond it; each has `recovery_seconds` but the first. Goodput is counted in tokens of good
+    answers: by requests a short phase would look better than a long one, because its short answers are over first. The
+    peak is the best of all phases; where less than that was asked for, a phase is held to what was. Memory is compared
+    with the phase at once the capacity.
     """
     peak = max(each["good_tokens_per_second"] or 0.0 for each in phases)
     rows = [_row(each, peak, phases[1], phases[0]) for each in phases[1:]]
@@ -117,7 +155,9 @@ def _row(phase: Mapping[str, Any], peak: float, once: Mapping[str, Any], calm: M
         "name": phase["name"],
         "goodput_share": (phase["good_tokens_per_second"] or 0.0) / possible if possible else 0.0,
         "refusal_p99_seconds": refusal,
-        "memory_ratio": _memory_ratio(phase["server_memory_bytes"], once["server_memory_bytes"]),
+        "memory_ratio": _memory_ratio(
+            phase["server_memory_bytes"], once.get("first_memory_bytes", once["server_memory_bytes"])
+        ),
         "server_errors": requests["server_errors"],
         "non_terminal": requests["non_terminal"],
         "recovery_seconds": recovery,

@@ -2,8 +2,9 @@
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 import orjson
@@ -13,7 +14,7 @@ from chairlift.bench.asking import Deck
 from chairlift.bench.goals import Goals, spread, summed
 from chairlift.bench.http_client import Client, NoAnswer
 from chairlift.bench.loadgen import EVEN, POISSON, Phase, due_times, timed
-from chairlift.bench.overload import PROBE_TOKENS, Probes, judged, tokens_a_request
+from chairlift.bench.overload import PROBE_TOKENS, Probes, judged, middle, tokens_a_request
 from chairlift.bench.server_memory import MemoryWatch
 from chairlift.bench.workload import WorkItem
 from chairlift.core.errors import ConfigError
@@ -34,6 +35,7 @@ class Plan:
         rates: requests a second of one open-loop phase after another.
         concurrency: of a closed loop; None where there is none.
         factors: of the capacity, of one open-loop phase after another; the capacity is found first.
+        rounds: how often all of that is done; medians are judged, where a machine is not always as fast.
         duration: seconds of a phase; None where `requests` bounds it.
         requests: of a phase at most.
         arrivals: POISSON or EVEN.
@@ -46,6 +48,7 @@ class Plan:
     rates: tuple[float, ...] = ()
     concurrency: int | None = None
     factors: tuple[float, ...] = ()
+    rounds: int = 1
     duration: float | None = None
     requests: int | None = None
     arrivals: str = POISSON
@@ -64,7 +67,9 @@ class Plan:
         for name in ("duration", "timeout"):
             if (seconds := getattr(self, name)) is not None and not 0 < seconds < math.inf:
                 raise ConfigError(f"--{name} must be a positive number of seconds, got {seconds:g}", option=name)
-        for name in ("concurrency", "requests"):
+        if self.rounds > 1 and not self.factors:
+            raise ConfigError("--rounds are those of --overload", option="rounds")
+        for name in ("concurrency", "requests", "rounds"):
             if (count := getattr(self, name)) is not None and count < 1:
                 raise ConfigError(f"--{name} must be at least 1, got {count}", option=name)
         if not 0 <= self.pause < math.inf:
@@ -101,6 +106,11 @@ async def first_model(client: Client) -> str:
         raise NoAnswer(f"{client.address.url} names no model in /v1/models") from None
 
 
+def _capacity(phase: Mapping[str, Any]) -> float:
+    """Requests a second: tokens that came, by those of a request; in so short a time few long ones are over."""
+    return float(phase["output_tokens_per_second"] or 0.0) / (tokens_a_request(phase, phase) or math.inf)
+
+
 class Serving:
     """Measures a server.
 
@@ -132,7 +142,11 @@ class Serving:
         """Measure everything. Cancelled, it keeps what was found so far."""
         plan = self._plan
         if plan.factors:
-            await self._overload()
+            probes = Probes(self._client, self._deck.shot(PROBE))
+            await probes.learn()
+            self.baseline = probes.baseline
+            for number in range(1, plan.rounds + 1):
+                await self._overload(probes, "" if plan.rounds == 1 else f", round {number}")
         elif plan.rates:
             for rate in plan.rates:
                 await self._measure(Load(name=f"{rate:g}/s", rate=rate, seconds=plan.seconds))
@@ -144,30 +158,24 @@ class Serving:
 
     def overload(self) -> dict[str, Any] | None:
         """Return the verdict on an overload that was measured to its end."""
-        whole = len(self.phases) == len(self._plan.factors) + 2 and all(each["complete"] for each in self.phases)
+        a_round, phases = len(self._plan.factors) + 2, self.phases
+        whole = len(phases) == a_round * self._plan.rounds and all(each["complete"] for each in phases)
         if not self._plan.factors or not whole:
             return None
-        return {"probe_seconds": self.baseline, "capacity_per_second": self._capacity, **judged(self.phases)}
+        capacity = median(map(_capacity, phases[::a_round]))
+        verdict = judged([middle(phases[place::a_round]) for place in range(a_round)])
+        return {"probe_seconds": self.baseline, "capacity_per_second": capacity, **verdict}
 
-    @property
-    def _capacity(self) -> float:
-        """Requests a second: tokens that came, by those of a request; in so short a time few long ones are over."""
-        phase = self.phases[0]
-        return float(phase["output_tokens_per_second"] or 0.0) / (tokens_a_request(phase, phase) or math.inf)
-
-    async def _overload(self) -> None:
+    async def _overload(self, probes: Probes, suffix: str) -> None:
         plan = self._plan
-        probes = Probes(self._client, self._deck.shot(PROBE))
-        await probes.learn()
-        self.baseline = probes.baseline
         asked = plan.concurrency or OVERLOAD_CONCURRENCY
         seconds = min(CAPACITY_SECONDS, plan.seconds)
-        await self._measure(Load(name=f"{asked} at a time", concurrency=asked, seconds=seconds))
-        if not self._capacity:
+        await self._measure(Load(name=f"{asked} at a time{suffix}", concurrency=asked, seconds=seconds))
+        capacity = _capacity(self.phases[-1])
+        if not capacity:
             raise NoAnswer(f"{self._client.address.url} ended no request well within {seconds:g} s")
         for factor in (1.0, *plan.factors):
-            rate = factor * self._capacity
-            load = Load(name=f"{factor:g} x capacity", rate=rate, seconds=plan.seconds)
+            load = Load(name=f"{factor:g} x capacity{suffix}", rate=factor * capacity, seconds=plan.seconds)
             await self._measure(load, probes)
 
     async def _measure(self, load: Load, probes: Probes | None = None) -> None:

@@ -295,6 +295,7 @@ LOAD = (
     Setting(name="concurrency", kind=whole, metavar="N", help="so many at a time (default 32, for overload 64)"),
     Setting(name="factors", kind=numbers, metavar="X,..", spelled="overload",
             help="find the capacity, then ask for 1, X, .. times as much"),
+    Setting(name="rounds", kind=whole, metavar="N", default=1, help="of --overload; medians of all are judged"),
     Setting(name="duration", kind=number, metavar="S", default=30, help="of a phase, where --requests does not end it"),
     Setting(name="pause", kind=number, metavar="S", default=2, help="between phases"),
     Setting(name="arrivals", kind=one_of("poisson", "even"), metavar="KIND", default="poisson", help="poisson or even"),

@@ -146,7 +146,7 @@ class Timeline:
 
 
 class Output(NamedTuple):
-    """News of one choice of a request after one step. Each choice's last one, and only it, has a finish_reason.
+    """News of one choice of a request since its last one. Each choice's last one, and only it, has a finish_reason.
 
     The request's last Output, and only it, has its usage. Where choices are open then, they end with its finish_reason:
     an error, an abort or a timeout ends all that is left of a request.

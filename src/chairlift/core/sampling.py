@@ -5,8 +5,9 @@ A field that is None takes the model's own default (generation_config.json), the
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from itertools import chain
 from typing import Any, NoReturn
 
@@ -109,6 +110,29 @@ def _as_json(param: str, value: Any) -> str:
         raise refuse(param, f"takes arguments that JSON can say: {error}") from None
 
 
+def _texts(value: Any, *, name: str, limit: int) -> tuple[str, ...]:
+    return tuple(string(name, text, MAX_STOP_STRING_CHARS) for text in listed(name, value, limit, str))
+
+
+def _top_k(value: Any) -> int:
+    return max(0, whole("top_k", value, *WHOLES["top_k"]))
+
+
+def _checks() -> dict[str, Callable[[Any], Any]]:
+    """Return for each field what makes a checked, plain value of a given one, and raises InvalidRequest."""
+    made: dict[str, Callable[[Any], Any]] = {
+        "logit_bias": LogitBias.of, "bad_words_ids": _bad_words_ids, "logits_processors": _processors
+    }  # fmt: skip
+    for name, (low, high, open_low) in NUMBERS.items():
+        made[name] = partial(number, name, low=low, high=high, open_low=open_low)
+    for name, (least, most) in WHOLES.items():
+        made[name] = partial(whole, name, low=least, high=most)
+    made |= {name: partial(checks.flag, name) for name in _FLAGS}
+    made |= {name: partial(token_ids, name, limit=limit, highest=MAX_TOKENS) for name, limit in _IDS.items()}
+    made |= {name: partial(_texts, name=name, limit=limit) for name, limit in _STRINGS.items()}
+    return made | {"top_k": _top_k}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """How the tokens of one request are chosen.
@@ -194,24 +218,9 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        for name, (low, high, open_low) in NUMBERS.items():
-            if (value := getattr(self, name)) is not None or name not in _OPTIONAL:
-                put(self, name, number(name, value, low, high, open_low=open_low))
-        for name, (least, most) in WHOLES.items():
-            if (value := getattr(self, name)) is not None or name not in _OPTIONAL:
-                put(self, name, whole(name, value, least, most))
-        for name in _FLAGS:
-            checks.flag(name, getattr(self, name))
-        for name, limit in _IDS.items():
-            put(self, name, token_ids(name, getattr(self, name), limit, MAX_TOKENS))
-        for name, limit in _STRINGS.items():
-            texts = listed(name, getattr(self, name), limit, str)
-            put(self, name, tuple(string(name, text, MAX_STOP_STRING_CHARS) for text in texts))
-        if self.top_k == -1:
-            put(self, "top_k", 0)
-        put(self, "logit_bias", LogitBias.of(self.logit_bias))
-        put(self, "bad_words_ids", _bad_words_ids(self.bad_words_ids))
-        put(self, "logits_processors", _processors(self.logits_processors))
+        for name, default in _DEFAULTS:  # where most values are that: a request's parameters are made three times
+            if (value := getattr(self, name)) is not default and (value is not None or name not in _OPTIONAL):
+                put(self, name, _CHECKS[name](value))
         self._check_together()
 
     def _check_together(self) -> None:
@@ -268,3 +277,5 @@ class SamplingParams:
 
 
 SAMPLING_FIELDS = tuple(spec.name for spec in fields(SamplingParams))
+_CHECKS = _checks()
+_DEFAULTS = tuple((spec.name, spec.default) for spec in fields(SamplingParams) if spec.name in _CHECKS)

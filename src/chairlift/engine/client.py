@@ -10,7 +10,8 @@ from chairlift.engine.runner import RunnerInfo
 from chairlift.engine.stats import CacheState, SchedulerState, StepStats
 
 Sink = Callable[[list[Output]], None]
-"""Takes one step's news of the requests submitted with it; called from the engine's thread, must not block."""
+"""Takes news of the requests submitted with it, of one step or of some in a row; called from the engine's thread, must
+not block."""
 
 StepSink = Callable[[StepStats], None]
 """Takes one committed step in numbers; called from the engine's (or the link's) thread, must not block."""

@@ -58,7 +58,7 @@ LOAD_SECONDS = 1.0
 
 
 class ProcessClient:
-    """An EngineClient over an engine in another process. Sinks are called from its thread, one list a step."""
+    """An EngineClient over an engine in another process. Sinks are called from its thread, one list a message."""
 
     def __init__(self, source: str | Callable[[], EngineProcess], watch: WatchConfig | None = None) -> None:
         """Reach an engine and wait until it takes requests; raises what kept it from starting.
@@ -283,11 +283,10 @@ class ProcessClient:
 
     def _take(self, link: Link, message: ToClient) -> None:
         match message:
-            case Outputs(steps, stats, unseen):
+            case Outputs(outputs, stats, unseen):
                 if stats or unseen:
                     self._show(stats, unseen)
-                for outputs in steps:
-                    self._open.deliver(outputs)
+                self._open.deliver(outputs)
                 link.acknowledge()
             case Answer():
                 self._questions.answered(message)

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from chairlift.core.load import LoadReport
+from chairlift.core.news import News
 from chairlift.core.request import Output
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.stats import CacheState, SchedulerState
@@ -27,9 +28,6 @@ UNREAD = 64
 PORTION = 32
 """Readers that are woken in one turn of the event loop; in the next one others have their turn, new requests too."""
 
-REQUEST = -1
-"""Stands for the choice where a whole request ends behind one that has ended before."""
-
 
 class _Box:
     """What the engine has said of some requests and nobody has read yet. Belongs to one event loop.
@@ -39,7 +37,7 @@ class _Box:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._news: dict[tuple[str, int], list[Output]] = {}
+        self._news = News()
         self._reader: asyncio.Future[None] | None = None
         self._is_due = False
         self._at_once = True
@@ -56,15 +54,8 @@ class _Box:
 
     def put(self, output: Output) -> None:
         """Take news in."""
-        key = output.request_id, output.choice
-        unread = self._news.get(key, [])
-        if unread and unread[-1].finish_reason is not None:  # that choice keeps its end; this is the request's
-            key, unread = (output.request_id, REQUEST), []
-        if unread and output.is_last:  # the last one of a request is read last
-            del self._news[key]
-        unread.append(output)
-        self._news[key] = unread
-        self._is_due = self._is_due or output.is_last or len(unread) >= UNREAD
+        unread = self._news.put(output)
+        self._is_due = self._is_due or output.is_last or unread >= UNREAD
 
     async def take(self, *, at_once: bool) -> list[Output]:
         """Wait until there is something, and take all of it; without `at_once`, until it is the end or a lot."""
@@ -72,9 +63,8 @@ class _Box:
         while not (self._is_due or (at_once and self._news)):
             self._reader = self._loop.create_future()
             await self._reader
-        news, self._news = self._news, {}
         self._is_due = False
-        return [outputs[0] if len(outputs) == 1 else Output.joined(outputs) for outputs in news.values()]
+        return self._news.take()
 
 
 class _Mailroom:

@@ -52,12 +52,17 @@ class Choice:
         Returns the text that is certain now, how many tokens it took, and the stop string that ended it with the last
         of these, if one did. Raises what the tokenizer raises.
         """
-        text = ""
-        for count, token in enumerate(token_ids, start=1):
-            delta, matched = self._push_one(token, last=last and count == len(token_ids))
-            text += delta
-            if matched is not None:
-                return text, count, matched
+        stops = last and bool(token_ids) and token_ids[-1] in self._stop_ids
+        told = token_ids[:-1] if stops else token_ids  # a token that stops the request has no text
+        if self._stops is None:
+            text = self._text_of(told)
+        else:
+            text = ""
+            for count, token in enumerate(told, start=1):
+                delta, matched = self._stops.push(self._text_of((token,)))
+                text += delta
+                if matched is not None:
+                    return text, count, matched
         if not last or self._is_flushed:
             return text, len(token_ids), None
         self._is_flushed = True
@@ -90,12 +95,9 @@ class Choice:
         self.output.token_ids.extend(token_ids[:count])
         self.unsaid, self.delivered = "", text
 
-    def _push_one(self, token: int, *, last: bool) -> tuple[str, str | None]:
-        """Text of one more token; a token that stops the request has none."""
-        if self._detokenizer is None or (last and token in self._stop_ids):
-            return "", None
-        text = self._detokenizer.push((token,))
-        return (text, None) if self._stops is None else self._stops.push(text)
+    def _text_of(self, token_ids: tuple[int, ...]) -> str:
+        """What more tokens add to the text, as far as it is certain."""
+        return self._detokenizer.push(token_ids) if self._detokenizer is not None and token_ids else ""
 
     def _flush(self) -> tuple[str, str | None]:
         """What was held back, now that nothing follows."""

@@ -7,6 +7,7 @@ reasons, phases; never a request's id, and never a client's own words.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import generate_latest
@@ -124,6 +125,7 @@ class Metrics:
         self._counters: dict[str, Counter | Count] = {}
         self._gauges: dict[str, Gauge] = {}
         self._histograms: dict[str, Histogram | Spread] = {}
+        self._children: dict[tuple[str, ...], Any] = {}  # the library takes a lock and a while to find one
         for name, told in TABLE.items():
             if name in BUSY:
                 self._add_tally(name, told)
@@ -146,18 +148,22 @@ class Metrics:
 
     def counter(self, name: str, *labels: str) -> Counter | Count:
         """Return a counter, or its child of these labels."""
-        found = self._counters[name]
-        return found.labels(*labels) if isinstance(found, Counter) and labels else found
+        return self._child(self._counters, name, labels) if labels else self._counters[name]
 
     def gauge(self, name: str, *labels: str) -> Gauge:
         """Return a gauge, or its child of these labels."""
-        found = self._gauges[name]
-        return found.labels(*labels) if labels else found
+        return self._child(self._gauges, name, labels) if labels else self._gauges[name]
 
     def histogram(self, name: str, *labels: str) -> Histogram | Spread:
         """Return a histogram, or its child of these labels."""
-        found = self._histograms[name]
-        return found.labels(*labels) if isinstance(found, Histogram) and labels else found
+        return self._child(self._histograms, name, labels) if labels else self._histograms[name]
+
+    def _child(self, parents: Mapping[str, Any], name: str, labels: tuple[str, ...]) -> Any:
+        key = name, *labels
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = parents[name].labels(*labels)
+        return child
 
     def page(self) -> bytes:
         """Return the page that Prometheus reads; takes some milliseconds, so not on an event loop."""

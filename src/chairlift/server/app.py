@@ -71,11 +71,8 @@ class Door:
             check_type(scope)
         except ChairliftError:
             return None
-        try:
-            self._line.check()
-        except Overloaded as error:
-            return TurnedAway(error.with_traceback(None), path, tenant)
-        return self._admit
+        error = self._line.refusal()
+        return self._admit if error is None else TurnedAway(error, path, tenant)
 
     def _admit(self) -> Permit | None:
         try:

@@ -40,6 +40,10 @@ class _Job:
     def timeout(self) -> float | None:
         return self.task.timeout
 
+    @property
+    def is_quick(self) -> bool:
+        return False  # a template may do anything
+
     def assemblers(self) -> list[Assembler]:
         asked, tools = self.task.asked, self.task.asked.tools
         return [self.task.replica.service.chat_assembler(

@@ -36,6 +36,10 @@ class _Job:
     def timeout(self) -> float | None:
         return self.task.timeout
 
+    @property
+    def is_quick(self) -> bool:
+        return len(self.task.asked.prompts) == 1 and not self.task.asked.params.bad_words
+
     def assemblers(self) -> list[Assembler]:
         asked = self.task.asked
         return [

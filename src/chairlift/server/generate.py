@@ -61,8 +61,13 @@ class Job(Protocol):
         """Seconds that it may take."""
         ...
 
+    @property
+    def is_quick(self) -> bool:
+        """Whether assemblers() goes over the body no more than once, and runs nobody's program."""
+        ...
+
     def assemblers(self) -> list[Assembler]:
-        """Make the requests, in a thread. Raises InvalidRequest."""
+        """Make the requests, in any thread. Raises InvalidRequest."""
         ...
 
     def renderer(self, assemblers: Sequence[Assembler]) -> Renderer:
@@ -164,7 +169,7 @@ async def generate(
         share = replica.tenants.begin(scope["principal"].tenant)
         permit = _permit(replica, scope, job.timeout, share)
         async with Presence(receive) as presence:
-            assemblers = await replica.in_thread(job.assemblers, scope)
+            assemblers = await replica.by_size(job.assemblers, scope, is_quick=job.is_quick)
             prompt = sum(len(each.request.prompt_token_ids) for each in assemblers)
             most = sum(each.request.params.max_tokens or 0 for each in assemblers) * asked.params.num_choices
             permit.weigh(prompt)

@@ -51,13 +51,13 @@ class Models:
         self, scope: Scope, receive: Receive, send: Send, table: Mapping[str, Field],
         work: Callable[[Mapping[str, Any]], dict[str, Any]],
     ) -> None:  # fmt: skip
-        """Read a body and answer what `work` makes of its fields, in a thread."""
+        """Read a body and answer what `work` makes of its fields."""
         replica = self._replica
         given, ignored = await replica.read(scope, receive, lambda body: taken(body, table))
         if "model" in given:
             replica.check_model(given["model"])
         headers = replica.ignored(ignored)
-        await send_object(send, await replica.in_thread(partial(work, given), scope), headers=headers)
+        await send_object(send, await replica.by_size(partial(work, given), scope), headers=headers)
 
     @property
     def _longest(self) -> int:

@@ -1,7 +1,7 @@
-"""Ids to text while they come: one Detokenizer a request, constant work a token, no half characters.
+"""Ids to text while they come: one Detokenizer a request, little work a token, no half characters.
 
 The text of a token depends on its neighbours: a leading space belongs to the second word and not to the first, and a
-character may be cut into several tokens. So a short window of ids is decoded again at each token and only what is new
+character may be cut into several tokens. So a short window of ids is decoded again with what comes and only what is new
 is said (as Hugging Face text-generation-inference and vLLM do with their prefix and read offsets):
 
     window  [ a few ids said already │ ids whose text is not certain ]
@@ -57,7 +57,21 @@ class Detokenizer:
         Raises DetokenizeFailed when the tokenizer raises; the Detokenizer cannot be used after that.
         """
         assert not self._done, "ids were pushed after finish()"
-        return "".join([self._push_one(token_id) for token_id in token_ids if self._has_text(token_id)])
+        said, whole = [], []  # tokens that are no bytes are decoded together
+        for token_id in token_ids:
+            if not self._has_text(token_id):
+                continue
+            byte = self._tokenizer.fallback_byte(token_id)
+            if byte is None:
+                whole.append(token_id)
+                continue
+            if whole:
+                said.append(self._push_whole(whole))
+                whole = []
+            said.append(self._push_byte(token_id, byte))
+        if whole:
+            said.append(self._push_whole(whole))
+        return "".join(said)
 
     def finish(self) -> str:
         """Return what was held back; half characters come out as U+FFFD. Nothing may be pushed any more.
@@ -67,11 +81,9 @@ class Detokenizer:
         self._done = True
         return self._decode(self._window)[self._said :]
 
-    def _push_one(self, token_id: int) -> str:
-        byte = self._tokenizer.fallback_byte(token_id)
-        self._window.append(token_id)
-        if byte is not None:
-            return self._push_byte(byte)
+    def _push_whole(self, token_ids: list[int]) -> str:
+        """Take tokens that are no bytes of the fallback."""
+        self._window += token_ids
         self._run, self._run_is_broken = 0, False
         text = self._decode(self._window)
         held = int(text.endswith(BROKEN))
@@ -82,8 +94,9 @@ class Detokenizer:
             self._said = len(self._decode(self._window)) - held
         return new
 
-    def _push_byte(self, byte: int) -> str:
-        """Hold the byte back, or say the run when it is broken or too long. Its token is the window's last."""
+    def _push_byte(self, token_id: int, byte: int) -> str:
+        """Hold the byte back, or say the run when it is broken or too long."""
+        self._window.append(token_id)
         if self._run_is_broken:
             new = self._decode(self._window)[self._said :]
             self._window.pop()  # what broke the run stays, so that what follows stays broken

@@ -1,8 +1,9 @@
 """Errors to answers: the one table of what status and what OpenAI error object each kind of error gets."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import orjson
@@ -73,8 +74,15 @@ REPEATS = frozenset({"timeout", "body_timeout", "duplicate_request_id"})
 
 def answer_of(error: BaseException) -> Answer:
     """Return what an error gets: its own line of the table, or that of the nearest kind above it."""
-    kinds = (kind for kind in type(error).__mro__ if issubclass(kind, ChairliftError))
-    return next((_TABLE[kind.code] for kind in kinds if kind.code in _TABLE), UNKNOWN)
+    return _of_kind(type(error))
+
+
+def _search(kind: type) -> Answer:
+    kinds = (above for above in kind.__mro__ if issubclass(above, ChairliftError))
+    return next((_TABLE[above.code] for above in kinds if above.code in _TABLE), UNKNOWN)
+
+
+_of_kind: Callable[[type], Answer] = cache(_search)
 
 
 def error_object(error: BaseException, request_id: str) -> dict[str, Any]:

@@ -14,13 +14,14 @@ from functools import partial
 from typing import Any, NoReturn, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from chairlift.core.errors import BodyTimeout, ChairliftError, HeadersTooLarge, MalformedRequest, MethodNotAllowed
 from chairlift.web.access import Seen, tell
 from chairlift.web.body import Scope, all_headers, header
-from chairlift.web.errors import Header, answer_of, error_body, error_headers
+from chairlift.web.errors import Header, answer_of
 from chairlift.web.identity import request_id
+from chairlift.web.letters import Letters, raw_answer
 from chairlift.web.line import Permit
 from chairlift.web.turnstile import Turnstile
 
@@ -81,7 +82,7 @@ def bounded_protocol(
     """
     known = {
         "limits": limits, "write_seconds": write_seconds, "seen": staticmethod(seen),
-        "gate": None if gate is None else staticmethod(gate), "turnstile": Turnstile(),
+        "gate": None if gate is None else staticmethod(gate), "turnstile": Turnstile(), "letters": Letters(),
     }  # fmt: skip
     return type("BoundedProtocol", (_BoundedProtocol,), known)
 
@@ -94,6 +95,7 @@ class _BoundedProtocol(HttpToolsProtocol):
     seen: Callable[[Seen], None]
     gate: Gate | None = None
     turnstile: Turnstile
+    letters: Letters
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -281,7 +283,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             return False
         given = request_id(header(scope, b"x-request-id"))
         stays = self.parser.should_keep_alive() and self.parser.get_http_version() == "1.1"
-        self.transport.write(_raw_answer(away.error, given, self.server_state.default_headers, stays=stays))
+        self.transport.write(self.letters.write(away.error, given, self.server_state.default_headers, stays=stays))
         status = answer_of(away.error).status
         seen = Seen(given, "POST", away.route, status, 0.0, away.error.code, away.tenant)
         self.seen(seen)
@@ -341,7 +343,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         if has_place and not self.transport.is_closing():
             given = "" if serving is None else str(serving.scope.get("request_id", ""))
             given = given or request_id(None)
-            self.transport.write(_raw_answer(error, given, self.server_state.default_headers, stays=False))
+            self.transport.write(raw_answer(error, given, self.server_state.default_headers, stays=False))
             if serving is None:  # else it is a request that the application tells of
                 seen = Seen(given, "-", "", answer_of(error).status, 0.0, error.code, "")
                 self.seen(seen)
@@ -365,14 +367,3 @@ def _unknown_method(data: bytes) -> ChairliftError:
     if REQUEST_LINE.match(data):
         return MethodNotAllowed("there is no such method here", allow="GET, HEAD, POST, OPTIONS")
     return MalformedRequest(NO_HTTP)
-
-
-def _raw_answer(error: ChairliftError, given: str, common: list[Header], *, stays: bool) -> bytes:
-    """Return a whole answer as bytes; the connection ends with it unless it `stays`."""
-    body = error_body(error, given)
-    headers = [
-        *common, (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *error_headers(error),
-        (b"x-request-id", given.encode()), *(() if stays else ((b"connection", b"close"),)),
-    ]  # fmt: skip
-    lines = [b"%s: %s\r\n" % pair for pair in headers]
-    return b"".join([STATUS_LINE[answer_of(error).status], *lines, b"\r\n", body])

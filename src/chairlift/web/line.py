@@ -41,6 +41,9 @@ RECENT_WAITS = 64
 RECENT_SECONDS = 10.0
 LONGEST_RETRY_SECONDS = 60.0
 
+REPEAT_SECONDS = 0.01
+"""For which a refusal is given again where the line is no shorter: of a flood many come in that time."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionLimits:
@@ -195,6 +198,7 @@ class Admission:
         self._clock = clock or SystemClock()
         self._ends, self._starts = Pace(), Pace()
         self._refusals = Flood()
+        self._refusal: tuple[float, int, int, Overloaded] | None = None  # until when, while such a line waits, and what
         self._waits: deque[tuple[float, float]] = deque(maxlen=RECENT_WAITS)  # of those who started: when, how long
         self.engine = (0, 0)
         self.seats: float = math.inf
@@ -210,7 +214,7 @@ class Admission:
 
     def renew(self, limits: AdmissionLimits) -> None:
         """Hold to other limits from now on; who is in line stays there."""
-        self._limits = limits
+        self._limits, self._refusal = limits, None
 
     def admit(
         self, tokens: int, *, timeout: float | None = None, spent: Callable[[int], None] | None = None
@@ -243,6 +247,25 @@ class Admission:
         longest = math.inf if self.waiting_requests < limits.short_line else limits.wait_seconds
         longest = longest if timeout is None else min(longest, timeout)
         self._bound(wait, longest)
+
+    def refusal(self) -> Overloaded | None:
+        """Return what check() raises where no prompt is known yet.
+
+        What it raised a moment ago is returned again where the line has become no shorter since, whatever else has.
+        """
+        now = self.now
+        if self._refusal is not None:
+            until, requests, tokens, error = self._refusal
+            if now < until and self.waiting_requests >= requests and self.waiting_tokens >= tokens:
+                self._refusals.note(now)
+                return error
+        try:
+            self.check()
+        except Overloaded as error:
+            error = error.with_traceback(None)
+            self._refusal = now + REPEAT_SECONDS, self.waiting_requests, self.waiting_tokens, error
+            return error
+        return None
 
     def check_wait(self, timeout: float, before: int) -> None:
         """Raise Overloaded where one that had so many before it in line would wait for longer; permits call it."""

@@ -82,8 +82,7 @@ class Office:
             output
             for letter in self.letters.get(identity, [])
             if isinstance(letter, Outputs)
-            for step in letter.steps
-            for output in step
+            for output in letter.outputs
             if output.request_id == name
         ]
 
@@ -437,13 +436,14 @@ def test_a_fast_engine_does_not_hold_the_desk_at_one_backlog(here: bool, offices
     guest = office.desk._guests[b"a"]
     if not here:
         office.say(b"a", Goodbye("enough"))
-    guest.backlog = Refilled([[], []])
+    office.desk._owners["7"], guest.ids["r"] = (guest, "r"), "7"
+    guest.backlog = Refilled([[Output("7", (1,))], [Output("7", (2,))]])
     office.desk._flush(guest)
     assert len(guest.backlog) == 2
     assert guest.unread == int(here)
 
 
-def test_a_slow_client_gets_few_large_messages_and_every_step(offices: Callable[..., Office]) -> None:
+def test_a_slow_client_gets_few_large_messages_and_every_token(offices: Callable[..., Office]) -> None:
     office = offices(FakeConfig(seconds_per_step=0.015))
     office.open()
     office.say(b"a", HELLO)
@@ -453,7 +453,7 @@ def test_a_slow_client_gets_few_large_messages_and_every_step(offices: Callable[
     office.run(lambda: len(guest.backlog) > 10)
     office.say(b"a", Ack(1))
     last = office.letters[b"a"][-1]
-    assert isinstance(last, Outputs) and len(last.steps) > 10 and all(len(step) == 1 for step in last.steps)
+    assert isinstance(last, Outputs) and len(last.outputs) == 1 and len(last.outputs[0].token_ids) > 10
     office.say(b"a", Ack(10**9))
     office.say(b"a", Ack(-5))
 
@@ -486,7 +486,7 @@ def test_only_who_watches_is_shown_the_steps_no_later_than_their_news(offices: C
     for letter in office.letters[b"a"]:
         if isinstance(letter, Outputs):
             seen += len(letter.stats)
-            mine += len(letter.steps)
+            mine += sum(len(output.token_ids) for output in letter.outputs)
             assert mine <= seen
     assert steps_of(office, b"a")[:9] == list(range(9)) and steps_of(office, b"b") == []
     office.say(b"a", Watch(False))
@@ -579,7 +579,7 @@ def unhurried(offices: Callable[..., Office], pause: float) -> tuple[Office, Fak
 def ended(office: Office) -> bool:
     """Whether the engine has said all, whatever the client has heard."""
     (guest,) = office.desk._guests.values()
-    told = [output for letter in news_of(office) for outputs in letter.steps for output in outputs]
+    told = [output for letter in news_of(office) for output in letter.outputs]
     kept = [output for outputs in tuple(guest.backlog) for output in outputs]
     return sum(output.is_last for output in told + kept) == 2
 

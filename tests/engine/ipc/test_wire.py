@@ -95,8 +95,8 @@ def test_what_a_client_says_arrives(message: Any) -> None:
     "message",
     [
         Welcome(12, INFO, SchedulerConfig(max_prefill_tokens=3)), Beat(LoadReport(state=ReplicaState.READY)),
-        Outputs([[Output("x", (1,)), LAST], [Output("y")]]),
-        Outputs([[LAST]], [make_stats(7, began_ms=0.125, running=3)], 5),
+        Outputs([Output("x", (1,)), LAST, Output("y")]),
+        Outputs([LAST], [make_stats(7, began_ms=0.125, running=3)], 5),
         Answer(3, b"\x01"), Stranger(), Goodbye("why"),
     ],
     ids=lambda message: type(message).__name__,
@@ -114,14 +114,14 @@ def test_a_logit_bias_keeps_its_integer_keys_and_its_type() -> None:
 
 
 def test_outputs_come_out_in_their_own_types() -> None:
-    message = read_by_client(encode(Outputs([[LAST]])))
+    message = read_by_client(encode(Outputs([LAST])))
     assert isinstance(message, Outputs)
-    ((output,),) = message.steps
+    (output,) = message.outputs
     assert type(output) is Output and type(output.finish_reason) is FinishReason and type(output.token_ids) is tuple
 
 
 def test_a_step_costs_few_bytes() -> None:
-    step = Outputs([[Output(str(row), (40_000 + row,)) for row in range(100)]])
+    step = Outputs([Output(str(row), (40_000 + row,)) for row in range(100)])
     assert len(encode(step)) < 100 * 20
 
 
@@ -131,9 +131,9 @@ KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issu
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_error_arrives_as_itself(kind: type[ChairliftError]) -> None:
     error = kind.rebuilt("what happened", {"param": "prompt", "limit": 3, "share": 0.5, "none": None})
-    for message in (Outputs([[Output("a", error=error)]]), Failed(error), Answer(1, b"", error)):
+    for message in (Outputs([Output("a", error=error)]), Failed(error), Answer(1, b"", error)):
         arrived: Any = read_by_client(encode(message))
-        got = arrived.steps[0][0].error if isinstance(message, Outputs) else arrived.error
+        got = arrived.outputs[0].error if isinstance(message, Outputs) else arrived.error
         assert type(got) is kind
         assert (got.message, got.details, str(got)) == ("what happened", error.details, "what happened")
 
@@ -196,7 +196,7 @@ def test_random_bytes_raise_nothing_else(frame: bytes) -> None:
 @given(st.randoms(use_true_random=False))
 def test_damaged_messages_raise_nothing_else(dice: random.Random) -> None:
     message = dice.choice(
-        [Submit(REQUEST), Hello(1, 1.0, 5.0), Outputs([[LAST]]), Failed(QueueFull(1, 2)), Ask(1, "load")]
+        [Submit(REQUEST), Hello(1, 1.0, 5.0), Outputs([LAST]), Failed(QueueFull(1, 2)), Ask(1, "load")]
     )
     frame = bytearray(encode(message))
     for _ in range(dice.randint(1, 4)):

@@ -17,6 +17,7 @@ from typing import Any
 from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.errors import ChairliftError, ConfigError, DuplicateRequestId, EngineDead, InvalidRequest
 from chairlift.core.load import LoadReport, ReplicaState
+from chairlift.core.news import News
 from chairlift.core.request import GenerateRequest, Output
 from chairlift.engine.client import Sink
 from chairlift.engine.config import SchedulerConfig
@@ -258,7 +259,7 @@ class Desk:
         return None
 
     def _refuse(self, guest: Guest, request: GenerateRequest, error: ChairliftError) -> None:
-        self._say(guest, Outputs([[Output.failed(request, error)]]))
+        self._say(guest, Outputs([Output.failed(request, error)]))
 
     # -- what the engine says --------------------------------------------------------------------------------------
 
@@ -277,17 +278,18 @@ class Desk:
         if guest.unread >= WINDOW or (self._pause and self._clock.now() < guest.quiet_until):
             return
         guest.is_posted = False
-        steps = []
+        news = News()
         # Not what comes meanwhile: a fast engine would hold this thread here for ever.
         for _ in range(len(guest.backlog)):
-            steps.append([self._renamed(guest, output) for output in guest.backlog.popleft()])
+            for output in guest.backlog.popleft():
+                news.put(output)
+        outputs = [self._renamed(guest, output) for output in news.take()]
         stats, unseen = ([], 0) if guest.steps is None else guest.steps.take()  # after the news: never behind them
-        if steps or stats:
+        if outputs or stats:
             guest.unread += 1
-            self._say(guest, Outputs(steps, stats, unseen))
+            self._say(guest, Outputs(outputs, stats, unseen))
             if self._pause:
-                told = len({(output.request_id, output.choice) for outputs in steps for output in outputs})
-                guest.quiet_until = self._clock.now() + min(told * self._pause, LONGEST_PAUSE_SECONDS)
+                guest.quiet_until = self._clock.now() + min(len(outputs) * self._pause, LONGEST_PAUSE_SECONDS)
 
     def _forget(self, guest: Guest) -> None:
         """Let go what a client was not told that is gone, and which of its requests have ended."""

@@ -22,7 +22,7 @@ from chairlift.engine.runner import RunnerInfo, RunnerSpec
 from chairlift.engine.stats import CacheState, SchedulerState, StepStats
 from chairlift.engine.structure.vocabulary import Vocabulary
 
-PROTOCOL = 3
+PROTOCOL = 4
 
 WINDOW = 32
 """So many messages with outputs may be on their way to a client that has not acknowledged them. What comes meanwhile
@@ -134,13 +134,13 @@ class Beat(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Outputs(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The news of one client's requests, step by step: one step's, or more when the client is slow to read.
+    """The news of one client's requests: one step's, or of more when it is slow to read; a choice has one Output.
 
     For a client that watches, also the steps in numbers, whose own news come no earlier; and how many were left out
     before them because the client was slow.
     """
 
-    steps: list[list[Output]]
+    outputs: list[Output]
     stats: list[StepStats] = []
     unseen: int = 0
 
