@@ -206,3 +206,10 @@ def test_a_message_is_read_in_whatever_pieces_it_comes(tmp_path: Path) -> None:
     path.write_bytes(b"\x00\x00\x00\x03ab")
     with path.open("rb", buffering=0) as file, pytest.raises(WireError, match="after 2 of 3 bytes"):
         read_message(file.fileno())
+
+
+def test_who_was_launched_for_an_engine_that_never_comes_leaves_without_a_word() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "chairlift.engine.child", "json"], input=b"", capture_output=True, timeout=PATIENCE
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")

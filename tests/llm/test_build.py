@@ -14,7 +14,8 @@ import support_text
 from chairlift import LLM, AsyncLLM, SamplingParams, demo
 from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest, ModelError, UnsupportedArchitecture
 from chairlift.engine.config import SchedulerConfig
-from chairlift.llm.build import check_options, folder_of, prepare
+from chairlift.engine.process import ProcessClient
+from chairlift.llm.build import check_options, examine_model, folder_of, prepare
 from chairlift.llm.naming import DEMO, RANDOM, no_model_given
 from chairlift.llm.options import Options
 from chairlift.model.settings import RunnerConfig
@@ -33,6 +34,76 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = save_tiny("llama", tmp_path_factory.mktemp("llama"), **VOCAB)
     support_text.save(path, *build("qwen"), template=TEMPLATE)
     return path
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is launched and closed while something is prepared."""
+    told: list[str] = []
+
+    class Noted:
+        def __init__(self, modules: list[str]) -> None:
+            told.append(f"launched {modules}")
+
+        def close(self) -> None:
+            told.append("closed")
+
+    monkeypatch.setattr("chairlift.engine.process.Launched", Noted)
+    return told
+
+
+def test_a_process_is_launched_while_files_are_read_and_only_for_who_wants_one(
+    folder: Path, launches: list[str]
+) -> None:
+    prepare(str(folder), {})
+    assert launches == []
+    prepared = prepare(str(folder), {"client": "process"})
+    assert launches == ["launched ['chairlift.model.torch_runner']"] and prepared.launched is not None
+    prepared.close()
+    assert launches[1:] == ["closed"]
+
+
+def test_what_cannot_be_prepared_leaves_no_process(tmp_path: Path, launches: list[str]) -> None:
+    with pytest.raises(ModelError):
+        prepare(str(tmp_path), {"client": "process"})
+    with pytest.raises(ConfigError):
+        prepare(str(tmp_path), {"client": "process", "policy": "none"})
+    assert launches == ["launched ['chairlift.model.torch_runner']", "closed"]
+
+
+def test_who_only_asks_launches_nothing_and_who_cannot_start_leaves_nothing(
+    folder: Path, tmp_path: Path, launches: list[str]
+) -> None:
+    assert prepare(str(folder), {"client": "process"}, starts=False).launched is None
+    examine_model(str(folder), {"client": "process"})
+    assert launches == []
+    with pytest.raises(ConfigError):
+        prepare(str(folder), {"client": "process", "profile": str(tmp_path / "none" / "trace.json")}).start()
+    assert launches[1:] == ["closed"]
+
+
+def test_where_no_process_can_be_launched_early_the_start_says_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any, **__: Any) -> None:
+        raise BlockingIOError("no process")
+
+    monkeypatch.setattr("subprocess.Popen", refused)
+    prepared = prepare(str(folder), {"client": "process"})
+    assert prepared.launched is None
+    with pytest.raises(ChairliftError, match="no process"):
+        prepared.start()
+
+
+def test_the_engine_is_in_the_process_that_was_launched(folder: Path) -> None:
+    prepared = prepare(str(folder), {"client": "process", "num_blocks": 16, "max_running_requests": 2})
+    assert prepared.launched is not None and prepared.launched._process is not None
+    pid = prepared.launched._process.pid
+    client = prepared.start().client
+    try:
+        assert isinstance(client, ProcessClient) and client.process is not None and client.process.pid == pid
+    finally:
+        client.close()
 
 
 def changed(source: Path, target: Path, **files: dict[str, Any] | None) -> Path:

@@ -12,6 +12,7 @@ from chairlift.core.sampling import SamplingParams
 from chairlift.engine.plan import Masks, NewSequence
 from chairlift.model import sampler as sampler_module
 from chairlift.model.choice import leading
+from chairlift.model.drawing import TorchDrawing
 from chairlift.model.sampler import Sampler
 from support_sampling import drawn_by_model, params, probabilities, sequence, shaped_logits
 from support_statistics import chi_square_p
@@ -194,7 +195,7 @@ def test_logprobs_come_to_those_who_asked_and_nobody_else() -> None:
 
 
 def test_a_greedy_batch_is_one_argmax_and_of_equals_takes_the_lowest_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampler_module, "choose", None)
+    monkeypatch.setattr(TorchDrawing, "choose", None)
     monkeypatch.setattr(sampler_module, "uniforms", None)
     logits = torch.tensor([[0.0, 2.0, 2.0, 1.0], [5.0, 0.0, 0.0, 5.0]]).bfloat16()
     sampler = seated([sequence(slot, params(temperature=0.0)) for slot in range(2)], 4)

@@ -66,7 +66,7 @@ def _checked(arguments: argparse.Namespace, order: Order) -> tuple[list[Arm], in
         plot.check_plot()
     for arm in arms:
         if not arm.is_peer:
-            prepare(order.model, {**order.options, **arm.options})  # type: ignore[typeddict-item]
+            prepare(order.model, {**order.options, **arm.options}, starts=False)  # type: ignore[typeddict-item]
     return arms, len(workload.items)
 
 

@@ -61,6 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
             read_settings=None if arguments.file is None else Rereading(arguments, environ, names),
         ))  # fmt: skip
     finally:
+        prepared.close()
         for each in (lines, logs):
             each.close()
         if lines.is_stuck or logs.is_stuck:

@@ -2,20 +2,26 @@
 
     main thread     the socket (ROUTER), heartbeats, signals, the pipe to the spawner; never waits for the engine
     engine thread   the loop (inline.py); hands each step's news over through a mailbox, one wake-up a step
+    imports         before all that, of the modules that are named as arguments, while the start message is awaited
 
 The process reads a Start message from standard input and leaves when that pipe closes: when it is told to stop, and
 when its spawner died. SIGTERM and SIGINT are the spawner's to handle: they may reach the whole group (Ctrl-C, systemd),
 and what is open shall have its time to end. Logs, and whatever the runner prints, go to standard error.
 """
 
+import array
 import contextlib
+import fcntl
+import importlib
 import logging
 import os
+import select
 import signal
 import sys
+import termios
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import zmq
@@ -45,6 +51,7 @@ PAUSE_SECONDS = 0.0008
 """That such a client gets no news for each choice that it has got news of: see ADR 0022."""
 
 MESSAGES_A_TURN = 256
+PARENT_SECONDS = 1.0
 LINGER_MS = 500
 
 Command = Callable[[], None]
@@ -181,6 +188,10 @@ def main() -> int:
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
+    if modules := sys.argv[1:]:  # of a spawner that has yet to find out what it wants: they are there by then
+        threading.Thread(target=_import, args=(modules,), name="chairlift-imports", daemon=True).start()
+        if not _is_told(spawner):
+            return 1
     try:
         start = read_start(read_message(spawner))
     except WireError as error:
@@ -196,6 +207,24 @@ def main() -> int:
         return Child(start, spawner).run()
     finally:
         _remove_socket(start.address)
+
+
+def _is_told(spawner: int) -> bool:
+    """Wait for the spawner's word; False when it is gone, or wants no engine."""
+    parent = os.getppid()
+    while not select.select([spawner], [], [], PARENT_SECONDS)[0]:
+        if os.getppid() != parent:  # a fork of the spawner may still hold the pipe
+            return False
+    pending = array.array("i", [0])
+    fcntl.ioctl(spawner, termios.FIONREAD, pending)
+    return pending[0] > 0
+
+
+def _import(modules: Sequence[str]) -> None:
+    """Import modules; where one cannot be, whoever needs it will say so."""
+    with contextlib.suppress(Exception):
+        for module in modules:
+            importlib.import_module(module)
 
 
 def _remove_socket(address: str) -> None:

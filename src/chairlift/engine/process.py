@@ -29,7 +29,7 @@ from chairlift.engine.ipc.link import Link
 from chairlift.engine.ipc.open_requests import OpenRequest, OpenRequests
 from chairlift.engine.ipc.outbox import Outbox
 from chairlift.engine.ipc.questions import Questions
-from chairlift.engine.ipc.spawn import EngineProcess, spawn
+from chairlift.engine.ipc.spawn import EngineProcess, Launched, spawn
 from chairlift.engine.ipc.watch import Restarts, WatchConfig
 from chairlift.engine.ipc.wire import (
     Abort,
@@ -346,17 +346,21 @@ def connect(address: str, *, watch: WatchConfig | None = None) -> ProcessClient:
 
 def open_engine(
     spec: RunnerSpec, config: SchedulerConfig, *, enable_prefix_caching: bool = True, watch: WatchConfig | None = None,
-    vocabulary: Vocabulary | None = None,
+    vocabulary: Vocabulary | None = None, launched: Launched | None = None,
 ) -> ProcessClient:  # fmt: skip
-    """Spawn an engine and reach it; it is watched, and started again when it dies, on the same processors."""
+    """Spawn an engine and reach it; it is watched, and started again when it dies, on the same processors.
+
+    Its first process may have been launched before.
+    """
     cpus = usable_cpus()
 
     def source() -> EngineProcess:
         return spawn(
-            spec, config, enable_prefix_caching=enable_prefix_caching, watch=watch, vocabulary=vocabulary, cpus=cpus
-        )
+            spec, config, enable_prefix_caching=enable_prefix_caching, watch=watch, vocabulary=vocabulary, cpus=cpus,
+            launched=launched,
+        )  # fmt: skip
 
     return ProcessClient(source, watch)
 
 
-__all__ = ["EngineProcess", "ProcessClient", "connect", "open_engine", "spawn"]
+__all__ = ["EngineProcess", "Launched", "ProcessClient", "connect", "open_engine", "spawn"]

@@ -27,6 +27,7 @@ from chairlift.text.chat import ChatTemplate
 from chairlift.text.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
 
 if TYPE_CHECKING:
+    from chairlift.engine.process import Launched
     from chairlift.model.settings import RunnerConfig
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,8 @@ TINY_CHAT_TEMPLATE = (
 class Prepared:
     """Everything about a service but its engine: what can be read and checked in a moment, before weights are loaded.
 
+    One that is not started is closed.
+
     Attributes:
         model: what the user named.
         spec: how the runner is made.
@@ -53,6 +56,7 @@ class Prepared:
         chat_template: None with the tokenizer.
         defaults: of the model.
         seeds: where the seeds of requests without one come from.
+        launched: the process in which the engine will be, where it will be in one.
     """
 
     model: str
@@ -65,12 +69,17 @@ class Prepared:
     chat_template: ChatTemplate | None
     defaults: ModelDefaults
     seeds: random.Random
+    launched: "Launched | None" = None
 
     def start(self) -> Service:
         """Load the weights and start the engine. Raises ConfigError, ModelError."""
         if self.tokenizer is None:
             log.warning("%s has no tokenizer.json: prompts must be token ids, outputs have no text", self.model)
-        client = self._client()
+        try:
+            client = self._client()
+        except BaseException:
+            self.close()
+            raise
         for name, value in client.info.report:
             log.info("%s: %s", name, value)
         return Service(
@@ -78,15 +87,21 @@ class Prepared:
             model=self.model, max_queue_size=self.scheduler.max_queue_size, seeds=self.seeds,
         )  # fmt: skip
 
-    def _vocabulary(self) -> Vocabulary | None:
+    def vocabulary(self) -> Vocabulary | None:
+        """Return what structured output is made with; None without a tokenizer."""
         if self.tokenizer is None:
             return None
         return Vocabulary(self.tokenizer.serialized().encode(), self.defaults.eos_token_ids)
 
+    def close(self) -> None:
+        """Let go what was launched for an engine that does not start."""
+        if self.launched is not None:
+            self.launched.close()
+
     def _client(self) -> EngineClient:
         trace = open_trace(self.profile) if self.profile else None
         try:
-            client = CLIENTS[self.client](self.spec, self.scheduler, self.caching, self._vocabulary())
+            client = CLIENTS[self.client](self)
         except BaseException:
             if trace is not None:
                 trace.close()
@@ -94,20 +109,30 @@ class Prepared:
         return client if trace is None else ProfiledClient(client, trace)
 
 
-def prepare(model: str | Path | None, options: Options) -> Prepared:
-    """Check options and model folder; see build_service. Imports no torch."""
+def prepare(model: str | Path | None, options: Options, *, starts: bool = True) -> Prepared:
+    """Check options and model folder; see build_service. Imports no torch.
+
+    Where the engine will be in a process of its own, that is there already and does: it takes a second. One that only
+    wants to know whether it could be says that it never `starts`.
+    """
     scheduler = check_options(options)
     given: dict[str, Any] = dict(options)
     kind, seed = given.get("client", "inline"), given.pop("seed", None)
-    folder = folder_of(model, given.get("revision"))
-    spec = RunnerSpec(RUNNER, _runner_config(folder, given).encode())
-    tokenizer, chat = _text(folder)
-    return Prepared(
-        model=DEMO if model is None else str(model), spec=spec, scheduler=scheduler,
-        caching=given.get("enable_prefix_caching", True), client=kind, profile=given.get("profile") or "",
-        tokenizer=tokenizer, chat_template=chat, defaults=_defaults(folder, tokenizer),
-        seeds=random.SystemRandom() if seed is None else random.Random(seed),
-    )  # fmt: skip
+    launched = _launch() if kind == "process" and starts else None
+    try:
+        folder = folder_of(model, given.get("revision"))
+        spec = RunnerSpec(RUNNER, _runner_config(folder, given).encode())
+        tokenizer, chat = _text(folder)
+        return Prepared(
+            model=DEMO if model is None else str(model), spec=spec, scheduler=scheduler,
+            caching=given.get("enable_prefix_caching", True), client=kind, profile=given.get("profile") or "",
+            tokenizer=tokenizer, chat_template=chat, defaults=_defaults(folder, tokenizer),
+            seeds=random.SystemRandom() if seed is None else random.Random(seed), launched=launched,
+        )  # fmt: skip
+    except BaseException:
+        if launched is not None:
+            launched.close()
+        raise
 
 
 def check_options(options: Options) -> SchedulerConfig:
@@ -175,7 +200,7 @@ def examine_model(model: str | None, options: Options) -> tuple[dict[str, Any], 
     problems: list[ChairliftError] = []
     prepared = None
     try:
-        prepared = prepare(model, options)
+        prepared = prepare(model, options, starts=False)
     except ChairliftError as error:
         problems.append(error)
     try:
@@ -249,20 +274,28 @@ def _defaults(folder: Path | None, tokenizer: Tokenizer | None) -> ModelDefaults
     return ModelDefaults(eos_token_ids=read.eos_token_ids or own, sampling=read.sampling, max_tokens=read.max_tokens)
 
 
-def _inline(
-    spec: RunnerSpec, scheduler: SchedulerConfig, caching: bool, vocabulary: Vocabulary | None
-) -> EngineClient:  # fmt: skip
-    return InlineClient(EngineLoop(spec.build(), scheduler, enable_prefix_caching=caching), vocabulary)
+def _inline(made: Prepared) -> EngineClient:
+    loop = EngineLoop(made.spec.build(), made.scheduler, enable_prefix_caching=made.caching)
+    return InlineClient(loop, made.vocabulary())
 
 
-def _process(
-    spec: RunnerSpec, scheduler: SchedulerConfig, caching: bool, vocabulary: Vocabulary | None
-) -> EngineClient:  # fmt: skip
+def _process(made: Prepared) -> EngineClient:
     from chairlift.engine.process import open_engine
 
-    return open_engine(spec, scheduler, enable_prefix_caching=caching, vocabulary=vocabulary)
+    return open_engine(
+        made.spec, made.scheduler, enable_prefix_caching=made.caching, vocabulary=made.vocabulary(),
+        launched=made.launched,
+    )  # fmt: skip
 
 
-CLIENTS: Mapping[str, Callable[[RunnerSpec, SchedulerConfig, bool, Vocabulary | None], EngineClient]] = {
-    "inline": _inline, "process": _process,
-}  # fmt: skip
+def _launch() -> "Launched | None":
+    """Have the process there early; where there can be none now, whoever starts the engine will say so."""
+    from chairlift.engine.process import Launched
+
+    try:
+        return Launched([RUNNER.partition(":")[0]])
+    except OSError:
+        return None
+
+
+CLIENTS: Mapping[str, Callable[[Prepared], EngineClient]] = {"inline": _inline, "process": _process}

@@ -191,7 +191,7 @@ def _by_id(logits: Tensor, rules: Truncation, numbers: Float64) -> Tensor:
 
 def _by_entropy(logits: Tensor, rules: Truncation, numbers: Float64) -> Tensor:
     """Draw where a rule looks at the whole distribution that the others leave."""
-    _, ids, weights, kept = _ranked(logits, rules, logits.shape[1])
+    _, ids, weights, kept, _ = _ranked(logits, rules, logits.shape[1])
     by_id = torch.zeros_like(weights).scatter_(1, ids, weights.masked_fill_(~kept, 0.0))
     left = truncate(by_id, *(_column(rule, logits) for rule in (rules.typical_p, rules.epsilon, rules.eta)))
     return _search(left, numbers)[:, 0]
@@ -199,23 +199,27 @@ def _by_entropy(logits: Tensor, rules: Truncation, numbers: Float64) -> Tensor:
 
 def _by_rank(logits: Tensor, rules: Truncation, numbers: Float64, width: int) -> tuple[Tensor, Tensor]:
     """Draw among the `width` likeliest; the second tensor, bool [N], says where these settled the matter."""
-    values, ids, weights, kept = _ranked(logits, rules, width)
+    values, ids, weights, kept, is_open = _ranked(logits, rules, width)
     sure = torch.ones(len(logits), dtype=torch.bool, device=logits.device)
     if values.shape[1] < logits.shape[1]:
-        sure = ~(kept & (values <= values[:, -1:])).any(-1)
+        sure = ~((kept | is_open) & (values <= values[:, -1:])).any(-1)
     ids, order = ids.sort(dim=-1)
     found = _search(weights.masked_fill_(~kept, 0.0).gather(1, order), numbers)
     return ids.gather(1, found)[:, 0], sure
 
 
-def _ranked(logits: Tensor, rules: Truncation, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return values, ids, weights and whether top_k, top_p and min_p keep them, of the `width` likeliest in order."""
+def _ranked(logits: Tensor, rules: Truncation, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return values, ids, weights and whether top_k, top_p and min_p keep them, of the `width` likeliest in order.
+
+    And whether a token is one of top_k: where others that are as likely may lie beyond `width`, top_p knows no total.
+    """
     vocab_size = logits.shape[1]
     values, ids = _leading(logits, width)
     peak = values[:, :1]
     limit = np.where((rules.top_k == 0) | (rules.top_k > vocab_size), vocab_size, rules.top_k)
     last = _column(np.minimum(limit, values.shape[1]) - 1, logits)
     kept = (values >= values.gather(1, last)) | _column(limit == vocab_size, logits)
+    is_open = kept & _column(limit < vocab_size, logits)
     weights = _weights(values, peak, rules).masked_fill_(~kept, 0.0)
     sums = weights.cumsum(-1)
     total = sums[:, -1:].clone()
@@ -228,4 +232,4 @@ def _ranked(logits: Tensor, rules: Truncation, width: int) -> tuple[Tensor, Tens
     top_p = _column(rules.top_p, logits)
     kept &= (before < top_p * total) | (top_p >= 1)
     kept &= weights >= _column(rules.min_p, logits)
-    return values, ids, weights, kept
+    return values, ids, weights, kept, is_open

@@ -13,6 +13,7 @@ from chairlift.model.attention.base import AttentionBackend
 from chairlift.model.attention.registry import AUTO
 from chairlift.model.causal_lm import CausalLM
 from chairlift.model.config import ModelConfig
+from chairlift.model.drawing import Drawing, TorchDrawing
 from chairlift.model.fused_ops import ops_for
 from chairlift.model.layers import Decoder, DecoderParts
 from chairlift.model.ops import Ops
@@ -51,6 +52,10 @@ class Execution(Protocol):
 
     def attention(self) -> Callable[[], AttentionBackend] | None:
         """Return what makes the attention backend of its decoders; None where any will do."""
+        ...
+
+    def drawing(self) -> Drawing:
+        """Return who draws tokens from its logits."""
         ...
 
     def report(self) -> tuple[tuple[str, str], ...]:
@@ -94,6 +99,10 @@ class TorchExecution:
 
     def attention(self) -> None:
         """See Execution: every backend fits."""
+
+    def drawing(self) -> Drawing:
+        """See Execution."""
+        return TorchDrawing()
 
     def report(self) -> tuple[tuple[str, str], ...]:
         """See Execution."""

@@ -6,23 +6,24 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from chairlift.core.request import TokenLogprob
-from chairlift.model.choice import likeliest
+from chairlift.model.drawing import Drawing
 
 Int64 = NDArray[np.int64]
 
 
-def token_logprobs(raw: Tensor, tokens: Int64, counts: Int64) -> list[TokenLogprob]:
-    """Log-probabilities of chosen tokens and of the likeliest, of raw logits, summed in float64 by ascending id.
+def token_logprobs(raw: Tensor, tokens: Int64, counts: Int64, drawing: Drawing) -> list[TokenLogprob]:
+    """Log-probabilities of chosen tokens and of the likeliest, of raw logits, summed in float64.
 
     Args:
         raw: [N, V] float32 or float64, the largest of each row finite.
         tokens: int64 [N], chosen.
         counts: int64 [N], how many of the likeliest; of equals the lower id comes first.
+        drawing: who works through the rows.
     """
-    peak = raw.amax(-1, keepdim=True).double()
-    rest = (raw.double() - peak).exp_().cumsum(-1)[:, -1:].log()
+    peaks = raw.amax(-1, keepdim=True)
+    peak, rest = peaks.double(), drawing.log_sums(raw, peaks)
     chosen = raw.gather(1, torch.from_numpy(tokens).to(raw.device)[:, None]).double() - peak - rest
-    values, ids = likeliest(raw, int(counts.max()))
+    values, ids = drawing.likeliest(raw, int(counts.max()))
     top_values, top_ids = (values.double() - peak - rest).tolist(), ids.tolist()
     return [
         TokenLogprob(token, logprob, tuple(zip(top_ids[row][:count], top_values[row][:count], strict=True)))

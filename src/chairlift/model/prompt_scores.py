@@ -16,6 +16,7 @@ from chairlift.core.errors import ChairliftError, NonFiniteLogits
 from chairlift.core.request import TokenLogprob
 from chairlift.engine.plan import NewSequence, StepPlan
 from chairlift.model.choice import CHUNK_ELEMENTS
+from chairlift.model.drawing import Drawing, TorchDrawing
 from chairlift.model.logprobs import token_logprobs
 from chairlift.model.shaping import raised
 
@@ -34,8 +35,9 @@ class _Wish:
 class PromptScores:
     """Remembers which slots want the logprobs of their prompts, and makes them chunk by chunk of the head."""
 
-    def __init__(self, max_rows: int, vocab_size: int) -> None:
+    def __init__(self, max_rows: int, vocab_size: int, drawing: Drawing | None = None) -> None:
         """Take at most max_rows rows through the head at once: what a step that only samples takes, too."""
+        self._drawing = drawing or TorchDrawing()
         self._chunk = max(1, min(max_rows, CHUNK_ELEMENTS // vocab_size))
         self._wishes: dict[int, _Wish] = {}
 
@@ -93,5 +95,5 @@ class PromptScores:
             if not bool(raw.amax(-1).isfinite().all()):
                 raise NonFiniteLogits("the model's logits for this request's prompt are not finite")
             targets = wish.prompt[first + start : first + start + len(raw)]
-            entries += token_logprobs(raw, targets, np.full(len(raw), wish.top))
+            entries += token_logprobs(raw, targets, np.full(len(raw), wish.top), self._drawing)
         return tuple(entries)

@@ -16,7 +16,8 @@ from torch import Tensor
 from chairlift.core.errors import ChairliftError, NonFiniteLogits, NothingLeft
 from chairlift.core.request import TokenLogprob
 from chairlift.engine.plan import Int32, Masks, NewSequence
-from chairlift.model.choice import choose, chunks, leading
+from chairlift.model.choice import chunks, leading
+from chairlift.model.drawing import Drawing, TorchDrawing
 from chairlift.model.draws import uniforms
 from chairlift.model.logprobs import token_logprobs
 from chairlift.model.processors import Factories
@@ -49,8 +50,11 @@ class Sampler:
     A row's token depends on its logits, its parameters, its seed and its own history; never on the rows beside it.
     """
 
-    def __init__(self, max_slots: int, vocab_size: int, factories: Factories | None = None) -> None:
+    def __init__(
+        self, max_slots: int, vocab_size: int, factories: Factories | None = None, drawing: Drawing | None = None
+    ) -> None:  # fmt: skip
         """Make room for so many slots; `factories` are those of the logits processors, by name."""
+        self._drawing = drawing or TorchDrawing()
         self._state = SamplingState(max_slots, vocab_size, factories or {})
 
     def admit(self, new: NewSequence) -> None:
@@ -137,7 +141,7 @@ class Sampler:
         still = rows[~moved]
         still = still[random[still]]
         if len(still):
-            tokens[still] = choose(_rows_of(work, still), state.rules(slots[still]), numbers[still])
+            tokens[still] = self._drawing.choose(_rows_of(work, still), state.rules(slots[still]), numbers[still])
         for some in chunks(rows[moved], work.shape[1]):
             shaped = work[torch.from_numpy(some).to(work.device)]
             self._draw_shaped(shaped, some, slots, allowed, numbers, tokens, faults)
@@ -165,7 +169,7 @@ class Sampler:
         some = np.flatnonzero(random)
         if len(some):
             at = rows[some]
-            tokens[at] = choose(_rows_of(work, some), state.rules(slots[at]), numbers[at])
+            tokens[at] = self._drawing.choose(_rows_of(work, some), state.rules(slots[at]), numbers[at])
 
     def _logprobs(
         self, raw: Tensor, tokens: Int32, slots: Int64, faults: dict[int, ChairliftError]
@@ -176,7 +180,7 @@ class Sampler:
             return ()
         entries: list[TokenLogprob | None] = [None] * len(slots)
         for some in chunks(rows, raw.shape[1]):
-            found = token_logprobs(_rows_of(raw, some), tokens[some].astype(np.int64), wanted[some])
+            found = token_logprobs(_rows_of(raw, some), tokens[some].astype(np.int64), wanted[some], self._drawing)
             for row, entry in zip(some.tolist(), found, strict=True):
                 entries[row] = entry
         return tuple(entries)

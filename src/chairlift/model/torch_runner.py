@@ -11,7 +11,7 @@ slot, and a NewSequence replaces it.
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from chairlift.model.attention.registry import make_backend, resolved
 from chairlift.model.batch import SlotTables
 from chairlift.model.causal_lm import CausalLM, ForwardContext
 from chairlift.model.config import DTYPES, ModelConfig
+from chairlift.model.drawing import Drawing, TorchDrawing
 from chairlift.model.execution import Execution, check_kernels, choose_execution
 from chairlift.model.memory import Pool, free_memory, size_pool
 from chairlift.model.pages import keep_freed_memory
@@ -56,6 +57,7 @@ class LoadedModel:
         attention: makes the backend that its layers use; None for the one of the options.
         chunk_tokens, cpus: see RunnerInfo.
         report: (name, value) of how it runs, for people.
+        drawing: who draws tokens from its logits.
     """
 
     model: CausalLM
@@ -66,6 +68,7 @@ class LoadedModel:
     chunk_tokens: int | None = None
     cpus: tuple[int, ...] = ()
     report: tuple[tuple[str, str], ...] = ()
+    drawing: Drawing = field(default_factory=TorchDrawing)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,8 @@ class TorchRunner:
         model, slots = loaded.model, config.max_running_requests
         tables = SlotTables(slots, len(model.groups.windows), config.block_size, model.vocab_size, padded=model.padded)
         factories = import_factories(config.logits_processors)
-        sampler, scores = Sampler(slots, model.vocab_size, factories), PromptScores(slots, model.vocab_size)
+        sampler = Sampler(slots, model.vocab_size, factories, loaded.drawing)
+        scores = PromptScores(slots, model.vocab_size, loaded.drawing)
         populator = Populator(tensor for each in kv for tensor in (each.key, each.value) if tensor.device.type == "cpu")
         populator.start()
         self._engine = _Engine(loaded, backend, kv, tables, sampler, scores, populator)
@@ -191,7 +195,9 @@ class TorchRunner:
         config, model = self._config, self._engine.loaded.model
         groups, slots = len(model.groups.windows), config.max_running_requests
         tables = SlotTables(slots, groups, config.block_size, model.vocab_size, writes=False, padded=model.padded)
-        sampler, scores = Sampler(slots, model.vocab_size), PromptScores(slots, model.vocab_size)
+        drawing = self._engine.loaded.drawing
+        sampler = Sampler(slots, model.vocab_size, drawing=drawing)
+        scores = PromptScores(slots, model.vocab_size, drawing)
         engine = replace(self._engine, tables=tables, sampler=sampler, scores=scores)
         max_model_len = engine.loaded.config.context_length(config.max_model_len)
         with torch.inference_mode():
@@ -261,7 +267,7 @@ def load(config: RunnerConfig) -> LoadedModel:
         model, shape = load_model(Path(config.model), **how)
     name, runs = _name_of(config, shape), chosen[0]
     attention, report = runs.attention(), runs.report()
-    return LoadedModel(model, shape, device, name, attention, runs.chunk_tokens, runs.cpus, report)
+    return LoadedModel(model, shape, device, name, attention, runs.chunk_tokens, runs.cpus, report, runs.drawing())
 
 
 def _name_of(config: RunnerConfig, shape: ModelConfig) -> str:

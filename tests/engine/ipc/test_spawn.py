@@ -11,7 +11,14 @@ import pytest
 
 from chairlift.core.processors import usable_cpus
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.ipc.spawn import LONGEST_SOCKET_PATH, EngineProcess, _level_of_the_stream, _private_folder, spawn
+from chairlift.engine.ipc.spawn import (
+    LONGEST_SOCKET_PATH,
+    EngineProcess,
+    Launched,
+    _level_of_the_stream,
+    _private_folder,
+    spawn,
+)
 from chairlift.engine.ipc.watch import WatchConfig
 from chairlift.observability.logging import LogConfig, configure
 from support_process import BRISK, child_environment, endless_start, fake_spec, is_gone, spec_of, wait_until
@@ -45,6 +52,46 @@ def test_it_runs_on_the_processors_that_are_named(tmp_path: Path) -> None:
         assert os.sched_getaffinity(process.pid) == {one}
     finally:
         process.kill()
+
+
+def test_a_process_that_was_launched_before_becomes_the_engines(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen = tmp_path / "seen"
+    (tmp_path / "early_bird.py").write_text(f"open({str(seen)!r}, 'w').close()\n", encoding="utf-8")
+    (tmp_path / "broken_bird.py").write_text("raise RuntimeError\n", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), child_environment()["PYTHONPATH"]]))
+    launched = Launched(["early_bird", "broken_bird", "no_bird"])
+    assert launched._process is not None
+    pid = launched._process.pid
+    wait_until(seen.exists)
+    process = spawn(fake_spec(), SchedulerConfig(), watch=BRISK, launched=launched)
+    other = spawn(fake_spec(), SchedulerConfig(), watch=BRISK, launched=launched)
+    try:
+        assert process.pid == pid != other.pid, "it can be taken once"
+        for each in (process, other):
+            wait_until((folder_of(each) / "engine").exists)
+        launched.close()
+        assert process.exit_code is None
+    finally:
+        process.stop()
+        other.stop()
+    assert process.exit_code == 0 and is_gone(process.pid)
+
+
+def test_a_launched_process_that_died_is_replaced_and_one_that_is_not_wanted_leaves() -> None:
+    dead, unwanted, forgotten = Launched(), Launched(), Launched()
+    pids = [each._process.pid for each in (dead, unwanted, forgotten) if each._process is not None]
+    os.kill(pids[0], signal.SIGKILL)
+    wait_until(lambda: dead._process is not None and dead._process.poll() is not None)
+    process = spawn(fake_spec(), SchedulerConfig(), watch=BRISK, launched=dead)
+    assert process.pid not in pids
+    process.kill()
+    unwanted.close()
+    unwanted.close()
+    assert is_gone(pids[1])
+    del forgotten
+    assert is_gone(pids[2])
 
 
 def test_kill_leaves_nothing_either() -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from chairlift.engine.config import SchedulerConfig
@@ -21,6 +21,8 @@ COMMAND = ("-P", "-m", "chairlift.engine.child")
 """Never the caller's script: nothing of it is imported again. -P: nor what lies in the current folder."""
 
 LENGTH_BYTES = 4
+LONGEST_DEATH_SECONDS = 5.0
+
 STOP = b"stop"
 """What the pipe says to a child that has to leave, where a fork of its spawner keeps the pipe open."""
 
@@ -94,22 +96,56 @@ class EngineProcess:
                 pipe.close()
 
 
+class Launched:
+    """A process that will be an engine's: it imports what that needs, and waits to hear which one it is.
+
+    It leaves when this is closed, or forgotten.
+    """
+
+    def __init__(self, modules: Sequence[str] = ()) -> None:
+        """Start it. Raises OSError when there can be no process."""
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
+            [sys.executable, *COMMAND, *modules], stdin=subprocess.PIPE, bufsize=0
+        )
+
+    def take(self) -> "subprocess.Popen[bytes] | None":
+        """Return the process to whoever tells it, which is done once; None from then on, and where it has died."""
+        with self._lock:
+            process, self._process = self._process, None
+        return process if process is not None and process.poll() is None else None
+
+    def close(self) -> None:
+        """Have it leave, unless it was taken."""
+        if (process := self.take()) is not None:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel holds it; it is dead for us
+                process.wait(LONGEST_DEATH_SECONDS)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_process"):  # else there was none
+            self.close()
+
+
 def spawn(
     spec: RunnerSpec, config: SchedulerConfig, *, enable_prefix_caching: bool = True, watch: WatchConfig | None = None,
-    vocabulary: Vocabulary | None = None, cpus: Iterable[int] = (),
+    vocabulary: Vocabulary | None = None, cpus: Iterable[int] = (), launched: Launched | None = None,
 ) -> EngineProcess:  # fmt: skip
     """Start a process with an engine and return at once; whether it starts well is told to its clients.
 
-    The environment passes through; the engine runs on `cpus`, or where its spawner does. Raises OSError when there can
-    be no process.
+    The environment passes through; the engine runs on `cpus`, or where its spawner does. A process that was launched
+    before, and is there still, is taken. Raises OSError when there can be no process.
     """
     watch = watch or WatchConfig()
     folder = _private_folder()
     try:
-        process = subprocess.Popen([sys.executable, *COMMAND], stdin=subprocess.PIPE, bufsize=0)
+        process = (None if launched is None else launched.take()) or Launched().take()
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+    assert process is not None, "a process that has just been started was not waited for"
     engine = EngineProcess(process, folder, watch)
     start = encode(Start(
         spec=spec, config=config, enable_prefix_caching=enable_prefix_caching, address=engine.address,

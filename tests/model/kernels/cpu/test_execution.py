@@ -8,8 +8,12 @@ import torch
 from chairlift.core.errors import ConfigError
 from chairlift.core.processors import usable_cpus
 from chairlift.model.config import ModelConfig
+from chairlift.model.drawing import TorchDrawing
+from chairlift.model.kernels.cpu.drawing import NativeDrawing
 from chairlift.model.kernels.cpu.execution import NativeExecution, check_fit
+from chairlift.model.settings import RunnerConfig
 from chairlift.model.tiny import tiny_config, tiny_model
+from chairlift.model.torch_runner import TorchRunner
 from support_native import need_native
 
 CPU = torch.device("cpu")
@@ -49,3 +53,16 @@ def test_it_keeps_those_processors_busy_that_its_threads_stay_on_or_all_where_th
     usable = usable_cpus()
     assert set(NativeExecution(threads=1).cpus) < usable or len(usable) == 1
     assert set(NativeExecution(threads=len(usable) + 1).cpus) == usable
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [("bfloat16", NativeDrawing), ("float32", TorchDrawing)])
+def test_tokens_and_scores_are_drawn_by_who_runs_the_model(dtype: str, kind: type) -> None:
+    need_native()
+    runner = TorchRunner(RunnerConfig(model="", dtype=dtype, device="cpu", num_blocks=16, max_running_requests=2))
+    runner.start()
+    try:
+        engine = runner._engine
+        assert engine is not None
+        assert type(engine.sampler._drawing) is kind and type(engine.scores._drawing) is kind
+    finally:
+        runner.stop()

@@ -2,6 +2,7 @@
 #include <cstring>
 #include <new>
 
+#include "draw.h"
 #include "operations.h"
 #include "pack.h"
 
@@ -31,9 +32,10 @@ const Kernels* kernels_named(const char* name) {
 // 1 where the kernels of this name are compiled in and this processor has what they need.
 API int chairlift_has(const char* name) { return kernels_named(name) != nullptr; }
 
-// Bytes of the structs that Python fills in: Weight, StepGroup, StepCache, Step.
+// Bytes of the structs that Python fills in: Weight, StepGroup, StepCache, Step, Rule.
 API void chairlift_sizes(size_t* sizes) {
     sizes[0] = sizeof(Weight), sizes[1] = sizeof(StepGroup), sizes[2] = sizeof(StepCache), sizes[3] = sizeof(Step);
+    sizes[4] = sizeof(Rule);
 }
 
 API void* chairlift_pool_new(const int32_t* cpus, int count) {
@@ -161,4 +163,40 @@ API int chairlift_spent(void* decoder, const char** names, double* seconds, int 
     }
     from.forget_spent();
     return count;
+}
+
+// Calls each(kernels) of an instruction set; returns 0, or a number below 0 where there is no such set, or no memory.
+template <typename Each>
+static int with_kernels(const char* name, Each each) {
+    const Kernels* found = kernels_named(name);
+    if (!found) return -2;
+    try {
+        each(*found);
+        return 0;
+    } catch (...) {
+        return -1;
+    }
+}
+
+API int chairlift_draw(
+    void* pool, const char* kernels, const float* logits, int rows, int vocabulary, size_t stride, const Rule* rules,
+    int64_t* tokens) {
+    return with_kernels(kernels, [=](const Kernels& found) {
+        draw(*(Pool*)pool, found, {logits, rows, vocabulary, stride}, rules, tokens);
+    });
+}
+
+API int chairlift_likeliest(
+    void* pool, const char* kernels, const float* logits, int rows, int vocabulary, size_t stride, int count,
+    float* values, int64_t* ids) {
+    return with_kernels(kernels, [=](const Kernels& found) {
+        likeliest(*(Pool*)pool, found, {logits, rows, vocabulary, stride}, count, values, ids);
+    });
+}
+
+API int chairlift_log_sums(
+    void* pool, const char* kernels, const float* logits, int rows, int vocabulary, size_t stride, double* sums) {
+    return with_kernels(kernels, [=](const Kernels& found) {
+        log_sums(*(Pool*)pool, found, {logits, rows, vocabulary, stride}, sums);
+    });
 }

@@ -69,7 +69,7 @@ class NativeDecoder:
         """Turn hidden states [R, H] into logits float32 [R, V]."""
         assert self._program is not None, "logits before the first step"
         head = packed(self._parts.head)
-        logits = torch.empty(len(hidden), head.struct.panels * library.PANEL)
+        logits = torch.empty(len(hidden), head.struct.panels * library.PANEL, dtype=torch.float32, device="cpu")
         self._program.head(hidden, head, logits)
         logits = logits[:, : self.vocab_size]
         return logits if self._softcap is None else torch.tanh(logits / self._softcap).mul_(self._softcap)

@@ -12,8 +12,10 @@ from chairlift.core.processors import usable_cpus
 from chairlift.model.attention.base import AttentionBackend
 from chairlift.model.causal_lm import CausalLM
 from chairlift.model.config import ModelConfig
+from chairlift.model.drawing import Drawing
 from chairlift.model.kernels.cpu.attention import NativeAttention
 from chairlift.model.kernels.cpu.decoder import NativeDecoder
+from chairlift.model.kernels.cpu.drawing import NativeDrawing
 from chairlift.model.kernels.cpu.library import ACTIVATIONS, KEY_TILE, chosen_set
 from chairlift.model.kernels.cpu.packing import KINDS, Packer
 from chairlift.model.kernels.cpu.threads import ANYWHERE, pool_of
@@ -75,6 +77,10 @@ class NativeExecution:
     def attention(self) -> Callable[[], AttentionBackend]:
         """See Execution."""
         return lambda: NativeAttention(self._pool, self.instruction_set)
+
+    def drawing(self) -> Drawing:
+        """See Execution."""
+        return NativeDrawing(self._pool, self.instruction_set)
 
     def report(self) -> tuple[tuple[str, str], ...]:
         """See Execution."""

@@ -3,6 +3,7 @@
 #include "kernels.h"
 #include "linear.h"
 #include "rows.h"
+#include "weighing.h"
 
 #define CHAIRLIFT_JOINED(left, right) left##right
 #define CHAIRLIFT_NAMED(left, right) CHAIRLIFT_JOINED(left, right)
@@ -14,7 +15,8 @@ namespace chairlift {
 const Kernels* CHAIRLIFT_NAMED(kernels_, CHAIRLIFT_SET)() {
     using namespace CHAIRLIFT_SET;
     static const Kernels kernels = {
-        CHAIRLIFT_QUOTED(CHAIRLIFT_SET), embed, norm, quantize, linear, heads, attend, join,
+        CHAIRLIFT_QUOTED(CHAIRLIFT_SET), embed, norm, quantize, linear, heads, attend, join, peaks,
+        weigh,
     };
     return &kernels;
 }

@@ -164,6 +164,9 @@ struct AttendCall {
     float* partials;           // [span][row][head_dim + 2]: sums, then largest score and total
 };
 
+// Logits are looked at in blocks of so many, of which the largest is known.
+constexpr int DRAW_BLOCK = 64;
+
 struct Kernels {
     const char* name;
     void (*embed)(const EmbedCall&, int begin, int end);
@@ -177,6 +180,8 @@ struct Kernels {
     void (*attend)(const AttendCall&, const AttendItem&, const AttendItem* after);
     // Joins the partial results of all `spans` of an item's rows, in order.
     void (*join)(const AttendCall&, const AttendItem&, int spans);
+    void (*peaks)(const float* logits, int count, float* blocks);
+    void (*weigh)(const float* logits, int count, double peak, double temperature, double* weights);
 };
 
 const Kernels* kernels_portable();

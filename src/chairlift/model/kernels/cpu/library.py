@@ -5,7 +5,7 @@ The structs mirror kernels.h and decoder.h field for field; tests compare their 
 
 import ctypes
 import os
-from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_size_t, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_void_p
 from functools import cache
 from pathlib import Path
 
@@ -56,6 +56,14 @@ class Step(ctypes.Structure):
     )  # fmt: skip
 
 
+class Rule(ctypes.Structure):
+    """draw.h: Rule."""
+
+    _fields_ = (
+        ("temperature", c_double), ("top_p", c_double), ("min_p", c_double), ("number", c_double), ("top_k", c_int64),
+    )  # fmt: skip
+
+
 _int, _float, _pointer = c_int, c_float, c_void_p
 _SIGNATURES = {
     "has": (c_int, c_char_p),
@@ -76,6 +84,9 @@ _SIGNATURES = {
     "run": (_int, _pointer, POINTER(Step)),
     "buffer": (_pointer, _pointer, _int, POINTER(c_size_t)),
     "head": (_int, _pointer, _pointer, _int, POINTER(Weight), _pointer, _pointer),
+    "draw": (_int, _pointer, c_char_p, _pointer, _int, _int, c_size_t, _pointer, _pointer),
+    "likeliest": (_int, _pointer, c_char_p, _pointer, _int, _int, c_size_t, _int, _pointer, _pointer),
+    "log_sums": (_int, _pointer, c_char_p, _pointer, _int, _int, c_size_t, _pointer),
     "spent": (_int, _pointer, POINTER(c_char_p), POINTER(c_double), _int),
 }
 """Function, less "chairlift_" -> result and arguments."""
