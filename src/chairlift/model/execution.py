@@ -38,6 +38,11 @@ class Execution(Protocol):
         """Processors that it keeps busy."""
         ...
 
+    @property
+    def torch_threads(self) -> int | None:
+        """Threads that torch may have in the engine's thread, None for as many as it wants."""
+        ...
+
     def taking(self, take: Take) -> Take:
         """Return a Take that hands out weights in the layout that is wanted."""
         ...
@@ -71,11 +76,13 @@ class TorchExecution:
         ops: what computes.
         why: it was chosen, for people.
         chunk_tokens, cpus: see RunnerInfo.
+        torch_threads: see Execution.
     """
 
     ops: Ops
     why: str = "torch"
     chunk_tokens: int | None = None
+    torch_threads: int | None = None
     cpus: tuple[int, ...] = ()
 
     @classmethod

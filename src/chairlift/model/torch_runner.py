@@ -58,6 +58,7 @@ class LoadedModel:
         chunk_tokens, cpus: see RunnerInfo.
         report: (name, value) of how it runs, for people.
         drawing: who draws tokens from its logits.
+        torch_threads: that torch may have in the engine's thread, None for as many as it wants.
     """
 
     model: CausalLM
@@ -69,6 +70,7 @@ class LoadedModel:
     cpus: tuple[int, ...] = ()
     report: tuple[tuple[str, str], ...] = ()
     drawing: Drawing = field(default_factory=TorchDrawing)
+    torch_threads: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,8 @@ class TorchRunner:
         began = clock.now()
         loaded = self._given or load(config)
         loaded_at = clock.now()
+        if loaded.torch_threads is not None:
+            torch.set_num_threads(loaded.torch_threads)  # of this thread, and of those that are new to torch
         if loaded.device.type == "cpu":
             keep_freed_memory()
         backend = loaded.attention() if loaded.attention else make_backend(config.attention_backend)
@@ -266,8 +270,10 @@ def load(config: RunnerConfig) -> LoadedModel:
     else:
         model, shape = load_model(Path(config.model), **how)
     name, runs = _name_of(config, shape), chosen[0]
-    attention, report = runs.attention(), runs.report()
-    return LoadedModel(model, shape, device, name, attention, runs.chunk_tokens, runs.cpus, report, runs.drawing())
+    attention, report, drawing = runs.attention(), runs.report(), runs.drawing()
+    return LoadedModel(
+        model, shape, device, name, attention, runs.chunk_tokens, runs.cpus, report, drawing, runs.torch_threads
+    )
 
 
 def _name_of(config: RunnerConfig, shape: ModelConfig) -> str:

@@ -1,5 +1,6 @@
 """NativeExecution: which models the kernels can run, and why not the others."""
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -66,3 +67,25 @@ def test_tokens_and_scores_are_drawn_by_who_runs_the_model(dtype: str, kind: typ
         assert type(engine.sampler._drawing) is kind and type(engine.scores._drawing) is kind
     finally:
         runner.stop()
+
+
+@pytest.mark.parametrize(("dtype", "threads"), [("bfloat16", 1), ("float32", 3)])
+def test_torch_has_one_thread_beside_the_kernels_and_elsewhere_what_it_had(dtype: str, threads: int) -> None:
+    """Its threads spin for a while behind an operation, on the processors that the kernels' pool wants."""
+    need_native()
+    before, seen = torch.get_num_threads(), []
+    runner = TorchRunner(RunnerConfig(model="", dtype=dtype, device="cpu", num_blocks=16, max_running_requests=2))
+
+    def engine() -> None:
+        runner.start()
+        seen.append(torch.get_num_threads())
+        runner.stop()
+
+    torch.set_num_threads(3)
+    try:
+        thread = threading.Thread(target=engine)
+        thread.start()
+        thread.join()
+        assert seen == [threads] and torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)

@@ -43,9 +43,11 @@ class NativeExecution:
         instruction_set: whose kernels compute.
         threads: members of the pool.
         chunk_tokens, cpus: see RunnerInfo.
+        torch_threads: see Execution. Others would spin behind every operation where the pool's want to compute.
     """
 
     chunk_tokens = CHUNK_TOKENS
+    torch_threads = 1
 
     def __init__(self, quantization: str = "none", threads: int | None = None, kept: Path | None = None) -> None:
         """Choose kernels and threads; `kept` is a file of packed weights.
