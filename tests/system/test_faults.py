@@ -229,6 +229,31 @@ def test_slow_readers_are_let_go_and_slow_nobody_down() -> None:
                 peer.close()
 
 
+def test_a_server_that_sleeps_while_its_engine_races_loses_nothing() -> None:
+    """A fast engine must not run away from who reads it, and then drop it, and every request with it."""
+    config = FakeConfig(vocab_size=128, max_model_len=8192, num_blocks=65_536, verify=False)
+    with fake_server(config, admin=True) as server:
+        body = {**LONG, "max_tokens": 8000, "ignore_eos": True, "return_token_ids": True}
+        answers: list[httpx.Response] = []
+
+        def ask() -> None:
+            answers.append(httpx.post(server.url + COMPLETIONS, json=body, timeout=PATIENCE))
+
+        askers = [threading.Thread(target=ask) for _ in range(50)]
+        for each in askers:
+            each.start()
+        wait_until(lambda: server.state()["scheduler"]["active_requests"] == 50)
+        os.kill(server.process.pid, signal.SIGSTOP)
+        time.sleep(2.0)
+        os.kill(server.process.pid, signal.SIGCONT)
+        for each in askers:
+            each.join(PATIENCE)
+        assert [answer.status_code for answer in answers] == [200] * 50, server.said
+        tokens = [answer.json()["choices"][0]["token_ids"] for answer in answers]
+        assert len(tokens[0]) == 8000 and all(each == tokens[0] for each in tokens)
+        assert server.metric("engine_restarts_total") == 0
+
+
 # -- leaving -----------------------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,6 @@ client B ─┴─ receive() ──► Desk ──submit──► engine, in its
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,6 +21,7 @@ from chairlift.core.request import GenerateRequest, Output
 from chairlift.engine.client import Sink
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.inline import InlineClient
+from chairlift.engine.ipc.backlog import Backlog
 from chairlift.engine.ipc.step_backlog import StepBacklog
 from chairlift.engine.ipc.watch import Age, Silence
 from chairlift.engine.ipc.wire import (
@@ -77,7 +77,7 @@ class Guest:
         silence: how long it has said nothing.
         next_beat: when it hears from the engine at the latest.
         sink: takes the news of its requests, one list a step.
-        backlog: news that was not sent yet, step by step; the engine's thread adds to it.
+        backlog: news that was not sent yet; the engine's thread adds to it, and waits where there is much.
         unread: messages with news that the client has not acknowledged.
         is_posted: whether somebody will look at the backlog: soon, or after the next acknowledgement.
         ids: its open requests: its id -> the desk's.
@@ -92,7 +92,7 @@ class Guest:
     silence: Silence
     next_beat: float
     sink: Sink
-    backlog: deque[list[Output]] = field(default_factory=deque)
+    backlog: Backlog = field(default_factory=Backlog)
     unread: int = 0
     is_posted: bool = False
     quiet_until: float = 0.0
@@ -205,7 +205,7 @@ class Desk:
         for guest in list(self._guests.values()):
             if (silent := guest.silence.look(now)) > guest.patience:
                 self._drop(guest, f"silent for {silent:.1f} s, its limit is {guest.patience:g} s")
-            elif now >= guest.next_beat and sum(map(len, tuple(guest.backlog))) > MAX_BACKLOG:
+            elif now >= guest.next_beat and len(guest.backlog) > MAX_BACKLOG:
                 self._drop(guest, f"more than {MAX_BACKLOG} outputs wait for it")
             elif now >= guest.next_beat:
                 guest.next_beat = now + guest.interval
@@ -265,10 +265,11 @@ class Desk:
 
     def _news(self, guest: Guest, outputs: list[Output]) -> None:
         """Take one step's news, in the engine's thread; the flag is read after the news lies there."""
-        guest.backlog.append(outputs)
+        guest.backlog.put(outputs)
         if not guest.is_posted:
             guest.is_posted = True
             self._post(partial(self._flush, guest))
+        guest.backlog.wait(len(outputs))
 
     def _flush(self, guest: Guest) -> None:
         """Send the news that lies there in one message, unless the client still has enough to read."""
@@ -279,10 +280,8 @@ class Desk:
             return
         guest.is_posted = False
         news = News()
-        # Not what comes meanwhile: a fast engine would hold this thread here for ever.
-        for _ in range(len(guest.backlog)):
-            for output in guest.backlog.popleft():
-                news.put(output)
+        for output in guest.backlog.take():
+            news.put(output)
         outputs = [self._renamed(guest, output) for output in news.take()]
         stats, unseen = ([], 0) if guest.steps is None else guest.steps.take()  # after the news: never behind them
         if outputs or stats:
@@ -294,10 +293,9 @@ class Desk:
     def _forget(self, guest: Guest) -> None:
         """Let go what a client was not told that is gone, and which of its requests have ended."""
         guest.is_posted = False
-        for _ in range(len(guest.backlog)):
-            for output in guest.backlog.popleft():
-                if output.is_last:
-                    self._renamed(guest, output)
+        for output in guest.backlog.take():
+            if output.is_last:
+                self._renamed(guest, output)
 
     def _watch(self) -> None:
         """Have the engine show its steps to those who want them, and to nobody at no cost."""
