@@ -1,13 +1,17 @@
 """A slow model of the sampler, in numpy and by the definitions, and short ways to make requests for tests."""
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
+from torch import Tensor
 
 from chairlift.core.sampling import SamplingParams
-from chairlift.engine.plan import NewSequence
+from chairlift.engine.plan import Masks, NewSequence
 from chairlift.model.draws import uniforms
+from chairlift.model.scored import Scored, Wanted, scored
 
 EOS = (3, 5)
 
@@ -23,6 +27,19 @@ def sequence(
     """Make what a runner is told of a sequence."""
     made = NewSequence(slot, prompt + outputs, len(outputs), chosen, EOS)
     return replace(made, **more)
+
+
+def head_of(logits: Tensor) -> Callable[[Wanted], Scored]:
+    """Make a head whose logits [R, V] are known; they are left as they are."""
+    return partial(scored, logits.clone())
+
+
+def masks_of(vocab_size: int, allowed: Mapping[int, set[int]]) -> Masks:
+    """Make masks by place among the sample rows."""
+    bits = np.zeros((len(allowed), -(-vocab_size // 32) * 32), np.uint8)
+    for row, tokens in enumerate(allowed.values()):
+        bits[row, sorted(tokens)] = 1
+    return Masks(np.array(list(allowed), np.int32), np.packbits(bits, axis=1, bitorder="little").view(np.int32))
 
 
 def shaped_logits(raw: np.ndarray, new: NewSequence) -> np.ndarray:

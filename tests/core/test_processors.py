@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from chairlift.core import processors
-from chairlift.core.processors import threads, usable_cpus
+from chairlift.core.processors import stay_on, threads, usable_cpus
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="threads have no processors and no niceness of their own")
 two_cpus = pytest.mark.skipif(len(usable_cpus()) < 2, reason="there is one processor")
@@ -96,3 +96,32 @@ nice = [os.getpriority(os.PRIO_PROCESS, each) for each in (polite, other, humble
 print(nice == [min(19, started + 5), started, 19])
 """)
     assert said == "True"
+
+
+def test_who_works_beside_others_keeps_off_their_processors_or_off_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processors, "usable_cpus", lambda: frozenset({2, 3, 5}))
+    assert processors.beside(()) == {2, 3, 5}
+    assert processors.beside((3, 5)) == {2}
+    assert processors.beside((3, 2, 5)) == {2, 5}
+    monkeypatch.setattr(processors, "usable_cpus", lambda: frozenset({4}))
+    assert processors.beside((4,)) == {4}
+
+
+@linux
+def test_a_thread_stays_where_it_is_told_and_so_do_those_that_it_starts() -> None:
+    every = usable_cpus()
+    one = frozenset(sorted(every)[:1])
+    seen: list[frozenset[int]] = []
+
+    def work() -> None:
+        stay_on(one)
+        inner = threading.Thread(target=lambda: seen.append(usable_cpus()))
+        inner.start()
+        inner.join()
+        stay_on({1 << 9})  # is not there: nothing changes
+        seen.append(usable_cpus())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [one, one] and usable_cpus() == every

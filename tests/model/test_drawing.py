@@ -7,7 +7,7 @@ from torch import Tensor
 from chairlift.model.choice import Float64, Rows, Truncation, choose, likeliest
 from chairlift.model.drawing import TorchDrawing
 from chairlift.model.sampler import Sampler
-from support_sampling import params, sequence
+from support_sampling import head_of, params, sequence
 
 
 def test_it_is_what_choice_says_and_sums_in_float64() -> None:
@@ -40,5 +40,5 @@ def test_a_sampler_draws_and_scores_by_what_it_was_given() -> None:
     drawing = Counted()
     sampler = Sampler(2, 40, drawing=drawing)
     sampler.admit(sequence(0, params(temperature=0.8, logprobs=2)))
-    sampler.sample(torch.randn(1, 40, generator=torch.Generator().manual_seed(2)), np.array([0]))
+    sampler.sample(head_of(torch.randn(1, 40, generator=torch.Generator().manual_seed(2))), np.array([0]))
     assert drawing.asked == ["choose", "log_sums"]

@@ -3,6 +3,7 @@
 import weakref
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from chairlift.model.memory import (
 )  # fmt: skip
 from chairlift.model.registry import torch_dtype
 from chairlift.model.sampler import Sampler
+from chairlift.model.scored import scored
 from chairlift.model.settings import RunnerConfig
 from chairlift.model.sizes import shapes
 from chairlift.model.torch_runner import load
@@ -280,7 +282,7 @@ def test_sampling_stays_below_its_part_of_the_peak(asked: dict[str, Any], dtype:
     raw = torch.randn(rows, vocab_size).to(dtype)
     with torch.inference_mode(), LiveBytes() as live:
         logits = raw + 0
-        sampler.sample(logits, np.arange(rows))
+        sampler.sample(partial(scored, logits), np.arange(rows))
     shape = replace(STEP, vocab_size=vocab_size, max_running_requests=rows, itemsize=dtype.itemsize)
     # A sort on the CPU has scratch space that no tensor owns: about another value and another index an element.
     scratch = rows * vocab_size * 16

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,12 +10,12 @@ import torch
 
 from chairlift.core.errors import NonFiniteLogits, NothingLeft, SamplingFailed, TokenOutOfRange
 from chairlift.core.sampling import SamplingParams
-from chairlift.engine.plan import Masks, NewSequence
+from chairlift.engine.plan import NewSequence
 from chairlift.model import sampler as sampler_module
-from chairlift.model.choice import leading
 from chairlift.model.drawing import TorchDrawing
 from chairlift.model.sampler import Sampler
-from support_sampling import drawn_by_model, params, probabilities, sequence, shaped_logits
+from chairlift.model.scored import Scored, Wanted, scored
+from support_sampling import drawn_by_model, head_of, masks_of, params, probabilities, sequence, shaped_logits
 from support_statistics import chi_square_p
 
 VOCAB = 40
@@ -88,7 +89,7 @@ def test_twenty_thousand_draws_have_the_distribution_of_the_numpy_model(name: st
     raw = logits_of(1, seed=5)
     new = sequence(0, params(**CHOSEN[name]), PROMPT, OUTPUTS)
     sampler = seated([replace(new, slot=slot, params=replace(new.params, seed=slot)) for slot in range(DRAWS)])
-    drawn = sampler.sample(raw.expand(DRAWS, -1), np.arange(DRAWS))
+    drawn = sampler.sample(head_of(raw.expand(DRAWS, -1)), np.arange(DRAWS))
     likely = probabilities(raw[0].numpy(), new)
     assert chi_square_p(np.bincount(drawn.tokens, minlength=VOCAB), likely * DRAWS) > 1e-4
     if name != "neutral":
@@ -103,7 +104,7 @@ def test_the_positions_of_one_request_have_the_distribution_too(name: str) -> No
     raw = logits_of(1, seed=6)
     new = sequence(0, params(seed=77, **CHOSEN[name]))
     sampler = seated([replace(new, slot=slot, num_prior_outputs=slot) for slot in range(DRAWS)])
-    drawn = sampler.sample(raw.expand(DRAWS, -1), np.arange(DRAWS))
+    drawn = sampler.sample(head_of(raw.expand(DRAWS, -1)), np.arange(DRAWS))
     assert chi_square_p(np.bincount(drawn.tokens, minlength=VOCAB), probabilities(raw[0].numpy(), new) * DRAWS) > 1e-4
 
 
@@ -111,9 +112,9 @@ def test_the_choices_of_a_request_draw_for_themselves() -> None:
     raw = logits_of(1, seed=7)
     new = sequence(0, params(seed=3, temperature=0.9, frequency_penalty=1.0), PROMPT)
     sampler = seated([replace(new, slot=slot, choice=slot) for slot in range(DRAWS)])
-    drawn = sampler.sample(raw.expand(DRAWS, -1), np.arange(DRAWS))
+    drawn = sampler.sample(head_of(raw.expand(DRAWS, -1)), np.arange(DRAWS))
     assert chi_square_p(np.bincount(drawn.tokens, minlength=VOCAB), probabilities(raw[0].numpy(), new) * DRAWS) > 1e-4
-    following = sampler.sample(raw.expand(DRAWS, -1)[:50], np.arange(50)).tokens
+    following = sampler.sample(head_of(raw.expand(DRAWS, -1)[:50]), np.arange(50)).tokens
     for choice in range(50):
         went_on = sequence(0, new.params, PROMPT, (int(drawn.tokens[choice]),), choice=choice)
         assert following[choice] == drawn_by_model(raw[0].numpy(), went_on)
@@ -126,7 +127,7 @@ def test_a_whole_life_is_that_of_the_numpy_model(seed: int, dtype: torch.dtype) 
     sampler = seated(lives)
     for step in range(6):
         raw = logits_of(25, seed=100 * seed + step, dtype=dtype)
-        drawn = sampler.sample(raw, np.arange(25))
+        drawn = sampler.sample(head_of(raw), np.arange(25))
         assert not drawn.faults
         expected = [drawn_by_model(raw[slot].double().numpy(), new) for slot, new in enumerate(lives)]
         assert drawn.tokens.tolist() == expected
@@ -143,7 +144,7 @@ def test_a_row_gives_the_same_token_and_logprobs_alone_and_in_fifty_batches(voca
         seed=12, temperature=0.8, top_p=0.95, repetition_penalty=1.2, frequency_penalty=0.4, logprobs=5,
     ))  # fmt: skip
     raw = logits_of(1, 1, vocab_size)
-    alone = seated([watched], vocab_size).sample(raw, np.zeros(1, np.int64))
+    alone = seated([watched], vocab_size).sample(head_of(raw), np.zeros(1, np.int64))
     for batch in range(50):
         size = int(draw.integers(2, 30))
         seat = int(draw.integers(size))
@@ -152,7 +153,7 @@ def test_a_row_gives_the_same_token_and_logprobs_alone_and_in_fifty_batches(voca
         logits = logits_of(size, 2000 + batch, vocab_size)
         logits[seat] = raw[0]
         order = draw.permutation(size)
-        drawn = seated(others, vocab_size).sample(logits[torch.from_numpy(order)], order)
+        drawn = seated(others, vocab_size).sample(head_of(logits[torch.from_numpy(order)]), order)
         here = int(np.flatnonzero(order == seat)[0])
         assert drawn.tokens[here] == alone.tokens[0]
         assert drawn.logprobs[here] == alone.logprobs[0]
@@ -162,10 +163,10 @@ def test_readmission_with_the_outputs_so_far_goes_on_where_it_was() -> None:
     new = sequence(0, params(seed=5, repetition_penalty=1.3, presence_penalty=0.7), PROMPT)
     once, outputs = seated([new]), []
     for step in range(8):
-        outputs.append(int(once.sample(logits_of(1, step), np.zeros(1, np.int64)).tokens[0]))
+        outputs.append(int(once.sample(head_of(logits_of(1, step)), np.zeros(1, np.int64)).tokens[0]))
     again = seated([sequence(0, random_params(np.random.default_rng(0)), (5,), (6, 7))])
     again.admit(sequence(0, new.params, PROMPT, tuple(outputs[:5])))
-    resumed = [int(again.sample(logits_of(1, step), np.zeros(1, np.int64)).tokens[0]) for step in range(5, 8)]
+    resumed = [int(again.sample(head_of(logits_of(1, step)), np.zeros(1, np.int64)).tokens[0]) for step in range(5, 8)]
     assert resumed == outputs[5:]
 
 
@@ -174,7 +175,7 @@ def test_logprobs_are_those_of_the_raw_logits() -> None:
         0, params(temperature=0.3, top_k=2, repetition_penalty=2.0, logit_bias={4: 50.0}, logprobs=4), PROMPT
     )
     raw = logits_of(1, 11)
-    drawn = seated([new]).sample(raw, np.zeros(1, np.int64))
+    drawn = seated([new]).sample(head_of(raw), np.zeros(1, np.int64))
     right = raw[0].log_softmax(-1)
     entry = drawn.logprobs[0]
     assert entry is not None
@@ -188,10 +189,10 @@ def test_logprobs_are_those_of_the_raw_logits() -> None:
 
 def test_logprobs_come_to_those_who_asked_and_nobody_else() -> None:
     asked = [sequence(0, params()), sequence(1, params(logprobs=0)), sequence(2, params(logprobs=2, temperature=0))]
-    drawn = seated(asked).sample(logits_of(3), np.arange(3))
+    drawn = seated(asked).sample(head_of(logits_of(3)), np.arange(3))
     assert drawn.logprobs[0] is None
     assert [None if entry is None else len(entry.top) for entry in drawn.logprobs[1:]] == [0, 2]
-    assert seated(asked).sample(logits_of(1), np.zeros(1, np.int64)).logprobs == ()
+    assert seated(asked).sample(head_of(logits_of(1)), np.zeros(1, np.int64)).logprobs == ()
 
 
 def test_a_greedy_batch_is_one_argmax_and_of_equals_takes_the_lowest_id(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,13 +200,13 @@ def test_a_greedy_batch_is_one_argmax_and_of_equals_takes_the_lowest_id(monkeypa
     monkeypatch.setattr(sampler_module, "uniforms", None)
     logits = torch.tensor([[0.0, 2.0, 2.0, 1.0], [5.0, 0.0, 0.0, 5.0]]).bfloat16()
     sampler = seated([sequence(slot, params(temperature=0.0)) for slot in range(2)], 4)
-    assert sampler.sample(logits, np.arange(2)).tokens.tolist() == [1, 0]
+    assert sampler.sample(head_of(logits), np.arange(2)).tokens.tolist() == [1, 0]
 
 
 def test_logits_of_sixteen_bits_are_shaped_in_thirty_two() -> None:
     logits = torch.tensor([[7.96875, 8.0]]).bfloat16()
     sampler = seated([sequence(0, params(temperature=0.0, logit_bias={1: -0.02}))], 2)
-    assert sampler.sample(logits, np.zeros(1, np.int64)).tokens.tolist() == [1]
+    assert sampler.sample(head_of(logits), np.zeros(1, np.int64)).tokens.tolist() == [1]
 
 
 def neighbours_and(
@@ -214,9 +215,9 @@ def neighbours_and(
     """Sample six rows, then again with row 2 spoilt; its neighbours' tokens must not change. Returns tokens, faults."""
     clean = [sequence(slot, params(seed=slot, top_p=0.9, repetition_penalty=1.1)) for slot in range(6)]
     logits = logits_of(6, 3)
-    before = seated(clean).sample(logits, np.arange(6)).tokens.tolist()
+    before = seated(clean).sample(head_of(logits), np.arange(6)).tokens.tolist()
     change(logits)
-    drawn = seated([*clean[:2], culprit, *clean[3:]]).sample(logits, np.arange(6))
+    drawn = seated([*clean[:2], culprit, *clean[3:]]).sample(head_of(logits), np.arange(6))
     after = drawn.tokens.tolist()
     assert before[:2] + before[3:] == after[:2] + after[3:]
     assert all(0 <= token < VOCAB for token in after)
@@ -286,7 +287,7 @@ def test_an_exception_in_one_request_of_the_batched_way_is_confined_to_it(monkey
 def test_a_raising_row_costs_its_neighbours_neither_logprobs_nor_history(monkeypatch: pytest.MonkeyPatch) -> None:
     lives = [sequence(slot, params(seed=slot, frequency_penalty=0.9, logprobs=2)) for slot in range(3)]
     calm = seated(lives)
-    calm_steps = [calm.sample(logits_of(3, step), np.arange(3)) for step in range(5)]
+    calm_steps = [calm.sample(head_of(logits_of(3, step)), np.arange(3)) for step in range(5)]
     real = sampler_module.shape
     shaken = seated(lives)
 
@@ -297,7 +298,7 @@ def test_a_raising_row_costs_its_neighbours_neither_logprobs_nor_history(monkeyp
 
     monkeypatch.setattr(sampler_module, "shape", raising)
     for step, calm_one in enumerate(calm_steps):
-        drawn = shaken.sample(logits_of(3, step), np.arange(3))
+        drawn = shaken.sample(head_of(logits_of(3, step)), np.arange(3))
         assert list(drawn.faults) == [1]
         assert drawn.tokens[[0, 2]].tolist() == calm_one.tokens[[0, 2]].tolist()
         assert (drawn.logprobs[0], drawn.logprobs[2]) == (calm_one.logprobs[0], calm_one.logprobs[2])
@@ -311,32 +312,24 @@ def test_a_token_outside_the_vocabulary_in_logit_bias_fails_its_request_alone() 
 
 def test_the_slot_of_a_refused_request_serves_the_next_one() -> None:
     sampler = seated([sequence(0, params(logit_bias={VOCAB: 1.0}))])
-    assert sampler.sample(logits_of(1), np.zeros(1, np.int64)).faults
+    assert sampler.sample(head_of(logits_of(1)), np.zeros(1, np.int64)).faults
     sampler.release(0)
     sampler.release(0)
     sampler.admit(sequence(0, params(temperature=0.0)))
-    assert not sampler.sample(logits_of(1), np.zeros(1, np.int64)).faults
+    assert not sampler.sample(head_of(logits_of(1)), np.zeros(1, np.int64)).faults
 
 
 def test_the_logits_that_were_given_are_left_as_they_were() -> None:
     logits = logits_of(12)
     kept = logits.clone()
-    seated(random_sequences(12, 5)).sample(logits, np.arange(12))
+    seated(random_sequences(12, 5)).sample(partial(scored, logits), np.arange(12))
     assert torch.equal(logits, kept)
 
 
 def test_a_step_without_rows_draws_nothing() -> None:
-    drawn = seated([sequence(0, params())]).sample(torch.empty(0, VOCAB), np.empty(0, np.int64))
+    drawn = seated([sequence(0, params())]).sample(head_of(torch.empty(0, VOCAB)), np.empty(0, np.int64))
     assert len(drawn.tokens) == 0
     assert not drawn.faults
-
-
-def masks_of(allowed: dict[int, set[int]], vocab_size: int = VOCAB) -> Masks:
-    """Make masks by place among the sample rows."""
-    bits = np.zeros((len(allowed), -(-vocab_size // 32) * 32), np.uint8)
-    for row, tokens in enumerate(allowed.values()):
-        bits[row, sorted(tokens)] = 1
-    return Masks(np.array(list(allowed), np.int32), np.packbits(bits, axis=1, bitorder="little").view(np.int32))
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
@@ -346,7 +339,7 @@ def test_a_masked_row_draws_what_a_request_with_these_allowed_tokens_draws(vocab
     lives = random_sequences(30, 77)
     logits = logits_of(30, 8, vocab_size, dtype)
     allowed = {row: {int(token) for token in draw.choice(vocab_size, 12, replace=False)} for row in range(0, 30, 2)}
-    drawn = seated(lives, vocab_size).sample(logits, np.arange(30), masks_of(allowed, vocab_size))
+    drawn = seated(lives, vocab_size).sample(head_of(logits), np.arange(30), masks_of(vocab_size, allowed))
     for row, new in enumerate(lives):
         only = set(new.params.allowed_token_ids or range(vocab_size)) & allowed.get(row, set(range(vocab_size)))
         asked = replace(new, params=replace(new.params, allowed_token_ids=tuple(sorted(only))))
@@ -361,8 +354,8 @@ def test_a_masked_row_draws_what_a_request_with_these_allowed_tokens_draws(vocab
 def test_a_mask_that_allows_nothing_fails_its_own_row_only() -> None:
     clean = [sequence(slot, params(seed=slot)) for slot in range(4)]
     logits = logits_of(4, 3)
-    before = seated(clean).sample(logits, np.arange(4)).tokens.tolist()
-    drawn = seated(clean).sample(logits, np.arange(4), masks_of({1: set()}))
+    before = seated(clean).sample(head_of(logits), np.arange(4)).tokens.tolist()
+    drawn = seated(clean).sample(head_of(logits), np.arange(4), masks_of(VOCAB, {1: set()}))
     assert list(drawn.faults) == [1] and isinstance(drawn.faults[1], NothingLeft)
     assert drawn.tokens[[0, 2, 3]].tolist() == [before[0], *before[2:]]
 
@@ -407,7 +400,7 @@ def test_logits_processors_move_their_own_row_and_see_every_token_so_far() -> No
     sampler = with_factories([sequence(0, chosen, PROMPT), sequence(1, params(seed=4), PROMPT)])
     outputs: tuple[int, ...] = ()
     for step in range(6):
-        drawn = sampler.sample(raw, np.arange(2))
+        drawn = sampler.sample(head_of(raw), np.arange(2))
         moved = raw[0].numpy() * 0.5
         moved[(PROMPT + outputs)[-1]] = -np.inf
         plain = sequence(0, params(seed=4), PROMPT, outputs)
@@ -427,9 +420,9 @@ def test_logits_processors_move_their_own_row_and_see_every_token_so_far() -> No
 def test_a_logits_processor_that_fails_fails_its_request_alone(name: str, said: str, temperature: float) -> None:
     clean = [sequence(slot, params(seed=slot, top_p=0.9, repetition_penalty=1.1)) for slot in range(4)]
     logits = logits_of(4, 3)
-    before = with_factories(clean).sample(logits, np.arange(4)).tokens.tolist()
+    before = with_factories(clean).sample(head_of(logits), np.arange(4)).tokens.tolist()
     culprit = sequence(2, params(temperature=temperature, logits_processors=[name]))
-    drawn = with_factories([*clean[:2], culprit, clean[3]]).sample(logits, np.arange(4))
+    drawn = with_factories([*clean[:2], culprit, clean[3]]).sample(head_of(logits), np.arange(4))
     assert list(drawn.faults) == [2]
     assert isinstance(drawn.faults[2], SamplingFailed) and said in drawn.faults[2].message
     assert drawn.tokens[[0, 1, 3]].tolist() == [*before[:2], before[3]]
@@ -437,36 +430,56 @@ def test_a_logits_processor_that_fails_fails_its_request_alone(name: str, said: 
 
 def test_arguments_that_a_factory_does_not_take_fail_their_request_alone() -> None:
     sampler = with_factories([sequence(0, params(logits_processors={"nan": {"no": 1}})), sequence(1, params())])
-    drawn = sampler.sample(logits_of(2), np.arange(2))
+    drawn = sampler.sample(head_of(logits_of(2)), np.arange(2))
     assert list(drawn.faults) == [0] and "TypeError" in drawn.faults[0].message
 
 
-def test_leading_logits_draw_what_all_logits_do() -> None:
-    raw = logits_of(4, seed=8)
-    raw[1, 3] = torch.nan
-    sequences = [sequence(slot, params(temperature=0.0)) for slot in range(4)]
-    whole, alone = seated(sequences), seated(sequences)
-    slots = np.arange(4)
-    assert alone.wants_only_leading(slots)
-    expected, drawn = whole.sample(raw, slots), alone.take_leading(*leading(raw), slots)
-    assert drawn.tokens.tolist() == expected.tokens.tolist()
-    assert {row: str(error) for row, error in drawn.faults.items()} == {1: str(expected.faults[1])}
-    assert alone._state.num_outputs.tolist() == whole._state.num_outputs.tolist() == [1, 0, 1, 1]
+class Asked:
+    """A head that keeps what it was asked for."""
+
+    def __init__(self, raw: torch.Tensor) -> None:
+        self.raw = raw
+        self.wanted: Wanted
+
+    def __call__(self, wanted: Wanted) -> Scored:
+        self.wanted = wanted
+        return scored(self.raw.clone(), wanted)
 
 
 @pytest.mark.parametrize(
     "wants", [{"temperature": 0.5}, {"logprobs": 0}, {"frequency_penalty": 0.5}, {"min_tokens": 3}]
 )
-def test_whoever_wants_more_than_the_largest_logit_gets_all_of_them(wants: dict[str, float]) -> None:
+def test_logits_are_asked_for_only_of_rows_that_need_more_than_the_largest(wants: dict[str, float]) -> None:
     sampler = seated([sequence(0, params(temperature=0.0)), sequence(1, params(**{"temperature": 0.0, **wants}))])
-    assert sampler.wants_only_leading(np.array([0]))
-    assert not sampler.wants_only_leading(np.array([0, 1]))
+    head = Asked(logits_of(2))
+    sampler.sample(head, np.arange(2), masks_of(VOCAB, {0: {3, 5}, 1: {2, 4}}))
+    assert head.wanted.kept.tolist() == [False, True]
+    is_drawn_as_it_is = set(wants) == {"temperature"}
+    assert head.wanted.masked.tolist() == ([0, 1] if is_drawn_as_it_is else [0])
 
 
-def test_a_refused_request_fails_with_leading_logits_too() -> None:
+def test_a_head_that_raises_is_nobody_s_own_fault() -> None:
+    def head(wanted: Wanted) -> Scored:
+        raise MemoryError("no memory for the head")
+
+    sampler = seated([sequence(0, params(temperature=0.0))])
+    with pytest.raises(MemoryError, match="the head"):
+        sampler.sample(head, np.arange(1))
+    assert sampler._state.num_outputs.tolist() == [0]
+
+
+def test_a_row_that_is_no_number_is_that_first_and_then_without_a_token() -> None:
+    raw = logits_of(3, seed=8)
+    raw[1, 3] = torch.nan
+    sampler = seated([sequence(slot, params(temperature=0.0)) for slot in range(3)])
+    drawn = sampler.sample(head_of(raw), np.arange(3), masks_of(VOCAB, {1: set(), 2: set()}))
+    assert isinstance(drawn.faults[1], NonFiniteLogits) and isinstance(drawn.faults[2], NothingLeft)
+    assert sampler._state.num_outputs.tolist() == [1, 0, 0]
+
+
+def test_a_refused_request_fails_where_only_its_largest_logit_is_known() -> None:
     sampler = seated(
         [sequence(0, params(temperature=0.0)), sequence(1, params(temperature=0.0, logit_bias={VOCAB: 1.0}))]
     )
-    raw = logits_of(2)
-    drawn = sampler.take_leading(*leading(raw), np.arange(2))
+    drawn = sampler.sample(head_of(logits_of(2)), np.arange(2))
     assert set(drawn.faults) == {1}

@@ -6,7 +6,7 @@ All of it is a wish: where the system has no such thing, or does not allow it, n
 import contextlib
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 TASKS = Path("/proc/self/task")
@@ -36,6 +36,22 @@ def use_only(cpus: Iterable[int]) -> bool:
         with contextlib.suppress(OSError):  # it has ended, or may not run on any of them
             os.sched_setaffinity(thread, wanted)
     return usable_cpus() <= wanted
+
+
+def beside(busy: Sequence[int]) -> frozenset[int]:
+    """Return where a thread should run that works while others keep some processors busy.
+
+    On those that are left; where none is, on all but the first: its thread hands the work out.
+    """
+    usable = usable_cpus()
+    return usable - frozenset(busy) or usable - frozenset(busy[:1]) or usable
+
+
+def stay_on(cpus: Iterable[int]) -> None:
+    """Have the calling thread, and those that it starts, run on these."""
+    if hasattr(os, "sched_setaffinity"):
+        with contextlib.suppress(OSError):  # none of them is there
+            os.sched_setaffinity(0, cpus)
 
 
 def give_way(of: Iterable[int], niceness: int) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from chairlift.engine.kv.cache import NewBlock
 from chairlift.engine.plan import LAST_SAMPLED, Int32, StepPlan
-from chairlift.engine.sequence import Sequence
+from chairlift.engine.sequence import Sequence, Status
 from chairlift.engine.structure.grammar import Grammar
 
 
@@ -34,6 +34,7 @@ class Flight:
         num_prefill_tokens: tokens of rows that brought more than one.
         launched_at: seconds, when it was scheduled.
         forked: sequences that begin in it with the copy of another's block.
+        guided: those of the plan's masked rows, in its order.
     """
 
     plan: StepPlan
@@ -46,13 +47,13 @@ class Flight:
     num_prefill_tokens: int
     launched_at: float
     forked: frozenset[Sequence] = frozenset()
+    guided: tuple[Sequence, ...] = ()
 
     @property
-    def masked(self) -> list[Grammar]:
-        """The grammars of its masked rows, in the plan's order."""
-        drawn = self.plan.sample_rows[self.plan.masked].tolist()
-        found = [self.sequences[row].grammar for row in drawn]
-        return [grammar for grammar in found if grammar is not None]
+    def grammars(self) -> list[Grammar]:
+        """Those of its masked rows whose output goes on, in the plan's order."""
+        finished = Status.FINISHED
+        return [each.grammar for each in self.guided if each.grammar is not None and each.status is not finished]
 
     @property
     def rows(self) -> list[Row]:
@@ -159,6 +160,7 @@ class Draft:
                 sample_rows.append(row)
             else:
                 samples.append(-1)
+        masked = _masked(sequences, sample_rows) if self.has_grammars else []
         unknown = [sequence for sequence in sequences if not sequence.known]
         plan = StepPlan(
             step_id=step_id,
@@ -171,13 +173,13 @@ class Draft:
             input_ids=_packed(input_ids),
             sample_rows=_packed(sample_rows),
             copies=np.array([pair for pairs in self.copies.values() for pair in pairs], np.int32).reshape(-1, 2),
-            masked=_packed(_masked(sequences, sample_rows) if self.has_grammars else []),
+            masked=_packed(masked),
         )
         singles = count_decodes + sum(1 for _, count in chunks if count == 1)
         rides = [sequence.ride for sequence in sequences]
         return Flight(
             plan, sequences, rides, starts, ends, samples, count_decodes, len(input_ids) - singles, now,
-            frozenset(self.copies),
+            frozenset(self.copies), tuple(sequences[sample_rows[place]] for place in masked),
         )  # fmt: skip
 
     def _blocks_to_tell(self, unknown: list[Sequence]) -> Int32:

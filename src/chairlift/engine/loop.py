@@ -65,6 +65,7 @@ class EngineLoop:
         self._zero = time.perf_counter()
         self._config = self._config.liked_by(info.chunk_tokens)
         self.limits = Limits.of(self._config, info)
+        self._masking = Masking(info.cpus)
         cache = CacheConfig(
             num_blocks=info.num_blocks, block_size=info.block_size, windows=info.windows,
             enable_prefix_caching=self._caching, model_id=info.model_id,
@@ -128,7 +129,7 @@ class EngineLoop:
         if not len(plan.masked):
             self._runner.launch(plan)
             return
-        with self._masking.begun(plan.masked, self.scheduler.flights[-1].masked) as masks:
+        with self._masking.begun(plan.masked, self.scheduler.flights[-1].grammars) as masks:
             self._runner.launch(plan)
             self._runner.supply_masks(plan.step_id, masks.result())
 
@@ -147,6 +148,7 @@ class EngineLoop:
             return scheduler.rollback(flight.plan, error, self._clock.now())
         collected = time.perf_counter()
         outputs = scheduler.commit(result, self._clock.now())
+        self._masking.ahead(flight.grammars)
         moments = (*self._began.pop(flight.plan.step_id), waits, collected, time.perf_counter())
         if (on_step := self.on_step) is not None:
             try:

@@ -230,6 +230,9 @@ class Scheduler:
                     later.append(row)
                     continue
                 self._confirm(sequence, end)
+            if (grammar := sequence.grammar) is not None and not grammar.goes_on(token):
+                later.append(row)
+                continue
             sequence.num_pending -= 1
             sequence.num_computed = end
             sequence.token_ids.append(token)
@@ -239,10 +242,10 @@ class Scheduler:
 
     @staticmethod
     def _is_special(sequence: Sequence, ride: int, num_computed: int) -> bool:
-        """Whether it left meanwhile, ends with its next token, has none yet, or follows a grammar."""
+        """Whether it left meanwhile, ends with its next token, or has none yet."""
         gone = sequence.status is not Status.RUNNING or sequence.ride != ride
         ends = num_computed + 1 >= sequence.longest
-        return gone or ends or not sequence.has_spoken or sequence.grammar is not None
+        return gone or ends or not sequence.has_spoken
 
     def _confirm(self, sequence: Sequence, num_computed: int) -> None:
         """What was scheduled up to there is computed: its full blocks can be found by others."""
@@ -255,7 +258,7 @@ class Scheduler:
         if self._windowed or (self._caching and full > table.num_published):
             self.cache.publish(table, sequence.block_hashes, num_computed)
         # The next block is full, or one lies behind a window; and the one before the last token comes with it.
-        if sequence.has_spoken and sequence.grammar is None:
+        if sequence.has_spoken:
             sequence.milestone = min(self.cache.next_change(num_computed), sequence.longest - 1)
 
     def _time(self, flight: Flight, now: float) -> None:

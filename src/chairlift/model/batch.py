@@ -101,15 +101,15 @@ class SlotTables:
             num_decodes=num_decodes,
             max_q=int(counts.max(initial=0)),
             max_kv=int(seq_lens.max(initial=0)),
-            positions=torch.from_numpy(np.pad(positions, (0, more))).to(device),
-            cu_q=torch.from_numpy(cu_q.astype(np.int32)).to(device),
-            seq_lens=torch.from_numpy(seq_lens.astype(np.int32)).to(device),
-            logit_rows=torch.from_numpy((cu_q[plan.sample_rows + 1] - 1).astype(np.int32)).to(device),
+            positions=_placed(_padded(positions, more), device),
+            cu_q=_placed(cu_q.astype(np.int32), device),
+            seq_lens=_placed(seq_lens.astype(np.int32), device),
+            logit_rows=_placed((cu_q[plan.sample_rows + 1] - 1).astype(np.int32), device),
             groups=groups,
             cu_q_list=tuple(cu_q.tolist()),
             seq_lens_list=tuple(seq_lens.tolist()),
         )
-        return StepInputs(torch.from_numpy(np.pad(self._ids(plan, rows), (0, more))).to(device), batch)
+        return StepInputs(_placed(_padded(self._ids(plan, rows), more), device), batch)
 
     def remember(self, slots: Int64, tokens: Int32) -> None:
         """Keep the token that each slot sampled."""
@@ -129,13 +129,21 @@ class SlotTables:
         if not self._writes:
             slot_mapping[:] = -1
         more = self._padded(len(positions)) - len(positions)
-        slot_mapping = np.pad(slot_mapping, (0, more), constant_values=-1)
         # Entries that were never named lie behind a window; 0 keeps kernels that gather whole tables in bounds.
-        named = torch.from_numpy(np.maximum(table, 0))
-        return GroupBatch(named.to(device), torch.from_numpy(slot_mapping).to(device))
+        return GroupBatch(_placed(np.maximum(table, 0), device), _placed(_padded(slot_mapping, more, -1), device))
 
     def _widen(self, width: int) -> None:
         have = self._tables.shape[2]
         if width > have:
             more = max(width, 2 * have) - have
             self._tables = np.pad(self._tables, ((0, 0), (0, 0), (0, more)), constant_values=-1)
+
+
+def _padded(values: Int64, more: int, filling: int = 0) -> Int64:
+    return np.pad(values, (0, more), constant_values=filling) if more else values
+
+
+def _placed(values: NDArray[np.generic], device: torch.device) -> Tensor:
+    """Return them on the device; on the CPU without a call that lets other threads have Python's lock."""
+    tensor = torch.from_numpy(values)
+    return tensor if device.type == "cpu" else tensor.to(device)

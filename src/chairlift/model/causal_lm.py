@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from chairlift.model.attention.base import KV, AttentionBackend, ForwardBatch
+from chairlift.model.scored import Scored, Wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +78,6 @@ class CausalLM(Protocol):
         """Turn hidden states [R, H] into logits [R, V] of the same dtype or a wider one."""
         ...
 
-    def leading(self, hidden: Tensor) -> tuple[Tensor, NDArray[np.int64]]:
-        """Return the largest logit of each of R hidden states, NaN where one is, and its id; of equals the lowest."""
+    def head(self, hidden: Tensor, wanted: Wanted) -> Scored:
+        """Say of R hidden states [R, H] what is wanted of their logits."""
         ...

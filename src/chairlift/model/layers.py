@@ -12,18 +12,16 @@ weight, and so do gate and up; query and key heads are normalised and rotated to
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
 from chairlift.model.attention.base import AttentionSpec
 from chairlift.model.causal_lm import ForwardContext, LayerGroups
-from chairlift.model.choice import leading
 from chairlift.model.config import ModelConfig
 from chairlift.model.ops import Ops
 from chairlift.model.rope import RopeTable
+from chairlift.model.scored import Scored, Wanted, scored
 from chairlift.model.take import Matrix, Take, plain
 
 
@@ -230,9 +228,9 @@ class Decoder:
         logits = self._ops.linear(hidden, self._head, None)[:count]
         return logits if self._softcap is None else self._ops.softcap(logits, self._softcap)
 
-    def leading(self, hidden: Tensor) -> tuple[Tensor, NDArray[np.int64]]:
-        """Return the largest logit of each row and its id, as `choice.leading` has them."""
-        return leading(self.logits(hidden))
+    def head(self, hidden: Tensor, wanted: Wanted) -> Scored:
+        """See CausalLM."""
+        return scored(self.logits(hidden), wanted)
 
 
 def take_attention(

@@ -5,7 +5,7 @@ raw logits ──► shaped (penalties, bias, bans, processors, masks) ──►
     └──► logprobs                                                          (choice.py, draws.py)
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,6 +22,7 @@ from chairlift.model.draws import uniforms
 from chairlift.model.logprobs import token_logprobs
 from chairlift.model.processors import Factories
 from chairlift.model.sampling_state import SamplingState
+from chairlift.model.scored import Scored, Wanted
 from chairlift.model.shaping import Shaper, apply_masks, process, raised, shape
 
 Int64 = NDArray[np.int64]
@@ -65,138 +66,140 @@ class Sampler:
         """Forget a slot, known or not."""
         self._state.release(slot)
 
-    def wants_only_leading(self, slots: Int64) -> bool:
-        """Whether the largest logit of each of these slots' rows is all that is needed of it."""
-        state = self._state
-        plain = state.greedy[slots].all() and not (state.logprobs[slots] >= 0).any()
-        return bool(plain) and not any(slot in state.shapers for slot in slots.tolist())
-
-    def take_leading(self, peaks: Tensor, best: Int64, slots: Int64) -> Drawn:
-        """Draw rows of which only the largest logit [R] and its id [R] are known, as `sample` would."""
-        return self._observed(slots, self._leading(peaks, best, slots))
-
-    def sample(self, logits: Tensor, slots: Int64, masks: Masks | None = None) -> Drawn:
+    def sample(self, head: Callable[[Wanted], Scored], slots: Int64, masks: Masks | None = None) -> Drawn:
         """Draw one token a row.
 
         Args:
-            logits: [R, V] of any floating dtype; not changed.
+            head: says of the R rows what it is asked.
             slots: int64 [R], whose row it is; each once.
             masks: what the structure of some rows allows.
 
         Returns:
-            tokens, logprobs where asked for, and the faults of single rows; whatever is raised for one row stays there.
+            tokens, logprobs where asked for, and the faults of single rows; whatever is raised for one row stays there,
+            but not what the head raises.
         """
-        allowed = {} if masks is None else masks.by_row()
-        try:
-            drawn = self._draw(logits, slots, allowed)
-        except Exception:
-            drawn = self._draw_one_by_one(logits, slots, allowed)
-        return self._observed(slots, drawn)
-
-    def _observed(self, slots: Int64, drawn: Drawn) -> Drawn:
+        wanted, later = self._wanted(slots, masks)
+        found = head(wanted)
+        tokens, faults = found.best.astype(np.int32), self._faults(found, slots)
+        self._take_allowed(found, wanted.masked, slots, tokens, faults)
+        logprobs: dict[int, TokenLogprob] = {}
+        rows = np.array([row for row in np.flatnonzero(wanted.kept).tolist() if row not in faults], np.int64)
+        if len(rows):
+            places = wanted.kept.cumsum() - 1
+            self._draw_each(_Draws(found.logits, places, slots, later, tokens, logprobs, faults), rows)
         goes_on = np.ones(len(slots), bool)
-        goes_on[list(drawn.faults)] = False
-        drawn.faults.update(self._state.observe(slots, drawn.tokens, np.flatnonzero(goes_on)))
-        return drawn
+        goes_on[list(faults)] = False
+        faults.update(self._state.observe(slots, tokens, np.flatnonzero(goes_on)))
+        return Drawn(tokens, tuple(map(logprobs.get, range(len(slots)))) if logprobs else (), faults)
 
-    def _leading(self, peaks: Tensor, best: Int64, slots: Int64) -> Drawn:
-        """Take the likeliest of each row; a fault where it is no number or the slot is refused."""
-        refused = self._state.refused
-        faults: dict[int, ChairliftError] = {row: _non_finite(float(peaks[row])) for row in _bad_rows(peaks)}
-        if refused:
+    def _wanted(self, slots: Int64, masks: Masks | None) -> tuple[Wanted, Allowed]:
+        """Return what the head shall say, and the masks of rows that are wanted as they are and banned from later."""
+        state = self._state
+        raw = state.logprobs[slots] >= 0
+        if state.shapers:
+            raw |= np.array([slot in state.shapers for slot in slots.tolist()], bool)
+        kept = raw | ~state.greedy[slots]
+        if masks is None or not raw.any():
+            return Wanted(kept, masks), {}
+        later = raw[masks.places]
+        told = masks if not later.any() else Masks(masks.places[~later], masks.bits[~later])
+        return Wanted(kept, told), dict(zip(masks.places[later].tolist(), masks.bits[later], strict=True))
+
+    def _faults(self, found: Scored, slots: Int64) -> dict[int, ChairliftError]:
+        """Rows whose likeliest logit is no number, and those whose slot is refused."""
+        faults: dict[int, ChairliftError] = {row: _non_finite(float(found.peaks[row])) for row in _bad(found.peaks)}
+        if refused := self._state.refused:
             faults |= {row: refused[slot] for row, slot in enumerate(slots.tolist()) if slot in refused}
-        return Drawn(best.astype(np.int32), (), faults)
+        return faults
 
-    def _draw_one_by_one(self, logits: Tensor, slots: Int64, allowed: Allowed) -> Drawn:
-        tokens = np.zeros(len(slots), np.int32)
-        logprobs: list[TokenLogprob | None] = [None] * len(slots)
-        faults: dict[int, ChairliftError] = {}
-        for row in range(len(slots)):
-            here = {0: allowed[row]} if row in allowed else {}
-            try:
-                drawn = self._draw(logits[row : row + 1], slots[row : row + 1], here)
-            except Exception as error:
-                faults[row] = raised(error)
-                continue
-            tokens[row] = drawn.tokens[0]
-            if drawn.logprobs:
-                logprobs[row] = drawn.logprobs[0]
-            if drawn.faults:
-                faults[row] = drawn.faults[0]
-        return Drawn(tokens, tuple(logprobs) if any(logprobs) else (), faults)
-
-    def _draw(self, logits: Tensor, slots: Int64, allowed: Allowed) -> Drawn:
-        """Draw all rows together; changes nothing."""
-        state = self._state
-        drawn = self._leading(*leading(logits), slots)
-        tokens, faults = drawn.tokens, drawn.faults
-        random = ~state.greedy[slots]
-        wants_logprobs = state.logprobs[slots] >= 0
-        rows = np.array([row for row in range(len(slots)) if row not in faults], np.int64) if faults else _all(slots)
-        moved = np.array([slots[row] in state.shapers or row in allowed for row in rows.tolist()], bool)
-        if not (random.any() or wants_logprobs.any() or moved.any()):
-            return drawn
-        work = logits if logits.dtype == torch.float64 else logits.float()
-        numbers = uniforms(state.seed[slots], state.choice[slots], state.num_outputs[slots])
-        still = rows[~moved]
-        still = still[random[still]]
-        if len(still):
-            tokens[still] = self._drawing.choose(_rows_of(work, still), state.rules(slots[still]), numbers[still])
-        for some in chunks(rows[moved], work.shape[1]):
-            shaped = work[torch.from_numpy(some).to(work.device)]
-            self._draw_shaped(shaped, some, slots, allowed, numbers, tokens, faults)
-        return Drawn(tokens, self._logprobs(work, tokens, slots, faults), faults)
-
-    def _draw_shaped(
-        self, work: Tensor, rows: Int64, slots: Int64, allowed: Allowed, numbers: NDArray[np.float64],
-        tokens: Int32, faults: dict[int, ChairliftError],
+    def _take_allowed(
+        self, found: Scored, rows: Int64, slots: Int64, tokens: Int32, faults: dict[int, ChairliftError]
     ) -> None:  # fmt: skip
-        """Draw rows whose logits (a copy, [n, V]) are moved first; writes tokens and faults."""
-        state = self._state
-        shapers = [state.shapers.get(slot) for slot in slots[rows].tolist()]
-        num_outputs = state.num_outputs[slots[rows]]
+        """Take the likeliest of what the masks allow that the head was given, of these rows."""
+        tokens[rows] = found.allowed_best
+        for index in _bad(found.allowed_peaks):
+            row = int(rows[index])
+            num_outputs = int(self._state.num_outputs[slots[row]])
+            faults.setdefault(row, _nothing_left(float(found.allowed_peaks[index]), None, num_outputs, True))
+
+    def _draw_each(self, draws: "_Draws", rows: Int64) -> None:
+        """Draw rows whose logits are there; together, and where that raises each for itself."""
+        try:
+            self._draw(draws, rows)
+            return
+        except Exception:
+            for row in rows.tolist():
+                draws.faults.pop(row, None)
+        for each in rows[:, None]:
+            try:
+                self._draw(draws, each)
+            except Exception as error:
+                draws.faults[int(each[0])] = raised(error)
+
+    def _draw(self, draws: "_Draws", rows: Int64) -> None:
+        """Draw rows together; writes their tokens, logprobs and faults and nothing else."""
+        state, slots = self._state, draws.slots
+        moved = np.array([slots[row] in state.shapers or row in draws.allowed for row in rows.tolist()], bool)
+        still = rows[~moved & ~state.greedy[slots[rows]]]
+        if len(still):
+            self._choose(draws, draws.logits_of(still), still)
+        for some in chunks(rows[moved], draws.logits.shape[1]):
+            self._draw_shaped(draws, draws.logits_of(some, copied=True), some)
+        wants = [row for row in rows[state.logprobs[slots[rows]] >= 0].tolist() if row not in draws.faults]
+        for some in chunks(np.array(wants, np.int64), draws.logits.shape[1]):
+            counts, tokens = state.logprobs[slots[some]], draws.tokens[some].astype(np.int64)
+            found = token_logprobs(draws.logits_of(some), tokens, counts, self._drawing)
+            draws.logprobs.update(zip(some.tolist(), found, strict=True))
+
+    def _draw_shaped(self, draws: "_Draws", work: Tensor, rows: Int64) -> None:
+        """Draw rows whose logits (a copy, [n, V]) are moved first."""
+        state, slots = self._state, draws.slots[rows]
+        shapers = [state.shapers.get(slot) for slot in slots.tolist()]
+        num_outputs = state.num_outputs[slots]
         shape(work, shapers, num_outputs)
         failed = process(work, shapers)
-        apply_masks(work, [allowed.get(row) for row in rows.tolist()])
-        peaks, tokens[rows] = leading(work)
-        for index in _bad_rows(peaks):
+        apply_masks(work, [draws.allowed.get(row) for row in rows.tolist()])
+        peaks, draws.tokens[rows] = leading(work)
+        for index in _bad(peaks):
             if index not in failed:
-                masked = int(rows[index]) in allowed
+                masked = int(rows[index]) in draws.allowed
                 failed[index] = _nothing_left(float(peaks[index]), shapers[index], int(num_outputs[index]), masked)
-        faults.update({int(rows[index]): error for index, error in failed.items()})
-        random = ~state.greedy[slots[rows]]
+        draws.faults.update({int(rows[index]): error for index, error in failed.items()})
+        random = ~state.greedy[slots]
         random[list(failed)] = False
-        some = np.flatnonzero(random)
-        if len(some):
-            at = rows[some]
-            tokens[at] = self._drawing.choose(_rows_of(work, some), state.rules(slots[at]), numbers[at])
+        if random.any():
+            some = np.flatnonzero(random)
+            self._choose(draws, work if random.all() else work[torch.from_numpy(some).to(work.device)], rows[some])
 
-    def _logprobs(
-        self, raw: Tensor, tokens: Int32, slots: Int64, faults: dict[int, ChairliftError]
-    ) -> tuple[TokenLogprob | None, ...]:
-        wanted = self._state.logprobs[slots]
-        rows = np.array([row for row in np.flatnonzero(wanted >= 0).tolist() if row not in faults], np.int64)
-        if not len(rows):
-            return ()
-        entries: list[TokenLogprob | None] = [None] * len(slots)
-        for some in chunks(rows, raw.shape[1]):
-            found = token_logprobs(_rows_of(raw, some), tokens[some].astype(np.int64), wanted[some], self._drawing)
-            for row, entry in zip(some.tolist(), found, strict=True):
-                entries[row] = entry
-        return tuple(entries)
+    def _choose(self, draws: "_Draws", logits: Tensor, rows: Int64) -> None:
+        """Draw from logits [n, V] of rows, none of them greedy."""
+        state, slots = self._state, draws.slots[rows]
+        numbers = uniforms(state.seed[slots], state.choice[slots], state.num_outputs[slots])
+        draws.tokens[rows] = self._drawing.choose(logits, state.rules(slots), numbers)
 
 
-def _all(slots: Int64) -> Int64:
-    return np.arange(len(slots))
+@dataclass(frozen=True, slots=True)
+class _Draws:
+    """A step whose rows are being drawn: logits [N, V] of some of R rows, and by row their places among these."""
+
+    logits: Tensor
+    places: Int64
+    slots: Int64
+    allowed: Allowed
+    tokens: Int32
+    logprobs: dict[int, TokenLogprob]
+    faults: dict[int, ChairliftError]
+
+    def logits_of(self, rows: Int64, *, copied: bool = False) -> Tensor:
+        """Return logits [n, V] of some rows, ascending."""
+        if len(rows) == len(self.logits) and not copied:
+            return self.logits
+        return self.logits[torch.from_numpy(self.places[rows]).to(self.logits.device)]
 
 
-def _rows_of(work: Tensor, rows: Int64) -> Tensor:
-    return work if len(rows) == work.shape[0] else work[torch.from_numpy(rows).to(work.device)]
-
-
-def _bad_rows(peaks: Tensor) -> list[int]:
-    """Rows whose largest logit is NaN (it wins every comparison), +inf, or -inf (then all of them are)."""
-    found: list[int] = (~peaks.isfinite()).nonzero().flatten().tolist()
+def _bad(peaks: Tensor) -> list[int]:
+    """Those that are NaN (it wins every comparison), +inf, or -inf (then all logits of the row are)."""
+    found: list[int] = np.flatnonzero(~np.isfinite(peaks.double().cpu().numpy())).tolist()
     return found
 
 

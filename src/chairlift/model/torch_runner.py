@@ -4,7 +4,7 @@
                                                                             ▲
                                                                           Masks
 
-A launch computes its step before it returns, as far as the logits where it waits for masks; engine/threaded.py puts
+A launch computes its step before it returns, all but the head where it waits for masks; engine/threaded.py puts
 launches into a thread where two shall be in flight. Whatever a launch raises leaves the runner usable: state is by
 slot, and a NewSequence replaces it.
 """
@@ -12,12 +12,12 @@ slot, and a NewSequence replaces it.
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from chairlift.core.clock import SystemClock
@@ -88,10 +88,10 @@ class _Engine:
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A computed step: raw logits [R, V] of the sample rows or the leading of each, and the prompts' scores."""
+    """A computed step, as far as the states [R, H] of the sample rows, if any, and the prompts' scores."""
 
     plan: StepPlan
-    logits: Tensor | tuple[Tensor, NDArray[np.int64]] | None
+    states: Tensor | None
     scores: Scores
     faults: dict[int, ChairliftError]
 
@@ -301,31 +301,16 @@ def _begin(engine: _Engine, plan: StepPlan) -> _Begun:
     context = ForwardContext(inputs.batch, engine.kv, engine.backend, engine.backend.plan(inputs.batch))
     hidden = model.forward(inputs.input_ids, context)
     scores, faults = engine.scores.score(plan, hidden, model.logits)
-    return _Begun(plan, _logits(engine, plan, hidden, inputs.batch.logit_rows), scores, faults)
-
-
-def _logits(
-    engine: _Engine, plan: StepPlan, hidden: Tensor, rows: Tensor
-) -> Tensor | tuple[Tensor, NDArray[np.int64]] | None:
-    """The logits of the rows that are sampled, or only what a greedy choice needs of them."""
-    if not len(plan.sample_rows):
-        return None
-    asked, model = hidden.index_select(0, rows), engine.loaded.model
-    slots = plan.slots[plan.sample_rows].astype(np.int64)
-    if not len(plan.masked) and engine.sampler.wants_only_leading(slots):
-        return model.leading(asked)
-    return model.logits(asked)
+    states = hidden.index_select(0, inputs.batch.logit_rows) if len(plan.sample_rows) else None
+    return _Begun(plan, states, scores, faults)
 
 
 def _end(engine: _Engine, begun: _Begun, masks: Masks | None) -> StepResult:
-    """Draw from what the model gave."""
+    """Draw from what the head says of the states."""
     plan, drawn = begun.plan, Drawn(np.empty(0, np.int32))
-    if begun.logits is not None:
+    if begun.states is not None:
         slots = plan.slots[plan.sample_rows].astype(np.int64)
-        if isinstance(begun.logits, tuple):
-            drawn = engine.sampler.take_leading(*begun.logits, slots)
-        else:
-            drawn = engine.sampler.sample(begun.logits, slots, masks)
+        drawn = engine.sampler.sample(partial(engine.loaded.model.head, begun.states), slots, masks)
         engine.tables.remember(slots, drawn.tokens)
     faults: dict[int, ChairliftError] = dict(begun.faults)
     for index, error in sorted(drawn.faults.items()):

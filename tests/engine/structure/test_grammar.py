@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from chairlift.core.errors import InvalidRequest, StructureFailed
-from chairlift.engine.structure.grammar import MAX_SAID, said
+from chairlift.engine.structure.grammar import MAX_SAID, Batch, fill, said
 from support_structure import allowed, grammar_of
 
 
@@ -61,3 +61,45 @@ def test_an_output_that_may_be_empty_may_end_at_once() -> None:
 def test_long_reports_of_the_library_become_one_line() -> None:
     assert said("a\n  b\t c\n<non-verbose/>") == "a b c"
     assert len(said("x" * 10_000)) == MAX_SAID + 4
+
+
+def test_a_token_goes_on_ends_or_fails_and_is_taken_once() -> None:
+    grammar = grammar_of(regex="abc?")
+    assert grammar.goes_on(ord("a")) and allowed(grammar) == {ord("b")}
+    assert grammar.goes_on(ord("b")), "c may follow"
+    assert not grammar.goes_on(ord("c"))
+    grammar.advance(ord("c"))
+    assert grammar.is_over
+    broken = grammar_of(regex="ab")
+    assert not broken.goes_on(ord("x"))
+    with pytest.raises(StructureFailed, match="cannot be followed at token 120"):
+        broken.advance(ord("x"))
+
+
+def test_masks_made_together_are_those_made_alone_and_every_word_is_written() -> None:
+    structures = [{"regex": "a"}, {"regex": "[b-y]+"}, {"json_schema": {"type": "object"}}, {"choice": ("x", "yz")}]
+    together, alone = [grammar_of(**each) for each in structures], [grammar_of(**each) for each in structures]
+    batch = Batch(np.full((4, together[0].width), 0x5A5A5A5A, np.int32))
+    fill(together, batch)
+    batch.wait()
+    for grammar, row in zip(alone, batch.bits, strict=True):
+        expected = np.zeros(grammar.width, np.int32)
+        grammar.fill(expected)
+        assert np.array_equal(row, expected)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_one_that_has_failed_allows_all_and_leaves_its_neighbours_alone(is_known: bool) -> None:
+    grammars = [grammar_of(regex="a"), grammar_of(regex="b"), grammar_of(regex="c")]
+    if is_known:
+        assert not grammars[1].goes_on(ord("x"))
+    else:
+        assert not grammars[1]._matcher.consume_token(ord("x"))
+    batch = Batch(np.zeros((3, grammars[0].width), np.int32))
+    fill(grammars, batch)
+    batch.wait()
+    bits = [np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little")).tolist() for row in batch.bits]
+    assert bits[0] == [ord("a")] and bits[2] == [ord("c")] and (batch.bits[1] == -1).all()
+    with pytest.raises(StructureFailed, match="cannot be followed"):
+        grammars[1].check()
+    grammars[0].check()

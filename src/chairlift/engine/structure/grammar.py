@@ -1,17 +1,45 @@
 """Grammar: what one choice's output has to be, and how far it is: llguidance's matcher, confined to its request."""
 
 from collections.abc import Sequence
+from functools import cache
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from chairlift.core.errors import InvalidRequest, StructureFailed
 from chairlift.engine.plan import Int32
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher
+    from llguidance import LLExecutor, LLMatcher
 
 BITS = 32
 MAX_SAID = 300
 """Characters of what the library says that go into a sentence of ours."""
+
+
+class Batch:
+    """Masks that are made together.
+
+    Attributes:
+        bits: int32 [N, width], one row a grammar, good after wait().
+        is_at_work: whether what makes them has no need of Python's lock any more.
+    """
+
+    __slots__ = ("_undone", "bits", "is_at_work")
+
+    def __init__(self, bits: Int32) -> None:
+        self.bits = bits
+        self.is_at_work = False
+        self._undone = Lock()
+        self._undone.acquire()
+
+    def wait(self) -> None:
+        """Return when they are made, and nobody touches the grammars any more."""
+        with self._undone:
+            pass
+
+    def finish(self) -> None:
+        """They are made."""
+        self._undone.release()
 
 
 class Grammar:
@@ -20,14 +48,17 @@ class Grammar:
     Attributes:
         width: int32 words of a mask.
         is_over: whether nothing can follow.
+        coming: the mask of what may come next where somebody makes it, good when that is done; a new token ends it.
     """
 
-    __slots__ = ("_failure", "_matcher", "is_over", "width")
+    __slots__ = ("_failure", "_is_taken", "_matcher", "coming", "is_over", "width")
 
     def __init__(self, matcher: "LLMatcher", width: int) -> None:
         self._matcher = matcher
         self._failure: StructureFailed | None = None
+        self._is_taken = False  # the last token, which ends it
         self.width = width
+        self.coming: tuple[Batch, int] | None = None
         self.is_over: bool = matcher.is_stopped()
 
     def copy(self) -> "Grammar":
@@ -39,14 +70,20 @@ class Grammar:
 
         Never raises: where that cannot be found out within the limits of a step, every token is allowed.
         """
+        wrong = ""
         if self._failure is None:
             try:
                 self._matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
-                wrong = self._matcher.get_error() if self._matcher.is_error() else ""
-            except Exception as error:
+            except BaseException as error:  # a panic is no Exception
                 wrong = f"{type(error).__name__}: {error}"
-            if wrong:
-                self._failure = StructureFailed(f"the structure cannot be followed: {said(wrong)}")
+        self._filled(row, wrong)
+
+    def _filled(self, row: Int32, wrong: str = "") -> None:
+        """Keep what went wrong with a mask, and allow every token then."""
+        if self._failure is None and (
+            wrong := wrong or (self._matcher.get_error() if self._matcher.is_error() else "")
+        ):
+            self._failure = StructureFailed(f"the structure cannot be followed: {said(wrong)}")
         if self._failure is not None:
             row[:] = -1
 
@@ -55,8 +92,19 @@ class Grammar:
         if self._failure is not None:
             raise self._failure
 
+    def goes_on(self, token: int) -> bool:
+        """Take the next token; False where nothing may follow it, or advance() raises: that is to be called then."""
+        if self._failure is not None or not self._matcher.consume_token(token):
+            return False
+        self.coming = None
+        self._is_taken = self.is_over = self._matcher.is_stopped()
+        return not self.is_over
+
     def advance(self, token: int) -> None:
         """Take the next token. Raises StructureFailed for one that is not allowed, and for what went wrong before."""
+        self.coming = None
+        if self._is_taken:
+            return
         if self._failure is None and not self._matcher.consume_token(token):
             wrong = said(self._matcher.get_error())
             self._failure = StructureFailed(f"the structure cannot be followed at token {token}: {wrong}")
@@ -75,6 +123,29 @@ class Grammar:
             raise InvalidRequest(f"resume: token {tokens[count]} does not follow the structure", param="resume")
         self.is_over = self._matcher.is_stopped()
         return self
+
+
+def fill(grammars: Sequence[Grammar], batch: Batch) -> None:
+    """Write what may come next in each grammar into its row of a batch, as Grammar.fill does; never raises."""
+    alive = [(grammar._matcher, row) for row, grammar in enumerate(grammars) if grammar._failure is None]
+    bits = batch.bits
+    try:
+        batch.is_at_work = True
+        _executor().unsafe_compute_mask_ptr(alive, bits.ctypes.data, bits.strides[0], len(bits))
+        for grammar, row in zip(grammars, bits, strict=True):
+            grammar._filled(row)
+    except BaseException:  # a panic is no Exception
+        for grammar, row in zip(grammars, bits, strict=True):
+            grammar.fill(row)
+    finally:
+        batch.finish()
+
+
+@cache
+def _executor() -> "LLExecutor":
+    from llguidance import LLExecutor
+
+    return LLExecutor(1)  # others have work for the other processors
 
 
 def said(error: str) -> str:

@@ -3,10 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from chairlift.engine.plan import Masks
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.causal_lm import CausalLM, ForwardContext
 from chairlift.model.config import ModelConfig, parse_config
@@ -15,6 +17,7 @@ from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.decoder import gated_rows
 from chairlift.model.kernels.cpu.execution import NativeExecution
 from chairlift.model.registry import random_model
+from chairlift.model.scored import Wanted, scored
 from support_batches import Row, make_batch
 from support_native import instruction_sets, need_native
 
@@ -134,21 +137,56 @@ def test_a_token_has_the_same_bits_in_every_batch_and_chunking(kind: str, quanti
     assert torch.equal(torch.cat(found), whole)
 
 
-@pytest.mark.parametrize("kind", ["llama", "gemma3"])
-def test_the_leading_logit_is_the_largest_of_all(kind: str) -> None:
-    config = config_of(kind)
-    model = native(config)
+def headed(kind: str, quantization: str = "none") -> CausalLM:
+    """A model that has computed a step."""
+    model = native(config_of(kind), quantization)
     logits_of(model, STEPS[:1], torch.bfloat16, True)
+    return model
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+def test_the_head_s_largest_logit_is_the_largest_of_all(kind: str) -> None:
+    model = headed(kind)
     hidden = torch.randn(21, 72, generator=torch.Generator().manual_seed(1)).bfloat16()
     logits = model.logits(hidden)
-    values, ids = model.leading(hidden)
-    assert torch.equal(values, logits.amax(-1))
-    assert torch.equal(torch.from_numpy(ids), logits.argmax(-1))
+    found = model.head(hidden, Wanted(np.zeros(21, bool)))
+    assert torch.equal(found.peaks, logits.amax(-1)) and len(found.logits) == 0
+    assert torch.equal(torch.from_numpy(found.best), logits.argmax(-1))
     hidden[4] = torch.nan
     hidden[7] = 0
-    values, ids = model.leading(hidden)
-    assert values[4].isnan() and values[[0, 1, 2, 3, 5, 6]].isfinite().all()
-    assert ids[7] == 0, "of equals the lowest"
+    found = model.head(hidden, Wanted(np.zeros(21, bool)))
+    assert found.peaks[4].isnan() and found.peaks[[0, 1, 2, 3, 5, 6]].isfinite().all()
+    assert found.best[7] == 0, "of equals the lowest"
+
+
+@pytest.mark.parametrize("name", instruction_sets())
+@pytest.mark.parametrize(
+    ("kind", "quantization"), [("llama", "none"), ("gemma3", "none"), ("llama", "int8"), ("llama", "int8-channel")]
+)
+def test_the_head_says_under_masks_what_all_logits_do(
+    name: str, kind: str, quantization: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(library.FORCED_SET, name)
+    model = headed(kind, quantization)
+    dice = np.random.default_rng(5)
+    for count in (1, 2, 7, 21):
+        hidden = torch.randn(count, 72, generator=torch.Generator().manual_seed(count)).bfloat16()
+        if count > 5:
+            hidden[5] = 0  # all equal
+        logits = model.logits(hidden)
+        words = int(dice.integers(1, -(-model.vocab_size // 32) + 1))
+        places = np.sort(dice.permutation(count)[: dice.integers(0, count + 1)]).astype(np.int32)
+        bits = dice.integers(-(2**31), 2**31, (len(places), words), np.int64).astype(np.int32)
+        for row in range(len(places)):  # dense and sparse, whole words of either, and now and then nothing
+            bits[row, dice.random(words) < dice.random()] = dice.choice([0, -1, 1 << 7])
+        wanted = Wanted(dice.random(count) < 0.5, Masks(places, bits))
+        expected, found = scored(logits.clone(), wanted), model.head(hidden, wanted)
+        for what in ("peaks", "allowed_peaks", "logits"):
+            assert torch.equal(getattr(found, what), getattr(expected, what)), what
+        assert found.best.tolist() == expected.best.tolist()
+        there = expected.allowed_peaks.isfinite().numpy()
+        assert found.allowed_best[there].tolist() == expected.allowed_best[there].tolist()
+        assert ((found.allowed_best >= 0) & (found.allowed_best < model.vocab_size)).all()
 
 
 def test_steps_may_grow_and_shrink() -> None:

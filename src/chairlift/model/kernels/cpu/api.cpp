@@ -35,7 +35,7 @@ API int chairlift_has(const char* name) { return kernels_named(name) != nullptr;
 // Bytes of the structs that Python fills in: Weight, StepGroup, StepCache, Step, Rule.
 API void chairlift_sizes(size_t* sizes) {
     sizes[0] = sizeof(Weight), sizes[1] = sizeof(StepGroup), sizes[2] = sizeof(StepCache), sizes[3] = sizeof(Step);
-    sizes[4] = sizeof(Rule);
+    sizes[4] = sizeof(Rule), sizes[5] = sizeof(HeadRow);
 }
 
 API void* chairlift_pool_new(const int32_t* cpus, int count) {
@@ -144,9 +144,9 @@ API void* chairlift_buffer(void* decoder, int index, size_t* stride) {
 }
 
 API int chairlift_head(
-    void* decoder, const uint16_t* rows, int count, const Weight* weight, float* logits, Best* best) {
+    void* decoder, const uint16_t* rows, int count, const Weight* weight, const HeadRow* wanted, int words, Best* best) {
     try {
-        ((Decoder*)decoder)->head(rows, count, *weight, logits, best);
+        ((Decoder*)decoder)->head(rows, count, *weight, wanted, words, best);
         return 0;
     } catch (...) {
         return -1;

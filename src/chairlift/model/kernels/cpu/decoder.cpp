@@ -124,7 +124,7 @@ void Decoder::take_part(const Step& step, int member) {
     }
 }
 
-void Decoder::head(const uint16_t* rows, int count, const Weight& weight, float* logits, Best* best) {
+void Decoder::head(const uint16_t* rows, int count, const Weight& weight, const HeadRow* wanted, int words, Best* best) {
     const double began = now();
     const bool quantized = weight.kind != BFLOAT16;
     const size_t runs = weight.kind == INT8_GROUP ? weight.groups() : 1, width = (size_t)weight.steps * (quantized ? 4 : 2);
@@ -133,11 +133,11 @@ void Decoder::head(const uint16_t* rows, int count, const Weight& weight, float*
     std::vector<int8_t> bytes(quantized ? count * width : 0);
     std::vector<float> scales(quantized ? count * runs : 0);
     std::vector<int32_t> sums(quantized ? count * runs : 0);
-    std::vector<Best> bests((size_t)members * count, Best{-INFINITY, INT32_MAX});
+    std::vector<Best> bests((size_t)members * 2 * count, Best{-INFINITY, INT32_MAX});
     for (int row = 0; row < count; row++)
         memcpy(&padded[row * width], rows + (size_t)row * weight.inputs, weight.inputs * sizeof *rows);
     LinearCall call = {&weight, {(const uint8_t*)padded.data(), width * 2, count, nullptr, nullptr}, nullptr, LOGITS,
-                       SILU, logits, (size_t)weight.panels * PANEL, false};
+                       SILU, nullptr, 0, false, wanted, words};
     if (quantized) {
         kernels.quantize(
             {padded.data(), false, width, (int32_t)width, weight.kind, bytes.data(), width, scales.data(), sums.data()}, 0,
@@ -154,7 +154,7 @@ void Decoder::head(const uint16_t* rows, int count, const Weight& weight, float*
         [](void* context, int member) {
             Job& job = *(Job*)context;
             const Weight& weight = *job.call.weight;
-            Best* bests = job.bests + (size_t)member * job.call.rows.count;
+            Best* bests = job.bests + (size_t)member * 2 * job.call.rows.count;
             for (int panel = job.next++, next; panel < weight.panels; panel = next) {
                 next = job.next++;
                 const bool more = next < weight.panels;
@@ -163,13 +163,12 @@ void Decoder::head(const uint16_t* rows, int count, const Weight& weight, float*
             }
         },
         &job);
-    for (int row = 0; row < count; row++) {
-        Best found = bests[row];
+    for (int place = 0; place < 2 * count; place++) {
+        best[place] = bests[place];
         for (int member = 1; member < members; member++) {
-            const Best& other = bests[(size_t)member * count + row];
-            if (found.is_beaten_by(other)) found = other;
+            const Best& other = bests[(size_t)member * 2 * count + place];
+            if (best[place].is_beaten_by(other)) best[place] = other;
         }
-        best[row] = found;
     }
     spend("head", now() - began);
 }

@@ -25,6 +25,7 @@ from chairlift.model.kernels.cpu.attention import buffer_rows
 from chairlift.model.kernels.cpu.packing import PackedWeight
 from chairlift.model.kernels.cpu.threads import Pool
 from chairlift.model.layers import Attention, DecoderLayer, DecoderParts, Linear, RMSNorm
+from chairlift.model.scored import Scored, Wanted
 
 _FIRST_TOKENS = 256
 
@@ -68,19 +69,27 @@ class NativeDecoder:
     def logits(self, hidden: Tensor) -> Tensor:
         """Turn hidden states [R, H] into logits float32 [R, V]."""
         assert self._program is not None, "logits before the first step"
-        head = packed(self._parts.head)
-        logits = torch.empty(len(hidden), head.struct.panels * library.PANEL, dtype=torch.float32, device="cpu")
-        self._program.head(hidden, head, logits)
-        logits = logits[:, : self.vocab_size]
-        return logits if self._softcap is None else torch.tanh(logits / self._softcap).mul_(self._softcap)
+        return self.head(hidden, Wanted(np.ones(len(hidden), bool))).logits
 
-    def leading(self, hidden: Tensor) -> tuple[Tensor, NDArray[np.int64]]:
-        """Return the largest logit of each row, float32 [R], NaN where one is, and its id; logits are not kept."""
+    def head(self, hidden: Tensor, wanted: Wanted) -> Scored:
+        """Say of R hidden states what is wanted of their logits, float32; what is not wanted is written nowhere."""
         assert self._program is not None, "logits before the first step"
-        values, ids = self._program.head(hidden, packed(self._parts.head), None)
-        if self._softcap is not None:
-            values = torch.tanh(values / self._softcap).mul_(self._softcap)
-        return values, ids
+        weight = packed(self._parts.head)
+        logits = torch.empty(
+            int(wanted.kept.sum()), weight.struct.panels * library.PANEL, dtype=torch.float32, device="cpu"
+        )  # fmt: skip
+        values, ids = self._program.head(hidden, weight, wanted, logits)
+        count, rows = len(hidden), wanted.masked
+        peaks, allowed = torch.from_numpy(values[:count]), torch.from_numpy(values[count:][rows])
+        best = np.where(ids[count:][rows] < self.vocab_size, ids[count:][rows], 0)
+        capped = self._capped
+        return Scored(capped(peaks), ids[:count], capped(allowed), best, capped(logits[:, : self.vocab_size]))
+
+    def _capped(self, logits: Tensor) -> Tensor:
+        """What is banned stays so."""
+        if self._softcap is None or not logits.numel():
+            return logits
+        return (torch.tanh(logits / self._softcap) * self._softcap).masked_fill_(logits == -torch.inf, -torch.inf)
 
     def spent(self) -> dict[str, float]:
         """Return seconds of one thread by kind of operation, since the last call."""
@@ -140,17 +149,31 @@ class Program:
             raise MemoryError("no memory for a step")
         return self._output[: batch.num_tokens]
 
-    def head(self, hidden: Tensor, weight: PackedWeight, logits: Tensor | None) -> tuple[Tensor, NDArray[np.int64]]:
-        """Multiply hidden states [R, H] by the head, into logits [R, panels * 64] where given; returns the best."""
+    def head(
+        self, hidden: Tensor, weight: PackedWeight, wanted: Wanted, logits: Tensor
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Multiply hidden states [R, H] by the head.
+
+        Logits [N, panels * 64] of the rows that are kept are written. Returns the largest of each row and their ids,
+        [2 * R]: of all, then of those that are allowed, where a row has a mask; meaningless where it has none.
+        """
         hidden = hidden.to(torch.bfloat16).contiguous()
-        best = np.empty(len(hidden), np.dtype([("value", np.float32), ("id", np.int32)]))
+        count = len(hidden)
+        best = np.empty(2 * count, np.dtype([("value", np.float32), ("id", np.int32)]))
+        places = np.zeros((count, 2), np.uint64)  # HeadRow
+        places[wanted.kept, 0] = logits.data_ptr() + np.arange(len(logits)) * logits.stride(0) * logits.itemsize
+        words, masks = 0, wanted.masks
+        if masks is not None and len(masks.places):
+            bits = np.ascontiguousarray(masks.bits)
+            words = bits.shape[1]
+            places[wanted.masked, 1] = bits.ctypes.data + np.arange(len(bits)) * bits.strides[0]
         done = self._native.head(
-            self._handle, hidden.data_ptr(), len(hidden), ctypes.byref(weight.struct),
-            None if logits is None else logits.data_ptr(), best.ctypes.data,
+            self._handle, hidden.data_ptr(), count, ctypes.byref(weight.struct), places.ctypes.data, words,
+            best.ctypes.data,
         )  # fmt: skip
         if done < 0:
             raise MemoryError("no memory for the head")
-        return torch.from_numpy(best["value"].copy()), best["id"].astype(np.int64)
+        return best["value"].copy(), best["id"].astype(np.int64)
 
     def spent(self) -> dict[str, float]:
         """Return seconds by kind of operation since the last call."""

@@ -47,7 +47,7 @@ enum LinearMode : int32_t {
     STORE = 0,   // out float32 = product + bias
     ADD = 1,     // out float32 += product + bias
     GATED = 2,   // out bfloat16 = activation(gate) * up; of 32 outputs of the weight 16 are gates, 16 are ups
-    LOGITS = 3,  // out float32 = product where out is given; the best of each row
+    LOGITS = 3,  // the best of each row, and products float32 of those rows that are kept
 };
 
 enum Activation : int32_t { SILU = 0, GELU = 1, GELU_TANH = 2 };
@@ -70,6 +70,14 @@ struct LinearCall {
     void* out;
     size_t out_stride;  // elements between rows
     bool to_floats;     // of GATED: out is float32 instead of bfloat16
+    const struct HeadRow* head;  // of LOGITS: [rows]
+    int32_t words;               // of each HeadRow's `allowed`; outputs beyond are not allowed
+};
+
+// What is wanted of one row of the head.
+struct HeadRow {
+    float* logits;            // where they go, what is not allowed as -INFINITY; null: nowhere
+    const uint32_t* allowed;  // one bit an output, lowest first; null: all are
 };
 
 // To bfloat16, to float32, or added to float32.
@@ -173,7 +181,8 @@ struct Kernels {
     void (*norm)(const NormCall&, int begin, int end);
     void (*quantize)(const QuantizeCall&, int begin, int end);
     // Half panels [half, half + count) of the weight, count 1 or 2 (then half is even), against all rows; `ahead` is a
-    // panel that will be wanted next, or null. `best` [rows] is the caller's own.
+    // panel that will be wanted next, or null. `best` is the caller's own: [rows] of all outputs, then [rows] of those
+    // that are allowed where not all are.
     void (*linear)(const LinearCall&, int half, int count, const uint8_t* ahead, size_t ahead_bytes, Best* best);
     void (*heads)(const HeadsCall&, int begin, int end);
     // `after` is the item that will be attended next, or null: its first keys are fetched meanwhile.

@@ -56,6 +56,12 @@ class Step(ctypes.Structure):
     )  # fmt: skip
 
 
+class HeadRow(ctypes.Structure):
+    """kernels.h: HeadRow."""
+
+    _fields_ = (("logits", c_void_p), ("allowed", c_void_p))
+
+
 class Rule(ctypes.Structure):
     """draw.h: Rule."""
 
@@ -83,7 +89,7 @@ _SIGNATURES = {
     "reserve": (_int, _pointer, _int),
     "run": (_int, _pointer, POINTER(Step)),
     "buffer": (_pointer, _pointer, _int, POINTER(c_size_t)),
-    "head": (_int, _pointer, _pointer, _int, POINTER(Weight), _pointer, _pointer),
+    "head": (_int, _pointer, _pointer, _int, POINTER(Weight), _pointer, _int, _pointer),
     "draw": (_int, _pointer, c_char_p, _pointer, _int, _int, c_size_t, _pointer, _pointer),
     "likeliest": (_int, _pointer, c_char_p, _pointer, _int, _int, c_size_t, _int, _pointer, _pointer),
     "log_sums": (_int, _pointer, c_char_p, _pointer, _int, _int, c_size_t, _pointer),

@@ -132,6 +132,41 @@ static void improve(Best& best, const float* logits, int width, int column, int 
     }
 }
 
+// Takes off what a row's bits do not allow of a run of logits, and the rest into the best of it.
+static void improve_among(
+    Best& best, const uint32_t* allowed, int words, float* logits, int width, int column, int outputs, bool is_kept) {
+    const Floats nothing = all(-INFINITY);
+    for (int half = 0; half < width; half += HALF_PANEL, column += HALF_PANEL, logits += HALF_PANEL) {
+        const int place = column / HALF_PANEL;
+        const uint32_t bits = place < words ? allowed[place] : 0;
+        if (!bits && !is_kept) continue;
+        Floats peak = nothing;
+        for (int i = 0; i < HALF_PANEL; i += LANES) {
+            const Floats left = bits ? where(bits >> i, load<Floats>(logits + i), nothing) : nothing;
+            peak = larger(peak, left);
+            store(logits + i, left);
+        }
+        const float most = largest(peak);
+        if (!(most > best.value || (most == best.value && column < best.id))) continue;
+        for (int i = 0; i < HALF_PANEL && column + i < outputs; i++) {
+            const Best other = {logits[i], column + i};
+            if ((bits >> i & 1) && best.is_beaten_by(other)) best = other;
+        }
+    }
+}
+
+// Gives a run of one row's logits to the best of it, and to where they are kept.
+static void judge(const LinearCall& call, float* logits, int width, int row, int column, Best* best) {
+    const HeadRow& wanted = call.head[row];
+    improve(best[row], logits, width, column, call.weight->outputs);
+    if (wanted.allowed)
+        improve_among(
+            best[call.rows.count + row], wanted.allowed, call.words, logits, width, column, call.weight->outputs,
+            wanted.logits != nullptr);
+    if (!wanted.logits) return;
+    for (int i = 0; i < width; i += LANES) store(wanted.logits + column + i, load<Floats>(logits + i));
+}
+
 // Of 32 outputs the first 16 are gates, the others what they let through.
 static void gate(const LinearCall& call, const float* sums, int width, size_t place) {
     for (int half = 0; half < width; half += HALF_PANEL)
@@ -155,8 +190,10 @@ static void finish(const LinearCall& call, float* sums, int rows, int width, int
             gate(call, sums, width, (first + r) * call.out_stride + column / 2);
             continue;
         }
-        if (call.mode == LOGITS) improve(best[first + r], sums, width, column, call.weight->outputs);
-        if (!call.out) continue;
+        if (call.mode == LOGITS) {
+            judge(call, sums, width, first + r, column, best);
+            continue;
+        }
         float* out = (float*)call.out + (first + r) * call.out_stride + column;
         for (int i = 0; i < width; i += LANES) {
             Floats value = load<Floats>(sums + i);

@@ -75,7 +75,7 @@ struct Linear : Operation {
     void work(const Step& step, int begin, int end, int next, int member) override {
         const Buffer &from = decoder.buffers[in], &to = decoder.buffers[out];
         const LinearCall call = {weight, from.rows(step.tokens), bias, mode, activation, to.data, to.stride,
-                                 mode == GATED && to.kind == FLOATS};
+                                 mode == GATED && to.kind == FLOATS, nullptr, 0};
         const uint8_t* ahead = nullptr;
         size_t bytes = 0;
         if (next >= 0)

@@ -92,6 +92,17 @@ CHAIRLIFT_INLINE Floats larger(Floats a, Floats b) {
 #endif
 }
 
+// Lanes of `a` where the lowest bits are set, one a lane, else those of `b`.
+CHAIRLIFT_INLINE Floats where(uint32_t bits, Floats a, Floats b) {
+#if defined(__AVX512F__)
+    return (Floats)_mm512_mask_blend_ps((__mmask16)bits, (__m512)b, (__m512)a);
+#else
+    Words lanes;
+    for (int i = 0; i < LANES; i++) lanes[i] = 1u << i;
+    return ((Words)all((int32_t)bits) & lanes) != 0 ? a : b;
+#endif
+}
+
 // Every lane moved to the one `by` (a power of two) away.
 template <int BY, typename Vector>
 CHAIRLIFT_INLINE Vector crossed(Vector vector) {
