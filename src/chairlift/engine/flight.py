@@ -51,7 +51,7 @@ class Flight:
 
     @property
     def grammars(self) -> list[Grammar]:
-        """Those of its masked rows whose output goes on, in the plan's order."""
+        """Those of its masked rows whose output goes on, in the plan's order; of all of them before it is launched."""
         finished = Status.FINISHED
         return [each.grammar for each in self.guided if each.grammar is not None and each.status is not finished]
 

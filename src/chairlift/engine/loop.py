@@ -75,8 +75,10 @@ class EngineLoop:
 
     def stop(self) -> None:
         """Stop the runner."""
-        self._runner.stop()
-        self._masking.stop()
+        try:
+            self._runner.stop()
+        finally:
+            self._masking.stop()
 
     # -- intake ----------------------------------------------------------------------------------------------------
 

@@ -6,55 +6,61 @@
 Masks that are begun together are made in one call that does not hold Python's lock: the engine's thread goes on.
 """
 
-import threading
 import time
 from collections.abc import Iterator
 from collections.abc import Sequence as Items
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from queue import SimpleQueue
 
 import numpy as np
 
 from chairlift.core.processors import beside, stay_on
 from chairlift.engine.plan import Int32, Masks
-from chairlift.engine.structure.grammar import Batch, Grammar, fill
+from chairlift.engine.structure.grammar import Batch, Filler, Grammar
 
 ENTRY_SECONDS = 0.0005
 """That the engine's thread waits at most until the other is at work, which needs Python's lock for its first words."""
 
 
 class Making:
-    """The masks of one step, on their way."""
+    """The masks of one step, on their way. Nothing goes wrong with them behind a launch."""
 
     def __init__(self, places: Int32, grammars: Items[Grammar]) -> None:
-        self._places = places
+        """Take the grammars of these places, whose masks were all begun. Raises MemoryError."""
         coming = [grammar.coming for grammar in grammars if grammar.coming is not None]
-        self._batches = list(dict.fromkeys(batch for batch, _ in coming))
-        self._rows = coming
         assert len(coming) == len(places), "a row without a mask"
+        self._batches = list(dict.fromkeys(batch for batch, _ in coming))
+        self._rows: list[tuple[Batch, int]] = []
+        first = self._batches[0].bits
+        if len(self._batches) > 1 or [row for _, row in coming] != list(range(len(first))):
+            self._rows, first = coming, np.empty((len(coming), first.shape[1]), np.int32)
+        self._masks = Masks(places, first)
 
     def wait(self) -> None:
         """Return when nobody touches the grammars any more."""
         for batch in self._batches:
-            batch.wait()
+            batch.done.exception()
 
     def result(self) -> Masks:
         """Wait for them."""
         self.wait()
-        first = self._batches[0].bits
-        if len(self._batches) == 1 and [row for _, row in self._rows] == list(range(len(first))):
-            return Masks(self._places, first)
-        return Masks(self._places, np.stack([batch.bits[row] for batch, row in self._rows]))
+        for to, (batch, row) in enumerate(self._rows):
+            self._masks.bits[to] = batch.bits[row]
+        return self._masks
 
 
 class Masking:
-    """Makes masks, one step's after another's. Its thread begins with the first of them."""
+    """Makes masks, one step's after another's. Its thread begins with the first of them.
+
+    A program that ends while masks are made waits for them, as for the work of any executor.
+    """
 
     def __init__(self, busy: Items[int] = ()) -> None:
         """Make them beside a runner that keeps some processors busy."""
         self._cpus = beside(busy)
-        self._thread: threading.Thread | None = None
-        self._batches: SimpleQueue[tuple[Items[Grammar], Batch] | None] = SimpleQueue()
+        self._filler = Filler()
+        self._thread: ThreadPoolExecutor | None = None
+        self._latest: Batch | None = None
 
     def ahead(self, grammars: Items[Grammar]) -> None:
         """Begin with masks that are wanted soon; nobody may touch these grammars before a step with them is begun()."""
@@ -79,26 +85,22 @@ class Masking:
     def stop(self) -> None:
         """End the thread, after all that it was given."""
         if self._thread is not None:
-            self._batches.put(None)
-            self._thread.join()
+            self._thread.shutdown()
             self._thread = None
 
     def _make(self, grammars: Items[Grammar]) -> None:
         if not grammars:
             return
-        batch = Batch(np.empty((len(grammars), grammars[0].width), np.int32))  # nothing goes wrong behind a launch
-        if self._thread is None:
-            thread = threading.Thread(target=self._work, name="chairlift-masks", daemon=True)
-            thread.start()
-            self._thread = thread
-        self._batches.put((grammars, batch))
+        batch = Batch(np.empty((len(grammars), grammars[0].width), np.int32))
+        if self._thread is None:  # what is started there keeps to these processors, too
+            self._thread = ThreadPoolExecutor(
+                1, thread_name_prefix="chairlift-masks", initializer=stay_on, initargs=(self._cpus,)
+            )
+        is_free = self._latest is None or self._latest.done.done()
+        batch.done = self._thread.submit(self._filler.fill, grammars, batch)
+        self._latest = batch
         for row, grammar in enumerate(grammars):
             grammar.coming = (batch, row)
         until = time.perf_counter() + ENTRY_SECONDS
-        while not batch.is_at_work and time.perf_counter() < until:
+        while is_free and not batch.is_at_work and time.perf_counter() < until:
             time.sleep(0)  # lets Python's lock go, and does not let this processor fall asleep
-
-    def _work(self) -> None:
-        stay_on(self._cpus)  # the library's thread is started here, too
-        while (item := self._batches.get()) is not None:
-            fill(*item)

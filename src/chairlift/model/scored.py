@@ -38,9 +38,9 @@ class Scored:
 
     Attributes:
         peaks: [R], the largest logit of each row, whatever its mask says; NaN where one is.
-        best: int64 [R], its id; of equals the lowest.
+        best: int64 [R], its id; of equals the lowest (of those that a soft cap has made equal, any).
         allowed_peaks: [M], the largest that the mask of a masked row allows; -inf where that is none.
-        allowed_best: int64 [M], its id; of equals the lowest; below V where there is none, too.
+        allowed_best: int64 [M], its id, likewise; below V where there is none, too.
         logits: float32 or float64 [N, V] of the rows that are kept, in order; -inf where a mask bans.
     """
 

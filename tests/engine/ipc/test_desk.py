@@ -14,6 +14,7 @@ from chairlift.core.request import FinishReason, Output
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.fake_runner import FakeConfig, FakeRunner, expected_tokens
 from chairlift.engine.inline import InlineClient
+from chairlift.engine.ipc.backlog import Backlog
 from chairlift.engine.ipc.desk import IDLE_SECONDS, LONGEST_PAUSE_SECONDS, Desk
 from chairlift.engine.ipc.wire import (
     PROTOCOL,
@@ -396,6 +397,23 @@ def test_a_client_that_acknowledges_nothing_gets_a_window_and_is_dropped_when_to
     assert office.desk.num_guests == 0
     office.run(lambda: not guest.backlog and not guest.ids and office.engine.load().running_requests == 0)
     assert len(news()) == WINDOW and not office.desk._owners
+
+
+def test_an_engine_that_ends_waits_for_no_client(
+    offices: Callable[..., Office], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[bool] = []
+    office = offices(FakeConfig(seconds_per_step=0.005))
+    monkeypatch.setattr(Backlog, "wait", lambda self, count: waits.append(office.engine.death is None))
+    office.open()
+    office.say(b"a", HELLO)
+    for number in range(4):
+        office.say(b"a", Submit(make_request(f"r{number}", max_tokens=900)))
+    (guest,) = office.desk._guests.values()
+    office.run(lambda: len(guest.backlog) > 10)
+    assert waits
+    office.engine.close()
+    assert all(waits) and sum(output.finish_reason is not None for output in guest.backlog.take()) == 4
 
 
 def test_what_a_client_was_not_told_that_is_gone_is_let_go_at_little_cost(

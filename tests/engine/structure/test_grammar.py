@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from chairlift.core.errors import InvalidRequest, StructureFailed
-from chairlift.engine.structure.grammar import MAX_SAID, Batch, fill, said
+from chairlift.engine.structure.grammar import MAX_SAID, Batch, Filler, said
 from support_structure import allowed, grammar_of
 
 
@@ -80,8 +80,7 @@ def test_masks_made_together_are_those_made_alone_and_every_word_is_written() ->
     structures = [{"regex": "a"}, {"regex": "[b-y]+"}, {"json_schema": {"type": "object"}}, {"choice": ("x", "yz")}]
     together, alone = [grammar_of(**each) for each in structures], [grammar_of(**each) for each in structures]
     batch = Batch(np.full((4, together[0].width), 0x5A5A5A5A, np.int32))
-    fill(together, batch)
-    batch.wait()
+    Filler().fill(together, batch)
     for grammar, row in zip(alone, batch.bits, strict=True):
         expected = np.zeros(grammar.width, np.int32)
         grammar.fill(expected)
@@ -96,10 +95,26 @@ def test_one_that_has_failed_allows_all_and_leaves_its_neighbours_alone(is_known
     else:
         assert not grammars[1]._matcher.consume_token(ord("x"))
     batch = Batch(np.zeros((3, grammars[0].width), np.int32))
-    fill(grammars, batch)
-    batch.wait()
+    Filler().fill(grammars, batch)
     bits = [np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little")).tolist() for row in batch.bits]
     assert bits[0] == [ord("a")] and bits[2] == [ord("c")] and (batch.bits[1] == -1).all()
     with pytest.raises(StructureFailed, match="cannot be followed"):
         grammars[1].check()
     grammars[0].check()
+
+
+def test_a_library_that_panics_is_asked_for_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Panic(BaseException):
+        pass
+
+    class Panicking:
+        def unsafe_compute_mask_ptr(self, *given: object) -> None:
+            raise Panic("in the middle of a mask")
+
+    filler = Filler()
+    filler._library = Panicking()  # type: ignore[assignment]
+    grammars = [grammar_of(regex="a"), grammar_of(regex="b")]
+    batch = Batch(np.zeros((2, grammars[0].width), np.int32))
+    filler.fill(grammars, batch)
+    bits = [np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little")).tolist() for row in batch.bits]
+    assert bits == [[ord("a")], [ord("b")]]

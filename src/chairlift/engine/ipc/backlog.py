@@ -13,7 +13,7 @@ SECONDS_AN_OUTPUT = 0.001
 """That the engine waits for each output which it adds then."""
 
 LONGEST_WAIT_SECONDS = 0.05
-"""That a step waits in all: a client that is slow must not stop its neighbours."""
+"""That a step waits for one client: one that is slow must not stop its neighbours."""
 
 PATIENCE_SECONDS = 5.0
 """That the engine waits in all for a client that takes nothing: such a one has stopped."""

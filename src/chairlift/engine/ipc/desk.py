@@ -269,7 +269,8 @@ class Desk:
         if not guest.is_posted:
             guest.is_posted = True
             self._post(partial(self._flush, guest))
-        guest.backlog.wait(len(outputs))
+        if self._engine is not None and self._engine.death is None:  # who ends waits for nobody
+            guest.backlog.wait(len(outputs))
 
     def _flush(self, guest: Guest) -> None:
         """Send the news that lies there in one message, unless the client still has enough to read."""

@@ -1,8 +1,7 @@
 """Grammar: what one choice's output has to be, and how far it is: llguidance's matcher, confined to its request."""
 
 from collections.abc import Sequence
-from functools import cache
-from threading import Lock
+from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from chairlift.core.errors import InvalidRequest, StructureFailed
@@ -20,26 +19,17 @@ class Batch:
     """Masks that are made together.
 
     Attributes:
-        bits: int32 [N, width], one row a grammar, good after wait().
+        bits: int32 [N, width], one row a grammar, good when `done`.
+        done: ends when they are made; nobody touches the grammars any more. Set by whoever has them made.
         is_at_work: whether what makes them has no need of Python's lock any more.
     """
 
-    __slots__ = ("_undone", "bits", "is_at_work")
+    __slots__ = ("bits", "done", "is_at_work")
 
     def __init__(self, bits: Int32) -> None:
         self.bits = bits
+        self.done: Future[None]
         self.is_at_work = False
-        self._undone = Lock()
-        self._undone.acquire()
-
-    def wait(self) -> None:
-        """Return when they are made, and nobody touches the grammars any more."""
-        with self._undone:
-            pass
-
-    def finish(self) -> None:
-        """They are made."""
-        self._undone.release()
 
 
 class Grammar:
@@ -125,27 +115,35 @@ class Grammar:
         return self
 
 
-def fill(grammars: Sequence[Grammar], batch: Batch) -> None:
-    """Write what may come next in each grammar into its row of a batch, as Grammar.fill does; never raises."""
-    alive = [(grammar._matcher, row) for row, grammar in enumerate(grammars) if grammar._failure is None]
-    bits = batch.bits
-    try:
-        batch.is_at_work = True
-        _executor().unsafe_compute_mask_ptr(alive, bits.ctypes.data, bits.strides[0], len(bits))
-        for grammar, row in zip(grammars, bits, strict=True):
-            grammar._filled(row)
-    except BaseException:  # a panic is no Exception
-        for grammar, row in zip(grammars, bits, strict=True):
-            grammar.fill(row)
-    finally:
-        batch.finish()
+class Filler:
+    """Makes masks together, without Python's lock; one a thread."""
 
+    def __init__(self) -> None:
+        self._library: LLExecutor | None = None
 
-@cache
-def _executor() -> "LLExecutor":
-    from llguidance import LLExecutor
+    def fill(self, grammars: Sequence[Grammar], batch: Batch) -> None:
+        """Write what may come next in each grammar into its row of a batch, as Grammar.fill does; never raises."""
+        bits = batch.bits
+        try:
+            if self._library is None:
+                from llguidance import LLExecutor
 
-    return LLExecutor(1)  # others have work for the other processors
+                self._library = LLExecutor(1)  # others have work for the other processors
+            alive = [(grammar._matcher, row) for row, grammar in enumerate(grammars) if grammar._failure is None]
+            batch.is_at_work = True
+            self._library.unsafe_compute_mask_ptr(alive, bits.ctypes.data, bits.strides[0], len(bits))
+            for grammar, row in zip(grammars, bits, strict=True):
+                grammar._filled(row)
+        except BaseException:  # a panic is no Exception
+            self._fill_one_by_one(grammars, bits)
+
+    @staticmethod
+    def _fill_one_by_one(grammars: Sequence[Grammar], bits: Int32) -> None:
+        for index, grammar in enumerate(grammars):
+            try:
+                grammar.fill(bits[index])
+            except BaseException:  # not even room for words: then the next token is found to be wrong, or is right
+                bits[index].fill(-1)
 
 
 def said(error: str) -> str:
