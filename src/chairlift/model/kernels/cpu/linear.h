@@ -230,11 +230,13 @@ CHAIRLIFT_INLINE void tile_of(
 }
 
 // All rows against VECTORS vectors of a panel; rows are cut into tiles that differ by one row at most. Of `lines` cache
-// lines ahead as many are fetched in each step of the first tiles as brings all of them in before the last one.
+// lines ahead as many are fetched in each step of the first tiles as brings all of them in before the last one; of three
+// tiles that would be too many at once, so they are cut into four.
 template <WeightKind KIND, int VECTORS>
 static void tiles(const LinearCall& call, int panel, int column, const uint8_t* ahead, size_t ahead_bytes, Best* best) {
     constexpr int MOST = KIND == INT8_GROUP ? GROUP_TILE_ROWS : TILE_ROWS;
-    const int count = call.rows.count, number = (count + MOST - 1) / MOST;
+    const int count = call.rows.count, least = (count + MOST - 1) / MOST;
+    const int number = ahead_bytes && least == 3 ? 4 : least;
     const size_t steps = call.weight->steps;
     for (int tile = 0, first = 0; tile < number; tile++) {
         const int rows = count / number + (tile < count % number);
