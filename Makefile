@@ -6,6 +6,7 @@
 # make soak       a real server under mixed traffic with faults, 30 minutes (SOAK_MINUTES=5), and a verdict in build/soak
 # make door-cost  what the HTTP door costs: chunks a second of one process, milliseconds a request (ARGS="--json FILE")
 # make bench-cpu  W1 to W3 against the engines that can be installed here, in turns: an hour or more (PEERS=build/peers, ARGS="--models smol135")
+# make cpu-floors how near the native kernels come to what this machine can do: W1, one stream, attention (ARGS="FOLDER --json FILE")
 # make demo-model train the embedded model again, examine it, put it in place (an hour or two; faster with a C++ compiler)
 # make docs       write docs/config.md, metrics.md and errors.md again, from what the code declares
 # make lint       style, types and floors
@@ -25,7 +26,7 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --co
 # One thread a worker: two workers with two threads each would only wait for one another.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
-.PHONY: serve generate test test-all test-contract test-sanitized soak door-cost bench-cpu demo-model docs lint format clean
+.PHONY: serve generate test test-all test-contract test-sanitized soak door-cost bench-cpu cpu-floors demo-model docs lint format clean
 
 serve: $(VENV)/.installed
 	@exec $(BIN)/chairlift serve $(ARGS)
@@ -58,6 +59,9 @@ door-cost: $(VENV)/.installed
 bench-cpu: $(VENV)/.installed-test
 	PYTHONPATH=tools $(BIN)/python -m cpu_bench prepare $(PEERS)
 	PYTHONPATH=tools $(BIN)/python -m cpu_bench run $(PEERS) $(ARGS)
+
+cpu-floors: $(VENV)/.installed
+	PYTHONPATH=tools $(BIN)/python -m cpu_floors $(ARGS)
 
 demo-model: $(VENV)/.installed-test
 	PYTHONPATH=tools $(BIN)/python -m demo_model build/demo-model --into src/chairlift/demo $(ARGS)

@@ -106,6 +106,18 @@ def test_a_row_has_the_same_bits_in_every_batch(name: str, kind: str, mode: int)
         assert torch.equal(alone, together[first : first + count])
 
 
+@pytest.mark.parametrize("rows", [7, 96, 97, 230])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", instruction_sets())
+def test_a_row_has_the_same_bits_where_many_rows_pass_over_a_panel_in_pieces(name: str, kind: str, rows: int) -> None:
+    x, weight = drawn(rows, 1130, seed=10), drawn(90, 1130, seed=11)  # inputs of 36 groups
+    together = linear(name, x, weight, KINDS[kind])
+    for first in sorted({0, 1, rows // 3, rows // 2, rows - 5}):
+        assert torch.equal(linear(name, x[first : first + 2], weight, KINDS[kind]), together[first : first + 2])
+    exact = x.double() @ weight.double().T
+    assert (together.double() - exact).norm() / exact.norm() <= (2e-6 if kind == "bfloat16" else 0.03)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", instruction_sets())
 def test_what_is_no_number_stays_in_its_row(name: str, kind: str) -> None:

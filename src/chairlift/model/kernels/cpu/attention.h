@@ -18,6 +18,8 @@ namespace chairlift::CHAIRLIFT_SET {
 
 constexpr int SPAN_TILES = SPAN / KEY_TILE, KEY_VECTORS = KEY_TILE / LANES;
 constexpr int ATTEND_ROWS = LANES == 16 ? 6 : 2, ATTEND_VECTORS = 4;
+constexpr int WIDE_ROWS = LANES == 16 ? 2 : 0, WIDE_VECTORS = 8;  // so few rows have registers for more at a time
+constexpr int SCORED_TILES = ATTEND_VECTORS / KEY_VECTORS, LINES_FETCHED = 4;
 
 // What is known of the rows of an item.
 struct Asking {
@@ -29,21 +31,26 @@ struct Asking {
     int highest() const { return last[count - 1]; }
 };
 
-// The keys, or values, of 16 positions of the item's sequence and head.
-CHAIRLIFT_INLINE const uint16_t* tile_of_cache(
-    const AttendCall& call, const AttendItem& item, const uint16_t* cache, int tile) {
-    const int per_block = call.cache.block_size / KEY_TILE;
-    const int64_t block = call.block_table[(size_t)item.sequence * call.max_blocks + tile / per_block];
-    return cache + block * call.cache.block_elements() + item.kv_head * call.cache.head_elements() +
-           (size_t)(tile % per_block) * KEY_TILE * call.cache.head_dim;
+// Finds `count` tiles of keys, or values, of the item's sequence and head: 16 positions each, from tile `first` on; and the
+// last one again, up to a multiple of SCORED_TILES.
+static void find_tiles(
+    const AttendCall& call, const AttendItem& item, const uint16_t* cache, int first, int count, const uint16_t** tiles) {
+    const int per_block = call.cache.block_size / KEY_TILE, tile_elements = KEY_TILE * call.cache.head_dim;
+    const auto* block = call.block_table + (size_t)item.sequence * call.max_blocks + first / per_block;
+    cache += item.kv_head * call.cache.head_elements();
+    for (int i = 0, within = first % per_block; i < count; i++) {
+        tiles[i] = cache + *block * call.cache.block_elements() + (size_t)within * tile_elements;
+        if (++within == per_block) within = 0, block++;
+    }
+    for (int more = count; more % SCORED_TILES; more++) tiles[more] = tiles[more - 1];
 }
 
-// Scores of ROWS rows and TILES key tiles, [rows][SPAN] from column 0. Where FETCHES, the tiles `ahead` are fetched, a
-// line of each in every step.
-template <int ROWS, int TILES, bool FETCHES>
+// Scores of ROWS rows and SCORED_TILES key tiles, [rows][SPAN] from column 0. Where FETCHES, the tiles `ahead` are
+// fetched, a line of each in every step.
+template <int ROWS, bool FETCHES>
 static void score(
     const uint16_t* const* queries, const uint16_t* const* keys, const uint16_t* const* ahead, int dim, float* scores) {
-    constexpr int VECTORS = TILES * KEY_VECTORS;
+    constexpr int VECTORS = SCORED_TILES * KEY_VECTORS;
     Floats sums[ROWS][VECTORS];
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; r++)
@@ -56,7 +63,7 @@ static void score(
             columns[v] = load<Ints>(keys[v / KEY_VECTORS] + (pair * KEY_TILE + v % KEY_VECTORS * LANES) * 2);
         if constexpr (FETCHES) {
 #pragma GCC unroll 8
-            for (int tile = 0; tile < TILES; tile++) fetch(ahead[tile] + pair * KEY_TILE * 2);
+            for (int tile = 0; tile < SCORED_TILES; tile++) fetch(ahead[tile] + pair * KEY_TILE * 2);
         }
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; r++) {
@@ -113,17 +120,17 @@ static void weigh(
         for (int v = 0; v < VECTORS; v++) store(out + r * dim + column + v * LANES, sums[r][v]);
 }
 
-template <int TILES, bool FETCHES>
+template <bool FETCHES>
 CHAIRLIFT_INLINE void score_of(
     int rows, const uint16_t* const* queries, const uint16_t* const* keys, const uint16_t* const* ahead, int dim,
     float* to) {
     switch (rows) {
-        case 1: return score<1, TILES, FETCHES>(queries, keys, ahead, dim, to);
-        case 2: return score<2, TILES, FETCHES>(queries, keys, ahead, dim, to);
-        case 3: if constexpr (ATTEND_ROWS >= 3) return score<3, TILES, FETCHES>(queries, keys, ahead, dim, to);
-        case 4: if constexpr (ATTEND_ROWS >= 4) return score<4, TILES, FETCHES>(queries, keys, ahead, dim, to);
-        case 5: if constexpr (ATTEND_ROWS >= 5) return score<5, TILES, FETCHES>(queries, keys, ahead, dim, to);
-        case 6: if constexpr (ATTEND_ROWS >= 6) return score<6, TILES, FETCHES>(queries, keys, ahead, dim, to);
+        case 1: return score<1, FETCHES>(queries, keys, ahead, dim, to);
+        case 2: return score<2, FETCHES>(queries, keys, ahead, dim, to);
+        case 3: if constexpr (ATTEND_ROWS >= 3) return score<3, FETCHES>(queries, keys, ahead, dim, to);
+        case 4: if constexpr (ATTEND_ROWS >= 4) return score<4, FETCHES>(queries, keys, ahead, dim, to);
+        case 5: if constexpr (ATTEND_ROWS >= 5) return score<5, FETCHES>(queries, keys, ahead, dim, to);
+        case 6: if constexpr (ATTEND_ROWS >= 6) return score<6, FETCHES>(queries, keys, ahead, dim, to);
     }
 }
 
@@ -131,13 +138,14 @@ template <int VECTORS>
 CHAIRLIFT_INLINE void weigh_of(
     int rows, const uint16_t* weights, const Values& values, const uint16_t* const* ahead, int dim, int column,
     float* to) {
+    constexpr int MOST = VECTORS > ATTEND_VECTORS ? WIDE_ROWS : ATTEND_ROWS;
     switch (rows) {
         case 1: return weigh<1, VECTORS>(weights, values, ahead, dim, column, to);
         case 2: return weigh<2, VECTORS>(weights, values, ahead, dim, column, to);
-        case 3: if constexpr (ATTEND_ROWS >= 3) return weigh<3, VECTORS>(weights, values, ahead, dim, column, to);
-        case 4: if constexpr (ATTEND_ROWS >= 4) return weigh<4, VECTORS>(weights, values, ahead, dim, column, to);
-        case 5: if constexpr (ATTEND_ROWS >= 5) return weigh<5, VECTORS>(weights, values, ahead, dim, column, to);
-        case 6: if constexpr (ATTEND_ROWS >= 6) return weigh<6, VECTORS>(weights, values, ahead, dim, column, to);
+        case 3: if constexpr (MOST >= 3) return weigh<3, VECTORS>(weights, values, ahead, dim, column, to);
+        case 4: if constexpr (MOST >= 4) return weigh<4, VECTORS>(weights, values, ahead, dim, column, to);
+        case 5: if constexpr (MOST >= 5) return weigh<5, VECTORS>(weights, values, ahead, dim, column, to);
+        case 6: if constexpr (MOST >= 6) return weigh<6, VECTORS>(weights, values, ahead, dim, column, to);
     }
 }
 
@@ -190,13 +198,20 @@ static Seen seen_of(const AttendCall& call, const AttendItem& item, int first, i
     seen.first = first > span * SPAN ? first : span * SPAN;
     seen.first_tile = seen.first / KEY_TILE;
     seen.tiles = (seen.end - seen.first_tile * KEY_TILE + KEY_TILE - 1) / KEY_TILE;
-    for (int tile = 0; tile < seen.tiles; tile++)
-        seen.keys[tile] = tile_of_cache(call, item, call.cache.keys, seen.first_tile + tile);
+    find_tiles(call, item, call.cache.keys, seen.first_tile, seen.tiles, seen.keys);
     return seen;
 }
 
-// One span: leaves sums [rows][dim], and of each row the largest score and the total of its weights. While keys are
-// read values are fetched, and while values are read the keys of the span that comes next.
+// Fetches `count` lines of each tile, from line `first` on.
+CHAIRLIFT_INLINE void fetch_lines(const uint16_t* const* tiles, int number, int first, int count) {
+    for (int tile = 0; tile < number; tile++)
+        for (int line = first; line < first + count; line++) fetch(tiles[tile] + line * LINE / 2);
+}
+
+// One span: leaves sums [rows][dim], and of each row the largest score and the total of its weights. With few rows it is
+// memory that takes long. For one or two the processor fetches ahead by itself, better than we do; only the first lines
+// of the values are fetched, while weights are made and nothing else is read. For some more, values are fetched while
+// keys are read, and while values are read the keys of the span that comes `next`: ADR 0025.
 static void attend_span(
     const AttendCall& call, const AttendItem& item, const Asking& asking, const Seen& seen, const Seen& next,
     float* sums, float* peaks, float* totals) {
@@ -204,40 +219,42 @@ static void attend_span(
     alignas(64) float scores[MAX_ITEM_ROWS * SPAN];
     alignas(64) uint16_t weights[MAX_ITEM_ROWS * SPAN];
     Values values = {{}, seen.tiles, seen.first - begin, seen.end - begin - (seen.tiles - 1) * KEY_TILE};
-    for (int tile = 0; tile < seen.tiles; tile++)
-        values.tiles[tile] = tile_of_cache(call, item, call.cache.values, seen.first_tile + tile);
-    constexpr int AT_ONCE = ATTEND_VECTORS / KEY_VECTORS;
+    find_tiles(call, item, call.cache.values, seen.first_tile, seen.tiles, values.tiles);
     const int groups = (rows + ATTEND_ROWS - 1) / ATTEND_ROWS;
-    for (int tile = 0, some; tile < seen.tiles; tile += some) {
-        some = seen.tiles - tile >= AT_ONCE ? AT_ONCE : 1;
-        const uint16_t *const *keys = seen.keys + tile, *const *ahead = values.tiles + tile;
+    const bool is_left_alone = rows <= WIDE_ROWS, is_fetched = groups == 1 && !is_left_alone;
+    for (int tile = 0; tile < seen.tiles; tile += SCORED_TILES)
         for (int group = 0, r = 0, count; group < groups; group++, r += count) {
             count = rows / groups + (group < rows % groups);
+            const uint16_t *const *keys = seen.keys + tile, *const *ahead = values.tiles + tile;
             float* to = scores + r * SPAN + tile * KEY_TILE;
-            const uint16_t* const* queries = asking.queries + r;
-            if (some == 1)
-                score_of<1, true>(count, queries, keys, ahead, dim, to);
-            else if (group == 0)
-                score_of<AT_ONCE, true>(count, queries, keys, ahead, dim, to);
+            if (is_fetched)
+                score_of<true>(count, asking.queries + r, keys, ahead, dim, to);
             else
-                score_of<AT_ONCE, false>(count, queries, keys, ahead, dim, to);
+                score_of<false>(count, asking.queries + r, keys, ahead, dim, to);
         }
-    }
-    for (int r = 0; r < rows; r++)
+    for (int r = 0; r < rows; r++) {
+        if (is_left_alone) fetch_lines(values.tiles, seen.tiles, r * LINES_FETCHED, LINES_FETCHED);
         totals[r] = weights_of(
             call, scores + r * SPAN, weights + r * SPAN, begin, seen.tiles * KEY_TILE, asking.first[r], asking.last[r],
             peaks + r);
+    }
     const uint16_t* ahead[SPAN_TILES];
     for (int tile = 0; tile < seen.tiles; tile++) ahead[tile] = tile < next.tiles ? next.keys[tile] : nullptr;
     for (int group = 0, r = 0, count; group < groups; group++, r += count) {
         count = rows / groups + (group < rows % groups);
         for (int column = 0, width; column < dim; column += width) {
-            width = column + ATTEND_VECTORS * LANES <= dim ? ATTEND_VECTORS * LANES : LANES;
-            const uint16_t* const* fetched = group + column == 0 ? ahead : nullptr;
-            if (width == LANES)
-                weigh_of<1>(count, weights + r * SPAN, values, fetched, dim, column, sums + r * dim);
-            else
+            const int left = (dim - column) / LANES;
+            const int vectors = count <= WIDE_ROWS && left >= WIDE_VECTORS ? WIDE_VECTORS
+                              : left >= ATTEND_VECTORS                     ? ATTEND_VECTORS
+                                                                           : 1;
+            width = vectors * LANES;
+            const uint16_t* const* fetched = is_fetched && column == 0 ? ahead : nullptr;
+            if (vectors == WIDE_VECTORS)
+                weigh_of<WIDE_VECTORS>(count, weights + r * SPAN, values, fetched, dim, column, sums + r * dim);
+            else if (vectors == ATTEND_VECTORS)
                 weigh_of<ATTEND_VECTORS>(count, weights + r * SPAN, values, fetched, dim, column, sums + r * dim);
+            else
+                weigh_of<1>(count, weights + r * SPAN, values, fetched, dim, column, sums + r * dim);
         }
     }
 }

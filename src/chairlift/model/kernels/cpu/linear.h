@@ -23,6 +23,8 @@ constexpr int GROUP_TILE_ROWS = LANES == 16 ? 3 : 1;
 constexpr int TILE_VECTORS = LANES == 16 ? 4 : HALF_PANEL / LANES;
 constexpr int HALF_VECTORS = HALF_PANEL / LANES;
 constexpr int LINE = 64;
+// Of int8 in groups: how many groups of a panel stay in the nearest cache while so many tiles of rows pass over them.
+constexpr int RUN_GROUPS = 16, RUN_TILES = 32;
 
 CHAIRLIFT_INLINE Floats dot(Floats sum, Ints column, Ints row) { return dot_pairs(sum, column, row); }
 CHAIRLIFT_INLINE Ints dot(Ints sum, Ints column, Ints row) { return dot_quads(sum, column, row); }
@@ -51,10 +53,18 @@ CHAIRLIFT_INLINE void accumulate(
     }
 }
 
+// A run of groups of a panel; where it is not the first, sums of rows are carried on, [rows][PANEL], and where it is not
+// the last, they are left there. Of other kinds a run is the whole panel.
+struct Run {
+    int begin, end;
+    float* carried;
+};
+
 // The products of rows [first, first + ROWS) with VECTORS vectors of a panel, at `column` of it.
 template <WeightKind KIND, int ROWS, int VECTORS, int LINES>
 CHAIRLIFT_INLINE void multiply(
-    Floats (&sums)[ROWS][VECTORS], const LinearCall& call, int first, int panel, int column, const uint8_t* ahead) {
+    Floats (&sums)[ROWS][VECTORS], const LinearCall& call, int first, int panel, int column, const Run& run,
+    const uint8_t* ahead) {
     const Weight& weight = *call.weight;
     const uint8_t* rows = call.rows.data + first * call.rows.stride;
     const uint8_t* data = weight.data + panel * weight.panel_bytes() + column * 4;
@@ -85,8 +95,10 @@ CHAIRLIFT_INLINE void multiply(
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; v++) sums[r][v] = Floats{};
-        for (int group = 0; group < groups; group++) {
+            for (int v = 0; v < VECTORS; v++)
+                sums[r][v] = run.begin ? load<Floats>(run.carried + r * PANEL + v * LANES) : Floats{};
+        rows += run.begin * GROUP, data += run.begin * steps * STEP_BYTES;
+        for (int group = run.begin; group < run.end; group++) {
             Ints whole[ROWS][VECTORS];
 #pragma GCC unroll 8
             for (int r = 0; r < ROWS; r++)
@@ -204,32 +216,35 @@ static void finish(const LinearCall& call, float* sums, int rows, int width, int
 
 template <WeightKind KIND, int ROWS, int VECTORS, int LINES>
 __attribute__((noinline)) static void tile(
-    const LinearCall& call, int first, int panel, int column, const uint8_t* ahead, Best* best) {
+    const LinearCall& call, int first, int panel, int column, const Run& run, const uint8_t* ahead, Best* best) {
     Floats sums[ROWS][VECTORS];
-    multiply<KIND, ROWS, VECTORS, LINES>(sums, call, first, panel, column, ahead);
-    alignas(64) float found[ROWS * PANEL];
+    multiply<KIND, ROWS, VECTORS, LINES>(sums, call, first, panel, column, run, ahead);
+    const bool is_last = KIND != INT8_GROUP || run.end == call.weight->groups();
+    alignas(64) float own[ROWS * PANEL];
+    float* found = is_last ? own : run.carried;
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++) store(found + r * PANEL + v * LANES, sums[r][v]);
-    finish(call, found, ROWS, VECTORS * LANES, first, panel * PANEL + column, best);
+    if (is_last) finish(call, found, ROWS, VECTORS * LANES, first, panel * PANEL + column, best);
 }
 
 template <WeightKind KIND, int VECTORS, int LINES>
 CHAIRLIFT_INLINE void tile_of(
-    int rows, const LinearCall& call, int first, int panel, int column, const uint8_t* ahead, Best* best) {
+    int rows, const LinearCall& call, int first, int panel, int column, const Run& run, const uint8_t* ahead,
+    Best* best) {
     constexpr int MOST = KIND == INT8_GROUP ? GROUP_TILE_ROWS : TILE_ROWS;
     switch (rows) {
-        case 1: return tile<KIND, 1, VECTORS, LINES>(call, first, panel, column, ahead, best);
-        case 2: if constexpr (MOST >= 2) return tile<KIND, 2, VECTORS, LINES>(call, first, panel, column, ahead, best);
-        case 3: if constexpr (MOST >= 3) return tile<KIND, 3, VECTORS, LINES>(call, first, panel, column, ahead, best);
-        case 4: if constexpr (MOST >= 4) return tile<KIND, 4, VECTORS, LINES>(call, first, panel, column, ahead, best);
-        case 5: if constexpr (MOST >= 5) return tile<KIND, 5, VECTORS, LINES>(call, first, panel, column, ahead, best);
-        case 6: if constexpr (MOST >= 6) return tile<KIND, 6, VECTORS, LINES>(call, first, panel, column, ahead, best);
+        case 1: return tile<KIND, 1, VECTORS, LINES>(call, first, panel, column, run, ahead, best);
+        case 2: if constexpr (MOST >= 2) return tile<KIND, 2, VECTORS, LINES>(call, first, panel, column, run, ahead, best);
+        case 3: if constexpr (MOST >= 3) return tile<KIND, 3, VECTORS, LINES>(call, first, panel, column, run, ahead, best);
+        case 4: if constexpr (MOST >= 4) return tile<KIND, 4, VECTORS, LINES>(call, first, panel, column, run, ahead, best);
+        case 5: if constexpr (MOST >= 5) return tile<KIND, 5, VECTORS, LINES>(call, first, panel, column, run, ahead, best);
+        case 6: if constexpr (MOST >= 6) return tile<KIND, 6, VECTORS, LINES>(call, first, panel, column, run, ahead, best);
     }
 }
 
-// All rows against VECTORS vectors of a panel; rows are cut into tiles that differ by one row at most. Of `lines` cache
+// All rows against VECTORS vectors of a panel; rows are cut into tiles that differ by one row at most. Of the cache
 // lines ahead as many are fetched in each step of the first tiles as brings all of them in before the last one; of three
 // tiles that would be too many at once, so they are cut into four.
 template <WeightKind KIND, int VECTORS>
@@ -237,23 +252,32 @@ static void tiles(const LinearCall& call, int panel, int column, const uint8_t* 
     constexpr int MOST = KIND == INT8_GROUP ? GROUP_TILE_ROWS : TILE_ROWS;
     const int count = call.rows.count, least = (count + MOST - 1) / MOST;
     const int number = ahead_bytes && least == 3 ? 4 : least;
-    const size_t steps = call.weight->steps;
-    for (int tile = 0, first = 0; tile < number; tile++) {
-        const int rows = count / number + (tile < count % number);
-        if (!ahead_bytes)
-            tile_of<KIND, VECTORS, 0>(rows, call, first, panel, column, ahead, best);
-        else if (number == 1)
-            tile_of<KIND, VECTORS, 4>(rows, call, first, panel, column, ahead, best);
-        else if (number < 4) {
-            tile_of<KIND, VECTORS, 2>(rows, call, first, panel, column, ahead, best);
-            const size_t done = steps * 2 * LINE;
-            ahead += done, ahead_bytes -= done < ahead_bytes ? done : ahead_bytes;
-        } else {
-            tile_of<KIND, VECTORS, 1>(rows, call, first, panel, column, ahead, best);
-            const size_t done = steps * LINE;
-            ahead += done, ahead_bytes -= done < ahead_bytes ? done : ahead_bytes;
+    const int groups = KIND == INT8_GROUP ? call.weight->groups() : 1;
+    const bool in_runs = KIND == INT8_GROUP && number > 2;
+    const int tiles_at_once = in_runs ? RUN_TILES : number, groups_at_once = in_runs ? RUN_GROUPS : groups;
+    alignas(64) float carried[KIND == INT8_GROUP ? RUN_TILES * MOST * PANEL : 1];
+    for (int begin = 0, begin_row = 0, row = 0; begin < number; begin += tiles_at_once, begin_row = row) {
+        const int end = begin + tiles_at_once < number ? begin + tiles_at_once : number;
+        for (Run run = {0, 0, carried}; run.begin < groups; run.begin = run.end) {
+            run.end = run.begin + groups_at_once < groups ? run.begin + groups_at_once : groups;
+            const size_t steps = in_runs ? (run.end - run.begin) * (GROUP / 4) : call.weight->steps;
+            run.carried = carried, row = begin_row;
+            for (int tile = begin, rows; tile < end; tile++, row += rows) {
+                rows = count / number + (tile < count % number);
+                const int lines = !ahead_bytes ? 0 : number == 1 ? 4 : number < 4 ? 2 : 1;
+                if (lines == 0)
+                    tile_of<KIND, VECTORS, 0>(rows, call, row, panel, column, run, ahead, best);
+                else if (lines == 4)
+                    tile_of<KIND, VECTORS, 4>(rows, call, row, panel, column, run, ahead, best);
+                else if (lines == 2)
+                    tile_of<KIND, VECTORS, 2>(rows, call, row, panel, column, run, ahead, best);
+                else
+                    tile_of<KIND, VECTORS, 1>(rows, call, row, panel, column, run, ahead, best);
+                const size_t done = steps * lines * LINE;
+                ahead += done, ahead_bytes -= done < ahead_bytes ? done : ahead_bytes;
+                if (in_runs) run.carried += rows * PANEL;
+            }
         }
-        first += rows;
     }
 }
 

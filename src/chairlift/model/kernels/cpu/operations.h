@@ -71,7 +71,7 @@ struct Linear : Operation {
         : decoder(decoder), in(in), out(out), weight(weight), bias(bias), mode(mode), activation(activation) {}
     const char* name() const override { return "linear"; }
     int tasks(const Step&) const override { return 2 * weight->panels; }
-    int grain(int left, int members) const override { return left > 4 * members && left % 2 == 0 ? 2 : 1; }
+    int grain(int left, int members) const override { return left > 2 * members && left % 2 == 0 ? 2 : 1; }
     void work(const Step& step, int begin, int end, int next, int member) override {
         const Buffer &from = decoder.buffers[in], &to = decoder.buffers[out];
         const LinearCall call = {weight, from.rows(step.tokens), bias, mode, activation, to.data, to.stride,

@@ -1,0 +1,1 @@
+"""What the machine could do at best, measured beside what the native kernels do with it: where the time goes."""

@@ -1,0 +1,108 @@
+"""Turn: one measurement in a fresh process, peaks and what is held against them close together.
+
+python -m cpu_floors.turn ASKED.json RESULT.json
+"""
+
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, cast
+
+from chairlift.bench.drive import drive
+from chairlift.bench.generators import generate
+from chairlift.bench.offline import warm_up_items
+from chairlift.bench.workload import WorkItem, Workload
+from chairlift.llm.build import prepare
+from chairlift.llm.options import Options
+from chairlift.llm.service import Service
+from chairlift.model.kernels.cpu.threads import chosen_cpus
+from cpu_floors.attention import decode_seconds
+from cpu_floors.peaks import compiled, products, reading
+from cpu_floors.watch import watching
+from cpu_floors.work import Shape, flops
+
+SINGLE = (64, 96)
+"""Prompt and output tokens of the stream that rides alone."""
+
+ATTENTION = (32, 2048)
+"""Sequences and context of the decode step whose attention is measured."""
+
+
+def measure(model: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Measure everything once. Raises ConfigError and ModelError."""
+    shape = Shape.of(json.loads(Path(model, "config.json").read_text(encoding="utf-8")))
+    cpus = chosen_cpus(options.get("cpu_threads"))
+    with tempfile.TemporaryDirectory(prefix="cpu-floors-") as folder:
+        reader = compiled(Path(folder))
+        prepared = prepare(model, cast("Options", {**options, "enable_prefix_caching": False}))
+        with closing((service := prepared.start()).client):
+            service.client.warmup()
+            drive(service, Workload(name="warm-up", seed=0, items=warm_up_items(48, shape.vocabulary)))
+            whole = _whole(service, shape, cpus)
+            single = _single(service, shape, reader, cpus)
+        return {**whole, **single, **_attention(shape, reader, cpus)}
+
+
+def _whole(service: Service, shape: Shape, cpus: Sequence[int]) -> dict[str, Any]:
+    """W1: the whole workload against the products' peak."""
+    workload = generate("w1", vocab_size=shape.vocabulary, seed=0)
+    before = products(cpus, shape.products)
+    with watching(service.client) as spent:
+        driven = drive(service, workload)
+    after = products(cpus, shape.products)
+    return {
+        "w1": {
+            "seconds": driven.seconds,
+            "output_tokens_per_second": workload.output_tokens / driven.seconds,
+            "flops": flops(shape, workload.items),
+            "peak_gflops": [before, after],
+            "parts": spent.parts(driven.seconds),
+        }
+    }
+
+
+def _single(service: Service, shape: Shape, reader: Path, cpus: Sequence[int]) -> dict[str, Any]:
+    """One stream against reading all weights, and what it keeps, once a token."""
+    prompt, output = SINGLE
+    item = WorkItem(at=0.0, prompt_token_ids=tuple(range(prompt)), output_tokens=output)
+    before = reading(reader, cpus)
+    with watching(service.client) as spent:
+        (ride,) = drive(service, Workload(name="single", seed=0, items=(item,))).rides
+    after = reading(reader, cpus)
+    seconds = (ride.stamps[-1] - ride.stamps[0]) / (output - 1)
+    return {
+        "single": {
+            "seconds_per_token": seconds,
+            "bytes_per_token": spent.weight_bytes + shape.kv_bytes(prompt + output // 2),
+            "read_gb_per_second": [before, after],
+        }
+    }
+
+
+def _attention(shape: Shape, reader: Path, cpus: Sequence[int]) -> dict[str, Any]:
+    sequences, context = ATTENTION
+    before = reading(reader, cpus)
+    seconds = decode_seconds(shape, sequences, context)
+    after = reading(reader, cpus)
+    return {
+        "attention": {
+            "seconds_per_layer": seconds,
+            "bytes_per_layer": shape.kv_bytes(sequences * context) // shape.layers,
+            "read_gb_per_second": [before, after],
+        }
+    }
+
+
+def main(words: Sequence[str]) -> int:
+    """Obey what is asked in a file."""
+    asked, result = map(Path, words)
+    found = measure(**json.loads(asked.read_text(encoding="utf-8")))
+    result.write_text(json.dumps(found), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

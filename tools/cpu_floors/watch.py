@@ -1,0 +1,105 @@
+"""Watch: times what the native runner does in each step, and takes what the engine says of it."""
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from chairlift.engine.client import EngineClient
+from chairlift.engine.stats import StepStats
+from chairlift.model.kernels.cpu.decoder import Program, packed
+from chairlift.model.sampler import Sampler
+
+
+@dataclass(slots=True)
+class Spent:
+    """Seconds since the watch began.
+
+    Attributes:
+        prompts, decodes: of each kind of operation, in steps that brought prompts and in those that did not.
+        head: of the head's products.
+        draws: of the sampler, the head included.
+        steps: as the engine saw them.
+        weight_bytes: that the last step's program reads: all packed matrices, the head's once.
+    """
+
+    prompts: Counter[str] = field(default_factory=Counter)
+    decodes: Counter[str] = field(default_factory=Counter)
+    head: float = 0.0
+    draws: float = 0.0
+    steps: list[StepStats] = field(default_factory=list)
+    weight_bytes: int = 0
+
+    @property
+    def layers(self) -> float:
+        """Of all layers."""
+        return self.prompts.total() + self.decodes.total()
+
+    def parts(self, seconds: float) -> dict[str, float]:
+        """Say where the seconds of a run went; the parts add up to them."""
+        both = self.prompts + self.decodes
+        decided = sum(step.schedule_ms + step.commit_ms for step in self.steps) / 1000
+        run = sum(step.launch_ms + step.collect_ms for step in self.steps) / 1000
+        found = {
+            "products, steps with prompts": self.prompts["linear"],
+            "products, decode steps": self.decodes["linear"],
+            "attention": both["attend"],
+            "other operations of layers": both.total() - both["linear"] - both["attend"],
+            "head": self.head,
+            "draws": self.draws - self.head,
+            "inputs, hand-over": run - self.layers - self.draws,
+            "scheduler": decided,
+        }
+        return {**found, "text, waiting": seconds - sum(found.values())}
+
+
+def weight_bytes(program: Program) -> int:
+    """Return the bytes of all packed matrices that a step reads."""
+    parts = program._parts
+    linears = [
+        linear.weight
+        for layer in parts.layers
+        for linear in (layer.attention.projection, layer.attention.output, layer.mlp.gate_up, layer.mlp.down)
+    ]
+    return sum(part.nbytes for weight in (*linears, parts.head) for part in packed(weight).memory)
+
+
+@contextmanager
+def watching(client: EngineClient) -> Iterator[Spent]:
+    """Watch an engine of this process on the native kernels, while the context lasts."""
+    spent, run, head, sample = Spent(), Program.run, Program.head, Sampler.sample
+
+    def timed_run(program: Program, input_ids: Any, context: Any) -> Any:
+        program.spent()
+        began = time.perf_counter()
+        found = run(program, input_ids, context)
+        took = time.perf_counter() - began
+        operations: Any = Counter(program.spent())
+        operations["call"] += took - operations.total()
+        spent.weight_bytes = spent.weight_bytes or weight_bytes(program)
+        batch = context.batch
+        (spent.decodes if batch.num_decodes == batch.num_seqs else spent.prompts).update(operations)
+        return found
+
+    def timed_head(*words: Any) -> Any:
+        began = time.perf_counter()
+        found = head(*words)
+        spent.head += time.perf_counter() - began
+        return found
+
+    def timed_sample(*words: Any) -> Any:
+        began = time.perf_counter()
+        found = sample(*words)
+        spent.draws += time.perf_counter() - began
+        return found
+
+    patched: Any = (Program, Sampler)
+    patched[0].run, patched[0].head, patched[1].sample = timed_run, timed_head, timed_sample
+    client.watch_steps(spent.steps.append)
+    try:
+        yield spent
+    finally:
+        client.watch_steps(None)
+        patched[0].run, patched[0].head, patched[1].sample = run, head, sample
