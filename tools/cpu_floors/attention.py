@@ -16,7 +16,11 @@ LAYERS, REPEATS = 4, 5
 
 
 def decode_seconds(shape: Shape, sequences: int, context: int) -> float:
-    """Return the seconds of one layer's attention for so many sequences of one new token; the median of some."""
+    """Return the seconds of one layer's attention for so many sequences of one new token; the median of some.
+
+    Torch computes with one thread from here on, as beside the engine: two pools on the same cores wait for each other.
+    """
+    torch.set_num_threads(1)
     backend = NativeAttention(pool_of(None), chosen_set())
     each = -(-context // BLOCK)
     caches = backend.alloc_kv(
