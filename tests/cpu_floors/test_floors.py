@@ -5,6 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+import torch
 
 from chairlift.bench.generators import generate
 from chairlift.bench.workload import WorkItem
@@ -14,7 +15,7 @@ from chairlift.model.kernels.cpu.threads import chosen_cpus
 from chairlift.model.sampler import Sampler
 from cpu_floors import turn
 from cpu_floors.__main__ import main, summary, table
-from cpu_floors.peaks import compiled, products, reading
+from cpu_floors.peaks import Reader, products
 from cpu_floors.watch import watching
 from cpu_floors.work import Shape, flops
 from support_models import save_tiny
@@ -43,7 +44,10 @@ def test_operations_are_counted_as_they_are_done() -> None:
 def test_peaks_are_those_of_a_machine(tmp_path: Path) -> None:
     cpus = chosen_cpus(1)
     assert 0.01 < products(cpus, [(64, 64), (64, 128)]) < 100_000
-    assert 0.1 < reading(compiled(tmp_path), cpus) < 10_000
+    reader = Reader(tmp_path, cpus)
+    assert 0.1 < reader.rate() < 10_000
+    short, long = (min(reader.seconds(torch.ones(size)) for _ in range(5)) for size in (2**16, 2**24))
+    assert long > 16 * short  # 256 times as much
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +65,12 @@ def test_a_turn_adds_up(model: Path) -> None:
     assert all(spent > 0 for spent in whole["parts"].values()), whole["parts"]
     workload = generate("w1", vocab_size=config["vocab_size"], seed=0)
     assert whole["flops"] == flops(shape, workload.items)
-    kept = shape.kv_bytes(64 + 96 // 2)
+    kept = shape.kv_bytes(64 + 24 // 2)
     numbers = shape.layer_weights + shape.head_weights
     assert numbers < single["bytes_per_token"] - kept < 1.6 * numbers  # a byte each, scales, and panels filled up
     assert found["attention"]["bytes_per_layer"] == 32 * 2048 * 2 * 2 * 2 * 32
+    for part in (single, found["attention"]):
+        assert all(took > 0 and floor > 0 for took, floor in part["seconds_and_floor"])
 
 
 def test_patches_are_taken_back(model: Path) -> None:
@@ -92,16 +98,15 @@ def test_a_report_is_written_and_read_aloud(
 def test_each_turn_is_held_against_its_own_floors() -> None:
     turns = []
     for speed in (1.0, 2.0, 4.0):  # a machine that changes its mind: the shares stay
-        part = {"bytes_per_token": 8e9, "bytes_per_layer": 8e9, "read_gb_per_second": [7 * speed, 9 * speed]}
         turns.append({
             "w1": {
                 "seconds": 10 / speed, "output_tokens_per_second": 5 * speed, "flops": 6e9,
                 "peak_gflops": [speed, 0.5 * speed], "parts": {"head": 1 / speed},
             },
-            "single": {**part, "seconds_per_token": 2 / speed},
-            "attention": {**part, "seconds_per_layer": 1.5 / speed},
+            "single": {"seconds_and_floor": [(2 / speed, 1 / speed), (6 / speed, 3 / speed), (2 / speed, 4 / speed)]},
+            "attention": {"seconds_and_floor": [(1.5 / speed, 1 / speed)]},
         })  # fmt: skip
     found = summary(turns)
-    assert found["w1_of_compute_floor"] == pytest.approx(0.6) and found["single_of_bandwidth_floor"] == 0.5
+    assert found["w1_of_compute_floor"] == pytest.approx(0.6) and found["single_over_bandwidth_floor"] == 2.0
     assert found["attention_over_bandwidth_floor"] == 1.5 and found["single_tokens_per_second"] == 1.0
     assert found["w1_parts_seconds"] == {"head": 0.5} and found["peak_gflops"] == 2.0

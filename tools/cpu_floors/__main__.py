@@ -16,7 +16,6 @@ from chairlift.bench.quiet import wait_for_calm
 BLOCKS = 1024
 """Of the KV cache: enough for all of W1 at once."""
 
-READ = "read_gb_per_second"
 PATIENCE = 30.0
 """Seconds in which the machine may become quiet before each turn."""
 
@@ -60,10 +59,8 @@ def summary(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     def middle(of: Callable[[Mapping[str, Any]], float]) -> float:
         return statistics.median(map(of, turns))
 
-    def floor(turn: Mapping[str, Any], part: str) -> float:
-        found = turn[part]
-        seconds: float = found[f"bytes_per_{_UNITS[part]}"] / statistics.mean(found[READ]) / 1e9
-        return seconds
+    def over_floor(part: str) -> float:
+        return middle(lambda turn: statistics.median(took / floor for took, floor in turn[part]["seconds_and_floor"]))
 
     return {
         "w1_output_tokens_per_second": middle(lambda turn: turn["w1"]["output_tokens_per_second"]),
@@ -75,18 +72,12 @@ def summary(turns: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "w1_parts_seconds": {
             name: statistics.median(turn["w1"]["parts"][name] for turn in turns) for name in turns[0]["w1"]["parts"]
         },
-        "single_tokens_per_second": middle(lambda turn: 1 / turn["single"]["seconds_per_token"]),
-        "single_of_bandwidth_floor": middle(
-            lambda turn: floor(turn, "single") / turn["single"]["seconds_per_token"]
+        "single_tokens_per_second": middle(
+            lambda turn: 1 / statistics.median(took for took, _ in turn["single"]["seconds_and_floor"])
         ),
-        "attention_over_bandwidth_floor": middle(
-            lambda turn: turn["attention"]["seconds_per_layer"] / floor(turn, "attention")
-        ),
-        READ: middle(lambda turn: statistics.mean(turn["single"][READ])),
+        "single_over_bandwidth_floor": over_floor("single"),
+        "attention_over_bandwidth_floor": over_floor("attention"),
     }  # fmt: skip
-
-
-_UNITS = {"single": "token", "attention": "layer"}
 
 
 def table(found: Mapping[str, Any]) -> Iterator[str]:
@@ -97,12 +88,10 @@ def table(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"    {share:.1%} of the compute floor ({peak:.0f} GFLOP/s of products)"
     for name, spent in found["w1_parts_seconds"].items():
         yield f"    {name:32s} {spent:6.2f} s {spent / seconds:6.1%}"
-    rate, share, read = (found[name] for name in ("single_tokens_per_second", "single_of_bandwidth_floor", READ))
-    yield f"one stream: {rate:.1f} tokens/s, {share:.1%} of the bandwidth floor ({read:.1f} GB/s)"
-    yield (
-        f"attention of 32 sequences of 2,048 tokens: {found['attention_over_bandwidth_floor']:.2f} times its "
-        "bandwidth floor"
-    )
+    rate, over = found["single_tokens_per_second"], found["single_over_bandwidth_floor"]
+    yield f"one stream: {rate:.1f} tokens/s, {1 / over:.1%} of its bandwidth floor"
+    over = found["attention_over_bandwidth_floor"]
+    yield f"attention of 32 sequences of 2,048 tokens: {over:.2f} times its bandwidth floor"
 
 
 def _say(text: str) -> None:

@@ -1,6 +1,5 @@
 """Attention alone: a decode step of long contexts, whose keys and values lie in memory and nowhere nearer."""
 
-import statistics
 import time
 
 import torch
@@ -9,14 +8,15 @@ from chairlift.model.attention.base import AttentionSpec, ForwardBatch, GroupBat
 from chairlift.model.kernels.cpu.attention import NativeAttention
 from chairlift.model.kernels.cpu.library import chosen_set
 from chairlift.model.kernels.cpu.threads import pool_of
+from cpu_floors.peaks import Reader
 from cpu_floors.work import Shape
 
 BLOCK = 16
 LAYERS, REPEATS = 4, 5
 
 
-def decode_seconds(shape: Shape, sequences: int, context: int) -> float:
-    """Return the seconds of one layer's attention for so many sequences of one new token; the median of some.
+def decode_seconds(shape: Shape, sequences: int, context: int, reader: Reader) -> list[tuple[float, float]]:
+    """Return pairs of seconds: one layer's attention for so many sequences of one new token, and reading its cache.
 
     Torch computes with one thread from here on, as beside the engine: two pools on the same cores wait for each other.
     """
@@ -31,13 +31,14 @@ def decode_seconds(shape: Shape, sequences: int, context: int) -> float:
         cache.value.normal_()
     batch = _batch(sequences, context, each)
     query = torch.randn(sequences, shape.heads, shape.head_dim).bfloat16()
-    out, spec, times = torch.empty_like(query), AttentionSpec(0, shape.head_dim**-0.5), []
+    out, spec, pairs = torch.empty_like(query), AttentionSpec(0, shape.head_dim**-0.5), []
     for _ in range(REPEATS):
         for cache in caches:
             began = time.perf_counter()
             backend.attend(query, cache, batch, spec, None, out)
-            times.append(time.perf_counter() - began)
-    return statistics.median(times)
+            took = time.perf_counter() - began
+            pairs.append((took, reader.seconds(cache.key) + reader.seconds(cache.value)))
+    return pairs
 
 
 def _batch(sequences: int, context: int, each: int) -> ForwardBatch:

@@ -1,11 +1,11 @@
 """Peaks: how fast this machine multiplies (torch's products, in the layers' shapes) and reads, just now.
 
-    python -m cpu_floors.peaks THREADS ROWS INPUTSxOUTPUTS ...
+    python -m cpu_floors.peaks THREADS INPUTSxOUTPUTS ...
 
-prints GFLOP/s of the fastest product of bfloat16 matrices, in a process of its own with so many threads.
+prints GFLOP/s of products of bfloat16 matrices, one of each shape, in a process of its own with so many threads.
 """
 
-import importlib
+import ctypes
 import json
 import statistics
 import subprocess
@@ -14,13 +14,17 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import torch
+from torch import Tensor
+
 from chairlift.model.kernels.cpu.compile import find_compiler
+from chairlift.model.pages import huge_pages
 
 ROWS = 256
 SECONDS = 0.25
 """For each shape."""
 
-READ_MEGABYTES, READ_ROUNDS = 1024, 5
+READ_BYTES = 512 * 2**20
 SOURCE = Path(__file__).with_name("reading.cpp")
 
 
@@ -33,26 +37,37 @@ def products(cpus: Sequence[int], shapes: Sequence[tuple[int, int]]) -> float:
     return found
 
 
-def compiled(folder: Path) -> Path:
-    """Compile the reader for this machine. Raises CannotCompile or CalledProcessError."""
-    program = folder / "reading"
-    command = [*find_compiler(), "-O3", "-march=native", "-std=c++17", "-pthread", str(SOURCE), "-o", str(program)]
-    subprocess.run(command, check=True)
-    return program
+class Reader:
+    """Reads memory as fast as this machine can, a thread on each processor.
 
+    Owns: half a gigabyte on huge pages, to be read where nothing else is given.
+    """
 
-def reading(program: Path, cpus: Sequence[int]) -> float:
-    """Return GB/s of reading a gigabyte, a thread on each processor; the median of some rounds."""
-    where = ",".join(map(str, cpus))
-    said = subprocess.run(
-        [str(program), where, str(READ_MEGABYTES), str(READ_ROUNDS)], stdout=subprocess.PIPE, check=True, text=True
-    )
-    return statistics.median(map(float, said.stdout.split()))
+    def __init__(self, folder: Path, cpus: Sequence[int]) -> None:
+        """Compile it for this machine into a folder. Raises CannotCompile or CalledProcessError."""
+        library = folder / "libreading.so"
+        flags = ("-O3", "-march=native", "-std=c++17", "-pthread", "-shared", "-fPIC")
+        subprocess.run([*find_compiler(), *flags, str(SOURCE), "-o", str(library)], check=True)
+        self._read = ctypes.CDLL(str(library)).read_seconds
+        self._read.restype = ctypes.c_double
+        self._read.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_int), ctypes.c_int)
+        self._cpus = (ctypes.c_int * len(cpus))(*cpus)
+        self._memory = huge_pages(READ_BYTES).fill_(1)
+
+    def seconds(self, tensor: Tensor) -> float:
+        """Return how long a contiguous tensor takes."""
+        found: float = self._read(
+            tensor.data_ptr(), tensor.numel() * tensor.element_size(), self._cpus, len(self._cpus)
+        )
+        return found
+
+    def rate(self) -> float:
+        """Return GB/s of memory of its own."""
+        return READ_BYTES / self.seconds(self._memory) / 1e9
 
 
 def main(words: Sequence[str]) -> int:
     """Be the process of products(): multiply, and print what each shape reached."""
-    torch = importlib.import_module("torch")
     torch.set_num_threads(int(words[0]))
     found = []
     for word in words[1:]:

@@ -1,23 +1,17 @@
-// Reads memory on huge pages with some threads, each its own part from one end to the other, and says GB/s of each round.
+// Reads memory from one end to the other, each thread its own part: as fast as this machine can.
 //
-//     c++ -O3 -march=native -pthread reading.cpp -o reading
-//     reading CPU,CPU,... MEGABYTES ROUNDS
+//     c++ -O3 -march=native -pthread -shared -fPIC reading.cpp -o libreading.so
 #include <pthread.h>
 #include <sched.h>
-#include <sys/mman.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <thread>
 #include <vector>
 
 typedef uint64_t Lanes __attribute__((vector_size(64)));
 
-static std::atomic<int> ready, done;
 static std::atomic<uint64_t> kept;
 
 static double now() {
@@ -32,8 +26,7 @@ static void read(const Lanes* from, size_t count) {
             __builtin_prefetch((const char*)(from + i + j) + 4096);
             sums[j] += from[i + j];
         }
-    Lanes all = sums[0] + sums[1] + sums[2] + sums[3];
-    kept += all[0];
+    kept += (sums[0] + sums[1] + sums[2] + sums[3])[0];
 }
 
 static void stay_on(int cpu) {
@@ -43,31 +36,25 @@ static void stay_on(int cpu) {
     pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
-int main(int argc, char** argv) {
-    if (argc != 4) return 2;
-    std::vector<int> cpus;
-    for (char* word = strtok(argv[1], ","); word; word = strtok(nullptr, ",")) cpus.push_back(atoi(word));
-    const int members = (int)cpus.size(), rounds = atoi(argv[3]);
-    const size_t page = 2u << 20, bytes = ((size_t)atoi(argv[2]) << 20) / members / page * page * members;
-    char* memory = (char*)aligned_alloc(page, bytes);
-    madvise(memory, bytes, MADV_HUGEPAGE);
-    memset(memory, 1, bytes);
+// Seconds of reading `bytes` of memory that begins on a cache line, a thread on each processor.
+extern "C" double read_seconds(const char* memory, size_t bytes, const int* cpus, int members) {
+    std::atomic<int> ready{0}, done{0};
+    std::atomic<bool> started{false};
+    const size_t part = bytes / members / sizeof(Lanes);
     std::vector<std::thread> threads;
     for (int member = 0; member < members; member++)
-        threads.emplace_back([=] {
+        threads.emplace_back([&, member] {
             stay_on(cpus[member]);
-            for (int round = 1; round <= rounds; round++) {
-                while (ready < round) sched_yield();
-                read((const Lanes*)(memory + bytes / members * member), bytes / members / sizeof(Lanes));
-                done++;
-            }
+            ready++;
+            while (!started) sched_yield();
+            read((const Lanes*)memory + part * member, part);
+            done++;
         });
-    for (int round = 1; round <= rounds; round++) {
-        const double began = now();
-        ready = round;
-        while (done < round * members) sched_yield();
-        printf("%.3f\n", bytes / (now() - began) / 1e9);
-    }
+    while (ready < members) sched_yield();
+    const double began = now();
+    started = true;
+    while (done < members) sched_yield();
+    const double took = now() - began;
     for (auto& thread : threads) thread.join();
-    return 0;
+    return took;
 }

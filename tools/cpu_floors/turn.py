@@ -20,12 +20,15 @@ from chairlift.llm.options import Options
 from chairlift.llm.service import Service
 from chairlift.model.kernels.cpu.threads import chosen_cpus
 from cpu_floors.attention import decode_seconds
-from cpu_floors.peaks import compiled, products, reading
+from cpu_floors.peaks import Reader, products
 from cpu_floors.watch import watching
 from cpu_floors.work import Shape, flops
 
-SINGLE = (64, 96)
+SINGLE = (64, 24)
 """Prompt and output tokens of the stream that rides alone."""
+
+ROUNDS = 6
+"""Of that stream, with reading before and after each."""
 
 ATTENTION = (32, 2048)
 """Sequences and context of the decode step whose attention is measured."""
@@ -36,14 +39,14 @@ def measure(model: str, options: dict[str, Any]) -> dict[str, Any]:
     shape = Shape.of(json.loads(Path(model, "config.json").read_text(encoding="utf-8")))
     cpus = chosen_cpus(options.get("cpu_threads"))
     with tempfile.TemporaryDirectory(prefix="cpu-floors-") as folder:
-        reader = compiled(Path(folder))
+        reader = Reader(Path(folder), cpus)
         prepared = prepare(model, cast("Options", {**options, "enable_prefix_caching": False}))
         with closing((service := prepared.start()).client):
             service.client.warmup()
             drive(service, Workload(name="warm-up", seed=0, items=warm_up_items(48, shape.vocabulary)))
             whole = _whole(service, shape, cpus)
-            single = _single(service, shape, reader, cpus)
-        return {**whole, **single, **_attention(shape, reader, cpus)}
+            single = _single(service, shape, reader)
+        return {**whole, **single, **_attention(shape, reader)}
 
 
 def _whole(service: Service, shape: Shape, cpus: Sequence[int]) -> dict[str, Any]:
@@ -64,36 +67,27 @@ def _whole(service: Service, shape: Shape, cpus: Sequence[int]) -> dict[str, Any
     }
 
 
-def _single(service: Service, shape: Shape, reader: Path, cpus: Sequence[int]) -> dict[str, Any]:
+def _single(service: Service, shape: Shape, reader: Reader) -> dict[str, Any]:
     """One stream against reading all weights, and what it keeps, once a token."""
     prompt, output = SINGLE
     item = WorkItem(at=0.0, prompt_token_ids=tuple(range(prompt)), output_tokens=output)
-    before = reading(reader, cpus)
+    rounds, before = [], reader.rate()
     with watching(service.client) as spent:
-        (ride,) = drive(service, Workload(name="single", seed=0, items=(item,))).rides
-    after = reading(reader, cpus)
-    seconds = (ride.stamps[-1] - ride.stamps[0]) / (output - 1)
-    return {
-        "single": {
-            "seconds_per_token": seconds,
-            "bytes_per_token": spent.weight_bytes + shape.kv_bytes(prompt + output // 2),
-            "read_gb_per_second": [before, after],
-        }
-    }
+        for _ in range(ROUNDS):
+            (ride,) = drive(service, Workload(name="single", seed=0, items=(item,))).rides
+            after = reader.rate()
+            rounds.append(((ride.stamps[-1] - ride.stamps[0]) / (output - 1), (before + after) / 2))
+            before = after
+    bytes_per_token = spent.weight_bytes + shape.kv_bytes(prompt + output // 2)
+    floors = [(seconds, bytes_per_token / rate / 1e9) for seconds, rate in rounds]
+    return {"single": {"bytes_per_token": bytes_per_token, "seconds_and_floor": floors}}
 
 
-def _attention(shape: Shape, reader: Path, cpus: Sequence[int]) -> dict[str, Any]:
+def _attention(shape: Shape, reader: Reader) -> dict[str, Any]:
     sequences, context = ATTENTION
-    before = reading(reader, cpus)
-    seconds = decode_seconds(shape, sequences, context)
-    after = reading(reader, cpus)
-    return {
-        "attention": {
-            "seconds_per_layer": seconds,
-            "bytes_per_layer": shape.kv_bytes(sequences * context) // shape.layers,
-            "read_gb_per_second": [before, after],
-        }
-    }
+    bytes_per_layer = shape.kv_bytes(sequences * context) // shape.layers
+    pairs = decode_seconds(shape, sequences, context, reader)
+    return {"attention": {"bytes_per_layer": bytes_per_layer, "seconds_and_floor": pairs}}
 
 
 def main(words: Sequence[str]) -> int:
