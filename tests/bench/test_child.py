@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.bench.child import THREAD_VARIABLES, obey, send
+from chairlift.bench.child import THREAD_VARIABLES, environ_with, exchange, obey, send
 from chairlift.bench.order import Order, WorkloadSpec
 from chairlift.core.errors import ChairliftError, ContextLengthExceeded, EngineDead
 from chairlift.llm.naming import RANDOM
@@ -34,6 +34,17 @@ def test_threads_are_told_to_every_library_or_to_none(monkeypatch: pytest.Monkey
     child = program(f"result = [os.environ.get(name) for name in {THREAD_VARIABLES}]\nresult = {{'got': result}}")
     assert send(child, ORDER, threads=7)["got"] == ["7", "7", "7"]
     assert send(child, ORDER)["got"][0] == "1"
+
+
+def test_modules_of_a_folder_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "stowaway.py").write_text("import json, sys; open(sys.argv[2], 'w').write(json.dumps({'here': 1}))")
+    command = [sys.executable, "-P", "-m", "stowaway"]
+    for before in ("", "/nowhere"):
+        monkeypatch.setenv("PYTHONPATH", before)
+        assert exchange(command, b"{}", environ=environ_with(tmp_path)) == {"here": 1}
+        assert environ_with(tmp_path)["PYTHONPATH"].endswith(before or tmp_path.name)
+    with pytest.raises(ChairliftError, match="stowaway"):
+        exchange(command, b"{}")
 
 
 def test_a_death_is_told_with_its_last_words() -> None:

@@ -56,14 +56,14 @@ def test_preemptions_of_a_tight_pool_are_counted() -> None:
 
 def test_what_the_warm_up_cost_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     before: list[LoadReport] = []
-    warm_up = offline._warm_up
+    warm_up = offline.warm_up
 
     def watched(service: Service) -> None:
         warm_up(service)
         drive(service, generate("uniform", vocab_size=259, count=12))
         before.append(service.client.load())
 
-    monkeypatch.setattr(offline, "_warm_up", watched)
+    monkeypatch.setattr(offline, "warm_up", watched)
     seen = measure(order("uniform", 1, num_blocks=40, max_running_requests=12))
     (cost,) = before
     assert cost.preemptions > 0 and cost.steps > 0
@@ -80,12 +80,12 @@ def test_a_workload_that_the_model_cannot_hold_is_one_sentence() -> None:
 def test_the_warm_up_leaves_no_trace_and_fits_the_smallest_model() -> None:
     requests, _, output = WARM_UP
     service = fake_service()
-    offline._warm_up(service)
+    offline.warm_up(service)
     assert service.client.load().output_tokens == requests * output
     assert service.client.cache_state()["cached_blocks"] == 0
     service.client.close()
     service = fake_service(max_model_len=3)
-    offline._warm_up(service)
+    offline.warm_up(service)
     assert service.client.load().output_tokens == 0
     service.client.close()
 

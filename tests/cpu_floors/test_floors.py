@@ -50,6 +50,12 @@ def test_peaks_are_those_of_a_machine(tmp_path: Path) -> None:
     assert long > 16 * short  # 256 times as much
 
 
+@pytest.fixture(autouse=True)
+def only_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in `make test`: nobody tells the children where the tools are."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     need_native()

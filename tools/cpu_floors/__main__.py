@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.bench import machine, report
-from chairlift.bench.child import exchange
+from chairlift.bench.child import environ_with, exchange
 from chairlift.bench.quiet import wait_for_calm
+from cpu_floors.peaks import TOOLS
 
 BLOCKS = 1024
 """Of the KV cache: enough for all of W1 at once."""
@@ -37,7 +38,7 @@ def main(words: list[str]) -> int:
     turns = []
     for number in range(asked.repeat):
         calm = wait_for_calm(PATIENCE)
-        turns.append(exchange([sys.executable, "-P", "-m", "cpu_floors.turn"], order))
+        turns.append(exchange([sys.executable, "-P", "-m", "cpu_floors.turn"], order, environ=environ_with(TOOLS)))
         turns[-1]["gaps"] = calm.lost
         _say(f"turn {number + 1}: {turns[-1]['w1']['output_tokens_per_second']:.1f} output tokens/s")
     medians = summary(turns)

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from chairlift.bench.child import environ_with
 from chairlift.model.kernels.cpu.compile import find_compiler
 from chairlift.model.pages import huge_pages
 
@@ -26,13 +27,14 @@ SECONDS = 0.25
 
 READ_BYTES = 512 * 2**20
 SOURCE = Path(__file__).with_name("reading.cpp")
+TOOLS = Path(__file__).parents[1]
 
 
 def products(cpus: Sequence[int], shapes: Sequence[tuple[int, int]]) -> float:
     """Return GFLOP/s of the fastest product [256, I] x [I, O] of these shapes."""
     words = [f"{inputs}x{outputs}" for inputs, outputs in shapes]
     command = [sys.executable, "-P", "-m", "cpu_floors.peaks", str(len(cpus)), *words]
-    said = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
+    said = subprocess.run(command, stdout=subprocess.PIPE, env=environ_with(TOOLS), check=True).stdout
     found: float = max(json.loads(said))
     return found
 

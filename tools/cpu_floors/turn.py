@@ -1,6 +1,8 @@
 """Turn: one measurement in a fresh process, peaks and what is held against them close together.
 
-python -m cpu_floors.turn ASKED.json RESULT.json
+    python -m cpu_floors.turn ASKED.json RESULT.json
+
+Prefixes are not cached: nothing that one measurement keeps is there for the next.
 """
 
 import json
@@ -11,9 +13,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
+from chairlift.bench.child import leave_with_parent
 from chairlift.bench.drive import drive
 from chairlift.bench.generators import generate
-from chairlift.bench.offline import warm_up_items
+from chairlift.bench.offline import warm_up
 from chairlift.bench.workload import WorkItem, Workload
 from chairlift.llm.build import prepare
 from chairlift.llm.options import Options
@@ -43,7 +46,7 @@ def measure(model: str, options: dict[str, Any]) -> dict[str, Any]:
         prepared = prepare(model, cast("Options", {**options, "enable_prefix_caching": False}))
         with closing((service := prepared.start()).client):
             service.client.warmup()
-            drive(service, Workload(name="warm-up", seed=0, items=warm_up_items(48, shape.vocabulary)))
+            warm_up(service)
             whole = _whole(service, shape, cpus)
             single = _single(service, shape, reader)
         return {**whole, **single, **_attention(shape, reader)}
@@ -99,4 +102,5 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    leave_with_parent()
     sys.exit(main(sys.argv[1:]))

@@ -9,7 +9,7 @@ from typing import Any
 
 from chairlift.engine.client import EngineClient
 from chairlift.engine.stats import StepStats
-from chairlift.model.kernels.cpu.decoder import Program, packed
+from chairlift.model.kernels.cpu.decoder import Program, linears, packed
 from chairlift.model.sampler import Sampler
 
 
@@ -58,12 +58,8 @@ class Spent:
 def weight_bytes(program: Program) -> int:
     """Return the bytes of all packed matrices that a step reads."""
     parts = program._parts
-    linears = [
-        linear.weight
-        for layer in parts.layers
-        for linear in (layer.attention.projection, layer.attention.output, layer.mlp.gate_up, layer.mlp.down)
-    ]
-    return sum(part.nbytes for weight in (*linears, parts.head) for part in packed(weight).memory)
+    matrices = (*(each.weight for each in linears(parts.layers)), parts.head)
+    return sum(part.nbytes for matrix in matrices for part in packed(matrix).memory)
 
 
 @contextmanager

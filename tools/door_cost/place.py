@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from chairlift.bench.address import Address
+from chairlift.bench.child import environ_with
 from chairlift.bench.http_client import Client
 
 ADMIN_KEY = "the-door-cost-admin"
@@ -46,8 +47,7 @@ class Place:
 def replica(seconds_per_step: float) -> Iterator[Place]:
     """Start a replica; its API has the first core, its engine and this process the second, where there are two."""
     command = [sys.executable, "-m", "door_cost.replica", str(seconds_per_step)]
-    paths = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    environ = {**os.environ, "CHAIRLIFT_ADMIN_KEY": ADMIN_KEY, "PYTHONPATH": paths.rstrip(os.pathsep)}
+    environ = {**environ_with(Path(__file__).parents[1]), "CHAIRLIFT_ADMIN_KEY": ADMIN_KEY}
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environ)
     try:
         port = _ready(process)

@@ -85,14 +85,26 @@ def send(command: Sequence[str], order: Order, *, threads: int | None = None, sh
     return result
 
 
+def environ_with(folder: Path) -> dict[str, str]:
+    """Return this process's environment, in which Python finds a folder's modules, too."""
+    paths = (str(folder), os.environ.get("PYTHONPATH", ""))
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
 def exchange(
-    command: Sequence[str], asked: bytes, *, threads: int | None = None, shown: bool = False
+    command: Sequence[str],
+    asked: bytes,
+    *,
+    threads: int | None = None,
+    shown: bool = False,
+    environ: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Run the command with a file of what is asked and one for the result behind it; returns the result.
 
-    Raises ChairliftError when it ended without one. For the other arguments see send().
+    Its environment is `environ`, or this process's own. Raises ChairliftError when it ended without a result. For the
+    other arguments see send().
     """
-    environ = dict(os.environ)
+    environ = dict(os.environ if environ is None else environ)
     if threads is not None:
         environ |= dict.fromkeys(THREAD_VARIABLES, str(threads))
     with tempfile.TemporaryDirectory(prefix="chairlift-bench-") as folder:

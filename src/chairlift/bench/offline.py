@@ -38,7 +38,7 @@ def measure(order: Order, note: Note | None = None) -> dict[str, Any]:
     try:
         workload = order.workload.make(service.client.limits.vocab_size)
         service.client.warmup()
-        _warm_up(service)
+        warm_up(service)
         info = service.client.info
         watch = StepWatch(info.num_blocks * info.block_size)
         before = service.client.load()
@@ -51,7 +51,7 @@ def measure(order: Order, note: Note | None = None) -> dict[str, Any]:
     return {**seen, "threads": threads(), "peak_memory_bytes": peak_memory()}
 
 
-def _warm_up(service: Service) -> None:
+def warm_up(service: Service) -> None:
     """Run a few short requests as far as they fit, and forget their blocks."""
     _, prompt, output = WARM_UP
     limits = service.client.limits

@@ -112,7 +112,7 @@ def test_a_library_that_panics_is_asked_for_one_after_another(monkeypatch: pytes
             raise Panic("in the middle of a mask")
 
     filler = Filler()
-    filler._library = Panicking()  # type: ignore[assignment]
+    filler._library = Panicking()  # type: ignore[assignment]  # only the call that panics
     grammars = [grammar_of(regex="a"), grammar_of(regex="b")]
     batch = Batch(np.zeros((2, grammars[0].width), np.int32))
     filler.fill(grammars, batch)

@@ -220,7 +220,7 @@ class Program:
             table = self._keep(parts.table, torch.bfloat16)
         factor = 1.0 if parts.embed_scale is None else torch.tensor(parts.embed_scale, dtype=torch.bfloat16).item()
         native.add_embed(self._handle, table, packed_table, self._hidden, factor, on.x)
-        weights = [packed(linear.weight) for linear in _linears(parts.layers)]
+        weights = [packed(linear.weight) for linear in linears(parts.layers)]
         after = {id(one): following for one, following in pairwise([*weights, packed(parts.head)])}
         for layer in parts.layers:
             self._add_layer(layer, after)
@@ -307,7 +307,7 @@ def gated_rows(both: Tensor) -> Tensor:
     return torch.stack(runs, 1).flatten(0, 2)
 
 
-def _linears(layers: Sequence[DecoderLayer]) -> Iterator[Linear]:
+def linears(layers: Sequence[DecoderLayer]) -> Iterator[Linear]:
     """Yield the projections in the order in which a step meets them."""
     for layer in layers:
         yield from (layer.attention.projection, layer.attention.output, layer.mlp.gate_up, layer.mlp.down)
