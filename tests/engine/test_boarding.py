@@ -56,6 +56,15 @@ def test_several_long_prompts_advance_together_each_within_its_share() -> None:
     assert rows_of(scheduler) == {"0": 16, "1": 16, "2": 16, "3": 16}
 
 
+def test_prompts_that_end_soon_end_one_after_the_other() -> None:
+    """Side by side, four of 30 tokens would all end in the second step of 64."""
+    scheduler = make_scheduler(num_blocks=400, max_batch_tokens=64)
+    for number in range(4):
+        scheduler.add(ask(str(number), [600 + number] * 30, 1), 0.0)
+    ended = [[output.request_id for output in turn(scheduler)[1]] for _ in range(2)]
+    assert ended == [["0", "1"], ["2", "3"]]
+
+
 @pytest.mark.parametrize(
     ("options", "tokens"),
     [({}, 64), ({"max_chunk_tokens": 10}, 10), ({"max_prefill_tokens": 20}, 20), ({"long_prefill_threshold": 5}, 64)],

@@ -52,12 +52,19 @@ def test_derived_limits_stay_within_those_that_were_given(
     assert 1 <= config.seats <= min(batch, running)
     assert 1 <= config.fair_chunk <= config.max_chunk <= config.prefill_budget <= batch
     assert config.prefill_budget <= (prefill or batch) and config.max_chunk <= (chunk or batch)
-    assert config.fair_chunk <= (threshold or batch)
+    assert config.fair_chunk <= config.final_chunk <= config.max_chunk
+    assert config.final_chunk <= (threshold or 2 * config.fair_chunk)
 
 
 def test_the_fair_chunk_is_a_quarter_of_the_prompt_tokens_of_a_step() -> None:
     assert SchedulerConfig(max_batch_tokens=2048).fair_chunk == 512
     assert SchedulerConfig(max_batch_tokens=3).fair_chunk == 1
+
+
+def test_the_final_chunk_is_half_of_them_where_nothing_else_is_said() -> None:
+    assert SchedulerConfig(max_batch_tokens=2048).final_chunk == 1024
+    assert SchedulerConfig(max_batch_tokens=2048, max_chunk_tokens=600).final_chunk == 600
+    assert SchedulerConfig(max_batch_tokens=2048, long_prefill_threshold=100).final_chunk == 100
 
 
 def test_overlap_means_two_launches() -> None:

@@ -65,3 +65,30 @@ def test_the_fair_chunk_is_a_part_of_what_the_step_has_for_prompts(
     riding = Riding(scheduler.config, scheduler.cache, scheduler.roster, 1)
     assert riding.fair_chunk(Draft(64, left)) == fair
     assert riding.fair_chunk(Draft(left, 64)) == fair, "those who generate have taken the rest"
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted", "left", "count"),
+    [
+        ({}, 33, 64, 16),
+        ({}, 32, 64, 32),  # the end of a prompt
+        ({}, 20, 12, 12),  # as far as the step goes
+        ({"max_chunk_tokens": 20}, 30, 64, 16),
+        ({"max_chunk_tokens": 20}, 20, 64, 20),
+        ({"long_prefill_threshold": 16}, 17, 64, 16),  # who says a threshold means it
+    ],
+)
+def test_a_prompt_that_half_a_step_ends_is_read_to_its_end(
+    options: dict[str, int], wanted: int, left: int, count: int
+) -> None:
+    scheduler = make_scheduler(max_batch_tokens=64, **options)
+    riding = Riding(scheduler.config, scheduler.cache, scheduler.roster, 1)
+    assert riding.fairly(Draft(64, left), wanted, 16, 0) == count
+
+
+def test_ends_of_prompts_keep_to_their_part_where_a_step_has_little_for_prompts() -> None:
+    scheduler = make_scheduler(max_batch_tokens=64)
+    riding = Riding(scheduler.config, scheduler.cache, scheduler.roster, 1)
+    draft = Draft(64, 16)
+    fair = riding.fair_chunk(draft)
+    assert fair == 4 and [riding.fairly(draft, wanted, fair, 0) for wanted in (8, 9)] == [8, 4]

@@ -1,8 +1,8 @@
 """Who rides in a step: those on board, then those in line, then what is left for long prompts.
 
     1. everybody who generates            one token each
-    2. those still reading their prompt   up to the fair chunk each
-    3. the line, in its order             up to the fair chunk each, when the whole input fits with a growth reserve;
+    2. those still reading their prompt   up to the fair chunk each, or to the end where that is near
+    3. the line, in its order             likewise, when the whole input fits with a growth reserve;
                                           for its head others may have to leave (making_way.py)
     4. what is left                       to the long prompts, oldest first
 
@@ -197,7 +197,7 @@ class Boarding:
     def _open(self, draft: Draft, sequence: Sequence, hit: Hit, fair_chunk: int) -> int:
         """Share the hit, reserve the first chunk; returns the blocks still promised to its input."""
         wanted = len(sequence.token_ids) - hit.num_tokens
-        count = max(1, self._riding.chunk(draft, wanted, fair_chunk, hit.num_tokens))
+        count = max(1, self._riding.fairly(draft, wanted, fair_chunk, hit.num_tokens))
         sequence.table = self._cache.open(hit, hit.num_tokens + count, sequence.block_hashes)
         sequence.num_scheduled = sequence.num_computed = hit.num_tokens
         if hit.tail:

@@ -28,7 +28,8 @@ class SchedulerConfig:
         max_prefill_tokens: prompt tokens in one step; None is what the runner likes best (RunnerInfo.chunk_tokens),
             or else whatever max_batch_tokens leaves.
         long_prefill_threshold: prompt tokens of one request in one step while others want some too; None is a
-            quarter of the step's prompt tokens. A request alone may take them all.
+            quarter of the step's prompt tokens, or the whole rest of a prompt that half of them finish. A request alone
+            may take them all.
         max_chunk_tokens: hard bound on the prompt tokens of one request in one step; None for no bound.
         max_queue_size: requests in line; one more is refused with QueueFull.
         max_model_len: prompt and output tokens of one request; None is the model's own limit.
@@ -103,6 +104,11 @@ class SchedulerConfig:
         """Prompt tokens of one request in one step while others want some."""
         share = self.long_prefill_threshold or max(1, self.prefill_budget // 4)
         return min(share, self.max_chunk)
+
+    @property
+    def final_chunk(self) -> int:
+        """Prompt tokens that one request gets at once, whatever the others want, where they are its last."""
+        return self.fair_chunk if self.long_prefill_threshold else min(2 * self.fair_chunk, self.max_chunk)
 
     @property
     def max_chunk(self) -> int:
