@@ -1,5 +1,7 @@
 """NativeAttention beyond its contract (tests/model/attention): long contexts in parts, every instruction set."""
 
+import itertools
+
 import pytest
 import torch
 
@@ -52,3 +54,26 @@ def test_what_is_no_number_in_one_sequence_leaves_the_others_alone(which: int, b
     backend.attend(query, kv, batch, AttentionSpec(0, 0.2), None, after)
     assert torch.equal(after[1], before[1]) and torch.equal(after[0, 0], before[0, 0])
     assert not after[0, 1].isfinite().all()
+
+
+@pytest.mark.parametrize("window", [0, 20, 100, 300])
+@pytest.mark.parametrize("shared", [1, 2, 3])
+@pytest.mark.parametrize("name", instruction_sets())
+def test_a_token_has_the_same_bits_in_every_chunk(name: str, shared: int, window: int) -> None:
+    """Whoever else is in its item decides which tiles are read, and in which steps; sums keep their order."""
+    need_native()
+    length, dim, generator = 600, 80, torch.Generator().manual_seed(shared)
+    blocks = tuple(torch.randperm(60, generator=generator)[: -(-length // 16)].tolist())
+    backend = NativeAttention(pool_of(2), name)
+    kv = backend.alloc_kv(1, 60, 16, 2, dim, torch.bfloat16, CPU)[0]
+    drawn = torch.randn(2, length, 2, dim, generator=generator).bfloat16()
+    backend.write_kv(drawn[0], drawn[1], kv, torch.tensor([blocks[at // 16] * 16 + at % 16 for at in range(length)]))
+    query = torch.randn(length, 2 * shared, dim, generator=generator).bfloat16()
+    spec, found = AttentionSpec(0, dim**-0.5, window=window or None), []
+    for counts in ([length], [1] * length, [2, 3, 5, 7, 64, 19] * 6):
+        out = torch.empty_like(query)
+        for begin, count in zip(itertools.accumulate(counts, initial=0), counts, strict=False):
+            batch = make_batch([Row(count, begin + count, (blocks,))], 16)
+            backend.attend(query[begin : begin + count], kv, batch, spec, None, out[begin : begin + count])
+        found.append(out)
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
