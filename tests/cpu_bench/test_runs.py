@@ -1,11 +1,13 @@
 """The CPU yardstick: every run is a command that `chairlift bench offline` takes, with the peers that are prepared."""
 
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
 from chairlift.bench.peers.catalogue import peers_of
 from chairlift.cli.verbs import build_parser
+from cpu_bench.__main__ import main
 from cpu_bench.models import SHAPES
 from cpu_bench.peers import NAMES, PRECISIONS, SERVER, Peers
 from cpu_bench.runs import MEETINGS, WORKLOADS, commands
@@ -48,3 +50,15 @@ def test_a_peer_that_is_not_prepared_is_left_out(missing: str, tmp_path: Path) -
     after = everything(peers, tmp_path)
     gone = [len(a) > len(b) for a, b in zip(before, after, strict=True)]
     assert any(gone) and not all(gone)
+
+
+def test_a_run_that_fails_leaves_the_others_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[list[str]] = []
+
+    def run(command: list[str], *, check: bool) -> CompletedProcess[bytes]:
+        ran.append(command)
+        return CompletedProcess(command, {2: 3, 3: 4}.get(len(ran), 0))
+
+    monkeypatch.setattr("cpu_bench.__main__.subprocess.run", run)
+    assert main(["run", str(tmp_path), "--into", str(tmp_path)]) == 3
+    assert len(ran) == len(everything(Peers(tmp_path, lambda text: None), tmp_path))

@@ -35,7 +35,8 @@ def main(words: list[str]) -> int:
     code = 0
     wanted = (shapes, asked.workloads.split(","), asked.meetings.split(","))
     for command in commands(peers, *wanted, asked.repeat, asked.into):
-        code = code or subprocess.run([sys.executable, "-P", "-m", "chairlift", *command], check=False).returncode
+        done = subprocess.run([sys.executable, "-P", "-m", "chairlift", *command], check=False)  # the others run yet
+        code = code or done.returncode
     return code
 
 
