@@ -45,7 +45,7 @@ def main(words: list[str]) -> int:
     found = {
         "model": {"name": asked.model.resolve().name, "shape": machine.model_shape(str(asked.model))},
         "options": options,
-        "cores": asked.cores or len(os.sched_getaffinity(0)),
+        "cores": len(os.sched_getaffinity(0)),
         "summary": medians,
         "turns": turns,
     }

@@ -89,7 +89,7 @@ class Riding:
         return min(self._fair_chunk, share)
 
     def read(self, draft: Draft, reading: list[Sequence], fair_chunk: int, now: float) -> None:
-        """Give a fair chunk to each who reads its prompt."""
+        """Give a fair chunk, or a final one, to each who reads its prompt."""
         for sequence in reading:
             count = self.fairly(draft, sequence.num_wanted, fair_chunk, sequence.num_scheduled)
             if sequence.status is not Status.RUNNING or count < 1:
