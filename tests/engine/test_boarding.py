@@ -56,6 +56,91 @@ def test_several_long_prompts_advance_together_each_within_its_share() -> None:
     assert rows_of(scheduler) == {"0": 16, "1": 16, "2": 16, "3": 16}
 
 
+def test_prompts_alike_are_read_one_after_the_other_once_they_are_on_board() -> None:
+    """Side by side, all of them would end in the last step."""
+    scheduler = make_scheduler(num_blocks=400, max_batch_tokens=64)
+    for number in range(6):
+        scheduler.add(ask(str(number), [600 + number] * 208, 1), 0.0)
+    steps, ended = 0, {}
+    while scheduler.sequences:
+        plan, outputs = turn(scheduler)
+        steps += 1
+        assert plan.num_tokens == 64 or len(scheduler.sequences) == 0
+        ended |= {output.request_id: steps for output in outputs}
+    assert steps == -(-6 * 208 // 64) == 20
+    assert list(ended) == list("012345") and ended["0"] == 4 and ended["1"] <= 7
+
+
+def test_who_boarded_first_goes_on_while_those_nearer_to_their_end_are_read() -> None:
+    scheduler = make_scheduler(num_blocks=400, max_batch_tokens=64)
+    for name, tokens in (("oldest", 300), ("longer", 250), ("nearest", 100)):
+        scheduler.add(ask(name, [600 + tokens] * tokens, 1), 0.0)
+    turn(scheduler)  # all three board
+    scheduler.schedule(0.0)
+    assert rows_of(scheduler) == {"oldest": 16, "nearest": 48}
+
+
+def test_nobody_stands_still_for_ever_while_shorter_ones_come_and_come() -> None:
+    scheduler = make_scheduler(num_blocks=400, max_batch_tokens=64)
+    for name in ("first", "second"):
+        scheduler.add(ask(name, [len(name) + 600] * 320, 1), 0.0)
+    ended = {}
+    for step in range(60):
+        scheduler.add(ask(f"short{step}", [700 + step] * 64, 1), 0.0)
+        ended |= {output.request_id: step for output in turn(scheduler)[1]}
+    assert ended["first"] <= 20 and ended["second"] <= 40
+
+
+def test_prompts_are_read_side_by_side_while_a_shorter_one_may_board() -> None:
+    """Pitfall 8: whoever asks a little is behind two long ones in line, and wants its turn."""
+    scheduler = make_scheduler(num_blocks=400, max_batch_tokens=64, max_running_requests=8)
+    scheduler.add(ask("a", [600] * 300, 1), 0.0)
+    turn(scheduler)
+    for name, tokens in (("b", 300), ("short", 12)):
+        scheduler.add(ask(name, [600 + tokens] * tokens, 1), 0.0)
+    _, outputs = turn(scheduler)
+    assert [output.request_id for output in outputs] == ["short"]
+
+
+def test_a_long_prompt_that_is_nearly_all_cached_counts_as_a_short_one() -> None:
+    scheduler = make_scheduler(num_blocks=400, max_batch_tokens=64, block_size=4)
+    known = list(range(500, 780))
+    scheduler.add(ask("before", known, 1), 0.0)
+    while scheduler.sequences:
+        turn(scheduler)
+    scheduler.add(ask("long", [900] * 200, 1), 0.0)
+    turn(scheduler)
+    scheduler.add(ask("again", [*known, 1], 1), 0.0)
+    _, outputs = turn(scheduler)
+    assert [output.request_id for output in outputs] == ["again"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"policy": "priority"}, {"policy": "fair"}, {"policy": "cache_aware"}, {"long_prefill_threshold": 16},
+        {"batching": "decode_first"}, {"batching": "fifo"}, {"target_itl_ms": 10.0},
+    ],
+)  # fmt: skip
+def test_prompts_stay_side_by_side_where_something_else_decides_who_gets_what(options: dict[str, Any]) -> None:
+    """Also where prompts get less once somebody generates: the first to end would make all others late."""
+    scheduler = make_scheduler(num_blocks=400, max_batch_tokens=64, **options)
+    for number in range(4):
+        scheduler.add(ask(str(number), [600 + number] * 200, 1), 0.0)
+    turn(scheduler)
+    scheduler.schedule(0.0)
+    assert rows_of(scheduler) == {"0": 16, "1": 16, "2": 16, "3": 16}
+
+
+def test_no_chunk_is_larger_than_is_allowed_in_turn_either() -> None:
+    scheduler = make_scheduler(num_blocks=400, max_batch_tokens=64, max_chunk_tokens=40)
+    for number in range(4):
+        scheduler.add(ask(str(number), [600 + number] * 200, 1), 0.0)
+    turn(scheduler)
+    scheduler.schedule(0.0)
+    assert rows_of(scheduler) == {"0": 40, "1": 24}
+
+
 def test_prompts_that_end_soon_end_one_after_the_other() -> None:
     """Side by side, four of 30 tokens would all end in the second step of 64."""
     scheduler = make_scheduler(num_blocks=400, max_batch_tokens=64)

@@ -1,6 +1,7 @@
 """What a step costs is learnt from steps, also from noisy ones, and follows the machine."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -144,3 +145,5 @@ def test_the_shape_of_a_plan() -> None:
     )  # fmt: skip
     # Two rows generate and see 10 and 5 tokens; a prompt token sees 8, three others 11, 12 and 13.
     assert StepShape.of(plan, 2) == StepShape(rows=2, prompt_tokens=4, tokens_read=15, pairs=8 + 11 + 12 + 13)
+    decodes = replace(plan, slots=plan.slots[:3], num_new_tokens=ints(1, 1, 1), start_positions=ints(9, 4, 7))
+    assert StepShape.of(decodes, 3) == StepShape(rows=3, prompt_tokens=0, tokens_read=23, pairs=0.0)

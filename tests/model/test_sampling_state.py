@@ -1,5 +1,7 @@
 """SamplingState keeps what one slot needs and forgets it."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -55,3 +57,22 @@ def test_draws_count_on_from_the_outputs_that_came_along() -> None:
     history = state.shapers[1].history
     assert history is not None
     assert history.token_ids.tolist() == [2, 3, 6]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "more"),
+    [
+        ({"temperature": 0.0}, False), ({"temperature": 0.0, "top_p": 0.5}, False), ({"temperature": 0.7}, True),
+        ({"temperature": 0.0, "logprobs": 0}, True), ({"temperature": 0.0, "min_tokens": 2}, True),
+        ({"temperature": 0.0, "min_tokens": 1, "stop_token_ids": (10,)}, True),
+    ],
+)  # fmt: skip
+def test_slots_of_which_more_is_wanted_than_the_likeliest_token_are_known(chosen: dict[str, Any], more: bool) -> None:
+    state = SamplingState(3, 10, {})
+    state.admit(sequence(1, params(**chosen)))
+    assert state.special == ({1} if more else set())
+    state.admit(sequence(1, params(temperature=0.0)))
+    state.admit(sequence(2, params(**chosen)))
+    assert state.special == ({2} if more else set())
+    state.release(2)
+    assert not state.special

@@ -1,6 +1,8 @@
 """TorchRunner over real tiny models: chunks, batches, poison, void steps; what it says and what it refuses."""
 
+import gc
 import os
+import weakref
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from chairlift.model import torch_runner
 from chairlift.model.settings import RunnerConfig
 from chairlift.model.torch_runner import LoadedModel, TorchRunner, build, load
 from support_models import save_tiny, tiny_hf_model
+from support_native import need_native
 from support_plans import Driver, Ride, int32
 from support_sampling import params
 
@@ -138,6 +141,18 @@ def test_a_step_that_is_launched_before_the_last_is_collected_knows_its_token(mo
     results = [runner.collect() for _ in range(12)]
     assert [result.step_id for result in results] == [plan.step_id for plan in plans]
     assert [int(result.tokens[0]) for result in results] == alone(model, PROMPT, SEEDED).outputs
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1,), (2, 1)])
+def test_rows_are_sampled_in_the_order_of_the_plan(model: LoadedModel, order: tuple[int, ...]) -> None:
+    runner, driver = started(model)
+    rides = [driver.board([number, *PROMPT], GREEDY) for number in range(3)]
+    for ride in rides:
+        driver.generate(ride, 1)
+    plan = driver.plan([(ride, 1) for ride in rides])
+    runner.launch(replace(plan, sample_rows=np.array(order, np.int32)))
+    tokens = runner.collect().tokens.tolist()
+    assert tokens == [alone(model, [number, *PROMPT], GREEDY, 2).outputs[1] for number in order]
 
 
 @pytest.mark.parametrize("error", [RuntimeError("kernel"), MemoryError(), torch.OutOfMemoryError("CUDA out of memory")])
@@ -295,3 +310,19 @@ def test_stop_may_be_called_at_any_time_and_twice(model: LoadedModel) -> None:
     runner.stop()
     with pytest.raises(AssertionError, match="before start, or after stop"):
         runner.launch(driver.plan([]))
+
+
+@pytest.mark.parametrize("kernels", ["torch", "native"])
+def test_a_stopped_runner_holds_no_cache_though_the_model_lives_on(kernels: str) -> None:
+    if kernels == "native":
+        need_native()
+    loaded = load(RunnerConfig(dtype="bfloat16", device="cpu", kernels=kernels))
+    for _ in range(2):  # and the second one computes on a cache of its own
+        runner, driver = started(loaded)
+        ride = driver.board(PROMPT, GREEDY)
+        driver.generate(ride, 4)
+        assert runner._engine is not None
+        key = weakref.ref(runner._engine.kv[0].key)
+        runner.stop()
+        gc.collect()
+        assert key() is None

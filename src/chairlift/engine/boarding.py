@@ -1,7 +1,8 @@
 """Who rides in a step: those on board, then those in line, then what is left for long prompts.
 
     1. everybody who generates            one token each
-    2. those still reading their prompt   up to the fair chunk each, or to the end where that is near
+    2. those still reading their prompt   up to the fair chunk each, or to the end where that is near; one after the
+                                          other where nobody in line would gain by sharing
     3. the line, in its order             likewise, when the whole input fits with a growth reserve;
                                           for its head others may have to leave (making_way.py)
     4. what is left                       to the long prompts, oldest first
@@ -26,6 +27,8 @@ protect_after times without protection, and then only for those before it, after
 free beyond all promised input when it boarded: less than once for each output.
 """
 
+from itertools import islice
+
 from chairlift.core.errors import DeadlineUnreachable, OutOfBlocks
 from chairlift.engine.batching import Seen, make_batching
 from chairlift.engine.config import SchedulerConfig
@@ -33,7 +36,7 @@ from chairlift.engine.deadlines import Deadlines
 from chairlift.engine.flight import Draft
 from chairlift.engine.kv.cache import Hit, KVCache
 from chairlift.engine.making_way import MakingWay
-from chairlift.engine.riding import Riding
+from chairlift.engine.riding import READERS, Riding
 from chairlift.engine.roster import Roster
 from chairlift.engine.sequence import Sequence, Status
 from chairlift.engine.steering import Steering
@@ -87,7 +90,8 @@ class Boarding:
         if not share.prompts_first:
             riding.generate(draft, on_board, now)
         fair_chunk = riding.fair_chunk(draft)
-        riding.read(draft, on_board.reading, fair_chunk, now)
+        in_turn = self._reads_in_turn(on_board.reading, may_board)
+        riding.read(draft, on_board.reading, fair_chunk, now, in_turn=in_turn)
         reason: WaitReason | None = WaitReason.BLOCKS if may_board else WaitReason.POLICY
         self._boarded = 0
         if not draft.preempted:
@@ -106,6 +110,22 @@ class Boarding:
         on_board = riding.sort([each for each in suspects if each.status is Status.RUNNING])
         riding.generate(draft, on_board, now)
         riding.read(draft, on_board.reading, riding.fair_chunk(draft), now)
+
+    def _reads_in_turn(self, reading: list[Sequence], may_board: bool) -> bool:
+        """Whether nobody loses by it that prompts are read one after the other: nobody who is next in line wants less.
+
+        ADR 0027.
+        """
+        if not reading or not self._config.reads_in_turn:
+            return False
+        least = min(sequence.num_wanted for sequence in reading)
+        for sequence in islice(self._roster.line, max(0, READERS - len(reading)) if may_board else 0):
+            wanted = len(sequence.token_ids)
+            if wanted >= least:
+                wanted -= self._roster.match(sequence).num_tokens
+            if wanted < least:
+                return False
+        return True
 
     # -- in line ---------------------------------------------------------------------------------------------------
 

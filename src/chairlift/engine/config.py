@@ -28,8 +28,8 @@ class SchedulerConfig:
         max_prefill_tokens: prompt tokens in one step; None is what the runner likes best (RunnerInfo.chunk_tokens),
             or else whatever max_batch_tokens leaves.
         long_prefill_threshold: prompt tokens of one request in one step while others want some too; None is a
-            quarter of the step's prompt tokens, or the whole rest of a prompt that half of them finish. A request alone
-            may take them all.
+            quarter of the step's prompt tokens, or the whole rest of a prompt that half of them finish, and all that
+            the oldest leaves where nobody in line wants less (policy "fifo"). A request alone may take them all.
         max_chunk_tokens: hard bound on the prompt tokens of one request in one step; None for no bound.
         max_queue_size: requests in line; one more is refused with QueueFull.
         max_model_len: prompt and output tokens of one request; None is the model's own limit.
@@ -109,6 +109,15 @@ class SchedulerConfig:
     def final_chunk(self) -> int:
         """Prompt tokens that one request gets at once, whatever the others want, where they are its last."""
         return self.fair_chunk if self.long_prefill_threshold else min(2 * self.fair_chunk, self.max_chunk)
+
+    @property
+    def reads_in_turn(self) -> bool:
+        """Whether prompts may be read one after the other where nobody in line wants less.
+
+        Not where prompts get less as soon as the first of them is over, and other lines have their own reasons.
+        """
+        is_even = self.batching in ("mixed", "prefill_first", "static") and self.target_itl_ms is None
+        return is_even and self.policy == "fifo" and self.long_prefill_threshold is None
 
     @property
     def max_chunk(self) -> int:

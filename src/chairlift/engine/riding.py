@@ -1,6 +1,7 @@
 """What those on board get of a step, and who has to leave when blocks run out."""
 
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from chairlift.core.errors import OutOfBlocks
 from chairlift.engine.config import SchedulerConfig
@@ -14,6 +15,9 @@ GROWTH_TOKENS = 16
 
 READERS = 4
 """Prompts that are read side by side, if there are so many, in a step with fewer prompt tokens than configured."""
+
+
+_num_wanted = attrgetter("num_wanted")
 
 
 @dataclass(slots=True)
@@ -88,31 +92,48 @@ class Riding:
         share = max(1, granted // READERS, self._fair_chunk * granted // self._prefill_budget)
         return min(self._fair_chunk, share)
 
-    def read(self, draft: Draft, reading: list[Sequence], fair_chunk: int, now: float) -> None:
-        """Give a fair chunk, or a final one, to each who reads its prompt."""
-        for sequence in reading:
+    def read(
+        self, draft: Draft, reading: list[Sequence], fair_chunk: int, now: float, *, in_turn: bool = False
+    ) -> None:  # fmt: skip
+        """Give a fair chunk, or a final one, to each who reads its prompt.
+
+        In turn, only who boarded first gets that, so that nobody stands still for ever; all else goes to who is nearest
+        to the end of its prompt, and then to the next.
+        """
+        order, first = reading, None
+        if in_turn and (order := sorted(reading, key=_num_wanted))[0] is not reading[0]:
+            first = reading[0]
+            order.remove(first)
+            order.insert(0, first)
+        for sequence in order:
             count = self.fairly(draft, sequence.num_wanted, fair_chunk, sequence.num_scheduled)
             if sequence.status is not Status.RUNNING or count < 1:
                 continue
             if self._make_room(draft, sequence, count, now):
                 draft.give_prefill(sequence, count)
+                if in_turn and sequence is not first:
+                    self._add(draft, sequence, count)
 
     def top_up(self, draft: Draft) -> None:
         """Give the rest of the step to long prompts, as far as the blocks go without sending anybody away."""
         for sequence, count in list(draft.chunks.items()):
             if draft.tokens_left < 1 or draft.prefill_left < 1:
                 return
-            seen = sequence.num_scheduled + count
-            more = self.chunk(draft, sequence.num_wanted - count, self._max_chunk - count, seen)
-            if more < 1:
-                continue
-            assert sequence.table is not None
-            try:
-                new = self._cache.reserve(sequence.table, sequence.num_scheduled + count + more)
-            except OutOfBlocks:
-                continue
-            draft.new_blocks.setdefault(sequence, []).extend(new)
-            draft.give_prefill(sequence, more)
+            self._add(draft, sequence, count)
+
+    def _add(self, draft: Draft, sequence: Sequence, count: int) -> None:
+        """Give more to one that has `count` prompt tokens, as far as the blocks go."""
+        seen = sequence.num_scheduled + count
+        more = self.chunk(draft, sequence.num_wanted - count, self._max_chunk - count, seen)
+        if more < 1:
+            return
+        assert sequence.table is not None
+        try:
+            new = self._cache.reserve(sequence.table, seen + more)
+        except OutOfBlocks:
+            return
+        draft.new_blocks.setdefault(sequence, []).extend(new)
+        draft.give_prefill(sequence, more)
 
     def fairly(self, draft: Draft, wanted: int, fair_chunk: int, tokens_seen: int) -> int:
         """Prompt tokens that somebody can get now while others want some: a fair chunk, or a final one.

@@ -60,7 +60,10 @@ class StepShape:
     @classmethod
     def of(cls, plan: StepPlan, num_decodes: int) -> "StepShape":
         """Measure a plan whose first num_decodes rows generate."""
-        starts, counts = plan.start_positions, plan.num_new_tokens[num_decodes:].astype(float)
+        starts = plan.start_positions
+        if num_decodes == plan.num_rows:
+            return cls(num_decodes, 0, int(starts.sum()) + num_decodes, 0.0)
+        counts = plan.num_new_tokens[num_decodes:].astype(float)
         return cls(
             rows=num_decodes,
             prompt_tokens=int(counts.sum()),

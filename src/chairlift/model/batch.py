@@ -79,16 +79,13 @@ class SlotTables:
 
         Raises TokenOutOfRange for an input id that the vocabulary does not have.
         """
-        counts = plan.num_new_tokens.astype(np.int64)
-        seq_lens = plan.start_positions + counts
-        cu_q = np.concatenate([[0], np.cumsum(counts)])
-        assert cu_q[-1] == plan.num_tokens, f"{cu_q[-1]} tokens in rows, {plan.num_tokens} input ids"
-        rows = np.repeat(np.arange(plan.num_rows), counts)
-        positions = np.arange(plan.num_tokens) - (cu_q[:-1] - plan.start_positions)[rows]
-        longer = np.flatnonzero(counts != 1)
-        num_decodes = int(longer[0]) if len(longer) else plan.num_rows
-        assert (counts[num_decodes:] > 1).all(), "rows with one token come first, and every row brings one"
-        width = -(-int(seq_lens.max(initial=0)) // self._block_size)
+        counts = plan.num_new_tokens
+        seq_lens = (plan.start_positions + counts).astype(np.int32, copy=False)
+        max_kv, max_q = int(seq_lens.max(initial=0)), int(counts.max(initial=0))
+        cu_q, rows, positions = _spread(plan, max_q)
+        num_decodes = plan.num_rows if max_q <= 1 else int(np.argmax(counts != 1))
+        assert max_q <= 1 or (counts[num_decodes:] > 1).all(), "rows with one token come first; every row brings one"
+        width = -(-max_kv // self._block_size)
         self._widen(width)
         groups = tuple(
             self._group(self._tables[group, plan.slots, :width], rows, positions, device)
@@ -99,12 +96,12 @@ class SlotTables:
             num_seqs=plan.num_rows,
             num_tokens=plan.num_tokens + more,
             num_decodes=num_decodes,
-            max_q=int(counts.max(initial=0)),
-            max_kv=int(seq_lens.max(initial=0)),
+            max_q=max_q,
+            max_kv=max_kv,
             positions=_placed(_padded(positions, more), device),
-            cu_q=_placed(cu_q.astype(np.int32), device),
-            seq_lens=_placed(seq_lens.astype(np.int32), device),
-            logit_rows=_placed((cu_q[plan.sample_rows + 1] - 1).astype(np.int32), device),
+            cu_q=_placed(cu_q, device),
+            seq_lens=_placed(seq_lens, device),
+            logit_rows=_placed(cu_q[plan.sample_rows + 1] - 1, device),
             groups=groups,
             cu_q_list=tuple(cu_q.tolist()),
             seq_lens_list=tuple(seq_lens.tolist()),
@@ -137,6 +134,19 @@ class SlotTables:
         if width > have:
             more = max(width, 2 * have) - have
             self._tables = np.pad(self._tables, ((0, 0), (0, 0), (0, more)), constant_values=-1)
+
+
+def _spread(plan: StepPlan, max_q: int) -> tuple[Int32, Int64, Int64]:
+    """Return where the rows' tokens begin, int32 [S + 1], and of each token its row and its position, int64 [T]."""
+    counts, starts = plan.num_new_tokens, plan.start_positions
+    if max_q <= 1:  # most steps are so, and so short that all of this is felt
+        assert plan.num_tokens == plan.num_rows, f"{plan.num_rows} rows, {plan.num_tokens} input ids"
+        return np.arange(plan.num_rows + 1, dtype=np.int32), np.arange(plan.num_rows), starts.astype(np.int64)
+    cu_q = np.zeros(plan.num_rows + 1, np.int32)
+    np.cumsum(counts, out=cu_q[1:])
+    assert cu_q[-1] == plan.num_tokens, f"{cu_q[-1]} tokens in rows, {plan.num_tokens} input ids"
+    rows = np.repeat(np.arange(plan.num_rows), counts)
+    return cu_q, rows, np.arange(plan.num_tokens) - (cu_q[:-1] - starts)[rows]
 
 
 def _padded(values: Int64, more: int, filling: int = 0) -> Int64:

@@ -81,20 +81,23 @@ class Sampler:
         wanted, later = self._wanted(slots, masks)
         found = head(wanted)
         tokens, faults = found.best.astype(np.int32), self._faults(found, slots)
-        self._take_allowed(found, wanted.masked, slots, tokens, faults)
+        if wanted.masks is not None:
+            self._take_allowed(found, wanted.masked, slots, tokens, faults)
         logprobs: dict[int, TokenLogprob] = {}
-        rows = np.array([row for row in np.flatnonzero(wanted.kept).tolist() if row not in faults], np.int64)
-        if len(rows):
-            places = wanted.kept.cumsum() - 1
-            self._draw_each(_Draws(found.logits, places, slots, later, tokens, logprobs, faults), rows)
-        goes_on = np.ones(len(slots), bool)
-        goes_on[list(faults)] = False
-        faults.update(self._state.observe(slots, tokens, np.flatnonzero(goes_on)))
+        if len(found.logits):
+            rows = np.array([row for row in np.flatnonzero(wanted.kept).tolist() if row not in faults], np.int64)
+            if len(rows):
+                places = wanted.kept.cumsum() - 1
+                self._draw_each(_Draws(found.logits, places, slots, later, tokens, logprobs, faults), rows)
+        rows = np.arange(len(slots))
+        faults.update(self._state.observe(slots, tokens, np.delete(rows, list(faults)) if faults else rows))
         return Drawn(tokens, tuple(map(logprobs.get, range(len(slots)))) if logprobs else (), faults)
 
     def _wanted(self, slots: Int64, masks: Masks | None) -> tuple[Wanted, Allowed]:
         """Return what the head shall say, and the masks of rows that are wanted as they are and banned from later."""
         state = self._state
+        if not state.special:
+            return Wanted(np.zeros(len(slots), bool), masks), {}
         raw = state.logprobs[slots] >= 0
         if state.shapers:
             raw |= np.array([slot in state.shapers for slot in slots.tolist()], bool)
@@ -199,7 +202,8 @@ class _Draws:
 
 def _bad(peaks: Tensor) -> list[int]:
     """Those that are NaN (it wins every comparison), +inf, or -inf (then all logits of the row are)."""
-    found: list[int] = np.flatnonzero(~np.isfinite(peaks.double().cpu().numpy())).tolist()
+    numbers = (peaks if peaks.dtype in (torch.float32, torch.float64) else peaks.double()).cpu().numpy()
+    found: list[int] = np.flatnonzero(~np.isfinite(numbers)).tolist()
     return found
 
 

@@ -23,6 +23,7 @@ class SamplingState:
         logprobs: int64 [slots], -1 for none.
         shapers: by slot, those whose logits are moved.
         refused: by slot, those that cannot be sampled at all, and why.
+        special: slots of which more is wanted than the likeliest token, and those that are refused.
     """
 
     def __init__(self, max_slots: int, vocab_size: int, factories: Factories) -> None:
@@ -36,6 +37,7 @@ class SamplingState:
         self._rules = Truncation.neutral(max_slots)
         self.shapers: dict[int, Shaper] = {}
         self.refused: dict[int, ChairliftError] = {}
+        self.special: set[int] = set()
 
     def admit(self, new: NewSequence) -> None:
         """Replace what the slot held. A request whose state cannot be made is refused when it is sampled."""
@@ -55,11 +57,14 @@ class SamplingState:
             self.refused[slot] = error
         except Exception as error:
             self.refused[slot] = raised(error)
+        if not self.greedy[slot] or self.logprobs[slot] >= 0 or slot in self.shapers or slot in self.refused:
+            self.special.add(slot)
 
     def release(self, slot: int) -> None:
         """Forget a slot, known or not."""
         self.shapers.pop(slot, None)
         self.refused.pop(slot, None)
+        self.special.discard(slot)
 
     def rules(self, slots: Int64) -> Truncation:
         """Return the distribution's parameters of some slots."""

@@ -301,7 +301,12 @@ def _begin(engine: _Engine, plan: StepPlan) -> _Begun:
     context = ForwardContext(inputs.batch, engine.kv, engine.backend, engine.backend.plan(inputs.batch))
     hidden = model.forward(inputs.input_ids, context)
     scores, faults = engine.scores.score(plan, hidden, model.logits)
-    states = hidden.index_select(0, inputs.batch.logit_rows) if len(plan.sample_rows) else None
+    states: Tensor | None = None
+    is_all = np.array_equal(plan.sample_rows, np.arange(len(hidden)))
+    if is_all and not len(plan.masked):  # drawn from before the next step comes
+        states = hidden
+    elif len(plan.sample_rows):
+        states = hidden.index_select(0, inputs.batch.logit_rows)
     return _Begun(plan, states, scores, faults)
 
 

@@ -38,6 +38,29 @@ def test_one_long_row_is_attended_in_parts_with_the_same_bits(name: str, dim: in
     assert (found[0][0].double() - exact).abs().max() <= 2e-2 * exact.abs().max()
 
 
+@pytest.mark.parametrize("size", [1.0, 1e3, 1e6, 1e9, 1e15])
+@pytest.mark.parametrize("name", instruction_sets())
+def test_scores_of_any_size_are_weighed(name: str, size: float) -> None:
+    """The largest score weighs one, however many bits it has."""
+    need_native()
+    length, generator = 600, torch.Generator().manual_seed(5)
+    backend = NativeAttention(pool_of(2), name)
+    kv = backend.alloc_kv(1, 40, 16, 1, 64, torch.bfloat16, CPU)[0]
+    key, value, query = (torch.randn(length, 1, 64, generator=generator).bfloat16() for _ in range(3))
+    query = (query[:20] * size).bfloat16()
+    backend.write_kv(key, value, kv, torch.arange(length))
+    batch = make_batch([Row(20, length, (tuple(range(38)),))], 16)
+    out = torch.empty_like(query)
+    backend.attend(query, kv, batch, AttentionSpec(0, 0.125), None, out)
+    for row in range(20):
+        seen = length - 19 + row
+        scores = key[:seen, 0].double() @ query[row, 0].double() * 0.125
+        exact = scores.softmax(-1) @ value[:seen, 0].double()
+        second = scores.topk(2).values
+        if size == 1.0 or second[0] - second[1] > 1e-5 * second[0]:  # else float32 cannot tell them apart
+            assert (out[row, 0].double() - exact).abs().max() <= 2e-2 * max(1.0, exact.abs().max()), row
+
+
 @pytest.mark.parametrize(("which", "bad"), [(0, torch.nan), (1, torch.nan), (1, torch.inf)])
 def test_what_is_no_number_in_one_sequence_leaves_the_others_alone(which: int, bad: float) -> None:
     need_native()

@@ -152,6 +152,10 @@ def test_the_head_s_largest_logit_is_the_largest_of_all(kind: str) -> None:
     found = model.head(hidden, Wanted(np.zeros(21, bool)))
     assert torch.equal(found.peaks, logits.amax(-1)) and len(found.logits) == 0
     assert torch.equal(torch.from_numpy(found.best), logits.argmax(-1))
+    apart = torch.full((21, 90), 9.0).bfloat16()
+    apart[:, :72] = hidden
+    again = model.head(apart[:, :72], Wanted(np.ones(21, bool)))
+    assert torch.equal(again.peaks, found.peaks) and torch.equal(again.logits, logits), "rows of a wider buffer"
     hidden[4] = torch.nan
     hidden[7] = 0
     found = model.head(hidden, Wanted(np.zeros(21, bool)))

@@ -1,5 +1,6 @@
 """The packed linear kernels against float64 products: every kind of weight, every instruction set, odd shapes."""
 
+import ctypes
 import random
 
 import pytest
@@ -8,10 +9,22 @@ from torch import Tensor
 from torch.nn import functional
 
 from chairlift.model.kernels.cpu import library
-from support_native import instruction_sets, linear
+from chairlift.model.kernels.cpu.packing import Packer
+from support_native import Operations, instruction_sets, linear
 
-SHAPES = [(1, 64, 64), (2, 33, 70), (7, 128, 31), (13, 96, 200), (25, 257, 130), (64, 512, 192), (300, 65, 65)]
+SHAPES = [
+    (1, 64, 64),
+    (2, 33, 70),
+    (7, 128, 31),
+    (13, 96, 200),
+    (25, 257, 130),
+    (64, 512, 192),
+    (300, 65, 65),
+    (3, 1100, 64),
+]
 """Rows, inputs, outputs."""
+
+WIDTHS = (torch.float64, torch.float32)
 
 KINDS = {"bfloat16": library.BFLOAT16, "int8-channel": library.INT8_CHANNEL, "int8": library.INT8_GROUP}
 
@@ -120,12 +133,61 @@ def test_a_row_has_the_same_bits_where_many_rows_pass_over_a_panel_in_pieces(nam
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", instruction_sets())
-def test_what_is_no_number_stays_in_its_row(name: str, kind: str) -> None:
-    x, weight = drawn(8, 64, seed=8), drawn(64, 64, seed=9)
+@pytest.mark.parametrize(("inputs", "place"), [(64, 5), (1100, 5), (1100, 300), (1100, 1099)])
+def test_what_is_no_number_stays_in_its_row(inputs: int, place: int, name: str, kind: str) -> None:
+    x, weight = drawn(8, inputs, seed=8), drawn(64, inputs, seed=9)
     clean = linear(name, x, weight, KINDS[kind])
-    for bad in (torch.nan, torch.inf):
+    for bad in (torch.nan, -torch.nan, torch.inf, -torch.inf):
         ill = x.clone()
-        ill[3, 5] = bad
+        ill[3, place] = bad
         found = linear(name, ill, weight, KINDS[kind])
         assert not found[3].isfinite().any()
         assert torch.equal(found[[0, 1, 2, 4, 5, 6, 7]], clean[[0, 1, 2, 4, 5, 6, 7]])
+
+
+@pytest.mark.parametrize("width", [32, 96, 600, 1100])
+@pytest.mark.parametrize("name", instruction_sets())
+def test_groups_are_quantised_to_the_bit(name: str, width: int) -> None:
+    """Side by side or each for itself: 127 / (largest of 32), ties to even; a group of zeros stays one."""
+    on = Operations(name, 2)
+    x = drawn(5, width, seed=4).float() * torch.logspace(-30, 30, 5)[:, None]
+    x[2, 32:64] = 0
+    source, target = on.buffer(library.FLOATS, width), on.buffer(library.QUANTIZED, width, library.INT8_GROUP)
+    on.native.add_quantize(on.handle, source, target)
+    assert on.native.reserve(on.handle, len(x)) == 0
+    on.rows(source, len(x), torch.float32)[:, :width] = x
+    on.run(len(x))
+    groups = functional.pad(x, (0, -width % 32)).view(len(x), -1, 32)
+    most = groups.abs().amax(-1, keepdim=True)
+    inverse = torch.where(most > 0, torch.full_like(most, 127) / most, 0)  # 127 / most is a product with 1 / most
+    once, twice = ((groups.to(dtype) * inverse).round().to(torch.int8).view(len(x), -1) for dtype in WIDTHS)
+    found = on.rows(target, len(x), torch.int8)[:, : once.shape[1]]
+    assert ((found == once) | (found == twice)).all(), "the product may be rounded to float32 first, or not"
+
+
+@pytest.mark.parametrize("kind", ["int8", "int8-channel"])
+@pytest.mark.parametrize(("members", "tokens"), [(1, 41), (2, 41), (5, 41), (5, 2)])
+@pytest.mark.parametrize("name", instruction_sets())
+def test_a_norm_that_goes_on_into_int8_has_the_bits_of_both_after_another(
+    name: str, members: int, tokens: int, kind: str
+) -> None:  # fmt: skip
+    on, width = Operations(name, members), 600
+    weight, _ = Packer(on.pool, KINDS[kind]).pack([drawn(70, width, seed=5)], gated=False)
+    scale = on.keep(drawn(width, seed=6).float())
+    source = on.buffer(library.FLOATS, width)
+    outs = []
+    for fused in (False, True):
+        normed = on.buffer(library.FLOATS, width)
+        target = on.buffer(library.QUANTIZED, weight.struct.steps * 4, KINDS[kind])
+        on.native.add_norm(on.handle, source, scale, 1e-6, normed, False, target if fused else -1)
+        if not fused:
+            on.native.add_quantize(on.handle, normed, target)
+        outs.append(on.buffer(library.FLOATS, 70))
+        on.native.add_linear(
+            on.handle, target, ctypes.byref(weight.struct), None, library.STORE, 0, None, outs[-1]
+        )  # fmt: skip
+    assert on.native.reserve(on.handle, tokens) == 0
+    on.rows(source, tokens, torch.float32)[:, :width] = drawn(tokens, width, seed=7).float()
+    on.run(tokens)
+    apart, together = (on.rows(out, tokens, torch.float32)[:, :70] for out in outs)
+    assert apart.abs().sum() > 0 and torch.equal(apart, together)

@@ -77,9 +77,11 @@ API void chairlift_add_embed(
     to.add(std::make_unique<Embed>(to, table, packed, width, factor, out));
 }
 
-API void chairlift_add_norm(void* decoder, int in, const float* weight, float eps, int out, int added) {
+// quantized: the buffer that the norm goes on into, or -1; `out` is not to be read then.
+API void chairlift_add_norm(
+    void* decoder, int in, const float* weight, float eps, int out, int added, int quantized) {
     Decoder& to = *(Decoder*)decoder;
-    to.add(std::make_unique<Norm>(to, in, weight, eps, out, added != 0));
+    to.add(std::make_unique<Norm>(to, in, weight, eps, out, added != 0, quantized));
 }
 
 API void chairlift_add_quantize(void* decoder, int in, int out) {
@@ -144,9 +146,10 @@ API void* chairlift_buffer(void* decoder, int index, size_t* stride) {
 }
 
 API int chairlift_head(
-    void* decoder, const uint16_t* rows, int count, const Weight* weight, const HeadRow* wanted, int words, Best* best) {
+    void* decoder, const uint16_t* rows, size_t stride, int count, const Weight* weight, const HeadRow* wanted, int words,
+    Best* best) {
     try {
-        ((Decoder*)decoder)->head(rows, count, *weight, wanted, words, best);
+        ((Decoder*)decoder)->head(rows, stride, count, *weight, wanted, words, best);
         return 0;
     } catch (...) {
         return -1;

@@ -19,6 +19,7 @@ namespace chairlift::CHAIRLIFT_SET {
 constexpr int SPAN_TILES = SPAN / KEY_TILE, KEY_VECTORS = KEY_TILE / LANES;
 constexpr int ATTEND_ROWS = LANES == 16 ? 6 : 2, ATTEND_VECTORS = 4;
 constexpr int WIDE_ROWS = LANES == 16 ? 2 : 0, WIDE_VECTORS = 8;  // so few rows have registers for more at a time
+constexpr float LOG2_E = 1.44269504f;
 constexpr int SCORED_TILES = ATTEND_VECTORS / KEY_VECTORS, LINES_FETCHED = 4;
 
 // What is known of the rows of an item.
@@ -149,26 +150,29 @@ CHAIRLIFT_INLINE void weigh_of(
     }
 }
 
-// Turns the scores of one row into weights; returns their total, and the largest score (-inf where no key is seen).
-static float weights_of(
-    const AttendCall& call, float* scores, uint16_t* weights, int begin, int width, int first, int last, float* peak) {
-    const Floats nothing = all(-INFINITY);
+// The largest score of one row, not scaled; -inf where no key is seen. Those of keys that are not seen are -inf then, and
+// capped ones lie within 1.
+static float peak_of(const AttendCall& call, float* scores, int begin, int width, int first, int last) {
+    const bool is_whole = first <= begin && begin + width - 1 <= last, is_capped = call.softcap > 0;
     Ints position = all(begin);
     for (int lane = 0; lane < LANES; lane++) position[lane] += lane;
-    const bool is_whole = first <= begin && begin + width - 1 <= last;
-    Floats most = nothing;
-    for (int i = 0; i < width; i += LANES, position += LANES) {
-        Floats x = load<Floats>(scores + i) * call.scale;
-        if (call.softcap > 0) x = call.softcap * hyperbolic_tangent(x / call.softcap);
-        if (!is_whole) x = (position >= first) & (position <= last) ? x : nothing;
+    for (int i = 0; i < width && (is_capped || !is_whole); i += LANES, position += LANES) {
+        Floats x = load<Floats>(scores + i);
+        if (is_capped) x = hyperbolic_tangent(x * call.scale / call.softcap);
+        if (!is_whole) x = (position >= first) & (position <= last) ? x : all(-INFINITY);
         store(scores + i, x);
-        most = larger(most, x);
     }
-    *peak = largest(most);
-    const float bound = *peak == -INFINITY ? 0.0f : *peak;
+    Floats most = load<Floats>(scores);
+    for (int i = LANES; i < width; i += LANES) most = larger(most, load<Floats>(scores + i));
+    return largest(most);
+}
+
+// Turns the scores of one row into weights, 2**((score - peak) * factor); returns their total.
+static float weights_of(const float* scores, uint16_t* weights, int width, float factor, float peak) {
+    const float bound = peak == -INFINITY ? 0.0f : peak;
     Floats total = {};
     for (int i = 0; i < width; i += LANES) {
-        Floats weight = exponential(load<Floats>(scores + i) - bound);
+        const Floats weight = power_of_two((load<Floats>(scores + i) - bound) * factor);
         total += weight;
         narrow(weights + i, weight);
     }
@@ -179,7 +183,7 @@ static float weights_of(
 CHAIRLIFT_INLINE void join_row(float* sums, float& peak, float& total, const float* more, float new_peak, float new_total, int dim) {
     const float most = peak > new_peak || peak != peak ? peak : new_peak;
     if (most == -INFINITY) return;
-    const float keep = expf(peak - most), take = expf(new_peak - most);
+    const float keep = exp2f(peak - most), take = exp2f(new_peak - most);
     for (int i = 0; i < dim; i += LANES)
         store(sums + i, fma(load<Floats>(more + i), all(take), load<Floats>(sums + i) * keep));
     total = total * keep + new_total * take;
@@ -208,14 +212,16 @@ CHAIRLIFT_INLINE void fetch_lines(const uint16_t* const* tiles, int number, int 
         for (int line = first; line < first + count; line++) fetch(tiles[tile] + line * LINE / 2);
 }
 
-// One span: leaves sums [rows][dim], and of each row the largest score and the total of its weights. With few rows it is
-// memory that takes long. For one or two the processor fetches ahead by itself, better than we do; only the first lines
-// of the values are fetched, while weights are made and nothing else is read. For some more, values are fetched while
-// keys are read, and while values are read the keys of the span that comes `next`: ADR 0025.
+// One span: leaves sums [rows][dim], and of each row the largest score, as an exponent of two, and the total of its
+// weights. With few rows it is memory that takes long. For one or two the processor fetches ahead by itself, better than
+// we do; only the first lines of the values are fetched, while weights are made and nothing else is read. For some more,
+// values are fetched while keys are read, and while values are read the keys of the span that comes `next`: ADR 0025.
 static void attend_span(
     const AttendCall& call, const AttendItem& item, const Asking& asking, const Seen& seen, const Seen& next,
     float* sums, float* peaks, float* totals) {
     const int dim = call.cache.head_dim, rows = asking.count, begin = seen.first_tile * KEY_TILE;
+    const int width = seen.tiles * KEY_TILE;
+    const float factor = (call.softcap > 0 ? call.softcap : call.scale) * LOG2_E;
     alignas(64) float scores[MAX_ITEM_ROWS * SPAN];
     alignas(64) uint16_t weights[MAX_ITEM_ROWS * SPAN];
     Values values = {{}, seen.tiles, seen.first - begin, seen.end - begin - (seen.tiles - 1) * KEY_TILE};
@@ -234,20 +240,22 @@ static void attend_span(
         }
     for (int r = 0; r < rows; r++) {
         if (is_left_alone) fetch_lines(values.tiles, seen.tiles, r * LINES_FETCHED, LINES_FETCHED);
-        totals[r] = weights_of(
-            call, scores + r * SPAN, weights + r * SPAN, begin, seen.tiles * KEY_TILE, asking.first[r], asking.last[r],
-            peaks + r);
+        peaks[r] = peak_of(call, scores + r * SPAN, begin, width, asking.first[r], asking.last[r]);
+    }
+    for (int r = 0; r < rows; r++) {
+        totals[r] = weights_of(scores + r * SPAN, weights + r * SPAN, width, factor, peaks[r]);
+        peaks[r] *= factor;
     }
     const uint16_t* ahead[SPAN_TILES];
     for (int tile = 0; tile < seen.tiles; tile++) ahead[tile] = tile < next.tiles ? next.keys[tile] : nullptr;
     for (int group = 0, r = 0, count; group < groups; group++, r += count) {
         count = rows / groups + (group < rows % groups);
-        for (int column = 0, width; column < dim; column += width) {
+        for (int column = 0, taken; column < dim; column += taken) {
             const int left = (dim - column) / LANES;
             const int vectors = count <= WIDE_ROWS && left >= WIDE_VECTORS ? WIDE_VECTORS
                               : left >= ATTEND_VECTORS                     ? ATTEND_VECTORS
                                                                            : 1;
-            width = vectors * LANES;
+            taken = vectors * LANES;
             const uint16_t* const* fetched = is_fetched && column == 0 ? ahead : nullptr;
             if (vectors == WIDE_VECTORS)
                 weigh_of<WIDE_VECTORS>(count, weights + r * SPAN, values, fetched, dim, column, sums + r * dim);
@@ -276,7 +284,7 @@ static Asking asking_of(const AttendCall& call, const AttendItem& item) {
 static void begin_row(const AttendCall& call, const AttendItem& item, int row, float* sums, float& peak, float& total) {
     const int shared = call.heads / call.cache.kv_heads;
     for (int i = 0; i < call.cache.head_dim; i++) sums[i] = 0.0f;
-    peak = call.sinks ? call.sinks[item.kv_head * shared + (item.first_row + row) % shared] : -INFINITY;
+    peak = call.sinks ? LOG2_E * call.sinks[item.kv_head * shared + (item.first_row + row) % shared] : -INFINITY;
     total = call.sinks ? 1.0f : 0.0f;
 }
 

@@ -68,6 +68,7 @@ int Decoder::add_kind(AttendKind kind) {
 }
 
 void Decoder::reserve(int tokens) {
+    tokens = std::max(tokens, pool.size());  // each member may keep a row for itself
     for (Buffer& buffer : buffers) {
         free(buffer.data), free(buffer.scales), free(buffer.sums);
         buffer.data = buffer.scales = nullptr, buffer.sums = nullptr;
@@ -124,7 +125,8 @@ void Decoder::take_part(const Step& step, int member) {
     }
 }
 
-void Decoder::head(const uint16_t* rows, int count, const Weight& weight, const HeadRow* wanted, int words, Best* best) {
+void Decoder::head(
+    const uint16_t* rows, size_t stride, int count, const Weight& weight, const HeadRow* wanted, int words, Best* best) {
     const double began = now();
     const bool quantized = weight.kind != BFLOAT16;
     const size_t runs = weight.kind == INT8_GROUP ? weight.groups() : 1, width = (size_t)weight.steps * (quantized ? 4 : 2);
@@ -135,7 +137,7 @@ void Decoder::head(const uint16_t* rows, int count, const Weight& weight, const 
     std::vector<int32_t> sums(quantized ? count * runs : 0);
     std::vector<Best> bests((size_t)members * 2 * count, Best{-INFINITY, INT32_MAX});
     for (int row = 0; row < count; row++)
-        memcpy(&padded[row * width], rows + (size_t)row * weight.inputs, weight.inputs * sizeof *rows);
+        memcpy(&padded[row * width], rows + row * stride, weight.inputs * sizeof *rows);
     LinearCall call = {&weight, {(const uint8_t*)padded.data(), width * 2, count, nullptr, nullptr}, nullptr, LOGITS,
                        SILU, nullptr, 0, false, wanted, words};
     if (quantized) {

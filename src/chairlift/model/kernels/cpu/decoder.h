@@ -108,9 +108,11 @@ public:
     // Runs all operations. Throws std::bad_alloc before any of them.
     void run(const Step& step);
 
-    // Rows [count, weight.inputs] (bfloat16; quantised first where the head is) times a head. Of each row the best, and
-    // what `wanted` says; behind the best of all rows follow those of what is allowed. Throws std::bad_alloc.
-    void head(const uint16_t* rows, int count, const Weight& weight, const HeadRow* wanted, int words, Best* best);
+    // Rows [count, weight.inputs], `stride` apart (bfloat16; quantised first where the head is), times a head. Of each
+    // row the best, and what `wanted` says; behind the best of all rows follow those of what is allowed. Throws
+    // std::bad_alloc.
+    void head(
+        const uint16_t* rows, size_t stride, int count, const Weight& weight, const HeadRow* wanted, int words, Best* best);
 
     const std::vector<Spent>& spent() const { return spent_; }
     void forget_spent() { spent_.clear(); }

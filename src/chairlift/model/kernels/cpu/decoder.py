@@ -4,12 +4,14 @@
                 └──────────────────────────────────────────────────────────────────────────────┘   linear → [m] → ...
 
 x and p are float32, q, the cache and what comes out at the end, [h], bfloat16. n, a and m are what products begin with:
-bfloat16, or with int8 weights float32, which is quantised before each product. Where a norm stands behind attention or
+bfloat16, or with int8 weights float32, which is quantised before each product; a norm goes on into that row by row, and
+keeps no more than the row of n that it works on. Where a norm stands behind attention or
 MLP, the linear operation writes to [y], and the norm adds that to [x].
 """
 
 import ctypes
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -28,6 +30,7 @@ from chairlift.model.layers import Attention, DecoderLayer, DecoderParts, Linear
 from chairlift.model.scored import Scored, Wanted
 
 _FIRST_TOKENS = 256
+_BEST = np.dtype([("value", np.float32), ("id", np.int32)])
 
 
 class NativeDecoder:
@@ -74,15 +77,14 @@ class NativeDecoder:
     def head(self, hidden: Tensor, wanted: Wanted) -> Scored:
         """Say of R hidden states what is wanted of their logits, float32; what is not wanted is written nowhere."""
         assert self._program is not None, "logits before the first step"
-        weight = packed(self._parts.head)
-        logits = torch.empty(
-            int(wanted.kept.sum()), weight.struct.panels * library.PANEL, dtype=torch.float32, device="cpu"
-        )  # fmt: skip
+        weight, count, capped = packed(self._parts.head), len(hidden), self._capped
+        width = weight.struct.panels * library.PANEL
+        logits = torch.empty(int(np.count_nonzero(wanted.kept)), width, dtype=torch.float32, device="cpu")
         values, ids = self._program.head(hidden, weight, wanted, logits)
-        count, rows = len(hidden), wanted.masked
-        peaks, allowed = torch.from_numpy(values[:count]), torch.from_numpy(values[count:][rows])
-        best = np.where(ids[count:][rows] < self.vocab_size, ids[count:][rows], 0)
-        capped = self._capped
+        peaks, allowed, best = torch.from_numpy(values[:count]), torch.from_numpy(values[:0]), ids[:0]
+        if wanted.masks is not None:
+            rows = count + wanted.masked
+            allowed, best = torch.from_numpy(values[rows]), np.where(ids[rows] < self.vocab_size, ids[rows], 0)
         return Scored(capped(peaks), ids[:count], capped(allowed), best, capped(logits[:, : self.vocab_size]))
 
     def _capped(self, logits: Tensor) -> Tensor:
@@ -120,10 +122,12 @@ class Program:
         self._parts = parts
         self._hidden = parts.config.hidden_size
         self._kept: list[Tensor] = []
+        self._first: Callable[[], Tensor | None] = lambda: None  # of the cache, which it does not keep alive
+        self._caches: ctypes.Array[library.StepCache] = (library.StepCache * 0)()
         self._reserved = 0
         self._handle = self._native.decoder_new(pool.handle, instruction_set.encode())
         assert self._handle, f"the instruction set {instruction_set} was chosen, and is not here"
-        self._quantized: dict[tuple[int, int], int] = {}
+        self._quantized_buffers: dict[tuple[int, int], int] = {}
         self._buffers = self._add_buffers()
         self._add_operations()
 
@@ -143,7 +147,7 @@ class Program:
             to.slots = group.slot_mapping.data_ptr()
         step = library.Step(
             batch.num_tokens, batch.num_seqs, input_ids.data_ptr(), batch.positions.data_ptr(), batch.cu_q.data_ptr(),
-            batch.seq_lens.data_ptr(), groups, _caches(context.kv),
+            batch.seq_lens.data_ptr(), groups, self._caches_of(context.kv),
         )  # fmt: skip
         if self._native.run(self._handle, ctypes.byref(step)) < 0:
             raise MemoryError("no memory for a step")
@@ -157,19 +161,21 @@ class Program:
         Logits [N, panels * 64] of the rows that are kept are written. Returns the largest of each row and their ids,
         [2 * R]: of all, then of those that are allowed, where a row has a mask; meaningless where it has none.
         """
-        hidden = hidden.to(torch.bfloat16).contiguous()
         count = len(hidden)
-        best = np.empty(2 * count, np.dtype([("value", np.float32), ("id", np.int32)]))
+        if hidden.dtype is not torch.bfloat16 or hidden.stride(1) != 1:
+            hidden = hidden.to(torch.bfloat16).contiguous()
+        best = np.empty(2 * count, _BEST)
         places = np.zeros((count, 2), np.uint64)  # HeadRow
-        places[wanted.kept, 0] = logits.data_ptr() + np.arange(len(logits)) * logits.stride(0) * logits.itemsize
+        if len(logits):
+            places[wanted.kept, 0] = logits.data_ptr() + np.arange(len(logits)) * logits.stride(0) * logits.itemsize
         words, masks = 0, wanted.masks
         if masks is not None and len(masks.places):
             bits = np.ascontiguousarray(masks.bits)
             words = bits.shape[1]
             places[wanted.masked, 1] = bits.ctypes.data + np.arange(len(bits)) * bits.strides[0]
         done = self._native.head(
-            self._handle, hidden.data_ptr(), count, ctypes.byref(weight.struct), places.ctypes.data, words,
-            best.ctypes.data,
+            self._handle, hidden.data_ptr(), hidden.stride(0), count, ctypes.byref(weight.struct), places.ctypes.data,
+            words, best.ctypes.data,
         )  # fmt: skip
         if done < 0:
             raise MemoryError("no memory for the head")
@@ -181,6 +187,15 @@ class Program:
         names, seconds = (ctypes.c_char_p * room)(), (ctypes.c_double * room)()
         count = self._native.spent(self._handle, names, seconds, room)
         return {(names[index] or b"").decode(): seconds[index] for index in range(count)}
+
+    def _caches_of(self, kv: Sequence[KV]) -> ctypes.Array[library.StepCache]:
+        """Return the addresses of a cache, which is allocated as a whole and nearly always the one of the last step."""
+        first = kv[0].key
+        if self._first() is not first:
+            self._first, self._caches = weakref.ref(first), (library.StepCache * len(kv))()
+            for to, each in zip(self._caches, kv, strict=True):
+                to.keys, to.values = each.key.data_ptr(), each.value.data_ptr()
+        return self._caches
 
     def _reserve(self, tokens: int) -> None:
         tokens = max(tokens, _FIRST_TOKENS, 2 * self._reserved)
@@ -228,17 +243,21 @@ class Program:
 
     def _add_layer(self, layer: DecoderLayer, after: dict[int, PackedWeight]) -> None:
         on, attention, mlp = self._buffers, layer.attention, layer.mlp
-        self._norm(layer.before_attention, on.x, on.n)
-        self._linear(attention.projection, on.n, library.STORE, on.p, after)
+        normed = self._normed(layer.before_attention, attention.projection)
+        self._linear(attention.projection, normed, library.STORE, on.p, after)
         self._attention(attention)
         self._added(attention.output, on.a, layer.after_attention, after)
-        self._norm(layer.before_mlp, on.x, on.n)
-        self._linear(mlp.gate_up, on.n, library.GATED, on.m, after, library.ACTIVATIONS[mlp.activation])
+        normed = self._normed(layer.before_mlp, mlp.gate_up)
+        self._linear(mlp.gate_up, normed, library.GATED, on.m, after, library.ACTIVATIONS[mlp.activation])
         self._added(mlp.down, on.m, layer.after_mlp, after)
 
     def _added(self, linear: Linear, source: int, norm: RMSNorm | None, after: dict[int, PackedWeight]) -> None:
         """A projection that is added to the residual, through a norm where there is one."""
         on = self._buffers
+        quantized = self._quantized(source, linear)
+        if quantized is not None:
+            self._native.add_quantize(self._handle, source, quantized)
+            source = quantized
         if norm is None:
             self._linear(linear, source, library.ADD, on.x, after)
             return
@@ -246,32 +265,46 @@ class Program:
         self._linear(linear, source, library.STORE, on.y, after)
         self._norm(norm, on.y, on.x, added=True)
 
-    def _norm(self, norm: RMSNorm, source: int, target: int, *, added: bool = False) -> None:
-        self._native.add_norm(self._handle, source, self._keep(norm.weight), norm.eps, target, added)
+    def _normed(self, norm: RMSNorm, linear: Linear) -> int:
+        """Norm the states for a projection; returns the buffer that it finds them in."""
+        on = self._buffers
+        quantized = self._quantized(on.n, linear)
+        self._norm(norm, on.x, on.n, quantized=quantized)
+        return on.n if quantized is None else quantized
+
+    def _norm(
+        self, norm: RMSNorm, source: int, target: int, *, added: bool = False, quantized: int | None = None
+    ) -> None:  # fmt: skip
+        weight, to = self._keep(norm.weight), -1 if quantized is None else quantized
+        self._native.add_norm(self._handle, source, weight, norm.eps, target, added, to)
+
+    def _quantized(self, source: int, linear: Linear) -> int | None:
+        """Return the buffer for the rows of another as a projection wants them quantised; None where it does not."""
+        struct = packed(linear.weight).struct
+        if struct.kind == library.BFLOAT16:
+            return None
+        key = source, struct.kind
+        if key not in self._quantized_buffers:
+            buffer = self._native.add_buffer(self._handle, library.QUANTIZED, struct.steps * 4, struct.kind)
+            self._quantized_buffers[key] = buffer
+        return self._quantized_buffers[key]
 
     def _linear(
         self, linear: Linear, source: int, mode: int, target: int, after: dict[int, PackedWeight], activation: int = 0
     ) -> None:
-        weight, native = packed(linear.weight), self._native
-        kind = weight.struct.kind
-        if kind != library.BFLOAT16:
-            if (source, kind) not in self._quantized:
-                width = weight.struct.steps * 4
-                self._quantized[source, kind] = native.add_buffer(self._handle, library.QUANTIZED, width, kind)
-            native.add_quantize(self._handle, source, self._quantized[source, kind])
-            source = self._quantized[source, kind]
-        bias = None
+        weight, bias = packed(linear.weight), None
         if linear.bias is not None:
             placed = gated_rows(linear.bias) if mode == library.GATED else linear.bias
             padding = weight.struct.panels * library.PANEL - len(placed)
             bias = self._keep(torch.nn.functional.pad(placed, (0, padding)))
-        native.add_linear(
+        self._native.add_linear(
             self._handle, source, ctypes.byref(weight.struct), bias, mode, activation,
             ctypes.byref(after[id(weight)].struct), target,
         )  # fmt: skip
 
     def _attention(self, attention: Attention) -> None:
         on, spec, config = self._buffers, attention.spec, self._parts.config
+        assert spec.scale > 0, "the largest score stays the largest"
         shape = (attention.num_heads, attention.num_kv_heads, config.head_dim, self.block_size)
         norm, eps = None, 0.0
         if attention.head_norm is not None:
@@ -311,10 +344,3 @@ def linears(layers: Sequence[DecoderLayer]) -> Iterator[Linear]:
     """Yield the projections in the order in which a step meets them."""
     for layer in layers:
         yield from (layer.attention.projection, layer.attention.output, layer.mlp.gate_up, layer.mlp.down)
-
-
-def _caches(kv: Sequence[KV]) -> ctypes.Array[library.StepCache]:
-    caches = (library.StepCache * len(kv))()
-    for to, each in zip(caches, kv, strict=True):
-        to.keys, to.values = each.key.data_ptr(), each.value.data_ptr()
-    return caches

@@ -169,7 +169,7 @@ struct AttendCall {
     int32_t window;            // 0: none
     const float* sinks;        // [heads] or null
     const AttendItem* items;
-    float* partials;           // [span][row][head_dim + 2]: sums, then largest score and total
+    float* partials;           // [span][row][head_dim + 2]: sums, then largest score * log2 e and total
 };
 
 // Logits are looked at in blocks of so many, of which the largest is known.

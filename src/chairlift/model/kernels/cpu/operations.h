@@ -24,22 +24,35 @@ struct Embed : Operation {
     }
 };
 
-// out = norm(in), or added: out += norm(in), which is float32 then.
+static QuantizeCall quantizing(const Buffer& from, const Buffer& to) {
+    return {from.data, from.kind == FLOATS, from.stride, (int32_t)to.stride, to.quantization, (int8_t*)to.data, to.stride,
+            to.scales, to.sums};
+}
+
+// out = norm(in), or added: out += norm(in), which is float32 then. Or quantized = norm(in), where that is a buffer: a row
+// of `out` for each member is all that is written then.
 struct Norm : Operation {
     Decoder& decoder;
-    int in, out;
+    int in, out, quantized;
     const float* weight;
     float eps;
     bool added;
-    Norm(Decoder& decoder, int in, const float* weight, float eps, int out, bool added)
-        : decoder(decoder), in(in), out(out), weight(weight), eps(eps), added(added) {}
+    Norm(Decoder& decoder, int in, const float* weight, float eps, int out, bool added, int quantized)
+        : decoder(decoder), in(in), out(out), quantized(quantized), weight(weight), eps(eps), added(added) {}
     const char* name() const override { return "norm"; }
     int tasks(const Step& step) const override { return step.tokens; }
-    void work(const Step&, int begin, int end, int, int) override {
+    void work(const Step&, int begin, int end, int, int member) override {
         const Buffer &from = decoder.buffers[in], &to = decoder.buffers[out];
         const NormMode mode = to.kind == HALVES ? NORM_HALVES : added ? NORM_ADD : NORM_FLOATS;
-        decoder.kernels.norm(
-            {from.floats(), from.stride, weight, eps, from.width, mode, to.data, to.stride}, begin, end);
+        NormCall norm = {from.floats(), from.stride, weight, eps, from.width, mode, to.data, to.stride};
+        if (quantized < 0) return decoder.kernels.norm(norm, begin, end);
+        QuantizeCall quantize = quantizing(to, decoder.buffers[quantized]);
+        norm.out = (char*)to.data + to.bytes(member), norm.out_stride = 0;
+        quantize.in = norm.out, quantize.in_stride = 0;
+        for (int row = begin; row < end; row++) {
+            decoder.kernels.norm(norm, row, row + 1);
+            decoder.kernels.quantize(quantize, row, row + 1);
+        }
     }
 };
 
@@ -50,11 +63,7 @@ struct Quantize : Operation {
     const char* name() const override { return "quantize"; }
     int tasks(const Step& step) const override { return step.tokens; }
     void work(const Step&, int begin, int end, int, int) override {
-        const Buffer &from = decoder.buffers[in], &to = decoder.buffers[out];
-        decoder.kernels.quantize(
-            {from.data, from.kind == FLOATS, from.stride, (int32_t)to.stride, to.quantization, (int8_t*)to.data, to.stride, to.scales,
-             to.sums},
-            begin, end);
+        decoder.kernels.quantize(quantizing(decoder.buffers[in], decoder.buffers[out]), begin, end);
     }
 };
 

@@ -104,16 +104,60 @@ CHAIRLIFT_INLINE void quantize_run(const In* in, int width, int8_t* out, float* 
     *total = -128 * (rest + sum(sums));
 }
 
+// LANES groups side by side: the same, without a reduction over lanes for each of them.
+template <class In>
+CHAIRLIFT_INLINE void quantize_groups(const In* in, int8_t* out, float* scales, int32_t* totals) {
+    constexpr int VECTORS = GROUP / LANES;
+    Ints peaks[LANES], sums[LANES];
+    for (int group = 0; group < LANES; group++) {
+        peaks[group] = Ints{};
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; v++) {  // as integers: NaN is larger than infinity, and that than all numbers
+            const Ints size = (Ints)floats_of(in + group * GROUP + v * LANES) & 0x7fffffff;
+            peaks[group] = size > peaks[group] ? size : peaks[group];
+        }
+    }
+    const Ints bits = across(peaks, [](Ints a, Ints b) { return a > b ? a : b; });
+    const Floats most = as_floats(bits);
+    const Ints ill = bits >= 0x7f800000;
+    store(scales, ill ? all(NAN) : most / 127.0f);
+    alignas(64) float inverses[LANES];
+    alignas(64) int32_t kept[LANES];
+    store(inverses, ill | (bits == 0) ? Floats{} : 127.0f / most);
+    store(kept, ~ill);
+    for (int group = 0; group < LANES; group++) {
+        const Floats inverse = all(inverses[group]);
+        sums[group] = Ints{};
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; v++) {
+            const int at = group * GROUP + v * LANES;
+            const Ints values = to_ints(floats_of(in + at) * inverse) & kept[group];
+            sums[group] += values;
+            store(out + at, __builtin_convertvector(values, Bytes));
+        }
+    }
+    const Ints total = across(sums, [](Ints a, Ints b) { return a + b; });
+    store(totals, -128 * total);
+}
+
 template <class In>
 CHAIRLIFT_INLINE void quantize_rows(const QuantizeCall& call, const In* in, int begin, int end) {
     const int run = call.kind == INT8_GROUP ? GROUP : call.width, runs = call.width / run;
-    for (int row = begin; row < end; row++)
-        for (int i = 0; i < runs; i++) {
+    for (int row = begin; row < end; row++) {
+        int i = 0;
+        for (; call.kind == INT8_GROUP && i + LANES <= runs; i += LANES) {
+            const size_t at = (size_t)row * runs + i;
+            quantize_groups(
+                in + row * call.in_stride + i * run, call.out + row * call.out_stride + i * run, call.scales + at,
+                call.sums + at);
+        }
+        for (; i < runs; i++) {
             const size_t at = (size_t)row * runs + i;
             quantize_run(
                 in + row * call.in_stride + i * run, run, call.out + row * call.out_stride + i * run, call.scales + at,
                 call.sums + at);
         }
+    }
 }
 
 static void quantize(const QuantizeCall& call, int begin, int end) {
@@ -171,7 +215,11 @@ static void heads(const HeadsCall& call, int begin, int end) {
                 memcpy(key + (i * KEY_TILE + offset % KEY_TILE) * 2, turned + 2 * i, 4);
             const float* from = in + (call.heads + cache.kv_heads + head) * width;
             uint16_t* value = values + head * cache.head_elements() + offset / 2 * width * 2 + offset % 2;
-            for (int i = 0; i < width; i++) value[2 * i] = narrowed(from[i]);
+            uint16_t rounded[MAX_HEAD_DIM];
+            int i = 0;
+            for (; i + LANES <= width; i += LANES) narrow(rounded + i, load<Floats>(from + i));
+            for (; i < width; i++) rounded[i] = narrowed(from[i]);
+            for (i = 0; i < width; i++) value[2 * i] = rounded[i];
         }
     }
 }

@@ -118,6 +118,30 @@ CHAIRLIFT_INLINE Vector crossed(Vector vector) {
 #endif
 }
 
+// Of each lane whose number has no bit BY that of `a`, of the others that of `b`; and likewise of the lane BY away.
+struct Mixed {
+    Ints own, other;
+};
+
+template <int BY>
+CHAIRLIFT_INLINE Mixed mixed(Ints a, Ints b) {
+    Ints number = {};
+    for (int lane = 0; lane < LANES; lane++) number[lane] = lane;
+    const Ints is_clear = (number & BY) == 0;
+    return {is_clear ? a : b, is_clear ? crossed<BY>(a) : crossed<BY>(b)};
+}
+
+// Reduces LANES vectors at once, each over its lanes: lane i is what becomes of vectors[i], which is overwritten.
+template <int BY = LANES / 2, typename Reduce>
+CHAIRLIFT_INLINE Ints across(Ints* vectors, Reduce reduce) {
+    for (int i = 0; i < BY; i++) {
+        const Mixed both = mixed<BY>(vectors[i], vectors[i + BY]);
+        vectors[i] = reduce(both.own, both.other);
+    }
+    if constexpr (BY > 1) return across<BY / 2>(vectors, reduce);
+    return vectors[0];
+}
+
 // Sums and maxima over the lanes are taken pairwise, in one order for all.
 template <typename Vector>
 CHAIRLIFT_INLINE auto sum(Vector vector) {
@@ -243,6 +267,19 @@ CHAIRLIFT_INLINE Floats exponential(Floats x) {
     Floats value = fma(series, rest * rest, rest + 1.0f);
     Floats scaled = value * as_floats((power + 127) << 23);
     return x < lowest ? Floats{} : scaled;
+}
+
+// 2**x, relative error below 3e-6; 0 below -126, x at most 127.
+CHAIRLIFT_INLINE Floats power_of_two(Floats x) {
+    const Floats shift = all(12582912.0f), bounded = larger(all(-126.0f), x);
+    const Floats moved = bounded + shift, rest = bounded - (moved - shift);
+    Floats series = all(9.5701e-3f);
+    series = fma(series, rest, all(5.591786e-2f));
+    series = fma(series, rest, all(0.24024745f));
+    series = fma(series, rest, all(0.69312181f));
+    series = fma(series, rest, all(0.99999926f));
+    const Floats scaled = series * as_floats(((Ints)moved + 127) << 23);
+    return x < -126.0f ? Floats{} : scaled;
 }
 
 CHAIRLIFT_INLINE Floats hyperbolic_tangent(Floats x) {
