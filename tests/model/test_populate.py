@@ -55,6 +55,33 @@ def test_it_stops_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "chairlift-populate" not in {thread.name for thread in threading.enumerate()}
 
 
+@needs_kernel
+def test_while_steps_are_computed_it_pauses_between_two_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, pausing = resident(), threading.Event()
+    tensor = promised_zeros(LARGE, torch.uint8)
+    populator = Populator([tensor])
+    monkeypatch.setattr(populator._stopped, "wait", lambda seconds: pausing.set() or threading.Event().wait(0.2))
+    populator.step_begins()
+    populator.start()
+    assert pausing.wait(10), "it works on as if nobody computed"
+    assert resident() - before < tensor.nbytes / 2
+    populator.stop()
+
+
+@needs_kernel
+def test_who_waits_for_the_pages_has_them_without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(populate, "BUSY_SECONDS", 1e6)
+    before, tensor = resident(), promised_zeros(LARGE, torch.uint8)
+    populator = Populator([tensor])
+    pauses: list[float] = []
+    monkeypatch.setattr(populator._stopped, "wait", pauses.append)
+    populator.step_begins()
+    monkeypatch.setattr(populator._thread, "start", lambda: None)
+    populator.wait()  # before it has begun
+    populator._run()
+    assert resident() - before > 0.8 * tensor.nbytes and not pauses
+
+
 def test_without_the_kernels_help_they_are_real_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(populate, "can_populate", lambda: False)
     before = resident()

@@ -167,6 +167,7 @@ class TorchRunner:
         """
         engine = self._engine
         assert engine is not None, "launch before start, or after stop"
+        engine.populator.step_begins()
         with torch.inference_mode():
             begun = _begin(engine, plan)
             self._results.append(begun if len(plan.masked) else _end(engine, begun, None))

@@ -40,15 +40,17 @@ Pool::Pool(std::vector<int> cpus) : cpus_(std::move(cpus)) {
 
 Pool::~Pool() {
     is_closing_ = true;
-    started_.fetch_add(1, std::memory_order_release);
+    started_.fetch_add(1, std::memory_order_seq_cst);
     started_.notify_all();
     for (auto& thread : threads_) thread.join();
 }
 
+// Who counts up looks next whether anybody sleeps, and must not look before the count is seen: whoever falls asleep just
+// then would not be woken. So these are sequentially consistent; the library's notify_all() does not see to it.
 void Pool::run(void (*work)(void*, int), void* context) {
     std::lock_guard<std::mutex> turn(turn_);
     work_ = work, context_ = context;
-    started_.fetch_add(1, std::memory_order_release);
+    started_.fetch_add(1, std::memory_order_seq_cst);
     started_.notify_all();
     work(context, 0);
     meet();
@@ -59,7 +61,7 @@ void Pool::meet() {
     const uint32_t seen = met_.load(std::memory_order_acquire);
     if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size()) {
         arrived_.store(0, std::memory_order_relaxed);
-        met_.store(seen + 1, std::memory_order_release);
+        met_.store(seen + 1, std::memory_order_seq_cst);
         met_.notify_all();
     } else {
         wait_past(met_, seen);
