@@ -60,7 +60,13 @@ class Share:
 
 
 class Batching(Protocol):
-    """Shares out a step; asked once before each."""
+    """Shares out a step; asked once before each.
+
+    Attributes:
+        is_even: whether prompts get as much of a step once somebody generates as before.
+    """
+
+    is_even: bool
 
     def share(self, seen: Seen) -> Share:
         """Say who gets what."""
@@ -70,6 +76,8 @@ class Batching(Protocol):
 class Mixed:
     """Prompt chunks ride in whatever budget the generating sequences leave."""
 
+    is_even = True
+
     def share(self, seen: Seen) -> Share:
         """Everybody."""
         return Share(seen.prefill_budget)
@@ -77,6 +85,8 @@ class Mixed:
 
 class FifoMargin:
     """Below a share of free blocks only those that generate ride, as in transformers' FIFO scheduler."""
+
+    is_even = False
 
     def __init__(self, safety_margin: float) -> None:
         self._margin = safety_margin
@@ -90,6 +100,8 @@ class FifoMargin:
 
 class PrefillFirst:
     """Prompts take the step before those who generate, who are never left out MAX_PREFILL_STREAK times in a row."""
+
+    is_even = True
 
     def __init__(self) -> None:
         self._streak = 0
@@ -106,6 +118,8 @@ class PrefillFirst:
 class DecodeFirst:
     """While anybody generates, prompts get a small share of each step, so that tokens come evenly."""
 
+    is_even = False
+
     def share(self, seen: Seen) -> Share:
         """A DECODE_FIRST_SHARE-th of the prompt budget, or all of it when nobody generates."""
         if not seen.generating:
@@ -120,6 +134,8 @@ class Static:
     the batch is being filled included. Filling ends when the line does, when blocks run out or when as many have
     boarded as there are seats; a step's budget only interrupts it, and is then spent on prompts of the batch.
     """
+
+    is_even = True
 
     def __init__(self) -> None:
         self._filling = False

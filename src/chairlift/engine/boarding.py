@@ -116,7 +116,7 @@ class Boarding:
 
         ADR 0027.
         """
-        if not reading or not self._config.reads_in_turn:
+        if not (reading and self._batching.is_even and self._config.reads_in_turn):
             return False
         least = min(sequence.num_wanted for sequence in reading)
         for sequence in islice(self._roster.line, max(0, READERS - len(reading)) if may_board else 0):

@@ -114,10 +114,9 @@ class SchedulerConfig:
     def reads_in_turn(self) -> bool:
         """Whether prompts may be read one after the other where nobody in line wants less.
 
-        Not where prompts get less as soon as the first of them is over, and other lines have their own reasons.
+        Not where a target leaves prompts less as soon as the first of them is over; other lines have their own reasons.
         """
-        is_even = self.batching in ("mixed", "prefill_first", "static") and self.target_itl_ms is None
-        return is_even and self.policy == "fifo" and self.long_prefill_threshold is None
+        return self.policy == "fifo" and self.long_prefill_threshold is None and self.target_itl_ms is None
 
     @property
     def max_chunk(self) -> int:

@@ -100,18 +100,17 @@ class Riding:
         In turn, only who boarded first gets that, so that nobody stands still for ever; all else goes to who is nearest
         to the end of its prompt, and then to the next.
         """
-        order, first = reading, None
-        if in_turn and (order := sorted(reading, key=_num_wanted))[0] is not reading[0]:
-            first = reading[0]
-            order.remove(first)
-            order.insert(0, first)
+        order, nearest = reading, None
+        if in_turn:
+            nearest = min(reading, key=_num_wanted)
+            order = [reading[0], *sorted(reading[1:], key=_num_wanted)]
         for sequence in order:
             count = self.fairly(draft, sequence.num_wanted, fair_chunk, sequence.num_scheduled)
             if sequence.status is not Status.RUNNING or count < 1:
                 continue
             if self._make_room(draft, sequence, count, now):
                 draft.give_prefill(sequence, count)
-                if in_turn and sequence is not first:
+                if in_turn and (sequence is nearest or sequence is not reading[0]):
                     self._add(draft, sequence, count)
 
     def top_up(self, draft: Draft) -> None:
