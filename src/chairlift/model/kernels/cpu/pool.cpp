@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 #include <sched.h>
+
+#include <chrono>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -11,6 +13,9 @@ namespace chairlift {
 namespace {
 
 constexpr int SPINS = 4000, YIELDS = 64;
+
+// Longer than Python takes between two steps: a processor that fell asleep there wakes up slowly, and not at full speed.
+constexpr auto PATIENCE = std::chrono::milliseconds(2);
 
 void breathe() {
 #if defined(__x86_64__)
@@ -73,10 +78,13 @@ void Pool::wait_past(std::atomic<uint32_t>& counter, uint32_t seen) {
         if (counter.load(std::memory_order_acquire) != seen) return;
         breathe();
     }
-    for (int turn = 0; turn < YIELDS; turn++) {
-        if (counter.load(std::memory_order_acquire) != seen) return;
-        sched_yield();
-    }
+    const auto since = std::chrono::steady_clock::now();
+    do {
+        for (int turn = 0; turn < YIELDS; turn++) {
+            if (counter.load(std::memory_order_acquire) != seen) return;
+            sched_yield();
+        }
+    } while (std::chrono::steady_clock::now() - since < PATIENCE);
     counter.wait(seen, std::memory_order_acquire);
 }
 

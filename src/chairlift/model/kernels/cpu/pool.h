@@ -9,7 +9,7 @@
 namespace chairlift {
 
 // The thread that calls `run` is a member itself, so a pool of n has n - 1 threads of its own. They wait for work
-// spinning for some microseconds, then asleep. Whoever calls `run` while another does waits its turn.
+// spinning for some microseconds, then letting others have the processor for two milliseconds, then asleep. Whoever calls `run` while another does waits its turn.
 class Pool {
 public:
     // cpus: where each member stays, -1 for anywhere; the first is the caller's.

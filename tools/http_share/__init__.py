@@ -1,0 +1,1 @@
+"""What the engine keeps of its speed behind its server: one workload in turns, in a process and over HTTP."""
