@@ -10,7 +10,7 @@ import torch
 from chairlift.bench.generators import generate
 from chairlift.bench.workload import WorkItem
 from chairlift.llm.build import prepare
-from chairlift.model.kernels.cpu.decoder import Program
+from chairlift.model.kernels.cpu.program import Program
 from chairlift.model.kernels.cpu.threads import chosen_cpus
 from chairlift.model.sampler import Sampler
 from cpu_floors import turn
@@ -80,12 +80,15 @@ def test_a_turn_adds_up(model: Path) -> None:
 
 
 def test_patches_are_taken_back(model: Path) -> None:
-    before = (Program.run, Program.head, Sampler.sample)
+    before = (Program.run_step, Program.score, Sampler.sample)
     prepared = prepare(str(model), {"dtype": "bfloat16", "num_blocks": 64})
     with closing(prepared.start().client) as client:
         with watching(client):
-            assert Program.run is not before[0] and Program.head is not before[1] and Sampler.sample is not before[2]
-        assert (Program.run, Program.head, Sampler.sample) == before
+            assert all(
+                now is not was
+                for now, was in zip((Program.run_step, Program.score, Sampler.sample), before, strict=True)
+            )
+        assert (Program.run_step, Program.score, Sampler.sample) == before
 
 
 def test_a_report_is_written_and_read_aloud(

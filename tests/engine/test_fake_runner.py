@@ -10,7 +10,7 @@ from chairlift.core.clock import FakeClock
 from chairlift.core.errors import NonFiniteLogits, SamplingFailed
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.fake_runner import FakeConfig, FakeRunner, build, expected_tokens, next_token, unverified_token
-from chairlift.engine.plan import LAST_SAMPLED, NewSequence, StepPlan
+from chairlift.engine.plan import LAST_SAMPLED, Masks, NewSequence, StepPlan
 from support_engine import answer, ask, make_scheduler
 
 FAKE = FakeConfig(vocab_size=200, num_blocks=8, block_size=4)
@@ -160,6 +160,25 @@ def test_a_hook_fails_the_step_and_the_ones_launched_after_it(stage: str) -> Non
             runner.collect()
     with pytest.raises(IndexError):
         runner.collect()
+
+
+def test_masks_that_came_before_a_launch_that_fails_are_gone() -> None:
+    """The next plan with this number must not be drawn under them."""
+    raised = iter([SamplingFailed("once")])
+
+    def hook(plan: StepPlan, stage: str) -> None:
+        if stage == "launch" and (error := next(raised, None)):
+            raise error
+
+    runner = FakeRunner(FAKE, hook=hook)
+    place = np.array([0], np.int32)
+    plan = replace(first_plan(), masked=place)
+    runner.supply_masks(plan.step_id, Masks(place, np.zeros((1, 7), np.int32)))
+    with pytest.raises(SamplingFailed):
+        runner.launch(plan)
+    runner.launch(plan)
+    runner.supply_masks(plan.step_id, Masks(place, np.array([[1 << 9, 0, 0, 0, 0, 0, 0]], np.int32)))
+    assert runner.collect().tokens.tolist() == [9]
 
 
 def test_a_step_takes_the_seconds_it_is_told_to() -> None:

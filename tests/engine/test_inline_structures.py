@@ -3,6 +3,7 @@
 import json
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,19 +13,21 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from chairlift.core.errors import EngineDead, InvalidRequest, QueueFull, RequestTimeout, StructureFailed
+from chairlift.core.processors import usable_cpus
 from chairlift.core.request import FinishReason, GenerateRequest
 from chairlift.core.structured import StructuredOutput
-from chairlift.engine import inline
+from chairlift.engine import inline, masking
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.fake_runner import FakeConfig, FakeRunner
 from chairlift.engine.inline import InlineClient
 from chairlift.engine.loop import EngineLoop
-from chairlift.engine.plan import StepPlan
+from chairlift.engine.plan import Masks, StepPlan
 from chairlift.engine.structure.compiler import Structures
+from chairlift.engine.structure.grammar import Filler
 from chairlift.engine.structure.vocabulary import Vocabulary
 from support_engine import PATIENCE, Box, Hook, ask
 from support_process import wait_until
-from support_structure import EOS, VOCAB_SIZE, VOCABULARY
+from support_structure import EOS, VOCAB_SIZE, VOCABULARY, grammar_of
 
 FAKE = FakeConfig(vocab_size=VOCAB_SIZE, num_blocks=64, block_size=4)
 
@@ -57,6 +60,36 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 def structured(name: str, max_tokens: int = 20, regex: str = "[ab]{3}c", **options: Any) -> GenerateRequest:
     request = ask(name, 5, max_tokens, eos_token_ids=(EOS,), **options)
     return replace(request, params=replace(request.params, structured=StructuredOutput(regex=regex)))
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_masks_that_come_soon_are_there_before_the_launch(is_slow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the runner has every processor: then a step need not stop for them."""
+    seen: list[str] = []
+
+    class Watched(FakeRunner):
+        def supply_masks(self, step_id: int, masks: Masks) -> None:
+            seen.append(f"masks {step_id}")
+            super().supply_masks(step_id, masks)
+
+    def hook(plan: StepPlan, stage: str) -> None:
+        seen.append(f"{stage} {plan.step_id}")
+
+    monkeypatch.setattr(masking, "PATIENCE_SECONDS", 0.0 if is_slow else PATIENCE)
+    if is_slow:
+        real = Filler.fill
+        monkeypatch.setattr(Filler, "fill", lambda *given: (time.sleep(0.01), real(*given)))
+    loop = EngineLoop(Watched(replace(FAKE, cpus=tuple(sorted(usable_cpus()))), hook=hook), SchedulerConfig())
+    loop.start()
+    try:
+        loop.submit(structured("a"), [grammar_of(regex="[ab]{3}c")])
+        while not loop.is_idle:
+            loop.step()
+    finally:
+        loop.stop()
+    first, second = ("launch", "masks") if is_slow else ("masks", "launch")
+    steps = len(seen) // 3
+    assert steps == 4 and seen == [f"{what} {step}" for step in range(steps) for what in (first, second, "collect")]
 
 
 def is_idle(client: InlineClient) -> bool:

@@ -163,3 +163,82 @@ def test_the_thread_keeps_off_the_processor_that_hands_out_the_work(monkeypatch:
         making.result()
     masking.stop()
     assert seen == [frozenset(everywhere[1:])] and usable_cpus() == frozenset(everywhere)
+
+
+@pytest.fixture
+def sharing() -> Iterator[Masking]:
+    """Where the runner keeps every processor busy."""
+    made = Masking(tuple(sorted(usable_cpus())))
+    yield made
+    made.stop()
+
+
+def test_who_has_no_processor_of_its_own_has_the_engine_s_thread_make_some(
+    sharing: Masking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    real = Filler.fill
+    monkeypatch.setattr(Filler, "fill", lambda self, *given: asked.append(len(given[0])) or real(self, *given))
+    grammars = [grammar_of(regex=chr(97 + each)) for each in range(10)]
+    sharing.ahead(grammars)
+    order = [7, 0, 9, 1, 2, 8, 3, 4, 6]  # the fifth does not draw
+    with sharing.begun(places(*range(9)), [grammars[each] for each in order]) as making:
+        assert asked == [10 // 2 + masking_module.LEAD]
+        assert tokens_of(making.result()) == {place: [97 + each] for place, each in enumerate(order)}
+    with sharing.begun(places(5), [grammars[5]]) as making:  # a step later
+        assert tokens_of(making.result()) == {5: [97 + 5]}
+    assert len(asked) == 1
+
+
+def test_masks_that_take_long_are_the_other_thread_s(sharing: Masking, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masking_module, "PATIENCE_SECONDS", 0.0)
+    here: list[str] = []
+    real = Grammar.fill
+    monkeypatch.setattr(Grammar, "fill", lambda *given: here.append(threading.current_thread().name) or real(*given))
+    grammars = [grammar_of(regex=chr(97 + each)) for each in range(10)]
+    sharing.ahead(grammars)
+    with sharing.begun(places(*range(10)), grammars) as making:
+        assert tokens_of(making.result()) == {each: [97 + each] for each in range(10)}
+    assert here == []
+
+
+def test_what_goes_wrong_with_a_mask_made_here_is_found_out_with_the_next_token(
+    sharing: Masking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grammars = [grammar_of(regex=chr(97 + each)) for each in range(8)]
+    sharing.ahead(grammars)
+
+    def panic(*given: object) -> None:
+        raise BaseException("in the middle of a mask")
+
+    monkeypatch.setattr(Grammar, "fill", panic)
+    with sharing.begun(places(*range(8)), grammars) as making:
+        bits = making.result().bits
+    assert (bits[6:] == -1).all() and (bits[:6] != -1).any(axis=1).all()
+
+
+def test_nobody_waits_for_long_before_a_launch(sharing: Masking, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = threading.Event()
+    real = Filler.fill
+    monkeypatch.setattr(Filler, "fill", lambda self, *given: gate.wait(10) and real(self, *given))
+    with sharing.begun(places(0), [grammar_of(regex="a")]) as making:
+        assert not making.come_soon()
+        gate.set()
+        assert tokens_of(making.result()) == {0: [97]}
+        assert making.come_soon()
+
+
+def test_who_has_a_processor_left_or_a_step_in_flight_shares_nothing() -> None:
+    everywhere = tuple(sorted(usable_cpus()))
+    assert Masking(everywhere).shares
+    assert not Masking().shares and not Masking(everywhere, rests=False).shares
+    if len(everywhere) > 1:
+        assert not Masking(everywhere[:-1]).shares
+
+
+def test_what_is_left_is_made_only_for_who_draws(sharing: Masking) -> None:
+    grammars = [grammar_of(regex=chr(97 + each)) for each in range(10)]
+    sharing.ahead(grammars)
+    with sharing.begun(places(0), grammars[:1]) as making:
+        assert tokens_of(making.result()) == {0: [97]}
+    assert grammars[9].coming is None, "it was aborted meanwhile"

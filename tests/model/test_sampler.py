@@ -469,12 +469,12 @@ def test_a_head_that_raises_is_nobody_s_own_fault() -> None:
 
 
 def test_a_row_that_is_no_number_is_that_first_and_then_without_a_token() -> None:
-    raw = logits_of(3, seed=8)
+    raw = logits_of(4, seed=8)
     raw[1, 3] = torch.nan
-    sampler = seated([sequence(slot, params(temperature=0.0)) for slot in range(3)])
-    drawn = sampler.sample(head_of(raw), np.arange(3), masks_of(VOCAB, {1: set(), 2: set()}))
+    sampler = seated([sequence(slot, params(temperature=0.7 if slot == 3 else 0.0)) for slot in range(4)])
+    drawn = sampler.sample(head_of(raw), np.arange(4), masks_of(VOCAB, {1: set(), 2: set()}))
     assert isinstance(drawn.faults[1], NonFiniteLogits) and isinstance(drawn.faults[2], NothingLeft)
-    assert sampler._state.num_outputs.tolist() == [1, 0, 0]
+    assert sampler._state.num_outputs.tolist() == [1, 0, 0, 1]
 
 
 def test_a_refused_request_fails_where_only_its_largest_logit_is_known() -> None:

@@ -52,11 +52,13 @@ def test_draws_count_on_from_the_outputs_that_came_along() -> None:
     state = SamplingState(3, 10, {})
     state.admit(sequence(1, params(presence_penalty=1.0), (1,), (2, 3)))
     state.admit(sequence(2, params(), (1,), (2,)))
-    assert state.observe(np.array([2, 1]), np.array([5, 6], np.int32), np.array([0, 1])) == {}
+    assert state.observe(np.array([2, 1]), np.array([5, 6], np.int32), []) == {}
     assert state.num_outputs.tolist() == [0, 3, 2]
     history = state.shapers[1].history
     assert history is not None
     assert history.token_ids.tolist() == [2, 3, 6]
+    assert state.observe(np.array([2, 1]), np.array([5, 6], np.int32), [1]) == {}
+    assert state.num_outputs.tolist() == [0, 3, 3] and len(history.token_ids) == 3, "a row that failed drew nothing"
 
 
 @pytest.mark.parametrize(

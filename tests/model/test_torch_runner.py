@@ -18,7 +18,7 @@ from chairlift.model.torch_runner import LoadedModel, TorchRunner, build, load
 from support_models import save_tiny, tiny_hf_model
 from support_native import need_native
 from support_plans import Driver, Ride, int32
-from support_sampling import params
+from support_sampling import masks_of, params
 
 GREEDY = params(temperature=0.0)
 SEEDED = params(seed=99, temperature=0.9, top_p=0.95, repetition_penalty=1.1, logprobs=2)
@@ -310,6 +310,37 @@ def test_stop_may_be_called_at_any_time_and_twice(model: LoadedModel) -> None:
     runner.stop()
     with pytest.raises(AssertionError, match="before start, or after stop"):
         runner.launch(driver.plan([]))
+
+
+@pytest.mark.parametrize("kernels", ["torch", "native"])
+def test_masks_may_come_before_the_launch_or_behind_it(kernels: str) -> None:
+    if kernels == "native":
+        need_native()
+    loaded = load(RunnerConfig(dtype="bfloat16", device="cpu", kernels=kernels))
+    runner, driver = started(loaded)
+    rides = [driver.board([number, *PROMPT], GREEDY) for number in range(3)]
+    drawn: dict[bool, list[list[int]]] = {False: [], True: []}
+    for is_early in (False, True):
+        for step in range(3):  # a prompt, and generated tokens
+            parts = [(ride, len(ride.tokens) - ride.computed) for ride in rides]
+            plan = replace(driver.plan(parts), masked=int32(0, 2))
+            masks = masks_of(loaded.model.vocab_size, {0: {40 + step, 50}, 2: {60 + step}})
+            if is_early:
+                runner.supply_masks(plan.step_id, masks)
+                runner.launch(plan)
+            else:
+                runner.launch(plan)
+                runner.supply_masks(plan.step_id, masks)
+            result = runner.collect()
+            driver.take(parts, plan, result)
+            drawn[is_early].append(result.tokens.tolist())
+        for ride in rides:
+            driver.restart(ride)
+            del ride.tokens[ride.prompt_length :]
+    assert drawn[True] == drawn[False]
+    free = alone(loaded, [1, *PROMPT], GREEDY, 3).outputs
+    for step, (first, second, third) in enumerate(drawn[True]):
+        assert first in {40 + step, 50} and second == free[step] and third == 60 + step
 
 
 @pytest.mark.parametrize("kernels", ["torch", "native"])

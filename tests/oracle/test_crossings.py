@@ -44,6 +44,8 @@ WAIT = 120.0
 MAX_MODEL_LEN = 512
 PLENTY = 3000
 GAPS = (0, 1, 2, 4)
+ATTEMPTS = 3
+"""Runs of a case at most, until an abort reaches the engine before its request has finished."""
 """Steps between two arrivals that a forced preemption must survive: when a request comes is not the test's to say."""
 
 
@@ -277,6 +279,11 @@ def check_tokens(case: Case, run: Run, passengers: dict[str, Passenger]) -> None
         assert passengers[request.request_id].tokens == wanted[: len(passengers[request.request_id].tokens)]
 
 
+def aborted_in_time(run: Run, passengers: dict[str, Passenger]) -> bool:
+    """Whether an abort reached the engine before its request had finished, which depends on the machine's load."""
+    return any(passengers[r.request_id].last.finish_reason is FinishReason.ABORT for r in run.aborted)  # type: ignore[union-attr]
+
+
 def check_factors(case: Case, run: Run, passengers: dict[str, Passenger], client: EngineClient) -> None:
     """Every factor that the case names has really happened."""
     scheduler, cache = client.scheduler_state(), client.cache_state()
@@ -295,7 +302,7 @@ def check_factors(case: Case, run: Run, passengers: dict[str, Passenger], client
         prefix = {1: 20, 16: 32}.get(case.block_size, case.block_size)
         assert cached == [prefix] * len(cached)
     if case.aborts:
-        assert any(passengers[r.request_id].last.finish_reason is FinishReason.ABORT for r in run.aborted)  # type: ignore[union-attr]
+        assert aborted_in_time(run, passengers)
     assert client.validate() == []
     assert cache["allocated_blocks"] == 0
 
@@ -306,8 +313,12 @@ def test_the_cases_cover_every_pair_of_factors() -> None:
 
 @pytest.mark.parametrize("case", cases(COUNT) if FULL else cases(COUNT)[:SHARE], ids=lambda case: f"{case.seed}")
 def test_tokens_equal_generate(case: Case) -> None:
-    run = run_of(case)
-    with client_of(case, run) as client:
-        passengers = ride(case, run, client)
-        check_tokens(case, run, passengers)
-        check_factors(case, run, passengers, client)
+    for attempt in range(ATTEMPTS):
+        run = run_of(case)
+        with client_of(case, run) as client:
+            passengers = ride(case, run, client)
+            check_tokens(case, run, passengers)
+            if attempt < ATTEMPTS - 1 and case.aborts and not aborted_in_time(run, passengers):
+                continue
+            check_factors(case, run, passengers, client)
+            break

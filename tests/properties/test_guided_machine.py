@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from chairlift.core.processors import usable_cpus
 from chairlift.core.request import GenerateRequest, Output
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.fake_runner import FakeConfig, FakeRunner, masked_token, next_token
@@ -80,6 +81,7 @@ def test_each_draws_what_it_draws_alone(seed: int, grammars: list[Grammar]) -> N
     fake = FakeConfig(
         vocab_size=VOCAB_SIZE, num_blocks=dice.choice([30, 64, 200]), block_size=4, max_model_len=110,
         windows=dice.choice([(None,), (None,), (None, 8), (12,)]),
+        cpus=tuple(sorted(usable_cpus())) if seed % 3 else (),
     )  # fmt: skip
     failures = dice.choice([0, 0, 6])
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chairlift.engine.client import EngineClient
+from chairlift.engine.plan import StepPlan
 from chairlift.engine.stats import StepStats
-from chairlift.model.kernels.cpu.decoder import Program, linears, packed
+from chairlift.model.kernels.cpu.program import Program, linears, packed
 from chairlift.model.sampler import Sampler
 
 
@@ -20,7 +21,7 @@ class Spent:
     Attributes:
         prompts, decodes: of each kind of operation, in steps that brought prompts and in those that did not.
         head: of the head's products.
-        draws: of the sampler, the head included.
+        draws: of the sampler, the head included, but not the layers where these are run with it.
         steps: as the engine saw them.
         weight_bytes: that the last step's program reads: all packed matrices, the head's once.
     """
@@ -65,37 +66,37 @@ def weight_bytes(program: Program) -> int:
 @contextmanager
 def watching(client: EngineClient) -> Iterator[Spent]:
     """Watch an engine of this process on the native kernels, while the context lasts."""
-    spent, run, head, sample = Spent(), Program.run, Program.head, Sampler.sample
+    spent, run, score, sample = Spent(), Program.run_step, Program.score, Sampler.sample
 
-    def timed_run(program: Program, input_ids: Any, context: Any) -> Any:
+    def timed_run(program: Program, plan: StepPlan, *words: Any) -> None:
         program.spent()
         began = time.perf_counter()
-        found = run(program, input_ids, context)
+        run(program, plan, *words)
         took = time.perf_counter() - began
         operations: Any = Counter(program.spent())
-        operations["call"] += took - operations.total()
+        head = operations.pop("head", 0.0)
+        operations["call"] += took - operations.total() - head
+        spent.head += head
         spent.weight_bytes = spent.weight_bytes or weight_bytes(program)
-        batch = context.batch
-        (spent.decodes if batch.num_decodes == batch.num_seqs else spent.prompts).update(operations)
-        return found
+        (spent.decodes if plan.num_tokens == plan.num_rows else spent.prompts).update(operations)
 
-    def timed_head(*words: Any) -> Any:
+    def timed_score(*words: Any) -> Any:
         began = time.perf_counter()
-        found = head(*words)
+        found = score(*words)
         spent.head += time.perf_counter() - began
         return found
 
     def timed_sample(*words: Any) -> Any:
-        began = time.perf_counter()
+        began, layers = time.perf_counter(), spent.layers
         found = sample(*words)
-        spent.draws += time.perf_counter() - began
+        spent.draws += time.perf_counter() - began - (spent.layers - layers)
         return found
 
     patched: Any = (Program, Sampler)
-    patched[0].run, patched[0].head, patched[1].sample = timed_run, timed_head, timed_sample
+    patched[0].run_step, patched[0].score, patched[1].sample = timed_run, timed_score, timed_sample
     client.watch_steps(spent.steps.append)
     try:
         yield spent
     finally:
         client.watch_steps(None)
-        patched[0].run, patched[0].head, patched[1].sample = run, head, sample
+        patched[0].run_step, patched[0].score, patched[1].sample = run, score, sample

@@ -159,10 +159,13 @@ class FakeRunner:
         self.warmups += 1
 
     def launch(self, plan: StepPlan) -> None:
-        """Run the step at once; raises what the hook raises, and for poison."""
+        """Run the step at once; raises what the hook raises, and for poison; masks that came before are gone then."""
+        masks = self._masks.pop(plan.step_id, None)
         self._hook(plan, "launch")
         self._admit(plan)
         self._done.append((plan, self._guess(plan) if self._plain else self._compute(plan)))
+        if masks is not None:
+            self._masks[plan.step_id] = masks
         self._spend(self.config.seconds_per_step + self.config.seconds_per_token * plan.num_tokens)
         if self._step_time is not None and self._clock is not None:
             began = max(self._clock.now(), self._done_at[-1] if self._done_at else 0.0)

@@ -172,7 +172,7 @@ class Draft:
             new_blocks=self._blocks_to_tell(unknown),
             input_ids=_packed(input_ids),
             sample_rows=_packed(sample_rows),
-            copies=np.array([pair for pairs in self.copies.values() for pair in pairs], np.int32).reshape(-1, 2),
+            copies=_table([pair for pairs in self.copies.values() for pair in pairs], 2),
             masked=_packed(masked),
         )
         singles = count_decodes + sum(1 for _, count in chunks if count == 1)
@@ -192,7 +192,7 @@ class Draft:
             told += [(sequence.slot, *held) for held in sequence.table.held()]
         for sequence, blocks in self.new_blocks.items():
             told += [(sequence.slot, *new) for new in blocks]
-        return np.array(told, np.int32).reshape(-1, 4)
+        return _table(told, 4)
 
 
 def _masked(sequences: list[Sequence], sample_rows: list[int]) -> list[int]:
@@ -209,6 +209,11 @@ def _next_ids(decodes: list[Sequence]) -> list[int]:
         sequence.num_scheduled = start + 1
         sequence.num_pending += 1
     return input_ids
+
+
+def _table(rows: Items[tuple[int, ...]], columns: int) -> Int32:
+    """An int32 array [rows, columns], which most of the time has none."""
+    return np.array(rows, np.int32).reshape(-1, columns) if rows else np.empty((0, columns), np.int32)
 
 
 def _packed(numbers: Items[int]) -> Int32:

@@ -65,7 +65,7 @@ class EngineLoop:
         self._zero = time.perf_counter()
         self._config = self._config.liked_by(info.chunk_tokens)
         self.limits = Limits.of(self._config, info)
-        self._masking = Masking(info.cpus)
+        self._masking = Masking(info.cpus, rests=self._config.depth == 1)
         cache = CacheConfig(
             num_blocks=info.num_blocks, block_size=info.block_size, windows=info.windows,
             enable_prefix_caching=self._caching, model_id=info.model_id,
@@ -132,8 +132,12 @@ class EngineLoop:
             self._runner.launch(plan)
             return
         with self._masking.begun(plan.masked, self.scheduler.flights[-1].grammars) as masks:
+            is_early = self._masking.shares and masks.come_soon()
+            if is_early:
+                self._runner.supply_masks(plan.step_id, masks.result())
             self._runner.launch(plan)
-            self._runner.supply_masks(plan.step_id, masks.result())
+            if not is_early:
+                self._runner.supply_masks(plan.step_id, masks.result())
 
     def _collect(self) -> list[Output]:
         scheduler, waits = self.scheduler, time.perf_counter()

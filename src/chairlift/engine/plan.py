@@ -50,7 +50,7 @@ class NewSequence:
 
 @dataclass(frozen=True, slots=True)
 class Masks:
-    """What may be drawn next in some rows of a step, made while the model runs.
+    """What may be drawn next in some rows of a step, made before it or while the model runs.
 
     Attributes:
         places: int32 [M], the plan's `masked`.

@@ -57,9 +57,9 @@ class Runner(Protocol):
         ...
 
     def supply_masks(self, step_id: int, masks: Masks) -> None:
-        """Say what may be drawn in the rows that the plan of a launched step calls masked; once, before its collect().
+        """Say what may be drawn in the rows that the plan of a step calls masked; once, before its collect().
 
-        They are made while the model runs: whatever follows the logits waits for them.
+        They may come before the launch, and while the model runs: whatever follows the logits waits for them.
         """
         ...
 

@@ -61,8 +61,8 @@ class StepShape:
     def of(cls, plan: StepPlan, num_decodes: int) -> "StepShape":
         """Measure a plan whose first num_decodes rows generate."""
         starts = plan.start_positions
-        if num_decodes == plan.num_rows:
-            return cls(num_decodes, 0, int(starts.sum()) + num_decodes, 0.0)
+        if num_decodes == plan.num_rows:  # most steps are so, and there is little code that is as near as a list's
+            return cls(num_decodes, 0, sum(starts.tolist()) + num_decodes, 0.0)
         counts = plan.num_new_tokens[num_decodes:].astype(float)
         return cls(
             rows=num_decodes,

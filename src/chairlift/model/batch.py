@@ -1,6 +1,6 @@
 """StepPlan -> ForwardBatch: block tables and last tokens by slot, and the arrays of one step made from them.
 
-    block_tables[group, slot, index]     block ids, -1 where none was named     one row of tables for each slot
+    blocks[group, slot, index]           block ids, -1 where none was named     one row of tables for each slot
     last_sampled[slot]                   what LAST_SAMPLED stands for
 
 All of it is numpy on the host; one step costs a handful of array operations, whatever its number of tokens.
@@ -40,6 +40,12 @@ class SlotTables:
     """Where the tokens of each slot's sequence lie, and the token it sampled last.
 
     Owns: both. Does not own: parameters and histories (sampling_state.py), the blocks themselves.
+
+    Attributes:
+        blocks: int32 [groups, slots, width], block ids, -1 where none was named.
+        last_sampled: int32 [slots].
+        vocab_size: V.
+        writes: whether new tokens are written to the cache.
     """
 
     def __init__(
@@ -56,23 +62,23 @@ class SlotTables:
 
         Without `writes` every new token is padding to the cache. A step of n tokens gets padded(n) of them.
         """
-        self._writes = writes
+        self.writes = writes
         self._padded = padded
         self._block_size = block_size
-        self._vocab_size = vocab_size
-        self._tables = np.full((num_groups, max_slots, _FIRST_WIDTH), -1, np.int32)
-        self._last_sampled = np.zeros(max_slots, np.int32)
+        self.vocab_size = vocab_size
+        self.blocks = np.full((num_groups, max_slots, _FIRST_WIDTH), -1, np.int32)
+        self.last_sampled = np.zeros(max_slots, np.int32)
 
     def apply(self, plan: StepPlan) -> None:
         """Take over who leaves, who comes, and which blocks were added, in this order."""
         gone = [*plan.released, *(new.slot for new in plan.admitted)]
         if gone:
             slots = np.asarray(gone)
-            self._tables[:, slots[(slots >= 0) & (slots < self._tables.shape[1])]] = -1
+            self.blocks[:, slots[(slots >= 0) & (slots < self.blocks.shape[1])]] = -1
         if len(plan.new_blocks):
             slot, group, index, block = plan.new_blocks.T
             self._widen(int(index.max()) + 1)
-            self._tables[group, slot, index] = block
+            self.blocks[group, slot, index] = block
 
     def inputs(self, plan: StepPlan, device: torch.device) -> StepInputs:
         """Build the arrays of a step whose news were applied.
@@ -88,8 +94,8 @@ class SlotTables:
         width = -(-max_kv // self._block_size)
         self._widen(width)
         groups = tuple(
-            self._group(self._tables[group, plan.slots, :width], rows, positions, device)
-            for group in range(len(self._tables))
+            self._group(self.blocks[group, plan.slots, :width], rows, positions, device)
+            for group in range(len(self.blocks))
         )
         more = self._padded(plan.num_tokens) - plan.num_tokens
         batch = ForwardBatch(
@@ -110,30 +116,30 @@ class SlotTables:
 
     def remember(self, slots: Int64, tokens: Int32) -> None:
         """Keep the token that each slot sampled."""
-        self._last_sampled[slots] = tokens
+        self.last_sampled[slots] = tokens
 
     def _ids(self, plan: StepPlan, rows: Int64) -> Int64:
-        ids = np.where(plan.input_ids == LAST_SAMPLED, self._last_sampled[plan.slots[rows]], plan.input_ids)
-        outside = (ids < 0) | (ids >= self._vocab_size)
+        ids = np.where(plan.input_ids == LAST_SAMPLED, self.last_sampled[plan.slots[rows]], plan.input_ids)
+        outside = (ids < 0) | (ids >= self.vocab_size)
         if outside.any():
-            raise TokenOutOfRange(int(ids[outside][0]), self._vocab_size)
+            raise TokenOutOfRange(int(ids[outside][0]), self.vocab_size)
         return ids.astype(np.int64)
 
     def _group(self, table: Int32, rows: Int64, positions: Int64, device: torch.device) -> GroupBatch:
         blocks = table[rows, positions // self._block_size].astype(np.int64)
         assert (blocks >= 0).all(), "a new token has no block"
         slot_mapping = blocks * self._block_size + positions % self._block_size
-        if not self._writes:
+        if not self.writes:
             slot_mapping[:] = -1
         more = self._padded(len(positions)) - len(positions)
         # Entries that were never named lie behind a window; 0 keeps kernels that gather whole tables in bounds.
         return GroupBatch(_placed(np.maximum(table, 0), device), _placed(_padded(slot_mapping, more, -1), device))
 
     def _widen(self, width: int) -> None:
-        have = self._tables.shape[2]
+        have = self.blocks.shape[2]
         if width > have:
             more = max(width, 2 * have) - have
-            self._tables = np.pad(self._tables, ((0, 0), (0, 0), (0, more)), constant_values=-1)
+            self.blocks = np.pad(self.blocks, ((0, 0), (0, 0), (0, more)), constant_values=-1)
 
 
 def _spread(plan: StepPlan, max_q: int) -> tuple[Int32, Int64, Int64]:

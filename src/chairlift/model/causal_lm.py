@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
+from chairlift.engine.plan import StepPlan
 from chairlift.model.attention.base import KV, AttentionBackend, ForwardBatch
+from chairlift.model.batch import SlotTables
 from chairlift.model.scored import Scored, Wanted
 
 
@@ -51,6 +53,23 @@ class ForwardContext:
     plan: Any
 
 
+@runtime_checkable
+class TakesPlans(Protocol):
+    """A CausalLM that makes a step's inputs of its plan by itself."""
+
+    def forward_plan(self, plan: StepPlan, tables: SlotTables, kv: list[KV]) -> Tensor:
+        """Run a plan whose news the tables have taken over through all layers; returns hidden states [T, H].
+
+        They are good until the next call. Raises MemoryError, and TokenOutOfRange for an input id that the vocabulary
+        does not have.
+        """
+        ...
+
+    def score_plan(self, plan: StepPlan, tables: SlotTables, kv: list[KV], wanted: Wanted) -> Scored:
+        """Run it and say what is wanted of its sample rows, in one call; good until the next, and raises likewise."""
+        ...
+
+
 class CausalLM(Protocol):
     """A decoder that turns the tokens of a step into logits of the rows that want them.
 
@@ -79,5 +98,5 @@ class CausalLM(Protocol):
         ...
 
     def head(self, hidden: Tensor, wanted: Wanted) -> Scored:
-        """Say of R hidden states [R, H] what is wanted of their logits."""
+        """Say of R hidden states [R, H] what is wanted of their logits; good until the next call."""
         ...

@@ -28,6 +28,7 @@ from chairlift.model.entropy_rules import truncate
 
 Rows = NDArray[np.int64]
 Float64 = NDArray[np.float64]
+Floats = NDArray[np.float32] | NDArray[np.float64]
 
 CHUNK_ELEMENTS = 1 << 22
 """Logits that are worked on at once in float64; bounds the workspace of sampling."""
@@ -130,14 +131,22 @@ def choose(logits: Tensor, rules: Truncation, numbers: Float64) -> Rows:
     return tokens
 
 
-def leading(logits: Tensor) -> tuple[Tensor, Rows]:
-    """Return the largest logit of each row, [N], and its id; of equals the lowest id. NaN counts as the largest."""
+def leading(logits: Tensor) -> tuple[Floats, Rows]:
+    """Return the largest logit of each row, float32 or float64 [N], and its id, int64 [N]; of equals the lowest id.
+
+    NaN counts as the largest.
+    """
     if logits.device.type != "cpu":
         peaks, ids = logits.max(-1)
-        return peaks, ids.cpu().numpy()
-    wide = logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
-    best = wide.numpy().argmax(1)  # ten times as fast as torch's
-    return wide.gather(1, torch.from_numpy(best)[:, None])[:, 0], best
+        return wide(peaks).cpu().numpy(), ids.cpu().numpy()
+    numbers = wide(logits).numpy()
+    best = numbers.argmax(1)  # ten times as fast as torch's
+    return numbers[np.arange(len(best)), best], best
+
+
+def wide(logits: Tensor) -> Tensor:
+    """Return them as float32, or as the float64 that they are."""
+    return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
 
 
 def likeliest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -41,6 +41,11 @@ class PromptScores:
         self._chunk = max(1, min(max_rows, CHUNK_ELEMENTS // vocab_size))
         self._wishes: dict[int, _Wish] = {}
 
+    @property
+    def are_wanted(self) -> bool:
+        """Whether anybody who rides asked for them."""
+        return bool(self._wishes)
+
     def admit(self, new: NewSequence) -> None:
         """Take over a sequence; replaces whatever its slot held."""
         self.release(new.slot)

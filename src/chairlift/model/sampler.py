@@ -7,6 +7,7 @@ raw logits ──► shaped (penalties, bias, bans, processors, masks) ──►
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 from chairlift.core.errors import ChairliftError, NonFiniteLogits, NothingLeft
 from chairlift.core.request import TokenLogprob
 from chairlift.engine.plan import Int32, Masks, NewSequence
-from chairlift.model.choice import chunks, leading
+from chairlift.model.choice import Floats, chunks, leading
 from chairlift.model.drawing import Drawing, TorchDrawing
 from chairlift.model.draws import uniforms
 from chairlift.model.logprobs import token_logprobs
@@ -89,8 +90,7 @@ class Sampler:
             if len(rows):
                 places = wanted.kept.cumsum() - 1
                 self._draw_each(_Draws(found.logits, places, slots, later, tokens, logprobs, faults), rows)
-        rows = np.arange(len(slots))
-        faults.update(self._state.observe(slots, tokens, np.delete(rows, list(faults)) if faults else rows))
+        faults.update(self._state.observe(slots, tokens, list(faults)))
         return Drawn(tokens, tuple(map(logprobs.get, range(len(slots)))) if logprobs else (), faults)
 
     def _wanted(self, slots: Int64, masks: Masks | None) -> tuple[Wanted, Allowed]:
@@ -110,7 +110,8 @@ class Sampler:
 
     def _faults(self, found: Scored, slots: Int64) -> dict[int, ChairliftError]:
         """Rows whose likeliest logit is no number, and those whose slot is refused."""
-        faults: dict[int, ChairliftError] = {row: _non_finite(float(found.peaks[row])) for row in _bad(found.peaks)}
+        peaks = found.peaks
+        faults: dict[int, ChairliftError] = {row: _non_finite(float(peaks[row])) for row in _bad(peaks)}
         if refused := self._state.refused:
             faults |= {row: refused[slot] for row, slot in enumerate(slots.tolist()) if slot in refused}
         return faults
@@ -200,11 +201,9 @@ class _Draws:
         return self.logits[torch.from_numpy(self.places[rows]).to(self.logits.device)]
 
 
-def _bad(peaks: Tensor) -> list[int]:
+def _bad(peaks: Floats) -> list[int]:
     """Those that are NaN (it wins every comparison), +inf, or -inf (then all logits of the row are)."""
-    numbers = (peaks if peaks.dtype in (torch.float32, torch.float64) else peaks.double()).cpu().numpy()
-    found: list[int] = np.flatnonzero(~np.isfinite(numbers)).tolist()
-    return found
+    return [row for row, peak in enumerate(peaks.tolist()) if not isfinite(peak)]
 
 
 def _non_finite(peak: float) -> NonFiniteLogits:

@@ -1,5 +1,7 @@
 """What the sampler remembers of each slot: its parameters in arrays, and for rows that are shaped what shapes them."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,7 +20,7 @@ class SamplingState:
     Attributes:
         seed: int64 [slots].
         choice: int64 [slots], which of its request's choices draws here.
-        num_outputs: int64 [slots], outputs so far; the position of the next draw.
+        num_outputs: int64 [slots], outputs so far, of those that are special; the position of the next draw.
         greedy: bool [slots].
         logprobs: int64 [slots], -1 for none.
         shapers: by slot, those whose logits are moved.
@@ -70,13 +72,15 @@ class SamplingState:
         """Return the distribution's parameters of some slots."""
         return self._rules.take(slots)
 
-    def observe(self, slots: Int64, tokens: NDArray[np.int32], rows: Int64) -> dict[int, ChairliftError]:
-        """Count the tokens that some rows drew, at most one a slot; returns the rows whose history failed."""
-        self.num_outputs[slots[rows]] += 1
+    def observe(self, slots: Int64, tokens: NDArray[np.int32], failed: Sequence[int]) -> dict[int, ChairliftError]:
+        """Count the tokens of all rows but the failed, at most one a slot; returns those whose history failed."""
         faults: dict[int, ChairliftError] = {}
+        if not self.special:
+            return faults
+        self.num_outputs[np.delete(slots, failed) if failed else slots] += 1
         if not self.shapers:
             return faults
-        for row in rows.tolist():
+        for row in [row for row in range(len(slots)) if row not in failed]:
             shaper = self.shapers.get(int(slots[row]))
             if shaper is None:
                 continue

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from chairlift.engine.plan import Masks
-from chairlift.model.choice import chunks, leading
+from chairlift.model.choice import Floats, chunks, leading, wide
 from chairlift.model.shaping import apply_masks
 
 Int64 = NDArray[np.int64]
@@ -37,16 +37,16 @@ class Scored:
     """What a head says of R rows.
 
     Attributes:
-        peaks: [R], the largest logit of each row, whatever its mask says; NaN where one is.
+        peaks: float32 or float64 [R], the largest logit of each row, whatever its mask says; NaN where one is.
         best: int64 [R], its id; of equals the lowest (of those that a soft cap has made equal, any).
-        allowed_peaks: [M], the largest that the mask of a masked row allows; -inf where that is none.
+        allowed_peaks: likewise [M], the largest that the mask of a masked row allows; -inf where that is none.
         allowed_best: int64 [M], its id, likewise; below V where there is none, too.
         logits: float32 or float64 [N, V] of the rows that are kept, in order; -inf where a mask bans.
     """
 
-    peaks: Tensor
+    peaks: Floats
     best: Int64
-    allowed_peaks: Tensor
+    allowed_peaks: Floats
     allowed_best: Int64
     logits: Tensor
 
@@ -64,7 +64,7 @@ def scored(logits: Tensor, wanted: Wanted) -> Scored:
             found.append(leading(left))
             if wanted.kept[rows[some]].any():
                 logits[at] = left
-        allowed_peaks = torch.cat([peak for peak, _ in found])
+        allowed_peaks = np.concatenate([peak for peak, _ in found])
         allowed_best = np.concatenate([ids for _, ids in found])
     kept = logits if wanted.kept.all() else logits[torch.from_numpy(np.flatnonzero(wanted.kept)).to(logits.device)]
-    return Scored(peaks, best, allowed_peaks, allowed_best, kept if kept.dtype == torch.float64 else kept.float())
+    return Scored(peaks, best, allowed_peaks, allowed_best, wide(kept))

@@ -4,7 +4,7 @@
                                                                             ▲
                                                                           Masks
 
-A launch computes its step before it returns, all but the head where it waits for masks; engine/threaded.py puts
+A launch computes its step before it returns, all but the head where masks have still to come; engine/threaded.py puts
 launches into a thread where two shall be in flight. Whatever a launch raises leaves the runner usable: state is by
 slot, and a NewSequence replaces it.
 """
@@ -27,7 +27,7 @@ from chairlift.engine.runner import Runner, RunnerInfo
 from chairlift.model.attention.base import KV, AttentionBackend
 from chairlift.model.attention.registry import make_backend, resolved
 from chairlift.model.batch import SlotTables
-from chairlift.model.causal_lm import CausalLM, ForwardContext
+from chairlift.model.causal_lm import CausalLM, ForwardContext, TakesPlans
 from chairlift.model.config import DTYPES, ModelConfig
 from chairlift.model.drawing import Drawing, TorchDrawing
 from chairlift.model.execution import Execution, check_kernels, choose_execution
@@ -38,6 +38,7 @@ from chairlift.model.processors import import_factories
 from chairlift.model.prompt_scores import PromptScores, Scores
 from chairlift.model.registry import load_model, torch_dtype
 from chairlift.model.sampler import Drawn, Sampler
+from chairlift.model.scored import Scored, Wanted
 from chairlift.model.settings import RunnerConfig
 from chairlift.model.sizes import shapes
 from chairlift.model.tiny import tiny_model
@@ -84,14 +85,33 @@ class _Engine:
     sampler: Sampler
     scores: PromptScores
     populator: Populator
+    by_plan: TakesPlans | None
+
+    def forward(self, plan: StepPlan) -> tuple[Tensor, Tensor]:
+        """Run the layers for a plan whose news the tables have.
+
+        Returns hidden states [T, H], or padded to more, and which of them are drawn from: integers [R].
+        """
+        if self.by_plan is not None:
+            hidden = self.by_plan.forward_plan(plan, self.tables, self.kv)
+            return hidden, torch.from_numpy(plan.num_new_tokens.cumsum()[plan.sample_rows] - 1)
+        inputs = self.tables.inputs(plan, self.loaded.device)
+        context = ForwardContext(inputs.batch, self.kv, self.backend, self.backend.plan(inputs.batch))
+        return self.loaded.model.forward(inputs.input_ids, context), inputs.batch.logit_rows
 
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A computed step, as far as the states [R, H] of the sample rows, if any, and the prompts' scores."""
+    """A step that waits for its draws.
+
+    Attributes:
+        plan: the step's.
+        head: says of its sample rows what is wanted, and where the states were not computed before computes the step.
+        scores, faults: of prompts.
+    """
 
     plan: StepPlan
-    states: Tensor | None
+    head: Callable[[Wanted], Scored] | None
     scores: Scores
     faults: dict[int, ChairliftError]
 
@@ -135,7 +155,8 @@ class TorchRunner:
         scores = PromptScores(slots, model.vocab_size, loaded.drawing)
         populator = Populator(tensor for each in kv for tensor in (each.key, each.value) if tensor.device.type == "cpu")
         populator.start()
-        self._engine = _Engine(loaded, backend, kv, tables, sampler, scores, populator)
+        by_plan = model if isinstance(model, TakesPlans) else None
+        self._engine = _Engine(loaded, backend, kv, tables, sampler, scores, populator, by_plan)
         return RunnerInfo(
             vocab_size=model.vocab_size,
             max_model_len=max_model_len,
@@ -168,12 +189,14 @@ class TorchRunner:
         engine = self._engine
         assert engine is not None, "launch before start, or after stop"
         engine.populator.step_begins()
+        masks = self._masks.pop(plan.step_id, None)
+        waits = len(plan.masked) > 0 and masks is None
         with torch.inference_mode():
-            begun = _begin(engine, plan)
-            self._results.append(begun if len(plan.masked) else _end(engine, begun, None))
+            begun = _begin(engine, plan, waits=waits)
+            self._results.append(begun if waits else _end(engine, begun, masks))
 
     def supply_masks(self, step_id: int, masks: Masks) -> None:
-        """Take what may be drawn in some rows of a step that was launched and not collected."""
+        """Take what may be drawn in some rows of a step that was not collected, launched or not."""
         self._masks[step_id] = masks
 
     def collect(self) -> StepResult:
@@ -209,7 +232,7 @@ class TorchRunner:
             for plan in warmup_plans(
                 config.max_batch_tokens, slots, max_model_len, config.block_size, groups, model.padded
             ):
-                _end(engine, _begin(engine, plan), None)
+                _end(engine, _begin(engine, plan, waits=False), None)
         self._engine.populator.wait()
 
     def stop(self) -> None:
@@ -284,8 +307,8 @@ def _name_of(config: RunnerConfig, shape: ModelConfig) -> str:
     return fingerprint(Path(config.model), f"{shape.dtype} {config.quantization}")
 
 
-def _begin(engine: _Engine, plan: StepPlan) -> _Begun:
-    """Take over the plan's news and run the model."""
+def _begin(engine: _Engine, plan: StepPlan, *, waits: bool) -> _Begun:
+    """Take over the plan's news and run the model, as far as it is not put off to the draws, which may `wait`."""
     for slot in plan.released:
         engine.sampler.release(slot)
         engine.scores.release(slot)
@@ -293,30 +316,29 @@ def _begin(engine: _Engine, plan: StepPlan) -> _Begun:
     for new in plan.admitted:
         engine.sampler.admit(new)
         engine.scores.admit(new)
-    device, model = engine.loaded.device, engine.loaded.model
     if len(plan.copies):
-        engine.backend.copy_blocks(engine.kv, torch.from_numpy(plan.copies).to(device))
+        engine.backend.copy_blocks(engine.kv, torch.from_numpy(plan.copies).to(engine.loaded.device))
     if not plan.num_rows:
         return _Begun(plan, None, (), {})
-    inputs = engine.tables.inputs(plan, device)
-    context = ForwardContext(inputs.batch, engine.kv, engine.backend, engine.backend.plan(inputs.batch))
-    hidden = model.forward(inputs.input_ids, context)
-    scores, faults = engine.scores.score(plan, hidden, model.logits)
-    states: Tensor | None = None
+    by_plan = engine.by_plan
+    if by_plan is not None and len(plan.sample_rows) and not waits and not engine.scores.are_wanted:
+        return _Begun(plan, partial(by_plan.score_plan, plan, engine.tables, engine.kv), (), {})
+    hidden, drawn_from = engine.forward(plan)
+    scores, faults = engine.scores.score(plan, hidden, engine.loaded.model.logits)
+    if not len(plan.sample_rows):
+        return _Begun(plan, None, scores, faults)
     is_all = np.array_equal(plan.sample_rows, np.arange(len(hidden)))
-    if is_all and not len(plan.masked):  # drawn from before the next step comes
-        states = hidden
-    elif len(plan.sample_rows):
-        states = hidden.index_select(0, inputs.batch.logit_rows)
-    return _Begun(plan, states, scores, faults)
+    # All of them are drawn from before the next step comes, where nothing is waited for.
+    states = hidden if is_all and not waits else hidden.index_select(0, drawn_from)
+    return _Begun(plan, partial(engine.loaded.model.head, states), scores, faults)
 
 
 def _end(engine: _Engine, begun: _Begun, masks: Masks | None) -> StepResult:
     """Draw from what the head says of the states."""
     plan, drawn = begun.plan, Drawn(np.empty(0, np.int32))
-    if begun.states is not None:
+    if begun.head is not None:
         slots = plan.slots[plan.sample_rows].astype(np.int64)
-        drawn = engine.sampler.sample(partial(engine.loaded.model.head, begun.states), slots, masks)
+        drawn = engine.sampler.sample(begun.head, slots, masks)
         engine.tables.remember(slots, drawn.tokens)
     faults: dict[int, ChairliftError] = dict(begun.faults)
     for index, error in sorted(drawn.faults.items()):

@@ -135,15 +135,16 @@ class Filler:
             for grammar, row in zip(grammars, bits, strict=True):
                 grammar._filled(row)
         except BaseException:  # a panic is no Exception
-            self._fill_one_by_one(grammars, bits)
+            for grammar, row in zip(grammars, bits, strict=True):
+                self.fill_one(grammar, row)
 
     @staticmethod
-    def _fill_one_by_one(grammars: Sequence[Grammar], bits: Int32) -> None:
-        for index, grammar in enumerate(grammars):
-            try:
-                grammar.fill(bits[index])
-            except BaseException:  # not even room for words: then the next token is found to be wrong, or is right
-                bits[index].fill(-1)
+    def fill_one(grammar: Grammar, row: Int32) -> None:
+        """Write what may come next in a grammar, int32 [width]; never raises."""
+        try:
+            grammar.fill(row)
+        except BaseException:  # not even room for words: then the next token is found to be wrong, or is right
+            row.fill(-1)
 
 
 def said(error: str) -> str:

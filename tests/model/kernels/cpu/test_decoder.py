@@ -14,7 +14,6 @@ from chairlift.model.causal_lm import CausalLM, ForwardContext
 from chairlift.model.config import ModelConfig, parse_config
 from chairlift.model.execution import Execution
 from chairlift.model.kernels.cpu import library
-from chairlift.model.kernels.cpu.decoder import gated_rows
 from chairlift.model.kernels.cpu.execution import NativeExecution
 from chairlift.model.registry import random_model
 from chairlift.model.scored import Wanted, scored
@@ -150,16 +149,16 @@ def test_the_head_s_largest_logit_is_the_largest_of_all(kind: str) -> None:
     hidden = torch.randn(21, 72, generator=torch.Generator().manual_seed(1)).bfloat16()
     logits = model.logits(hidden)
     found = model.head(hidden, Wanted(np.zeros(21, bool)))
-    assert torch.equal(found.peaks, logits.amax(-1)) and len(found.logits) == 0
+    assert found.peaks.tolist() == logits.amax(-1).tolist() and len(found.logits) == 0
     assert torch.equal(torch.from_numpy(found.best), logits.argmax(-1))
     apart = torch.full((21, 90), 9.0).bfloat16()
     apart[:, :72] = hidden
     again = model.head(apart[:, :72], Wanted(np.ones(21, bool)))
-    assert torch.equal(again.peaks, found.peaks) and torch.equal(again.logits, logits), "rows of a wider buffer"
+    assert np.array_equal(again.peaks, found.peaks) and torch.equal(again.logits, logits), "rows of a wider buffer"
     hidden[4] = torch.nan
     hidden[7] = 0
     found = model.head(hidden, Wanted(np.zeros(21, bool)))
-    assert found.peaks[4].isnan() and found.peaks[[0, 1, 2, 3, 5, 6]].isfinite().all()
+    assert np.isnan(found.peaks[4]) and np.isfinite(found.peaks[[0, 1, 2, 3, 5, 6]]).all()
     assert found.best[7] == 0, "of equals the lowest"
 
 
@@ -185,10 +184,10 @@ def test_the_head_says_under_masks_what_all_logits_do(
             bits[row, dice.random(words) < dice.random()] = dice.choice([0, -1, 1 << 7])
         wanted = Wanted(dice.random(count) < 0.5, Masks(places, bits))
         expected, found = scored(logits.clone(), wanted), model.head(hidden, wanted)
-        for what in ("peaks", "allowed_peaks", "logits"):
-            assert torch.equal(getattr(found, what), getattr(expected, what)), what
+        assert np.array_equal(found.peaks, expected.peaks) and torch.equal(found.logits, expected.logits)
+        assert np.array_equal(found.allowed_peaks, expected.allowed_peaks)
         assert found.best.tolist() == expected.best.tolist()
-        there = expected.allowed_peaks.isfinite().numpy()
+        there = np.isfinite(expected.allowed_peaks)
         assert found.allowed_best[there].tolist() == expected.allowed_best[there].tolist()
         assert ((found.allowed_best >= 0) & (found.allowed_best < model.vocab_size)).all()
 
@@ -209,12 +208,3 @@ def test_time_is_told_by_kind_of_operation() -> None:
     assert {"embed", "norm", "linear", "heads", "attend", "head"} <= set(spent)
     assert all(seconds >= 0 for seconds in spent.values())
     assert model.spent() == {}  # type: ignore[attr-defined]
-
-
-def test_gates_and_ups_stand_in_runs_of_sixteen() -> None:
-    both = torch.arange(40.0)
-    placed = gated_rows(both)
-    assert placed[:16].tolist() == list(range(16))
-    assert placed[16:32].tolist() == list(range(20, 36))
-    assert placed[32:36].tolist() == [16, 17, 18, 19] and placed[48:52].tolist() == [36, 37, 38, 39]
-    assert not placed[36:48].any() and len(placed) == 64

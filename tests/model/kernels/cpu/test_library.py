@@ -13,9 +13,12 @@ from support_native import need_native
 
 def test_structs_are_as_large_as_the_library_has_them() -> None:
     need_native()
-    sizes = (ctypes.c_size_t * 6)()
+    kinds = (
+        library.Weight, library.StepGroup, library.StepCache, library.Step, library.Rule, library.HeadRow,
+        library.Plan, library.HeadCall,
+    )  # fmt: skip
+    sizes = (ctypes.c_size_t * len(kinds))()
     library.load().sizes(sizes)
-    kinds = (library.Weight, library.StepGroup, library.StepCache, library.Step, library.Rule, library.HeadRow)
     assert list(sizes) == [ctypes.sizeof(kind) for kind in kinds]
 
 

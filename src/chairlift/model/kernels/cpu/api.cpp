@@ -35,7 +35,7 @@ API int chairlift_has(const char* name) { return kernels_named(name) != nullptr;
 // Bytes of the structs that Python fills in: Weight, StepGroup, StepCache, Step, Rule.
 API void chairlift_sizes(size_t* sizes) {
     sizes[0] = sizeof(Weight), sizes[1] = sizeof(StepGroup), sizes[2] = sizeof(StepCache), sizes[3] = sizeof(Step);
-    sizes[4] = sizeof(Rule), sizes[5] = sizeof(HeadRow);
+    sizes[4] = sizeof(Rule), sizes[5] = sizeof(HeadRow), sizes[6] = sizeof(Plan), sizes[7] = sizeof(HeadCall);
 }
 
 API void* chairlift_pool_new(const int32_t* cpus, int count) {
@@ -138,6 +138,21 @@ API int chairlift_run(void* decoder, const Step* step) {
     }
 }
 
+// Runs a plan, and where there is a head says of its samples what is wanted; returns 0, or why not.
+API int chairlift_run_plan(void* decoder, Plan* plan, int states, const HeadCall* head) {
+    try {
+        Decoder& runs = *(Decoder*)decoder;
+        const PlanFault fault = runs.planned.fill(*plan);
+        if (fault) return fault;
+        runs.run(runs.planned.step);
+        const Buffer& found = runs.buffers[states];
+        if (head) runs.head((const uint16_t*)found.data, found.stride, runs.planned.samples(), plan->samples, *head);
+        return NO_FAULT;
+    } catch (...) {
+        return NO_MEMORY;
+    }
+}
+
 // Where a buffer lies, and the bytes between its rows.
 API void* chairlift_buffer(void* decoder, int index, size_t* stride) {
     const Buffer& buffer = ((Decoder*)decoder)->buffers[index];
@@ -146,10 +161,9 @@ API void* chairlift_buffer(void* decoder, int index, size_t* stride) {
 }
 
 API int chairlift_head(
-    void* decoder, const uint16_t* rows, size_t stride, int count, const Weight* weight, const HeadRow* wanted, int words,
-    Best* best) {
+    void* decoder, const uint16_t* rows, size_t stride, int count, const HeadCall* call) {
     try {
-        ((Decoder*)decoder)->head(rows, stride, count, *weight, wanted, words, best);
+        ((Decoder*)decoder)->head(rows, stride, nullptr, count, *call);
         return 0;
     } catch (...) {
         return -1;

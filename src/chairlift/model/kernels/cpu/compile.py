@@ -26,7 +26,7 @@ SETS: Mapping[str, tuple[str, ...]] = {
 }
 """Instruction set -> flags of its kernels; the best one first. All but the last are x86-64's."""
 
-PLAIN = ("api.cpp", "decoder.cpp", "draw.cpp", "pack.cpp", "pool.cpp")
+PLAIN = ("api.cpp", "decoder.cpp", "draw.cpp", "pack.cpp", "pool.cpp", "step.cpp")
 FLAGS = ("-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
 NOISE = ("-Wno-uninitialized", "-Wno-maybe-uninitialized", "-Wno-unused-function")
 """GCC 12's own headers of AVX-512 read what was not initialised, on purpose."""

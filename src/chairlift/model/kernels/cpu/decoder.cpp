@@ -125,9 +125,9 @@ void Decoder::take_part(const Step& step, int member) {
     }
 }
 
-void Decoder::head(
-    const uint16_t* rows, size_t stride, int count, const Weight& weight, const HeadRow* wanted, int words, Best* best) {
+void Decoder::head(const uint16_t* rows, size_t stride, const int32_t* places, int count, const HeadCall& asked) {
     const double began = now();
+    const Weight& weight = *asked.weight;
     const bool quantized = weight.kind != BFLOAT16;
     const size_t runs = weight.kind == INT8_GROUP ? weight.groups() : 1, width = (size_t)weight.steps * (quantized ? 4 : 2);
     const int members = pool.size();
@@ -137,9 +137,9 @@ void Decoder::head(
     std::vector<int32_t> sums(quantized ? count * runs : 0);
     std::vector<Best> bests((size_t)members * 2 * count, Best{-INFINITY, INT32_MAX});
     for (int row = 0; row < count; row++)
-        memcpy(&padded[row * width], rows + row * stride, weight.inputs * sizeof *rows);
+        memcpy(&padded[row * width], rows + (places ? places[row] : row) * stride, weight.inputs * sizeof *rows);
     LinearCall call = {&weight, {(const uint8_t*)padded.data(), width * 2, count, nullptr, nullptr}, nullptr, LOGITS,
-                       SILU, nullptr, 0, false, wanted, words};
+                       SILU, nullptr, 0, false, asked.wanted, asked.words};
     if (quantized) {
         kernels.quantize(
             {padded.data(), false, width, (int32_t)width, weight.kind, bytes.data(), width, scales.data(), sums.data()}, 0,
@@ -166,11 +166,12 @@ void Decoder::head(
         },
         &job);
     for (int place = 0; place < 2 * count; place++) {
-        best[place] = bests[place];
+        Best best = bests[place];
         for (int member = 1; member < members; member++) {
             const Best& other = bests[(size_t)member * 2 * count + place];
-            if (best[place].is_beaten_by(other)) best[place] = other;
+            if (best.is_beaten_by(other)) best = other;
         }
+        asked.values[place] = best.value, asked.ids[place] = best.id;
     }
     spend("head", now() - began);
 }

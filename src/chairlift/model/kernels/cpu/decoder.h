@@ -17,30 +17,17 @@
 
 #include "kernels.h"
 #include "pool.h"
+#include "step.h"
 
 namespace chairlift {
 
-// One layer group of a step: where its tokens lie.
-struct StepGroup {
-    const int32_t* block_table;  // [sequences, max_blocks]
-    int32_t max_blocks;
-    const int64_t* slots;        // [tokens]
-};
-
-struct StepCache {
-    uint16_t* keys;
-    uint16_t* values;
-};
-
-// What a step brings; all of it is the caller's and stays as it is while the step runs.
-struct Step {
-    int32_t tokens, sequences;
-    const int64_t* ids;        // [tokens]
-    const int64_t* positions;  // [tokens]
-    const int32_t* cu_q;       // [sequences + 1]
-    const int32_t* seq_lens;   // [sequences]
-    const StepGroup* groups;
-    const StepCache* caches;   // by index of the layer in its group
+// What a head is multiplied by, and what there is to say of each row.
+struct HeadCall {
+    const Weight* weight;
+    const HeadRow* wanted;  // [count]
+    int32_t words;
+    float* values;          // [2 * count] the largest logits of all, then of those that are allowed
+    int64_t* ids;           // [2 * count] where they are
 };
 
 enum BufferKind : int32_t { FLOATS = 0, HALVES = 1, QUANTIZED = 2 };
@@ -108,11 +95,9 @@ public:
     // Runs all operations. Throws std::bad_alloc before any of them.
     void run(const Step& step);
 
-    // Rows [count, weight.inputs], `stride` apart (bfloat16; quantised first where the head is), times a head. Of each
-    // row the best, and what `wanted` says; behind the best of all rows follow those of what is allowed. Throws
-    // std::bad_alloc.
-    void head(
-        const uint16_t* rows, size_t stride, int count, const Weight& weight, const HeadRow* wanted, int words, Best* best);
+    // Rows [count, weight.inputs], `stride` apart (bfloat16; quantised first where the head is), times a head; those at
+    // these places, or where that is null the first ones. Throws std::bad_alloc.
+    void head(const uint16_t* rows, size_t stride, const int32_t* places, int count, const HeadCall& call);
 
     const std::vector<Spent>& spent() const { return spent_; }
     void forget_spent() { spent_.clear(); }
@@ -122,6 +107,7 @@ public:
     std::vector<Buffer> buffers;
     std::vector<Items> items;
     std::vector<float> partials;
+    PlannedStep planned;
 
 private:
     void take_part(const Step& step, int member);

@@ -1,6 +1,6 @@
 """The compiled kernels as Python sees them: finding the library, its functions and its structs.
 
-The structs mirror kernels.h and decoder.h field for field; tests compare their sizes with what the library says.
+The structs mirror those of the headers field for field; tests compare their sizes with what the library says.
 """
 
 import ctypes
@@ -18,6 +18,7 @@ FLOATS, HALVES, QUANTIZED = 0, 1, 2
 STORE, ADD, GATED = 0, 1, 2
 ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_pytorch_tanh": 2}
 BELOW, GATES, UPS = 0, 1, 2
+NO_MEMORY, NO_SUCH_TOKEN = -1, -2
 
 FORCED_SET = "CHAIRLIFT_CPU_KERNELS"
 """Environment variable: the instruction set whose kernels are taken, for tests and for measuring."""
@@ -36,19 +37,19 @@ class Weight(ctypes.Structure):
 
 
 class StepGroup(ctypes.Structure):
-    """decoder.h: StepGroup."""
+    """step.h: StepGroup."""
 
     _fields_ = (("block_table", c_void_p), ("max_blocks", c_int32), ("slots", c_void_p))
 
 
 class StepCache(ctypes.Structure):
-    """decoder.h: StepCache."""
+    """step.h: StepCache."""
 
     _fields_ = (("keys", c_void_p), ("values", c_void_p))
 
 
 class Step(ctypes.Structure):
-    """decoder.h: Step."""
+    """step.h: Step."""
 
     _fields_ = (
         ("tokens", c_int32), ("sequences", c_int32), ("ids", c_void_p), ("positions", c_void_p), ("cu_q", c_void_p),
@@ -56,10 +57,29 @@ class Step(ctypes.Structure):
     )  # fmt: skip
 
 
+class Plan(ctypes.Structure):
+    """step.h: Plan."""
+
+    _fields_ = (
+        ("rows", c_int32), ("tokens", c_int32), ("samples", c_int32), ("numbers", c_void_p),
+        ("last_sampled", c_void_p), ("blocks", c_void_p),
+        ("groups", c_int32), ("num_slots", c_int32), ("width", c_int32), ("block_size", c_int32),
+        ("vocab_size", c_int32), ("writes", c_int32), ("caches", POINTER(StepCache)), ("refused", c_int32),
+    )  # fmt: skip
+
+
 class HeadRow(ctypes.Structure):
     """kernels.h: HeadRow."""
 
     _fields_ = (("logits", c_void_p), ("allowed", c_void_p))
+
+
+class HeadCall(ctypes.Structure):
+    """decoder.h: HeadCall."""
+
+    _fields_ = (
+        ("weight", POINTER(Weight)), ("wanted", c_void_p), ("words", c_int32), ("values", c_void_p), ("ids", c_void_p),
+    )  # fmt: skip
 
 
 class Rule(ctypes.Structure):
@@ -88,8 +108,9 @@ _SIGNATURES = {
     "add_attend": (None, *[_pointer] + [_int] * 8, _float, _float, _int, _pointer),
     "reserve": (_int, _pointer, _int),
     "run": (_int, _pointer, POINTER(Step)),
+    "run_plan": (_int, _pointer, POINTER(Plan), _int, POINTER(HeadCall)),
     "buffer": (_pointer, _pointer, _int, POINTER(c_size_t)),
-    "head": (_int, _pointer, _pointer, c_size_t, _int, POINTER(Weight), _pointer, _int, _pointer),
+    "head": (_int, _pointer, _pointer, c_size_t, _int, POINTER(HeadCall)),
     "draw": (_int, _pointer, c_char_p, _pointer, _int, _int, c_size_t, _pointer, _pointer),
     "likeliest": (_int, _pointer, c_char_p, _pointer, _int, _int, c_size_t, _int, _pointer, _pointer),
     "log_sums": (_int, _pointer, c_char_p, _pointer, _int, _int, c_size_t, _pointer),
