@@ -42,7 +42,7 @@ test-all: lint test-contract
 	CHAIRLIFT_FULL=1 $(PYTEST) --override-ini timeout=7200 --durations 20
 
 test-contract: $(VENV)/.installed-contract
-	PYTHONPATH=tools $(BIN)/python -m contract_suites build/contract
+	PYTHONPATH=tools $(BIN)/python -m external_suites build/contract
 
 # The kernels' tests with a library that stops at what C++ does not allow. Python's own leaks are not asked about.
 test-sanitized: $(VENV)/.installed-test
@@ -55,17 +55,17 @@ soak: $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 PYTHONPATH=tools $(BIN)/python -m soak --minutes $(SOAK_MINUTES) $(ARGS)
 
 door-cost: $(VENV)/.installed
-	PYTHONPATH=tools $(BIN)/python -m door_cost $(ARGS)
+	PYTHONPATH=tools $(BIN)/python -m api_overhead $(ARGS)
 
 http-share: $(VENV)/.installed
-	PYTHONPATH=tools $(BIN)/python -m http_share $(ARGS)
+	PYTHONPATH=tools $(BIN)/python -m http_overhead $(ARGS)
 
 bench-cpu: $(VENV)/.installed-test
 	PYTHONPATH=tools $(BIN)/python -m cpu_bench prepare $(PEERS)
 	PYTHONPATH=tools $(BIN)/python -m cpu_bench run $(PEERS) $(ARGS)
 
 cpu-floors: $(VENV)/.installed
-	PYTHONPATH=tools $(BIN)/python -m cpu_floors $(ARGS)
+	PYTHONPATH=tools $(BIN)/python -m cpu_roofline $(ARGS)
 
 demo-model: $(VENV)/.installed-test
 	PYTHONPATH=tools $(BIN)/python -m demo_model build/demo-model --into src/chairlift/demo $(ARGS)
@@ -84,7 +84,7 @@ format: $(VENV)/.installed-test
 	$(BIN)/ruff format $(CODE)
 
 # What is installed hangs on these files alone: the package itself is editable, but its kernels are compiled.
-NATIVE := hatch_build.py $(wildcard src/chairlift/model/kernels/cpu/*.cpp src/chairlift/model/kernels/cpu/*.h)
+NATIVE := hatch_build.py $(wildcard src/chairlift/model/kernels/cpu/csrc/*.cpp src/chairlift/model/kernels/cpu/csrc/*.h)
 
 $(VENV)/.installed: pyproject.toml $(PINS) $(NATIVE) | $(VENV)/.made
 	@echo "installing Chairlift into $(VENV)"

@@ -12,18 +12,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from chairlift.engine.client.process import ProcessClient, open_engine
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.fake_runner import FakeConfig
-from chairlift.engine.ipc.watch import WatchConfig
-from chairlift.engine.process import ProcessClient, open_engine
-from chairlift.llm.service import ModelDefaults, Service
+from chairlift.engine.ipc.liveness import WatchConfig
+from chairlift.engine.runner.fake import FakeConfig
+from chairlift.llm.text_service import ModelDefaults, Service
 from chairlift.server.config import ServerConfig
-from chairlift.server.run import Listening, Parts, run
-from chairlift.text.chat import ChatTemplate
+from chairlift.server.server_process import Listening, Parts, run
+from chairlift.text.chat_template import ChatTemplate
+from chairlift.web.admission import AdmissionLimits
 from chairlift.web.auth import read_keys
-from chairlift.web.http import HeadLimits
-from chairlift.web.limits import TenantLimits
-from chairlift.web.line import AdmissionLimits
+from chairlift.web.http_protocol import HeadLimits
+from chairlift.web.tenant_limits import TenantLimits
 from support_process import fake_spec, spec_of
 from support_services import TEMPLATE, AsciiTokenizer
 

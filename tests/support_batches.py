@@ -8,7 +8,7 @@ import torch
 
 from chairlift.model.attention.base import AttentionBackend, ForwardBatch, GroupBatch
 from chairlift.model.attention.reference import ReferenceAttention
-from chairlift.model.causal_lm import CausalLM, ForwardContext
+from chairlift.model.layers.causal_lm import CausalLM, ForwardContext
 
 
 @dataclass(frozen=True)

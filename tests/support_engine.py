@@ -13,17 +13,17 @@ from chairlift.core.clock import FakeClock
 from chairlift.core.errors import ChairliftError
 from chairlift.core.request import FinishReason, GenerateRequest, Output
 from chairlift.core.sampling import SamplingParams
-from chairlift.engine.admission import Limits
-from chairlift.engine.batching import MAX_PREFILL_STREAK
 from chairlift.engine.config import CacheConfig, SchedulerConfig
-from chairlift.engine.fake_runner import FakeConfig, FakeRunner, expected_tokens
-from chairlift.engine.kv.cache import KVCache
-from chairlift.engine.lines.priority import PriorityLine
-from chairlift.engine.loop import EngineLoop
-from chairlift.engine.plan import StepPlan, StepResult
-from chairlift.engine.runner import RunnerInfo
-from chairlift.engine.scheduler import Scheduler
+from chairlift.engine.engine_loop import EngineLoop
+from chairlift.engine.kv.kv_cache_manager import KVCache
+from chairlift.engine.request_limits import Limits
+from chairlift.engine.runner.base import RunnerInfo
+from chairlift.engine.runner.fake import FakeConfig, FakeRunner, expected_tokens
+from chairlift.engine.scheduler.batching_policy import MAX_PREFILL_STREAK
+from chairlift.engine.scheduler.scheduler import Scheduler
+from chairlift.engine.scheduler.waiting_queue.priority import PriorityLine
 from chairlift.engine.sequence import Sequence, SequenceKey, Status
+from chairlift.engine.step_plan import StepPlan, StepResult
 
 FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
 """Whether all seeds and steps run (`make test-all`)."""

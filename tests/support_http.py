@@ -11,10 +11,10 @@ import uvicorn
 import uvloop
 from uvicorn.server import ServerState
 
-from chairlift.web.access import Seen
+from chairlift.web.access_log import Seen
 from chairlift.web.body import abort_connection
-from chairlift.web.front import send_bytes, send_object
-from chairlift.web.http import Gate, HeadLimits, bounded_protocol
+from chairlift.web.http_protocol import Gate, HeadLimits, bounded_protocol
+from chairlift.web.middleware import send_bytes, send_object
 
 PATIENCE = 20.0
 """Seconds; the end of every story. Only a test that fails takes so long."""

@@ -92,7 +92,7 @@ def linear(
         on.native.add_quantize(on.handle, source, used)
     placed = None
     if bias is not None:
-        from chairlift.model.kernels.cpu.program import gated_rows
+        from chairlift.model.kernels.cpu.decoder_program import gated_rows
 
         rows = gated_rows(bias) if gated else bias
         placed = on.keep(torch.nn.functional.pad(rows.float(), (0, packed.struct.panels * 64 - len(rows))))

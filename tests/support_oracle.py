@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from chairlift.engine.batching import NAMES
-from chairlift.engine.policy import POLICIES
+from chairlift.engine.scheduler.batching_policy import NAMES
+from chairlift.engine.scheduler.waiting_queue.base import POLICIES
 from support_models import EOS_TOKEN_IDS, VOCAB_SIZE, save_tiny, tiny_hf_model
 
 SLIDING = {"mistral": "sliding_window", "qwen2-sliding": "sliding_window", "gemma3": "sliding_window"}

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from chairlift.core.sampling import SamplingParams
-from chairlift.engine.plan import LAST_SAMPLED, NewSequence, StepPlan, StepResult
-from chairlift.engine.runner import Runner, RunnerInfo
+from chairlift.engine.runner.base import Runner, RunnerInfo
+from chairlift.engine.step_plan import LAST_SAMPLED, NewSequence, StepPlan, StepResult
 
 
 def int32(*values: object) -> np.ndarray:

@@ -14,12 +14,12 @@ import msgspec
 from chairlift.core.errors import EngineDead, ModelError
 from chairlift.core.request import FinishReason, GenerateRequest, Output
 from chairlift.core.sampling import SamplingParams
+from chairlift.engine.client.process import ProcessClient, open_engine
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.fake_runner import FakeConfig, FakeRunner
-from chairlift.engine.ipc.watch import WatchConfig
-from chairlift.engine.plan import StepPlan
-from chairlift.engine.process import ProcessClient, open_engine
-from chairlift.engine.runner import RunnerInfo, RunnerSpec
+from chairlift.engine.ipc.liveness import WatchConfig
+from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
+from chairlift.engine.runner.fake import FakeConfig, FakeRunner
+from chairlift.engine.step_plan import StepPlan
 
 TESTS = Path(__file__).parent
 PATIENCE = 60.0
@@ -32,7 +32,7 @@ HANG, DIE, EXIT, PRINT = 250, 251, 252, 253
 
 
 def fake_spec(config: FakeConfig | None = None) -> RunnerSpec:
-    return RunnerSpec("chairlift.engine.fake_runner:build", msgspec.msgpack.encode(config or FakeConfig()))
+    return RunnerSpec("chairlift.engine.runner.fake:build", msgspec.msgpack.encode(config or FakeConfig()))
 
 
 def spec_of(factory: Callable[[bytes], Any], config: FakeConfig | None = None) -> RunnerSpec:

@@ -9,9 +9,9 @@ import numpy as np
 from torch import Tensor
 
 from chairlift.core.sampling import SamplingParams
-from chairlift.engine.plan import Masks, NewSequence
-from chairlift.model.draws import uniforms
-from chairlift.model.scored import Scored, Wanted, scored
+from chairlift.engine.step_plan import Masks, NewSequence
+from chairlift.model.sampling.lm_head_output import Scored, Wanted, scored
+from chairlift.model.sampling.philox import uniforms
 
 EOS = (3, 5)
 

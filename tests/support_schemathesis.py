@@ -9,7 +9,7 @@ from typing import Any
 
 import schemathesis
 
-from support_door import ADMIN_KEY
+from support_server import ADMIN_KEY
 
 N = r"\d[\d.e-]*"
 STRUCTURES = ("regex", "grammar", "choice", "response_format")

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from chairlift.core.sampling import SamplingParams
+from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.fake_runner import FakeConfig, FakeRunner, expected_tokens
-from chairlift.engine.inline import InlineClient
-from chairlift.engine.loop import EngineLoop
-from chairlift.engine.plan import StepPlan
-from chairlift.llm.service import ModelDefaults, Service
-from chairlift.text.chat import ChatTemplate
+from chairlift.engine.engine_loop import EngineLoop
+from chairlift.engine.runner.fake import FakeConfig, FakeRunner, expected_tokens
+from chairlift.engine.step_plan import StepPlan
+from chairlift.llm.text_service import ModelDefaults, Service
+from chairlift.text.chat_template import ChatTemplate
 from chairlift.text.tokenizer import ByteTokenizer, Tokenizer
 
 TEMPLATE = "{% for message in messages %}{{ message.role }}={{ message.content }};{% endfor %}a="

@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from chairlift.core.structured import StructuredOutput
-from chairlift.engine.structure.grammar import BITS, Grammar
-from chairlift.engine.structure.sources import make_matcher, make_tokenizer, source_of
-from chairlift.engine.structure.vocabulary import Vocabulary
+from chairlift.core.structured_output import StructuredOutput
+from chairlift.engine.structured.grammar import BITS, Grammar
+from chairlift.engine.structured.grammar_tokenizer import Vocabulary
+from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of
 from chairlift.text.tokenizer import ByteTokenizer
 
 EOS = 257

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from chairlift.core.sampling import SamplingParams as SamplingParams
-    from chairlift.core.structured import StructuredOutput as StructuredOutput
-    from chairlift.engine.known_names import FIFOScheduler as FIFOScheduler
-    from chairlift.engine.known_names import PagedAttentionCache as PagedAttentionCache
-    from chairlift.engine.known_names import PrefillFirstScheduler as PrefillFirstScheduler
-    from chairlift.engine.known_names import RequestStatus as RequestStatus
+    from chairlift.core.structured_output import StructuredOutput as StructuredOutput
+    from chairlift.engine.transformers_names import FIFOScheduler as FIFOScheduler
+    from chairlift.engine.transformers_names import PagedAttentionCache as PagedAttentionCache
+    from chairlift.engine.transformers_names import PrefillFirstScheduler as PrefillFirstScheduler
+    from chairlift.engine.transformers_names import RequestStatus as RequestStatus
     from chairlift.llm.async_llm import AsyncLLM as AsyncLLM
     from chairlift.llm.llm import LLM as LLM
-    from chairlift.llm.output import RequestOutput as RequestOutput
+    from chairlift.llm.outputs import RequestOutput as RequestOutput
 
 __version__ = "0.1.0"
 __all__ = [
@@ -28,13 +28,13 @@ __all__ = [
 _HOMES = {
     "LLM": "chairlift.llm.llm",
     "AsyncLLM": "chairlift.llm.async_llm",
-    "FIFOScheduler": "chairlift.engine.known_names",
-    "PagedAttentionCache": "chairlift.engine.known_names",
-    "PrefillFirstScheduler": "chairlift.engine.known_names",
-    "RequestOutput": "chairlift.llm.output",
-    "RequestStatus": "chairlift.engine.known_names",
+    "FIFOScheduler": "chairlift.engine.transformers_names",
+    "PagedAttentionCache": "chairlift.engine.transformers_names",
+    "PrefillFirstScheduler": "chairlift.engine.transformers_names",
+    "RequestOutput": "chairlift.llm.outputs",
+    "RequestStatus": "chairlift.engine.transformers_names",
     "SamplingParams": "chairlift.core.sampling",
-    "StructuredOutput": "chairlift.core.structured",
+    "StructuredOutput": "chairlift.core.structured_output",
 }
 
 

@@ -11,13 +11,13 @@ import pytest
 import zmq
 
 from chairlift.core.errors import EngineDead
-from chairlift.core.load import ReplicaState
+from chairlift.core.load_report import ReplicaState
 from chairlift.core.request import FinishReason
+from chairlift.engine.client.process import ProcessClient, connect
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.fake_runner import FakeConfig
-from chairlift.engine.ipc.watch import WatchConfig
-from chairlift.engine.ipc.wire import PROTOCOL, Hello, Pulse, Submit, encode
-from chairlift.engine.process import ProcessClient, connect
+from chairlift.engine.ipc.liveness import WatchConfig
+from chairlift.engine.ipc.messages import PROTOCOL, Hello, Pulse, Submit, encode
+from chairlift.engine.runner.fake import FakeConfig
 from support_process import (
     BRISK,
     DIE,
@@ -308,7 +308,7 @@ OTHER_CLIENT = """
 import sys, time
 sys.path.insert(0, {tests!r})
 from support_process import *
-from chairlift.engine.process import connect
+from chairlift.engine.client.process import connect
 client = connect(sys.argv[1], watch=BRISK)
 news = News()
 client.submit(make_request("a", max_tokens=900), news)

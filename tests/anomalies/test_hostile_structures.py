@@ -12,7 +12,7 @@ import pytest
 
 from chairlift import LLM, AsyncLLM, SamplingParams, StructuredOutput
 from chairlift.core.errors import InvalidRequest, StructureFailed
-from chairlift.llm.naming import RANDOM
+from chairlift.llm.model_names import RANDOM
 
 FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
 MEANINGLESS: list[dict[str, Any]] = [

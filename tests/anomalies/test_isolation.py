@@ -17,12 +17,12 @@ from chairlift.core.errors import (
     TokenOutOfRange,
 )
 from chairlift.core.request import FinishReason, GenerateRequest
+from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.inline import InlineClient
-from chairlift.engine.loop import EngineLoop
-from chairlift.model.sampling_state import Shaper
-from chairlift.model.settings import RunnerConfig
-from chairlift.model.torch_runner import LoadedModel, TorchRunner, load
+from chairlift.engine.engine_loop import EngineLoop
+from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.runner.torch_runner import LoadedModel, TorchRunner, load
+from chairlift.model.sampling.sampling_state import Shaper
 from support_models import save_tiny
 from support_oracle import own_prompt
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from chairlift.cli.command_line import build_parser
 from chairlift.cli.console import Console, configure_logging, tamed
-from chairlift.cli.settings import LOGGING
-from chairlift.cli.verbs import build_parser
+from chairlift.cli.settings.settings import LOGGING
 from chairlift.core.errors import ConfigError
 from chairlift.observability.logging import LEVELS, LogConfig
 

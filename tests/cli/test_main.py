@@ -12,7 +12,7 @@ import pytest
 import chairlift
 from chairlift.cli.main import main
 from chairlift.core.errors import EngineDead, QueueFull
-from chairlift.llm.naming import RANDOM
+from chairlift.llm.model_names import RANDOM
 
 HEAVY = (
     "torch",
@@ -169,7 +169,7 @@ def test_each_kind_of_end_has_its_exit_code_and_one_sentence(
     def fail(arguments: Any) -> int:
         raise error
 
-    monkeypatch.setattr("chairlift.cli.generate.run", fail)
+    monkeypatch.setattr("chairlift.cli.commands.generate.run", fail)
     assert main(["generate"]) == code
     err = capsys.readouterr().err
     assert err.startswith(f"chairlift: {said}") and err.count("\n") == 1
@@ -179,7 +179,7 @@ def test_verbose_shows_the_traceback(capsys: pytest.CaptureFixture[str], monkeyp
     def fail(arguments: Any) -> int:
         raise RuntimeError("deep inside")
 
-    monkeypatch.setattr("chairlift.cli.generate.run", fail)
+    monkeypatch.setattr("chairlift.cli.commands.generate.run", fail)
     assert main(["generate", "-v"]) == 1
     assert "Traceback" in capsys.readouterr().err
 
@@ -231,7 +231,7 @@ def test_a_termination_ends_as_orderly_as_an_interrupt_also_where_that_is_ignore
     code = (
         "import signal, sys, time\n"
         "signal.signal(signal.SIGINT, {ignored})\n"
-        "from chairlift.cli import generate, main\n"
+        "from chairlift.cli import main\nfrom chairlift.cli.commands import generate\n"
         "def work(arguments):\n"
         "    try:\n"
         "        print('ready', flush=True)\n"

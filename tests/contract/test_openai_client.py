@@ -13,8 +13,8 @@ from openai.types.chat import completion_create_params as chat_create_params
 from openai.types.shared import ErrorObject
 from pydantic import BaseModel
 
-from chairlift.protocol.fields import CHAT, COMPLETION, Effect
-from support_door import Server, real_server
+from chairlift.protocol.request_fields import CHAT, COMPLETION, Effect
+from support_server import Server, real_server
 
 MODEL = "chairlift:demo"
 IDS = frozenset({"token_ids", "position", "prompt_token_ids"})

@@ -30,7 +30,7 @@ from chairlift.core.sampling import (
     LogitBias,
     SamplingParams,
 )
-from chairlift.core.structured import StructuredOutput
+from chairlift.core.structured_output import StructuredOutput
 
 TINY = 5e-324
 NUMBERS = {  # field: (taken, refused)

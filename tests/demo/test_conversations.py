@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chairlift import LLM, SamplingParams, demo
-from chairlift.llm.naming import DEMO
+from chairlift.llm.model_names import DEMO
 
 TALKS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "conversations.json").read_text(encoding="utf-8"))
 """Each has `messages`, with the assistant's as they must come out, and may have `tools`."""
@@ -49,7 +49,7 @@ def test_they_go_the_same_way_all_at_once(llm: LLM) -> None:
 def test_the_tokenizer_of_transformers_reads_its_folder_the_same_way() -> None:
     transformers = pytest.importorskip("transformers")
     theirs = transformers.AutoTokenizer.from_pretrained(demo.FOLDER)
-    from chairlift.text.chat import ChatTemplate
+    from chairlift.text.chat_template import ChatTemplate
     from chairlift.text.tokenizer import HFTokenizer
 
     ours = HFTokenizer.load(demo.FOLDER)

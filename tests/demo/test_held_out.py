@@ -7,8 +7,8 @@ from itertools import islice
 from chairlift import demo
 from conftest import FULL
 from demo_model.conversations import SKILLS, Conversation, conversations, examination
-from demo_model.examine import COUNT
-from demo_model.rows import Writer, step_rows
+from demo_model.evaluate import COUNT
+from demo_model.packing import Writer, step_rows
 from demo_model.task import Task
 from demo_model.train import LONG, LONG_EVERY, SHORT, TOKENS, drilling_at
 from demo_model.vocabulary import SAMPLE

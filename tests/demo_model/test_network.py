@@ -11,7 +11,7 @@ from transformers import LlamaForCausalLM
 from chairlift import demo
 from demo_model.conversations import SKILLS, Conversation, draw
 from demo_model.network import Optimizers, loss_of, make_network
-from demo_model.rows import Rows, Writer, packed
+from demo_model.packing import Rows, Writer, packed
 
 
 @pytest.fixture(scope="module")

@@ -62,7 +62,7 @@ def test_a_run_that_was_cut_ends_as_one_that_was_not(tmp_path: Path, monkeypatch
     with pytest.raises(KeyboardInterrupt):
         cut.train()
     assert [entry["step"] for entry in log_of(tmp_path / "cut")] == [1, 2, 3], "the third is behind what was saved"
-    monkeypatch.setattr(train.machine, "hardware", lambda: {"cpu": "another"})
+    monkeypatch.setattr(train.environment, "hardware", lambda: {"cpu": "another"})
     again = train.Run(tmp_path / "cut", 5, STEPS)
     assert again.step == 2 and again.origin == whole.origin
     again.train()

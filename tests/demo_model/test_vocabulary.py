@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from chairlift import demo
-from chairlift.text.chat import ChatTemplate
+from chairlift.text.chat_template import ChatTemplate
 from chairlift.text.tokenizer import HFTokenizer
 from conftest import FULL
 from demo_model import vocabulary

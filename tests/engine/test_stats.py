@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from chairlift.engine.fake_runner import FakeConfig
+from chairlift.engine.runner.fake import FakeConfig
 from chairlift.engine.stats import Counters, StepStats
 from support_engine import Lift, ask
 

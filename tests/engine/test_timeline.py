@@ -5,10 +5,10 @@ import random
 import pytest
 
 from chairlift.core.request import Timeline
-from chairlift.engine.fake_runner import FakeConfig
+from chairlift.engine.runner.fake import FakeConfig
 from chairlift.engine.timeline import Diary, WaitClock, WaitReason
 from support_engine import Lift, ask
-from support_rides import ride
+from support_requests import ride
 
 
 def test_the_clock_counts_each_reason_for_as_long_as_it_holds() -> None:

@@ -15,11 +15,11 @@ import pytest
 from chairlift import AsyncLLM, SamplingParams
 from chairlift.core.errors import DuplicateRequestId, EngineDead, InvalidRequest, NonFiniteLogits, TokenOutOfRange
 from chairlift.core.request import FinishReason, Output
-from chairlift.engine.plan import StepPlan
-from chairlift.llm.assembler import Assembler
+from chairlift.engine.step_plan import StepPlan
 from chairlift.llm.async_llm import PORTION, _Box, _Mailroom
-from chairlift.llm.output import TextEvent
-from chairlift.llm.service import ModelDefaults, Service
+from chairlift.llm.output_processor import Assembler
+from chairlift.llm.outputs import TextEvent
+from chairlift.llm.text_service import ModelDefaults, Service
 from support_services import FAKE, AsciiTokenizer, Gate, fake_service, is_idle, text_of, tokens_of, wait_until
 
 SEEDED = SamplingParams(max_tokens=24, seed=3)

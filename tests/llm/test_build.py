@@ -13,12 +13,12 @@ import torch
 import support_text
 from chairlift import LLM, AsyncLLM, SamplingParams, demo
 from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest, ModelError, UnsupportedArchitecture
+from chairlift.engine.client.process import ProcessClient
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.process import ProcessClient
 from chairlift.llm.build import check_options, examine_model, folder_of, prepare
-from chairlift.llm.naming import DEMO, RANDOM, no_model_given
+from chairlift.llm.model_names import DEMO, RANDOM, no_model_given
 from chairlift.llm.options import Options
-from chairlift.model.settings import RunnerConfig
+from chairlift.model.runner.runner_config import RunnerConfig
 from support_models import EOS_TOKEN_IDS, save_tiny, tiny_hf_model
 from support_text import build
 
@@ -48,7 +48,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         def close(self) -> None:
             told.append("closed")
 
-    monkeypatch.setattr("chairlift.engine.process.Launched", Noted)
+    monkeypatch.setattr("chairlift.engine.client.process.Launched", Noted)
     return told
 
 
@@ -58,7 +58,7 @@ def test_a_process_is_launched_while_files_are_read_and_only_for_who_wants_one(
     prepare(str(folder), {})
     assert launches == []
     prepared = prepare(str(folder), {"client": "process"})
-    assert launches == ["launched ['chairlift.model.torch_runner']"] and prepared.launched is not None
+    assert launches == ["launched ['chairlift.model.runner.torch_runner']"] and prepared.launched is not None
     prepared.close()
     assert launches[1:] == ["closed"]
 
@@ -68,7 +68,7 @@ def test_what_cannot_be_prepared_leaves_no_process(tmp_path: Path, launches: lis
         prepare(str(tmp_path), {"client": "process"})
     with pytest.raises(ConfigError):
         prepare(str(tmp_path), {"client": "process", "policy": "none"})
-    assert launches == ["launched ['chairlift.model.torch_runner']", "closed"]
+    assert launches == ["launched ['chairlift.model.runner.torch_runner']", "closed"]
 
 
 def test_who_only_asks_launches_nothing_and_who_cannot_start_leaves_nothing(

@@ -21,8 +21,8 @@ from chairlift.core.errors import (
     RequestTimeout,
     TokenOutOfRange,
 )
-from chairlift.engine.fake_runner import FakeConfig
-from chairlift.llm.service import ModelDefaults, Service
+from chairlift.engine.runner.fake import FakeConfig
+from chairlift.llm.text_service import ModelDefaults, Service
 from support_services import FAKE, AsciiTokenizer, Gate, fake_service, is_idle, text_of, tokens_of, wait_until
 
 SEEDED = SamplingParams(max_tokens=24, seed=3)

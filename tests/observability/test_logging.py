@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("log_as_before")
 def said(form: str, message: str, *arguments: Any, **more: Any) -> str:
     stream = io.StringIO()
     configure(LogConfig(form=form, detailed=True), stream)
-    logging.getLogger("chairlift.engine.loop").warning(message, *arguments, **more)
+    logging.getLogger("chairlift.engine.engine_loop").warning(message, *arguments, **more)
     return stream.getvalue()
 
 
@@ -44,7 +44,7 @@ def raised(error: Exception) -> Exception:
 
 def test_a_line_for_people_has_time_level_and_logger() -> None:
     line = said("human", "step %d failed", 7)
-    assert line[:2] == "20" and line.endswith(" WARNING chairlift.engine.loop: step 7 failed\n")
+    assert line[:2] == "20" and line.endswith(" WARNING chairlift.engine.engine_loop: step 7 failed\n")
 
 
 def test_without_details_a_line_is_the_message_alone() -> None:
@@ -59,7 +59,8 @@ def test_a_json_line_is_one_object_with_stable_keys() -> None:
     found = json.loads(line)
     assert found.pop("time").endswith("+00:00") and found.pop("process") > 0
     assert found == {
-        "level": "warning", "logger": "chairlift.engine.loop", "message": "step 7\nfailed", "thread": "MainThread",
+        "level": "warning", "logger": "chairlift.engine.engine_loop", "message": "step 7\nfailed",
+        "thread": "MainThread",
         "request_id": "a", "size": "x",
     }  # fmt: skip
 
@@ -133,7 +134,7 @@ def test_a_library_configures_nothing() -> None:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_traceback_cannot_begin_a_line_of_its_own(form: str) -> None:
-    error = raised(ValueError("x\n2026 ERROR chairlift.engine.loop: the disk is on fire\r\x1b[2J"))
+    error = raised(ValueError("x\n2026 ERROR chairlift.engine.engine_loop: the disk is on fire\r\x1b[2J"))
     text = said(form, "it failed", exc_info=error)
     assert "\x1b" not in text and "\r" not in text and "on fire" in text
     assert all(line.startswith("    ") for line in text.splitlines()[1:])
@@ -184,10 +185,10 @@ def test_a_detailed_line_begins_its_message_with_the_id_and_a_brief_one_does_not
     configure(LogConfig(file=str(tmp_path / "log")), stream)
     with request("req-%d"):
         logging.getLogger("chairlift.x").warning("50 %s of %d", "%", 7)
-        assert said("human", "bare %s").endswith(" WARNING chairlift.engine.loop: [req-%d] bare %s\n")
+        assert said("human", "bare %s").endswith(" WARNING chairlift.engine.engine_loop: [req-%d] bare %s\n")
     assert stream.getvalue() == "chairlift: 50 % of 7\n"
     assert (tmp_path / "log").read_text().endswith(" chairlift.x: [req-%d] 50 % of 7\n")
-    assert said("human", "hello").endswith(" WARNING chairlift.engine.loop: hello\n")
+    assert said("human", "hello").endswith(" WARNING chairlift.engine.engine_loop: hello\n")
 
 
 @pytest.mark.parametrize("form", FORMATS)

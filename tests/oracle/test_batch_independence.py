@@ -6,7 +6,7 @@ import random
 import pytest
 
 from chairlift import LLM, SamplingParams, StructuredOutput
-from chairlift.llm.naming import RANDOM
+from chairlift.llm.model_names import RANDOM
 from support_oracle import oracle, own_prompt, shared_prompt
 
 BATCHES = 50

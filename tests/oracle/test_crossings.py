@@ -16,15 +16,15 @@ import pytest
 
 from chairlift.core.request import FinishReason, GenerateRequest, Output
 from chairlift.core.sampling import SamplingParams
-from chairlift.engine.admission import Limits
-from chairlift.engine.client import EngineClient
+from chairlift.engine.client.base import EngineClient
+from chairlift.engine.client.inline import InlineClient
+from chairlift.engine.client.process import open_engine
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.fake_runner import FakeConfig, FakeRunner
-from chairlift.engine.inline import InlineClient
-from chairlift.engine.loop import EngineLoop
-from chairlift.engine.process import open_engine
-from chairlift.engine.runner import RunnerInfo, RunnerSpec
-from chairlift.model.settings import RunnerConfig
+from chairlift.engine.engine_loop import EngineLoop
+from chairlift.engine.request_limits import Limits
+from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
+from chairlift.engine.runner.fake import FakeConfig, FakeRunner
+from chairlift.model.runner.runner_config import RunnerConfig
 from support_oracle import (
     MAX_OUTPUT,
     Case,
@@ -198,7 +198,7 @@ def client_of(case: Case, run: Run) -> Iterator[EngineClient]:
         num_blocks=run.num_blocks, max_batch_tokens=run.config.max_batch_tokens, max_model_len=MAX_MODEL_LEN,
         max_running_requests=64, attention_backend=case.backend,
     )  # fmt: skip
-    spec = RunnerSpec("chairlift.model.torch_runner:build", settings.encode())
+    spec = RunnerSpec("chairlift.model.runner.torch_runner:build", settings.encode())
     client: EngineClient
     if case.client == "inline":
         client = InlineClient(EngineLoop(spec.build(), run.config))

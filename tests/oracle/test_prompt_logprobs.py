@@ -50,9 +50,9 @@ def test_no_output_need_be_asked_for_and_the_prompt_may_be_said_again() -> None:
 
 
 def test_the_head_goes_over_a_prompt_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    from chairlift.model import prompt_scores
+    from chairlift.model.sampling import prompt_logprobs
 
-    monkeypatch.setattr(prompt_scores, "CHUNK_ELEMENTS", 1000)  # three rows of this vocabulary
+    monkeypatch.setattr(prompt_logprobs, "CHUNK_ELEMENTS", 1000)  # three rows of this vocabulary
     made = oracle("llama", None)
     prompt = list(own_prompt(6, 50))
     with LLM(str(made.folder), dtype="float64", num_blocks=100) as llm:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from chairlift import LLM, SamplingParams, StructuredOutput
-from chairlift.llm.naming import RANDOM
-from chairlift.llm.output import RequestOutput
+from chairlift.llm.model_names import RANDOM
+from chairlift.llm.outputs import RequestOutput
 
 COUNT = 200
 OPTIONS: dict[str, Any] = {"dtype": "float64", "num_blocks": 900, "max_running_requests": 24, "max_batch_tokens": 256}

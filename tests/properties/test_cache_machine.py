@@ -9,10 +9,10 @@ from hypothesis.strategies import DataObject, data, integers, lists, sampled_fro
 
 from chairlift.core.errors import OutOfBlocks
 from chairlift.engine.config import CacheConfig
-from chairlift.engine.kv.block import NO_BLOCK
-from chairlift.engine.kv.cache import Hit, KVCache
-from chairlift.engine.kv.hashing import BlockHash, extend_chain
-from chairlift.engine.kv.table import BlockTable
+from chairlift.engine.kv.block_hash import BlockHash, extend_chain
+from chairlift.engine.kv.block_table import BlockTable
+from chairlift.engine.kv.free_block_list import NO_BLOCK
+from chairlift.engine.kv.kv_cache_manager import Hit, KVCache
 from support_engine import FULL
 
 ROOT = b"root"

@@ -7,9 +7,9 @@ import pytest
 
 from chairlift.core.errors import ChairliftError, ForwardFailed, OutOfBlocks, RequestFailed, SamplingFailed
 from chairlift.core.request import FinishReason
-from chairlift.engine.fake_runner import FakeConfig
-from chairlift.engine.kv.block import BlockId
-from chairlift.engine.plan import StepPlan
+from chairlift.engine.kv.free_block_list import BlockId
+from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.step_plan import StepPlan
 from support_engine import Hook, Lift, NthCall, ask
 
 MODES = pytest.mark.parametrize("overlap", [False, True], ids=["plain", "overlap"])

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from chairlift.core.processors import usable_cpus
+from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.core.request import GenerateRequest, Output
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.fake_runner import FakeConfig, FakeRunner, masked_token, next_token
-from chairlift.engine.loop import EngineLoop
-from chairlift.engine.plan import StepPlan
-from chairlift.engine.structure.grammar import Grammar
+from chairlift.engine.engine_loop import EngineLoop
+from chairlift.engine.runner.fake import FakeConfig, FakeRunner, masked_token, next_token
+from chairlift.engine.step_plan import StepPlan
+from chairlift.engine.structured.grammar import Grammar
 from support_engine import ask
 from support_structure import EOS, VOCAB_SIZE, grammar_of
 

@@ -12,7 +12,7 @@ import pytest
 
 from chairlift.engine.stats import Counters
 from support_engine import FULL, Lift
-from support_rides import ride
+from support_requests import ride
 
 SHARDS = 4
 STEPS = (1_000_000 if FULL else 20_000) // SHARDS

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from hypothesis.strategies import DataObject, data, integers, sampled_from
 
 from chairlift.core.errors import OutOfBlocks
-from chairlift.engine.kv.pool import BlockName, BlockPool
+from chairlift.engine.kv.block_pool import BlockName, BlockPool
 from support_engine import FULL
 
 TOTAL = 6

@@ -9,13 +9,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from hypothesis.strategies import DataObject, booleans, data, integers, lists, none, sampled_from
 
 from chairlift.core.errors import ChairliftError, SamplingFailed
-from chairlift.engine.batching import NAMES
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.fake_runner import FakeConfig
-from chairlift.engine.plan import StepPlan
-from chairlift.engine.policy import POLICIES
+from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.scheduler.batching_policy import NAMES
+from chairlift.engine.scheduler.waiting_queue.base import POLICIES
+from chairlift.engine.step_plan import StepPlan
 from support_engine import FULL, Lift, ask, expected_end, key_of
-from support_rides import BAD_TOKENS, peak_of
+from support_requests import BAD_TOKENS, peak_of
 
 LONGEST = 40
 

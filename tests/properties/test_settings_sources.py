@@ -9,12 +9,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chairlift.cli import kinds
-from chairlift.cli import settings as declared
-from chairlift.cli.config_file import read_config
-from chairlift.cli.declaring import add_model, add_settings
-from chairlift.cli.parser import Parser
-from chairlift.cli.settings import ENGINE, LOGGING, SAMPLING, SERVER, Setting
+from chairlift.cli.arg_parser import Parser
+from chairlift.cli.arguments import add_model, add_settings
+from chairlift.cli.settings import settings as declared
+from chairlift.cli.settings import value_parsers
+from chairlift.cli.settings.config_file import read_config
+from chairlift.cli.settings.settings import ENGINE, LOGGING, SAMPLING, SERVER, Setting
 
 ALL = (*SERVER, *ENGINE, *SAMPLING, *LOGGING)
 WORDS = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12)
@@ -24,20 +24,20 @@ WHOLES = st.integers(-(10**12), 10**12).map(str)
 SIZES = st.builds("{}{}".format, st.integers(0, 10**6), st.sampled_from(["", "KB", "MiB", "gib"]))
 
 TEXTS: dict[Any, st.SearchStrategy[str]] = {
-    str: WORDS, kinds.whole: WHOLES, kinds.number: NUMBERS, kinds.size: SIZES,
-    kinds.flag: st.sampled_from([*kinds.TRUE, *kinds.FALSE, "True", "NO"]),
-    kinds.share_or_bytes: st.one_of(SIZES, st.floats(0.01, 1).map(repr)),
-    kinds.ids: st.lists(WHOLES, min_size=1, max_size=4).map(",".join),
-    kinds.biases: st.dictionaries(WHOLES, NUMBERS, min_size=1, max_size=3).map(
+    str: WORDS, value_parsers.whole: WHOLES, value_parsers.number: NUMBERS, value_parsers.size: SIZES,
+    value_parsers.flag: st.sampled_from([*value_parsers.TRUE, *value_parsers.FALSE, "True", "NO"]),
+    value_parsers.share_or_bytes: st.one_of(SIZES, st.floats(0.01, 1).map(repr)),
+    value_parsers.ids: st.lists(WHOLES, min_size=1, max_size=4).map(",".join),
+    value_parsers.biases: st.dictionaries(WHOLES, NUMBERS, min_size=1, max_size=3).map(
         lambda pairs: ",".join(f"{token}={bias}" for token, bias in pairs.items())
     ),
-    kinds.shares: st.dictionaries(NAMES, NUMBERS, min_size=1, max_size=3).map(
+    value_parsers.shares: st.dictionaries(NAMES, NUMBERS, min_size=1, max_size=3).map(
         lambda pairs: ",".join(f"{name}={share}" for name, share in pairs.items())
     ),
-    kinds.factories: st.dictionaries(NAMES, st.just("m.n:f"), min_size=1, max_size=3).map(
+    value_parsers.factories: st.dictionaries(NAMES, st.just("m.n:f"), min_size=1, max_size=3).map(
         lambda pairs: ",".join(f"{name}={where}" for name, where in pairs.items())
     ),
-    kinds.structure: st.one_of(
+    value_parsers.structure: st.one_of(
         st.just("json_object"), WORDS.filter(lambda word: word[0] != "@").map("regex={}".format),
         st.lists(NAMES, min_size=1).map(lambda names: "choice=" + "|".join(names)),
     ),
@@ -46,7 +46,7 @@ TEXTS: dict[Any, st.SearchStrategy[str]] = {
 
 def text_of(setting: Setting) -> st.SearchStrategy[str]:
     kind = setting.kind
-    return st.sampled_from(kind.names) if isinstance(kind, kinds.OneOf) else TEXTS[kind]
+    return st.sampled_from(kind.names) if isinstance(kind, value_parsers.OneOf) else TEXTS[kind]
 
 
 ASSIGNMENTS = st.lists(st.sampled_from(ALL), unique_by=lambda setting: setting.dest, max_size=12).flatmap(
@@ -59,8 +59,8 @@ def flags(assignment: Assignment) -> list[str]:
     """Write it as words of a command line."""
     words = []
     for setting, text in assignment:
-        if setting.kind is kinds.flag:
-            words.append(setting.flag if kinds.flag(text) else "--no-" + setting.flag.removeprefix("--"))
+        if setting.kind is value_parsers.flag:
+            words.append(setting.flag if value_parsers.flag(text) else "--no-" + setting.flag.removeprefix("--"))
         else:
             words.append(f"{setting.flag}={text}")
     return words
@@ -68,15 +68,15 @@ def flags(assignment: Assignment) -> list[str]:
 
 def natural(setting: Setting, text: str) -> Any:
     """Write a value the way people write it into a file, where it has such a form."""
-    if setting.kind is kinds.flag:
-        return kinds.flag(text)
-    if setting.kind is kinds.whole:
+    if setting.kind is value_parsers.flag:
+        return value_parsers.flag(text)
+    if setting.kind is value_parsers.whole:
         return int(text)
-    if setting.kind is kinds.number:
+    if setting.kind is value_parsers.number:
         return float(text)
-    if setting.kind in kinds.LISTS:
+    if setting.kind in value_parsers.LISTS:
         found: Any = [int(part) for part in text.split(",")]
-    elif setting.kind in kinds.PAIRS:
+    elif setting.kind in value_parsers.PAIRS:
         found = dict(part.split("=", 1) for part in text.split(","))
     else:
         found = text

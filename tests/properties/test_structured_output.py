@@ -21,8 +21,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.strategies import uuids
 
 from chairlift import LLM, AsyncLLM, SamplingParams, StructuredOutput
-from chairlift.llm.naming import RANDOM
-from chairlift.llm.output import RequestOutput
+from chairlift.llm.model_names import RANDOM
+from chairlift.llm.outputs import RequestOutput
 from support_schemas import KEYWORDS, keywords_of, schemas
 from support_structure import EOS, allowed, at_random, grammar_of, written
 

@@ -11,9 +11,9 @@ import pytest
 from tokenizers import Tokenizer
 
 from chairlift import LLM, SamplingParams, StructuredOutput
-from chairlift.engine.structure.grammar import BITS, Grammar
-from chairlift.engine.structure.sources import make_matcher, make_tokenizer, source_of
-from chairlift.engine.structure.vocabulary import Vocabulary
+from chairlift.engine.structured.grammar import BITS, Grammar
+from chairlift.engine.structured.grammar_tokenizer import Vocabulary
+from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of
 from support_models import save_tiny
 from support_schemas import schemas
 from support_structure import allowed, at_random, grammar_of, written

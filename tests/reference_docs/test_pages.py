@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.cli import settings
+from chairlift.cli.settings import settings
 from chairlift.core import errors
 from chairlift.observability.metrics import TABLE, Metrics
 from reference_docs.__main__ import main

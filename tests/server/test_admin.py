@@ -5,7 +5,7 @@ import hashlib
 from typing import Any
 
 from chairlift.web.auth import ADMIN, KeyRing, Principal
-from support_door import CHAT, HELLO, opened, run
+from support_server import CHAT, HELLO, opened, run
 from support_services import Gate, fake_service
 
 KEY = {"authorization": "Bearer ops"}

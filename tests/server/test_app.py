@@ -10,15 +10,15 @@ import httpx
 import pytest
 
 from chairlift.core.errors import Overloaded
-from chairlift.core.load import ReplicaState
+from chairlift.core.load_report import ReplicaState
 from chairlift.server.app import OPEN, Door
 from chairlift.server.config import ServerConfig
 from chairlift.server.openapi import document
 from chairlift.server.replica import Replica
+from chairlift.web.admission import AdmissionLimits, Permit
 from chairlift.web.auth import KeyRing, Principal, read_keys
-from chairlift.web.http import TurnedAway
-from chairlift.web.line import AdmissionLimits, Permit
-from support_door import CHAT, COMPLETIONS, HELLO, opened, run
+from chairlift.web.http_protocol import TurnedAway
+from support_server import CHAT, COMPLETIONS, HELLO, opened, run
 from support_services import FAKE, fake_service
 
 RING = read_keys(None, {"CHAIRLIFT_API_KEY": "k"})

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import ConfigError
-from chairlift.observability.aliases import SETS
+from chairlift.observability.metric_aliases import SETS
 from chairlift.server.config import ServerConfig
-from chairlift.web.http import HeadLimits
-from chairlift.web.limits import TenantLimits
-from chairlift.web.line import AdmissionLimits
+from chairlift.web.admission import AdmissionLimits
+from chairlift.web.http_protocol import HeadLimits
+from chairlift.web.tenant_limits import TenantLimits
 
 
 def test_a_door_has_bounds_without_being_told() -> None:

@@ -13,16 +13,16 @@ from jsonschema import Draft202012Validator
 
 from chairlift import __version__
 from chairlift.core.errors import InvalidRequest, NotFound
-from chairlift.protocol.fields import CHAT, COMPLETION, DETOKENIZE, TOKENIZE, Effect
+from chairlift.protocol.request_fields import CHAT, COMPLETION, DETOKENIZE, TOKENIZE, Effect
 from chairlift.server.app import OPEN, _routes
 from chairlift.server.config import ServerConfig
+from chairlift.server.openai.parse_request import read_chat, read_completion
 from chairlift.server.openapi import CONNECTIONS, document, page
-from chairlift.server.parse import read_chat, read_completion
 from chairlift.server.replica import Replica
-from chairlift.text.tools import HERMES
+from chairlift.text.tool_parser import HERMES
 from chairlift.web.auth import read_keys
-from chairlift.web.errors import _TABLE, error_body
-from support_door import ADMIN_KEY, HELLO, MODEL, opened, run
+from chairlift.web.error_responses import _TABLE, error_body
+from support_server import ADMIN_KEY, HELLO, MODEL, opened, run
 from support_services import fake_service
 
 DOCUMENT = document()

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import InvalidRequest, ModelNotFound, QueueFull, RateLimited, Unavailable
-from chairlift.core.load import ReplicaState
+from chairlift.core.load_report import ReplicaState
 from chairlift.server import replica as module
 from chairlift.server.config import ServerConfig
 from chairlift.server.replica import LARGE_BODY_BYTES, SMALL_BODY_BYTES, TINY_BODY_BYTES, Replica
-from chairlift.web.limits import TenantLimits
-from chairlift.web.line import AdmissionLimits
-from support_door import run
+from chairlift.web.admission import AdmissionLimits
+from chairlift.web.tenant_limits import TenantLimits
 from support_process import PATIENCE
+from support_server import run
 from support_services import fake_service
 
 

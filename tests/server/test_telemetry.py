@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from chairlift.core.load import LoadReport, ReplicaState
+from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request import Timeline, TimelineEvent, Usage
 from chairlift.engine.stats import CacheState, StepStats
-from chairlift.observability.aliases import SETS
+from chairlift.observability.metric_aliases import SETS
 from chairlift.server import telemetry as module
 from chairlift.server.telemetry import MAX_RECORDS, Telemetry
-from chairlift.web.access import Seen
-from chairlift.web.line import Admission, AdmissionLimits
+from chairlift.web.access_log import Seen
+from chairlift.web.admission import Admission, AdmissionLimits
 
 CACHE: CacheState = {
     "total_blocks": 100, "free_blocks": 50, "cached_blocks": 20, "allocated_blocks": 30, "block_size": 16,

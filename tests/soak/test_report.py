@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
+from soak.clients import KEPT, Tally
+from soak.raw_client import End, Ending
 from soak.report import draw, table, write
-from soak.riders import KEPT, Tally
 from soak.verdict import Finding
-from soak.wire import End, Ending
 
 from .test_verdict import CHAT, course
 

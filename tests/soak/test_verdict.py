@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from soak.gauges import Process, Rest, Sample
-from soak.harm import Done, Harm
-from soak.orders import WHOLE, Order
+from soak.fault_injection import Done, Harm
+from soak.raw_client import End, Ending
+from soak.request_mix import WHOLE, Order
+from soak.sampling import Process, Rest, Sample
 from soak.verdict import MAX_GROWTH, Course, findings, grown, in_harm, memory, settled
-from soak.wire import End, Ending
 
 MINUTES = 30
 SECONDS = MINUTES * 60.0

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from chairlift.web.auth import key_line
-from support_door import CHAT, COMPLETIONS, HELLO, Server, fake_server
+from support_server import CHAT, COMPLETIONS, HELLO, Server, fake_server
 
 ASK: dict[str, Any] = {"model": "fake", "prompt": "hello", "max_tokens": 3, "seed": 1}
 ADMIN, KEY = "the-admin-key", "the-key-of-alice"

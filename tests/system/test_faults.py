@@ -17,10 +17,10 @@ from typing import Any
 import httpx
 import pytest
 
-from chairlift.engine.fake_runner import FakeConfig
+from chairlift.engine.runner.fake import FakeConfig
 from chairlift.web.auth import key_line
-from support_door import CHAT, COMPLETIONS, HELLO, Server, events, fake_server, real_server, run, starting_server
 from support_process import PATIENCE, wait_until
+from support_server import CHAT, COMPLETIONS, HELLO, Server, events, fake_server, real_server, run, starting_server
 
 STREAMS = 200
 SLOW = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=8192, seconds_per_step=0.02, verify=False)

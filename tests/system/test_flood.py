@@ -7,9 +7,9 @@ from typing import Any
 
 import httpx
 
-from chairlift.engine.fake_runner import FakeConfig
-from support_door import ADMIN_KEY, COMPLETIONS, Server, fake_server, run
+from chairlift.engine.runner.fake import FakeConfig
 from support_process import PATIENCE, wait_until
+from support_server import ADMIN_KEY, COMPLETIONS, Server, fake_server, run
 
 SLOW = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=512, seconds_per_step=0.02)
 ASKED: dict[str, Any] = {"model": "fake", "prompt": "hello", "max_tokens": 5, "seed": 1}

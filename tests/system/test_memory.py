@@ -5,8 +5,8 @@ from pathlib import Path
 
 import httpx
 
-from support_door import COMPLETIONS, real_server
 from support_process import PATIENCE, wait_until
+from support_server import COMPLETIONS, real_server
 
 MIB = 2**20
 TEXT = "e\u0301" * 300_000

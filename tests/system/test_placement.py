@@ -8,11 +8,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from chairlift.core.processors import usable_cpus
-from chairlift.engine.child import NICENESS
-from chairlift.engine.fake_runner import FakeConfig
-from support_door import COMPLETIONS, Server, events, fake_server
+from chairlift.core.cpu_affinity import usable_cpus
+from chairlift.engine.ipc.engine_main import NICENESS
+from chairlift.engine.runner.fake import FakeConfig
 from support_process import wait_until
+from support_server import COMPLETIONS, Server, events, fake_server
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="threads have no processors of their own here"),

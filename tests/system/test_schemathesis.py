@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 import support_schemathesis as told
-from support_door import ADMIN_KEY, COMPLETIONS, TESTS, Server, real_server
 from support_process import PATIENCE, wait_until
+from support_server import ADMIN_KEY, COMPLETIONS, TESTS, Server, real_server
 
 FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
 PHASES = "examples,coverage,fuzzing,stateful" if FULL else "fuzzing,stateful"

@@ -7,8 +7,8 @@ import orjson
 import pytest
 
 from chairlift.core.errors import Unavailable
-from chairlift.core.load import ReplicaState
-from chairlift.web.errors import answer_of, error_headers
+from chairlift.core.load_report import ReplicaState
+from chairlift.web.error_responses import answer_of, error_headers
 from chairlift.web.lifecycle import RETRY_SECONDS, SAID, Lifecycle
 
 STARTING, READY, DRAINING, DEAD, STOPPED = (

@@ -7,10 +7,10 @@ import pytest
 
 from chairlift.core.clock import FakeClock
 from chairlift.core.errors import Overloaded
-from chairlift.web.access import Seen
-from chairlift.web.http import SMALL_BODY_BYTES, TurnedAway
-from chairlift.web.line import Admission, AdmissionLimits, Permit
-from chairlift.web.turnstile import A_TURN
+from chairlift.web.access_log import Seen
+from chairlift.web.admission import Admission, AdmissionLimits, Permit
+from chairlift.web.http_protocol import SMALL_BODY_BYTES, TurnedAway
+from chairlift.web.start_throttle import A_TURN
 from support_http import BRISK, CHUNKED, GET, PATIENCE, Peer, Site, told
 
 FULL = "too much is asked at once"

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from cpu_bench import models
+from cpu_bench.matrix import MEETINGS, WORKLOADS, commands
 from cpu_bench.peers import NAMES, Peers
-from cpu_bench.runs import MEETINGS, WORKLOADS, commands
 
 
 def main(words: list[str]) -> int:

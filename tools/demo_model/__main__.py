@@ -7,7 +7,7 @@ import argparse
 import shutil
 from pathlib import Path
 
-from demo_model import card, examine, train
+from demo_model import card, evaluate, train
 
 KEPT = (
     "README.md", "chat_template.jinja", "config.json", "examination.json", "generation_config.json", "loss.png",
@@ -24,7 +24,7 @@ def main() -> None:
     train.add_options(parser)
     arguments = parser.parse_args()
     train.run(arguments)
-    examine.run(arguments.folder)
+    evaluate.run(arguments.folder)
     card.draw_loss(arguments.folder)
     card.write(arguments.folder)
     if arguments.into is not None:

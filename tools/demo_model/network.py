@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from demo_model.rows import Rows
+from demo_model.packing import Rows
 from demo_model.vocabulary import SIZE
 
 CONTEXT = 2048

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from chairlift.bench import machine
+from chairlift.bench.report import environment
 from demo_model import vocabulary
 from demo_model.conversations import SKILLS, examination
 from demo_model.network import Optimizers, loss_of, make_network
-from demo_model.rows import Rows, Writer, packed, step_rows
+from demo_model.packing import Rows, Writer, packed, step_rows
 
 TOKENS = 4096
 """Of a step, padding included."""
@@ -76,7 +76,7 @@ class Run:
             vocabulary.save(vocabulary.train(seed), folder)
         self.writer = Writer(folder)
         self.origin = {
-            "threads": torch.get_num_threads(), "hardware": machine.hardware(), "versions": machine.versions(),
+            "threads": torch.get_num_threads(), "hardware": environment.hardware(), "versions": environment.versions(),
             "data": self._digest(),
         }  # fmt: skip
         self.network = make_network(seed, self.writer.end, self.writer.padding)

@@ -3,12 +3,12 @@
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from chairlift.cli import kinds, settings
-from chairlift.cli.settings import Setting
+from chairlift.cli.settings import settings, value_parsers
+from chairlift.cli.settings.settings import Setting
 from chairlift.core.errors import ChairliftError
-from chairlift.core.load import ReplicaState
+from chairlift.core.load_report import ReplicaState
 from chairlift.observability.metrics import PREFIX, TABLE, Declared, Kind
-from chairlift.web.errors import REPEATS, UNKNOWN, Answer, answer_of
+from chairlift.web.error_responses import REPEATS, UNKNOWN, Answer, answer_of
 
 MADE = "<!-- Made by `make docs`; edit what it is made of instead. -->"
 
@@ -113,8 +113,8 @@ def _settings(group: Sequence[Setting]) -> str:
 
 
 def _value(setting: Setting) -> str:
-    said = UNITS.get(setting.metavar) if setting.kind is not kinds.size else None
-    return f"{'list of ' * setting.many}{said or kinds.said(setting.kind)}"
+    said = UNITS.get(setting.metavar) if setting.kind is not value_parsers.size else None
+    return f"{'list of ' * setting.many}{said or value_parsers.said(setting.kind)}"
 
 
 def _default(setting: Setting) -> str:

@@ -13,8 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from soak import report
-from soak.course import Soak, Wishes
-from soak.place import Place
+from soak.server_fixture import Place
+from soak.soak_run import Soak, Wishes
 from soak.verdict import Course, findings
 
 SETTLE_SECONDS = 300.0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from chairlift import __version__
-from soak.gauges import Sample
+from soak.sampling import Sample
 from soak.verdict import Course, Finding, settled
 
 

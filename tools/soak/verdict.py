@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from soak.gauges import Process, Rest, Sample
-from soak.harm import FATAL, Done
-from soak.orders import Order
-from soak.wire import End, Ending
+from soak.fault_injection import FATAL, Done
+from soak.raw_client import End, Ending
+from soak.request_mix import Order
+from soak.sampling import Process, Rest, Sample
 
 MAX_GROWTH = 0.05
 SPARE_DESCRIPTORS = 2

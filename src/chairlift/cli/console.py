@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from chairlift.cli import settings
+from chairlift.cli.settings import settings
 
 if TYPE_CHECKING:
     from chairlift.observability.logging import LogConfig

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
-from chairlift.cli import settings
-from chairlift.cli.parser import BadUsage
-from chairlift.cli.verbs import build_parser, check_verb
+from chairlift.cli.arg_parser import BadUsage
+from chairlift.cli.command_line import build_parser, check_verb
+from chairlift.cli.settings import settings
 
 FAILED, BAD_INPUT, INTERRUPTED, BROKEN_PIPE, TERMINATED = 1, 2, 130, 141, 143
 
@@ -88,7 +88,7 @@ def _say(sentence: str, code: int) -> int:
 
 def _explain(error: Exception, arguments: argparse.Namespace | None) -> int:
     """Turn an error into a sentence and its exit code; with -v its traceback comes first."""
-    from chairlift.cli.sources import blamed
+    from chairlift.cli.settings.sources import blamed
     from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest, ModelError
 
     verbose = arguments is not None and arguments.verbose
@@ -111,7 +111,7 @@ def _explain(error: Exception, arguments: argparse.Namespace | None) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     from chairlift.cli.console import configure_logging
-    from chairlift.cli.sources import take_file, tell_unread
+    from chairlift.cli.settings.sources import take_file, tell_unread
 
     environ = settings.environment()
     take_file(arguments, environ)

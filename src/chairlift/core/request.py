@@ -6,9 +6,9 @@ from enum import StrEnum
 from itertools import chain
 from typing import NamedTuple
 
-from chairlift.core.checks import number, refuse, whole
 from chairlift.core.errors import ChairliftError
 from chairlift.core.sampling import SamplingParams
+from chairlift.core.validation import number, refuse, whole
 
 MAX_PRIORITY = 2**31
 """Priorities lie between this and its negative."""

@@ -11,10 +11,10 @@ from functools import partial
 from itertools import chain
 from typing import Any, NoReturn
 
-from chairlift.core import checks
-from chairlift.core.checks import listed, number, refuse, string, token_ids, whole
+from chairlift.core import validation
 from chairlift.core.errors import TokenOutOfRange
-from chairlift.core.structured import StructuredOutput
+from chairlift.core.structured_output import StructuredOutput
+from chairlift.core.validation import listed, number, refuse, string, token_ids, whole
 
 MAX_CHOICES = 128
 MAX_LOGPROBS = 20
@@ -127,7 +127,7 @@ def _checks() -> dict[str, Callable[[Any], Any]]:
         made[name] = partial(number, name, low=low, high=high, open_low=open_low)
     for name, (least, most) in WHOLES.items():
         made[name] = partial(whole, name, low=least, high=most)
-    made |= {name: partial(checks.flag, name) for name in _FLAGS}
+    made |= {name: partial(validation.flag, name) for name in _FLAGS}
     made |= {name: partial(token_ids, name, limit=limit, highest=MAX_TOKENS) for name, limit in _IDS.items()}
     made |= {name: partial(_texts, name=name, limit=limit) for name, limit in _STRINGS.items()}
     return made | {"top_k": _top_k}

@@ -10,10 +10,10 @@ from enum import Enum, auto
 
 from chairlift.core.errors import ChairliftError
 from chairlift.core.request import FinishReason, GenerateRequest, RequestState
-from chairlift.engine.kv.hashing import BlockHash, extend_chain
-from chairlift.engine.kv.table import BlockTable
-from chairlift.engine.plan import NewSequence
-from chairlift.engine.structure.grammar import Grammar
+from chairlift.engine.kv.block_hash import BlockHash, extend_chain
+from chairlift.engine.kv.block_table import BlockTable
+from chairlift.engine.step_plan import NewSequence
+from chairlift.engine.structured.grammar import Grammar
 from chairlift.engine.timeline import Diary
 
 SequenceKey = str | tuple[str, int]

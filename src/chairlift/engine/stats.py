@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 from chairlift.core.request import FinishReason
 
 if TYPE_CHECKING:
-    from chairlift.engine.flight import Flight
+    from chairlift.engine.scheduler.step_builder import Flight
 
 
 @dataclass(slots=True)

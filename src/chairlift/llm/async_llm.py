@@ -10,17 +10,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
 
-from chairlift.core.load import LoadReport
-from chairlift.core.news import News
+from chairlift.core.load_report import LoadReport
+from chairlift.core.output_collector import News
 from chairlift.core.request import Output
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.stats import CacheState, SchedulerState
-from chairlift.llm.assembler import Assembler
+from chairlift.llm.batch_run import tell_aborts
 from chairlift.llm.build import build_service
 from chairlift.llm.options import Options
-from chairlift.llm.output import TextEvent
-from chairlift.llm.pump import tell_aborts
-from chairlift.llm.service import Message, ModelDefaults, Prompt, Resume, Service
+from chairlift.llm.output_processor import Assembler
+from chairlift.llm.outputs import TextEvent
+from chairlift.llm.text_service import Message, ModelDefaults, Prompt, Resume, Service
 
 UNREAD = 64
 """Outputs of a choice after which they are read, also where only the end matters."""

@@ -11,28 +11,28 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from chairlift.core.errors import ChairliftError, ConfigError
-from chairlift.engine.batching import make_batching
-from chairlift.engine.client import EngineClient
+from chairlift.engine.client.base import EngineClient
+from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.inline import InlineClient
-from chairlift.engine.loop import EngineLoop
-from chairlift.engine.policy import check_policy
-from chairlift.engine.runner import RunnerSpec
-from chairlift.engine.structure.vocabulary import Vocabulary
-from chairlift.llm.naming import DEMO, RANDOM, embedded_folder, tell_no_model
+from chairlift.engine.engine_loop import EngineLoop
+from chairlift.engine.runner.base import RunnerSpec
+from chairlift.engine.scheduler.batching_policy import make_batching
+from chairlift.engine.scheduler.waiting_queue.base import check_policy
+from chairlift.engine.structured.grammar_tokenizer import Vocabulary
+from chairlift.llm.model_names import DEMO, RANDOM, embedded_folder, tell_no_model
 from chairlift.llm.options import Options
-from chairlift.llm.profile import ProfiledClient, open_trace
-from chairlift.llm.service import ModelDefaults, Service
-from chairlift.text.chat import ChatTemplate
+from chairlift.llm.text_service import ModelDefaults, Service
+from chairlift.llm.tracing_client import ProfiledClient, open_trace
+from chairlift.text.chat_template import ChatTemplate
 from chairlift.text.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
 
 if TYPE_CHECKING:
-    from chairlift.engine.process import Launched
-    from chairlift.model.settings import RunnerConfig
+    from chairlift.engine.client.process import Launched
+    from chairlift.model.runner.runner_config import RunnerConfig
 
 log = logging.getLogger(__name__)
 
-RUNNER = "chairlift.model.torch_runner:build"
+RUNNER = "chairlift.model.runner.torch_runner:build"
 TINY_CHAT_TEMPLATE = (
     "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
     "{% if add_generation_prompt %}assistant: {% endif %}"
@@ -173,7 +173,7 @@ def folder_of(model: str | Path | None, revision: str | None = None) -> Path | N
     """
     name = DEMO if model is None else str(model)
     if name not in (DEMO, RANDOM):
-        from chairlift.model.hub import resolve_model
+        from chairlift.model.loading.hub import resolve_model
 
         return resolve_model(name, revision)
     if revision is not None:
@@ -183,7 +183,7 @@ def folder_of(model: str | Path | None, revision: str | None = None) -> Path | N
 
 def examine_machine() -> dict[str, Any]:
     """Return what torch finds here: devices, threads, limits of memory, attention backends. Raises ImportError."""
-    from chairlift.model.survey import survey_machine
+    from chairlift.model.loading.model_report import survey_machine
 
     return survey_machine()
 
@@ -193,8 +193,8 @@ def examine_model(model: str | None, options: Options) -> tuple[dict[str, Any], 
 
     The model is named as in build_service; RANDOM has no folder, so nothing is known of it.
     """
-    from chairlift.model.settings import RunnerConfig
-    from chairlift.model.survey import survey_model
+    from chairlift.model.loading.model_report import survey_model
+    from chairlift.model.runner.runner_config import RunnerConfig
 
     facts: dict[str, Any] = {}
     problems: list[ChairliftError] = []
@@ -245,7 +245,7 @@ def _part(given: Mapping[str, Any], kind: type) -> dict[str, Any]:
 
 
 def _runner_config(folder: Path | None, given: Mapping[str, Any]) -> "RunnerConfig":
-    from chairlift.model.settings import RunnerConfig
+    from chairlift.model.runner.runner_config import RunnerConfig
 
     return RunnerConfig(model="" if folder is None else str(folder), **_part(given, RunnerConfig))
 
@@ -265,8 +265,8 @@ def _defaults(folder: Path | None, tokenizer: Tokenizer | None) -> ModelDefaults
     own = () if tokenizer is None else tokenizer.eos_token_ids
     if folder is None:
         return ModelDefaults(eos_token_ids=own)
-    from chairlift.model.config import read_config
-    from chairlift.model.generation import read_generation_defaults
+    from chairlift.model.loading.generation_config import read_generation_defaults
+    from chairlift.model.loading.model_config import read_config
 
     read = read_generation_defaults(folder, read_config(folder))
     if read.sampling:
@@ -280,7 +280,7 @@ def _inline(made: Prepared) -> EngineClient:
 
 
 def _process(made: Prepared) -> EngineClient:
-    from chairlift.engine.process import open_engine
+    from chairlift.engine.client.process import open_engine
 
     return open_engine(
         made.spec, made.scheduler, enable_prefix_caching=made.caching, vocabulary=made.vocabulary(),
@@ -290,7 +290,7 @@ def _process(made: Prepared) -> EngineClient:
 
 def _launch() -> "Launched | None":
     """Have the process there early; where there can be none now, whoever starts the engine will say so."""
-    from chairlift.engine.process import Launched
+    from chairlift.engine.client.process import Launched
 
     try:
         return Launched([RUNNER.partition(":")[0]])

@@ -7,16 +7,16 @@ from types import TracebackType
 from typing import Any, Self, Unpack
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.load import LoadReport
+from chairlift.core.load_report import LoadReport
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.stats import CacheState, SchedulerState
-from chairlift.llm.assembler import Assembler
+from chairlift.llm.batch_run import pump
 from chairlift.llm.build import build_service
 from chairlift.llm.options import Options
-from chairlift.llm.output import RequestOutput
+from chairlift.llm.output_processor import Assembler
+from chairlift.llm.outputs import RequestOutput
 from chairlift.llm.progress import Progress
-from chairlift.llm.pump import pump
-from chairlift.llm.service import Message, ModelDefaults, Prompt, Resume, Service, plain
+from chairlift.llm.text_service import Message, ModelDefaults, Prompt, Resume, Service, plain
 
 Params = SamplingParams | Sequence[SamplingParams] | None
 

@@ -35,7 +35,7 @@ class Options(TypedDict, total=False):
         seed: where the seeds of requests without one come from; None for the system's randomness.
         revision: of a model on the hub.
         profile: a file for a trace of the steps, which opens in Perfetto.
-        logits_processors: name -> "package.module:factory" of those that requests may choose (model/processors.py).
+        logits_processors: name -> "package.module:factory" of those that requests may choose (custom_processors.py).
         client: "inline" is an engine in a thread, "process" in a process of its own.
     """
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
-    from chairlift.observability.background import Background
+    from chairlift.observability.background_handler import Background
 
 ROOT = "chairlift"
 HUMAN, JSON = "human", "json"
@@ -124,7 +124,7 @@ def write_in_background() -> "Background":
 
     Returns what stands before the handlers, which the caller closes.
     """
-    from chairlift.observability.background import Background
+    from chairlift.observability.background_handler import Background
 
     log = logging.getLogger(ROOT)
     background = Background(log.handlers)
@@ -135,7 +135,7 @@ def write_in_background() -> "Background":
 
 def lines_to(stream: TextIO) -> "Background":
     """Return a handler of bare lines for people, written by a thread of its own."""
-    from chairlift.observability.background import Background
+    from chairlift.observability.background_handler import Background
 
     return Background([logging.StreamHandler(stream)])
 
@@ -166,7 +166,7 @@ def configure(config: LogConfig, stream: TextIO) -> None:
 
 def set_levels(config: LogConfig) -> None:
     """Log as much as the config says from now on, to where it went before."""
-    from chairlift.observability.background import Background
+    from chairlift.observability.background_handler import Background
 
     log = logging.getLogger(ROOT)
     fronts = [handler for handler in log.handlers if isinstance(handler, Background)]

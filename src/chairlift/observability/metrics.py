@@ -12,7 +12,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import generate_latest
 
-from chairlift.observability.tallies import Count, Spread
+from chairlift.observability.fast_metrics import Count, Spread
 
 PREFIX = "chairlift_"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -7,7 +7,7 @@ from chairlift.core.errors import NotFound
 from chairlift.observability.metrics import CONTENT_TYPE
 from chairlift.server.replica import Replica
 from chairlift.web.body import Receive, Scope, Send
-from chairlift.web.front import send_bytes, send_object
+from chairlift.web.middleware import send_bytes, send_object
 
 
 class Operations:

@@ -9,22 +9,22 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, Router
 
 from chairlift.core.errors import ChairliftError, NotFound, Overloaded
-from chairlift.server import chat, completions
 from chairlift.server.admin import Operations
-from chairlift.server.models import Models
+from chairlift.server.openai import chat_completions, completions
+from chairlift.server.openai.models import Models
 from chairlift.server.openapi import Documentation
 from chairlift.server.replica import Replica
+from chairlift.web.admission import Permit
 from chairlift.web.auth import Auth, KeyRing
 from chairlift.web.body import App, Receive, Scope, Send, check_type
-from chairlift.web.errors import Header
-from chairlift.web.front import Front
-from chairlift.web.http import Admit, Gate, TurnedAway
-from chairlift.web.line import Permit
+from chairlift.web.error_responses import Header
+from chairlift.web.http_protocol import Admit, Gate, TurnedAway
+from chairlift.web.middleware import Front
 
 OPEN = frozenset({"/livez", "/readyz", "/health"})
 """Paths that need no key."""
 
-WORK = {path.encode(): path for path in (chat.PATH, completions.PATH)}
+WORK = {path.encode(): path for path in (chat_completions.PATH, completions.PATH)}
 """Targets that the engine works for."""
 
 QUIET = OPEN | {"/metrics", "/load"}
@@ -85,7 +85,7 @@ def _routes(replica: Replica, drain: Callable[[], Awaitable[None]]) -> list[Rout
     life, models, operations = replica.lifecycle, Models(replica), Operations(replica, drain)
     documentation = Documentation(replica)
     table: list[tuple[str, str, App]] = [
-        ("POST", chat.PATH, chat.ChatCompletions(replica)),
+        ("POST", chat_completions.PATH, chat_completions.ChatCompletions(replica)),
         ("POST", completions.PATH, completions.Completions(replica)),
         ("GET", "/v1/models", models.list),
         ("GET", "/v1/models/{id:path}", models.one),

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from chairlift.core.errors import ConfigError
-from chairlift.observability.aliases import SETS
-from chairlift.web.http import HeadLimits
-from chairlift.web.limits import TenantLimits
-from chairlift.web.line import AdmissionLimits
+from chairlift.observability.metric_aliases import SETS
+from chairlift.web.admission import AdmissionLimits
+from chairlift.web.http_protocol import HeadLimits
+from chairlift.web.tenant_limits import TenantLimits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,15 +8,15 @@ from typing import Any
 import orjson
 
 from chairlift import __version__
-from chairlift.protocol import answers
-from chairlift.protocol.fields import CHAT, COMPLETION, DETOKENIZE, TOKENIZE, Effect, Field
+from chairlift.protocol import response_schemas as schemas
+from chairlift.protocol.request_fields import CHAT, COMPLETION, DETOKENIZE, TOKENIZE, Effect, Field
 from chairlift.server.replica import MAX_TIMEOUT_MS, Replica
 from chairlift.web.body import Receive, Scope, Send
-from chairlift.web.front import send_bytes
+from chairlift.web.middleware import send_bytes
 
 Schema = dict[str, Any]
 
-_TEXT = answers.TEXT
+_TEXT = schemas.TEXT
 
 REFUSALS: Mapping[str, str] = {
     "400": "The request cannot be: the error names the field", "401": "No key, or none that is known",
@@ -96,7 +96,7 @@ def document(names: Sequence[str] = ()) -> Schema:
         "info": {"title": "Chairlift", "version": __version__, "description": CONNECTIONS},
         "paths": {path: {method: operation} for path, method, operation in _operations(names)},
         "components": {
-            "schemas": {"Error": answers.ERROR},
+            "schemas": {"Error": schemas.ERROR},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{"key": []}, {}],
@@ -106,47 +106,47 @@ def document(names: Sequence[str] = ()) -> Schema:
 def _operations(names: Sequence[str]) -> Iterable[tuple[str, str, Schema]]:
     events = {"text/event-stream": {"schema": _TEXT}}
     yield "/v1/chat/completions", "post", _operation(
-        "Answer a conversation", answers.CHAT, body=_body(CHAT, names), also=events, parameters=[_TIMEOUT],
+        "Answer a conversation", schemas.CHAT, body=_body(CHAT, names), also=events, parameters=[_TIMEOUT],
         links=_TIMELINE, refused=WORK,
     )  # fmt: skip
     yield "/v1/completions", "post", _operation(
-        "Complete a prompt", answers.COMPLETION, body=_body(COMPLETION, names), also=events, parameters=[_TIMEOUT],
+        "Complete a prompt", schemas.COMPLETION, body=_body(COMPLETION, names), also=events, parameters=[_TIMEOUT],
         links=_TIMELINE, refused=WORK,
     )  # fmt: skip
-    yield "/v1/models", "get", _operation("Name the models", answers.MODELS, refused=SERVED, links={
+    yield "/v1/models", "get", _operation("Name the models", schemas.MODELS, refused=SERVED, links={
         "model": {"operationId": "model", "parameters": {"id": "$response.body#/data/0/id"}},
     })  # fmt: skip
     yield "/v1/models/{id}", "get", _operation(
-        "Tell of one model", answers.MODEL, parameters=[_in_path("id", names)], name="model", refused=f"404 {SERVED}"
+        "Tell of one model", schemas.MODEL, parameters=[_in_path("id", names)], name="model", refused=f"404 {SERVED}"
     )  # fmt: skip
     yield "/tokenize", "post", _operation(
-        "Turn text into token ids", answers.TOKENIZED, body=_body(TOKENIZE, names) | _PROMPT_OR_MESSAGES,
+        "Turn text into token ids", schemas.TOKENIZED, body=_body(TOKENIZE, names) | _PROMPT_OR_MESSAGES,
         links={"text": {"operationId": "text", "requestBody": {"tokens": "$response.body#/tokens"}}},
     )  # fmt: skip
     yield (
         "/detokenize",
         "post",
-        _operation("Turn token ids into text", answers.DETOKENIZED, body=_body(DETOKENIZE, names), name="text"),
+        _operation("Turn token ids into text", schemas.DETOKENIZED, body=_body(DETOKENIZE, names), name="text"),
     )
-    yield "/livez", "get", _operation("Whether the process answers", answers.ALIVE, is_open=True)
+    yield "/livez", "get", _operation("Whether the process answers", schemas.ALIVE, is_open=True)
     for path, told, schema in (
-        ("/readyz", "Whether it serves", answers.READY), ("/health", "Whether it serves, and why not", answers.HEALTH),
+        ("/readyz", "Whether it serves", schemas.READY), ("/health", "Whether it serves, and why not", schemas.HEALTH),
     ):  # fmt: skip
         yield path, "get", _operation(told, schema, unready=schema, is_open=True)
     yield "/metrics", "get", _operation("Metrics for Prometheus", kind="text/plain")
-    yield "/load", "get", _operation("How busy it is", answers.LOAD)
+    yield "/load", "get", _operation("How busy it is", schemas.LOAD)
     yield "/docs", "get", _operation("This, for people", kind="text/html")
     yield "/openapi.json", "get", _operation("This document", {"type": "object"})
     yield (
         "/admin/drain",
         "post",
-        _operation("Finish what is open, and leave", answers.READY, status="202", refused=ADMIN) | _ADMIN,
+        _operation("Finish what is open, and leave", schemas.READY, status="202", refused=ADMIN) | _ADMIN,
     )
     yield "/admin/state", "get", _operation(
-        "Scheduler and cache", answers.STATE, refused=f"{ADMIN} {SERVED}"
+        "Scheduler and cache", schemas.STATE, refused=f"{ADMIN} {SERVED}"
     ) | _ADMIN  # fmt: skip
     yield "/admin/requests/{id}", "get", _operation(
-        "How a request went", answers.REQUEST, parameters=[_in_path("id")], name="timeline",
+        "How a request went", schemas.REQUEST, parameters=[_in_path("id")], name="timeline",
         refused=f"{ADMIN} {SERVED}",
     ) | _ADMIN  # fmt: skip
 

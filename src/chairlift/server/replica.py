@@ -12,22 +12,22 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, TypeVar
 
-from chairlift.core.checks import refuse
 from chairlift.core.errors import ChairliftError, InvalidRequest, ModelNotFound
-from chairlift.core.load import LoadReport, ReplicaState
+from chairlift.core.load_report import LoadReport, ReplicaState
+from chairlift.core.validation import refuse
 from chairlift.engine.stats import StepStats
 from chairlift.llm.async_llm import AsyncLLM
-from chairlift.llm.service import Service
+from chairlift.llm.text_service import Service
 from chairlift.server.config import ServerConfig
-from chairlift.server.memory import Thrift, thrift
+from chairlift.server.malloc_tuning import Thrift, thrift
 from chairlift.server.telemetry import Telemetry
-from chairlift.text.pieces import TokenPieces
-from chairlift.text.reasoning import has_reasoning
-from chairlift.text.tools import notation_of
+from chairlift.text.reasoning_parser import has_reasoning
+from chairlift.text.token_pieces import TokenPieces
+from chairlift.text.tool_parser import notation_of
+from chairlift.web.admission import Admission
 from chairlift.web.body import Receive, Scope, header, json_object, read_body
 from chairlift.web.lifecycle import Lifecycle
-from chairlift.web.limits import Tenants
-from chairlift.web.line import Admission
+from chairlift.web.tenant_limits import Tenants
 
 log = logging.getLogger(__name__)
 

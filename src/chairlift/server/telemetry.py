@@ -9,14 +9,14 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from chairlift.core.load import LoadReport, ReplicaState
+from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request import Timeline, Usage
 from chairlift.engine.stats import CacheState, StepStats
-from chairlift.observability.aliases import SETS, Aliases
+from chairlift.observability.metric_aliases import SETS, Aliases
 from chairlift.observability.metrics import Metrics
-from chairlift.web.access import Seen
-from chairlift.web.front import GONE
-from chairlift.web.line import Admission
+from chairlift.web.access_log import Seen
+from chairlift.web.admission import Admission
+from chairlift.web.middleware import GONE
 
 MAX_RECORDS = 1000
 """Requests of which it is remembered how they went."""

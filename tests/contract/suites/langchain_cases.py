@@ -1,7 +1,7 @@
 """langchain-tests' standard tests of ChatOpenAI in front of a real server; every feature is claimed, none is left out.
 
-`make test-contract` runs them (see tools/contract_suites); a plain run of the tests does not collect this file. What
-does not pass stands in tools/contract_suites/exceptions.toml.
+`make test-contract` runs them (see tools/external_suites); a plain run of the tests does not collect this file. What
+does not pass stands in tools/external_suites/expected_failures.toml.
 """
 
 import os

@@ -4,8 +4,8 @@ import pytest
 
 from chairlift.core.errors import DuplicateRequestId, EngineDead
 from chairlift.core.request import FinishReason, Output, Usage
+from chairlift.engine.ipc.messages import Submit, encode, read_by_engine
 from chairlift.engine.ipc.open_requests import OpenRequest, OpenRequests
-from chairlift.engine.ipc.wire import Submit, encode, read_by_engine
 from support_process import News, make_request
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.core.processors import usable_cpus
+from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.ipc.liveness import WatchConfig
 from chairlift.engine.ipc.spawn import (
     LONGEST_SOCKET_PATH,
     EngineProcess,
@@ -19,7 +20,6 @@ from chairlift.engine.ipc.spawn import (
     _private_folder,
     spawn,
 )
-from chairlift.engine.ipc.watch import WatchConfig
 from chairlift.observability.logging import LogConfig, configure
 from support_process import BRISK, child_environment, endless_start, fake_spec, is_gone, spec_of, wait_until
 
@@ -152,7 +152,7 @@ def test_nothing_of_the_request_is_on_the_command_line() -> None:
     process = start()
     try:
         words = Path(f"/proc/{process.pid}/cmdline").read_bytes().split(b"\0")
-        assert words[1:] == [b"-P", b"-m", b"chairlift.engine.child", b""]
+        assert words[1:] == [b"-P", b"-m", b"chairlift.engine.ipc.engine_main", b""]
     finally:
         process.stop()
 

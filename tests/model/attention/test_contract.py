@@ -14,8 +14,8 @@ from torch import Tensor
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import KV, AttentionBackend, AttentionSpec, ForwardBatch
 from chairlift.model.attention.registry import BACKENDS, make_backend
-from chairlift.model.kernels.cpu.attention import NativeAttention
 from chairlift.model.kernels.cpu.library import chosen_set
+from chairlift.model.kernels.cpu.native_attention import NativeAttention
 from chairlift.model.kernels.cpu.threads import pool_of
 from support_batches import Row, make_batch
 from support_native import need_native

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from chairlift.core.errors import ChairliftError, DuplicateRequestId, EngineDead
 from chairlift.core.request import FinishReason, GenerateRequest, Output
-from chairlift.engine.client import Sink
-from chairlift.engine.ipc.wire import Submit, encode
+from chairlift.engine.client.base import Sink
+from chairlift.engine.ipc.messages import Submit, encode
 
 log = logging.getLogger(__name__)
 

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.ipc.watch import WatchConfig
-from chairlift.engine.ipc.wire import Start, encode
-from chairlift.engine.runner import RunnerSpec
-from chairlift.engine.structure.vocabulary import Vocabulary
+from chairlift.engine.ipc.liveness import WatchConfig
+from chairlift.engine.ipc.messages import Start, encode
+from chairlift.engine.runner.base import RunnerSpec
+from chairlift.engine.structured.grammar_tokenizer import Vocabulary
 
-COMMAND = ("-P", "-m", "chairlift.engine.child")
+COMMAND = ("-P", "-m", "chairlift.engine.ipc.engine_main")
 """Never the caller's script: nothing of it is imported again. -P: nor what lies in the current folder."""
 
 LENGTH_BYTES = 4

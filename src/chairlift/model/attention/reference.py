@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from chairlift.model.attention.base import KV, AttentionSpec, ForwardBatch, copy_blocks
-from chairlift.model.attention.by_hand import attend_by_hand
-from chairlift.model.populate import promised_zeros
+from chairlift.model.attention.eager import attend_by_hand
+from chairlift.model.runner.page_prefault import promised_zeros
 
 MAX_QUERIES = 1024
 """New tokens of a row that are attended at once."""

@@ -33,9 +33,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from chairlift.model.attention.base import KV, AttentionSpec, ForwardBatch, copy_blocks
-from chairlift.model.attention.buckets import part
-from chairlift.model.attention.by_hand import attend_by_hand
-from chairlift.model.populate import promised_zeros
+from chairlift.model.attention.eager import attend_by_hand
+from chairlift.model.attention.length_buckets import part
+from chairlift.model.runner.page_prefault import promised_zeros
 
 Int64 = NDArray[np.int64]
 

@@ -47,7 +47,7 @@ def test_other_processors_get_the_portable_kernels(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_library_is_stale_once_a_source_is_newer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(compiling, "HERE", tmp_path)
+    monkeypatch.setattr(compiling, "SOURCES", tmp_path)
     for name in ("a.cpp", "b.h", "library.so"):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (time.time() + len(name), time.time() + len(name)))

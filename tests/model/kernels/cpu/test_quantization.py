@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from chairlift.llm.naming import embedded_folder
+from chairlift.llm.model_names import embedded_folder
 from chairlift.model.attention.reference import ReferenceAttention
-from chairlift.model.causal_lm import CausalLM, ForwardContext
-from chairlift.model.config import ModelConfig, parse_config
-from chairlift.model.execution import Execution, TorchExecution
-from chairlift.model.kernels.cpu.execution import NativeExecution
-from chairlift.model.ops import TorchOps
-from chairlift.model.registry import load_model, random_model
-from chairlift.model.take import Take
+from chairlift.model.kernels.cpu.native_backend import NativeExecution
+from chairlift.model.layers.causal_lm import CausalLM, ForwardContext
+from chairlift.model.layers.ops import TorchOps
+from chairlift.model.loading.model_config import ModelConfig, parse_config
+from chairlift.model.loading.parameter_loader import Take
+from chairlift.model.loading.registry import load_model, random_model
+from chairlift.model.model_backend import Execution, TorchExecution
 from support_batches import Row, make_batch
 from support_native import need_native
 

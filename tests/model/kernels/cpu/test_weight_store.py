@@ -13,7 +13,7 @@ from chairlift.model.kernels.cpu import library, weight_store
 from chairlift.model.kernels.cpu.packing import PackedWeight, Packer
 from chairlift.model.kernels.cpu.threads import pool_of
 from chairlift.model.kernels.cpu.weight_store import WeightStore
-from chairlift.model.take import Part
+from chairlift.model.loading.parameter_loader import Part
 from support_native import need_native
 
 ASKED: list[tuple[tuple[Part, ...], bool]] = [

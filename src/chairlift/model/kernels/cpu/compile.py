@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+SOURCES = HERE / "csrc"
 LIBRARY = "libchairlift_cpu.so"
 
 AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma")
@@ -52,7 +53,7 @@ def compile_library(target: Path, extra: Sequence[str] = ()) -> Path:
 
         def build(job: tuple[str, str, tuple[str, ...]], to: Path) -> None:
             source, _, flags = job
-            _run([*compiler, *FLAGS, *NOISE, *flags, *extra, "-c", str(HERE / source), "-o", str(to)])
+            _run([*compiler, *FLAGS, *NOISE, *flags, *extra, "-c", str(SOURCES / source), "-o", str(to)])
 
         with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2) as pool:
             list(pool.map(build, jobs[::-1], objects[::-1]))
@@ -69,7 +70,7 @@ def compile_library(target: Path, extra: Sequence[str] = ()) -> Path:
 def is_current(library: Path) -> bool:
     """Return whether a library is newer than every source."""
     made = library.stat().st_mtime
-    return all(source.stat().st_mtime < made for source in HERE.iterdir() if source.suffix in (".cpp", ".h"))
+    return all(source.stat().st_mtime < made for source in SOURCES.iterdir() if source.suffix in (".cpp", ".h"))
 
 
 def sets() -> Mapping[str, tuple[str, ...]]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.threads import Pool
-from chairlift.model.pages import huge_pages
+from chairlift.model.runner.host_memory import huge_pages
 
 KINDS = {"none": library.BFLOAT16, "int8-channel": library.INT8_CHANNEL, "int8": library.INT8_GROUP}
 """What an option `quantization` may be -> a kind of weight."""

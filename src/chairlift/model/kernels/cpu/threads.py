@@ -10,8 +10,8 @@ import math
 from functools import cache
 from pathlib import Path
 
+from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.core.errors import ConfigError
-from chairlift.core.processors import usable_cpus
 from chairlift.model.kernels.cpu.library import load
 
 ANYWHERE = -1

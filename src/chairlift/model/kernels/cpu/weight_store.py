@@ -20,7 +20,7 @@ import msgspec
 from torch import Tensor
 
 from chairlift.model.kernels.cpu.packing import LAYOUT, PackedWeight, Packer
-from chairlift.model.take import Part, Read
+from chairlift.model.loading.parameter_loader import Part, Read
 
 log = logging.getLogger(__name__)
 

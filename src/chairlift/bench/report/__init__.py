@@ -1,0 +1,1 @@
+"""Reports: percentiles, plots and the environment that a benchmark ran in."""

@@ -1,0 +1,145 @@
+"""Where a measurement was made, and of what: commit, versions, hardware, model; no host name and no path."""
+
+import importlib.metadata
+import json
+import os
+import platform
+import shlex
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import chairlift
+from chairlift.core.cpu_affinity import usable_cpus
+from chairlift.llm.model_names import DEMO, embedded_folder
+
+PACKAGES = ("chairlift", "torch", "numpy", "tokenizers", "transformers")
+SHAPE = (
+    "architectures", "vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+    "num_key_value_heads", "head_dim", "max_position_embeddings", "sliding_window", "tie_word_embeddings",
+)  # fmt: skip
+
+
+def source(package: Path | None = None) -> dict[str, Any]:
+    """Return the commit of the checkout that the package is part of, and whether src was changed since.
+
+    Both are None where it is not part of one, or git is not there.
+    """
+    folder = Path(chairlift.__file__).parent if package is None else package
+    unknown = {"commit": None, "dirty": None}
+    if _git(folder, "ls-files", "--error-unmatch", "__init__.py") is None:
+        return unknown  # a copy inside somebody else's checkout is none of theirs
+    commit, status = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--porcelain", "--", ":/src")
+    if commit is None or status is None:
+        return unknown
+    return {"commit": commit.strip(), "dirty": bool(status.strip())}
+
+
+def environment(before: Mapping[str, Any], *, of_host: bool = False) -> dict[str, Any]:
+    """Return commit and versions of a measurement that is over, and the hardware where it is one of the host.
+
+    `before` is what source() said when it began. changed_meanwhile: whether somebody edited or committed while it ran,
+    so that its parts may be of different code.
+    """
+    found = {**before, "changed_meanwhile": source() != before, "versions": versions()}
+    return {**found, "hardware": hardware()} if of_host else found
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    environ = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=30, env=environ, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that are installed."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def hardware() -> dict[str, Any]:
+    """Return processor, cores (there, and usable by this process), bytes of memory, and GPUs by name."""
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "usable_cores": len(usable_cpus()),
+        "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
+        "gpus": _gpus(),
+    }
+
+
+def _cpu() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    names = (line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("model name"))
+    return next(names, platform.processor())
+
+
+def _gpus() -> list[str]:
+    import torch
+
+    return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+
+
+def shown_model(model: str | None) -> str:
+    """Name a model without the folders of this machine: a hub id, or the last part of a path."""
+    if model is None:
+        return DEMO
+    path = Path(model).expanduser()
+    return path.resolve().name if path.exists() else model
+
+
+def model_shape(model: str | None) -> dict[str, Any] | None:
+    """Return what config.json says of the model's size; None where there is no such file at hand."""
+    folder = embedded_folder(model) or Path(str(model)).expanduser()
+    path = folder / "config.json"
+    if not path.is_file():
+        path = _in_hub_cache(str(model)) or path
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    config = {**config, **config["text_config"]} if isinstance(config.get("text_config"), dict) else config
+    return {name: config[name] for name in SHAPE if name in config}
+
+
+def _in_hub_cache(model: str) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = try_to_load_from_cache(model, "config.json")
+    except HFValidationError:
+        return None
+    return Path(found) if isinstance(found, str) else None
+
+
+def shown_command(words: Sequence[str]) -> str:
+    """Return a command line without the folders of this machine: of each path only the last part."""
+    return shlex.join(_shown_word(word) for word in words)
+
+
+def shown_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options without the folders of this machine."""
+    return {name: _shown_word(value) if isinstance(value, str) else value for name, value in options.items()}
+
+
+def _shown_word(word: str) -> str:
+    flag, equals, value = word.partition("=")
+    if equals and (flag.startswith("--") or value.startswith(("/", "~"))):  # also NAME.SETTING=VALUE
+        return f"{flag}={_shown_word(value)}"
+    return Path(word).name or word if word.startswith(("/", "~")) or Path(word).parent.is_dir() else word

@@ -1,0 +1,172 @@
+"""Reports: what was measured, on what and with which commit, as JSON and as a table for people.
+
+    kind, schema         "chairlift bench offline", version of this layout
+    output_tokens_per_second ... kv_use, kv_waste, timeline, samples
+                         of the first arm's middle run (the one whose throughput is the median); see rides.py, steps.py
+    arms                 of every arm: name, options, and every run without its timeline and samples
+    ratios               several arms: medians, and the first arm's over each other's
+    workload, model      name, seed, digest, tokens; name and shape
+    environment          commit, whether src was dirty or changed while it ran, versions, hardware
+    seed, command        the command line without paths
+
+Seconds are seconds, percentiles interpolate linearly, means of kv_use and kv_waste are weighted by the steps' duration.
+"""
+
+import errno
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from chairlift.bench.offline.comparison import Turns, ratios
+from chairlift.bench.offline.run_spec import Order
+from chairlift.bench.report import environment
+from chairlift.core.errors import ConfigError
+
+KIND = "chairlift bench offline"
+SCHEMA = 1
+BULKY = ("timeline", "samples")
+IN_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
+"""What a folder says in which nothing can be made or renamed, though a file in it can be written."""
+
+
+def framed(
+    kind: str, found: Mapping[str, Any], source: Mapping[str, Any], words: Sequence[str], *, of_host: bool = True
+) -> dict[str, Any]:
+    """Put around what was found what every report has; for source see machine.environment(), for words assembled().
+
+    Where the host does not matter, because nothing of it was measured, `of_host` is False.
+    """
+    return {
+        "kind": kind,
+        "schema": SCHEMA,
+        **found,
+        "environment": environment.environment(source, of_host=of_host),
+        "command": environment.shown_command(["chairlift", *words]),
+    }
+
+
+def assembled(order: Order, turns: Sequence[Turns], source: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+    """Put a report together; `source` is what machine.source() said at the beginning, `words` the command line's."""
+    first = turns[0].middle()
+    found = {
+        **{name: value for name, value in first.items() if name not in ("workload_digest", "workload_tokens")},
+        "arms": [
+            {
+                "name": each.arm.name,
+                "options": environment.shown_options(each.arm.options),
+                "runs": [_slim(run) for run in each.runs],
+            }
+            for each in turns
+        ],
+        "ratios": ratios(turns) if len(turns) > 1 else [],
+        "seed": order.workload.seed,
+        "workload": {
+            **order.workload.shown(),
+            "requests": first["requests"]["total"],
+            "tokens": first["workload_tokens"],
+            "digest": first["workload_digest"],
+        },
+        "model": {"name": environment.shown_model(order.model), "shape": environment.model_shape(order.model)},
+        "options": environment.shown_options(order.options),
+    }
+    return framed(KIND, found, source, words)
+
+
+def _slim(run: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in run.items() if name not in BULKY}
+
+
+def write(path: str, report: Mapping[str, Any]) -> None:
+    """Write a report as JSON; a file that was there stays whole until the new one is. Raises ConfigError."""
+    text, target = json.dumps(report, indent=1, allow_nan=False) + "\n", Path(path)
+    try:
+        if target.exists() and (path.startswith("/dev/") or not target.is_file()):  # a pipe, a terminal
+            target.write_text(text, encoding="utf-8")
+        else:
+            _replace(target.resolve(), text)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from None
+
+
+def _replace(target: Path, text: str) -> None:
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        unfinished.replace(target)
+    except OSError as error:
+        if error.errno not in IN_PLACE or not target.exists():
+            raise
+        target.write_text(text, encoding="utf-8")
+    finally:
+        with suppress(OSError):
+            unfinished.unlink()
+
+
+def tell(
+    lines: Iterable[str], path: str | None, report: Mapping[str, Any], say: Callable[[str], None]
+) -> None:  # fmt: skip
+    """Say the lines for people; then, whatever became of that, write the report where there is a path."""
+    try:
+        for line in lines:
+            say(line)
+    finally:
+        if path is not None:
+            write(path, report)
+
+
+# -- for people --------------------------------------------------------------------------------------------------------
+
+
+def table(report: Mapping[str, Any]) -> Iterator[str]:
+    """Return the lines that people see: one run, or one line an arm."""
+    yield from _compared(report["ratios"]) if report["ratios"] else _alone(report)
+
+
+def _alone(report: Mapping[str, Any]) -> Iterator[str]:
+    requests, tokens, spread = report["requests"], report["tokens"], len(report["arms"][0]["runs"])
+    of_runs = f" (the middle of {spread} runs)" if spread > 1 else ""
+    yield f"{requests['completed']} of {requests['total']} requests in {report['seconds']:.2f} s{of_runs}"
+    yield (
+        f"{report['output_tokens_per_second']:.1f} output tokens/s, {report['total_tokens_per_second']:.1f} in all; "
+        f"{tokens['prompt']} prompt tokens ({tokens['cached']} cached), {tokens['output']} output tokens"
+    )
+    yield f"{'seconds':<12} {'mean':>9} {'p50':>9} {'p90':>9} {'p99':>9}"
+    for name in ("latency", "ttft", "itl"):
+        spans = report[f"{name}_seconds"]
+        yield f"{name:<12} " + " ".join(_number(spans[key], 9, 4) for key in ("mean", "p50", "p90", "p99"))
+    use, waste = report["kv_use"], report["kv_waste"]
+    yield (
+        f"{report['steps']} steps, {report['preemptions']} preemptions, at most {report['peak_running_requests']} "
+        f"running; KV cache {_percent(use['mean'])} held (peak {_percent(use['peak'])}), of that "
+        f"{_percent(waste['mean'])} unused"
+    )
+
+
+def _compared(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    name = rows[0]["arm"]
+    width = max(len(row["arm"]) for row in rows)
+    yield (
+        f"{'':<{width}} {'output tok/s':>13} {'total tok/s':>12} {'p99 latency':>12} {'mean ttft':>10} "
+        f"{'speed':>7} {'p99':>6} {'failed':>7}"
+    )
+    for row in rows:
+        speed = row["first_over_this.output_tokens_per_second"]
+        late = row["first_over_this.latency_seconds.p99"]
+        yield (
+            f"{row['arm']:<{width}} {_number(row['output_tokens_per_second'], 13, 1)} "
+            f"{_number(row['total_tokens_per_second'], 12, 1)} {_number(row['latency_seconds.p99'], 12, 3)} "
+            f"{_number(row['ttft_seconds.mean'], 10, 3)} {_number(speed, 7, 2)} {_number(late, 6, 2)} "
+            f"{row['failed']:>7}"
+        )
+    yield f"medians of {len(rows[0]['by_turn'])}; speed and p99: {name} over each"
+
+
+def _number(value: float | None, width: int, digits: int) -> str:
+    return f"{'-':>{width}}" if value is None else f"{value:>{width}.{digits}f}"
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1%}"

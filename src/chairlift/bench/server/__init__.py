@@ -1,0 +1,1 @@
+"""Server benchmark: sends a workload to an HTTP server and measures latencies."""

@@ -1,0 +1,138 @@
+"""Reports of a server measured from outside: JSON, and a table for people.
+
+kind, schema, complete    "chairlift bench serve", version of this layout, False after Ctrl-C
+server, model, asked      its address, the model's name there, and how it was asked
+phases                    one after another; see goals.summed() for what is counted
+overload                  with --overload: share of the peak, refusals, memory, recovery, and what was not held
+environment               of the machine of the generator: commit, versions, hardware
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from chairlift.bench.offline.run_spec import WorkloadSpec
+from chairlift.bench.report.report import framed
+from chairlift.bench.server.api_requests import Style
+from chairlift.bench.server.server_benchmark import Plan, Serving
+
+KIND = "chairlift bench serve"
+LATE_SECONDS = 0.02
+"""A generator that sends or reads later than this (p99) is a part of what it measures, and the table says so."""
+
+STILL_SECONDS = 0.1
+"""So does one that once did nothing for so long."""
+
+BUSY_SHARE = 0.9
+"""And one that used so much of its core."""
+
+
+def assembled(
+    serving: Serving, *, plan: Plan, style: Style, spec: WorkloadSpec, url: str, complete: bool,
+    source: Mapping[str, Any], words: Sequence[str],
+) -> dict[str, Any]:  # fmt: skip
+    """Put a report together; for source and words see report.framed()."""
+    found = {
+        "complete": complete,
+        "server": {"url": url},
+        "model": {"name": style.model},
+        "asked": {"path": style.path, **asdict(style), "timeout": plan.timeout, "slo": dict(plan.goals.limits)},
+        "seed": spec.seed,
+        "workload": spec.shown(),
+        "phases": serving.phases,
+        "overload": serving.overload(),
+    }
+    return framed(KIND, found, source, words)
+
+
+def is_well(made: Mapping[str, Any]) -> bool:
+    """Whether every request had an end that a server gave it, none of which says that the server failed."""
+    counts = [phase["requests"] for phase in made["phases"]]
+    overload = made["overload"]
+    return not any(each["failed"] or each["server_errors"] for each in counts) and (
+        overload is None or bool(overload["held"])
+    )
+
+
+def table(made: Mapping[str, Any]) -> Iterator[str]:
+    """Return the lines that people see."""
+    phases = made["phases"]
+    names = [phase["name"] for phase in phases]
+    width = max(map(len, names), default=0)
+    yield (
+        f"{'':<{width}} {'sent/s':>8} {'good/s':>8} {'tok/s':>9} {'ok':>6} {'429/503':>7} {'failed':>6} "
+        f"{'ttft p50':>9} {'p99':>8} {'tpot p50':>9} {'p99':>8} {'itl p99':>8} {'e2e p99':>8}"
+    )
+    for phase in phases:
+        yield f"{phase['name']:<{width}} " + _numbers(phase)
+    for phase in phases:
+        yield from _remarks(phase)
+    if made["overload"] is not None:
+        yield from _verdict(made["overload"], width)
+    if not made["complete"]:
+        yield "interrupted: this is what was measured until then"
+
+
+def _numbers(phase: Mapping[str, Any]) -> str:
+    counts = phase["requests"]
+    return (
+        f"{_n(phase['sent_per_second'], 8, 1)} {_n(phase['goodput_per_second'], 8, 1)} "
+        f"{_n(phase['output_tokens_per_second'], 9, 0)} {counts['ok']:>6} {counts['refused']:>7} "
+        f"{counts['failed']:>6} {_ms(phase['ttft_seconds']['p50'], 9)} {_ms(phase['ttft_seconds']['p99'], 8)} "
+        f"{_ms(phase['tpot_seconds']['p50'], 9)} {_ms(phase['tpot_seconds']['p99'], 8)} "
+        f"{_ms(phase['itl_seconds']['p99'], 8)} {_n(phase['e2e_seconds']['p99'], 7, 2)}s"
+    )
+
+
+def _remarks(phase: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a reader must know beside the numbers."""
+    counts, name, generator = phase["requests"], phase["name"], phase["generator"]
+    if counts["by_code"]:
+        codes = ", ".join(f"{count} {code}" for code, count in counts["by_code"].items())
+        yield f"{name}: {codes}"
+    if (refusal := phase["refusal_seconds"]["p99"]) is not None:
+        yield f"{name}: refusals after {_ms(phase['refusal_seconds']['p50'])} (p50), {_ms(refusal)} (p99)"
+    if counts["refused_without_retry_after"]:
+        yield f"{name}: {counts['refused_without_retry_after']} refusals without Retry-After"
+    for why, count in counts["why"].items():
+        yield f"{name}: {count} x {why}"
+    if counts["miscounted"]:
+        yield f"{name}: {counts['miscounted']} answers had another number of tokens than the server says"
+    if counts["empty"]:
+        yield f"{name}: {counts['empty']} answers had no token in them, and are not counted as good"
+    if counts["other_lengths"]:
+        yield f"{name}: {counts['other_lengths']} answers were not as long as asked"
+    late = {"sent": generator["send_lag_seconds"]["p99"], "read": generator["loop_lag_seconds"]["p99"]}
+    for what, seconds in late.items():
+        if seconds is not None and seconds > LATE_SECONDS:
+            yield f"{name}: the generator {what} {_ms(seconds)} late (p99), so it is a part of these numbers"
+    if (still := generator["loop_lag_seconds"]["max"]) is not None and still > STILL_SECONDS:
+        yield f"{name}: the generator stood still for {_ms(still)} once"
+    if generator["cpu_share"] > BUSY_SHARE:
+        yield f"{name}: the generator used {generator['cpu_share']:.0%} of a core while it sent"
+
+
+def _verdict(overload: Mapping[str, Any], width: int) -> Iterator[str]:
+    capacity, peak = overload["capacity_per_second"], overload["peak_good_tokens_per_second"]
+    probe = _ms(overload["probe_seconds"])
+    yield f"capacity {capacity:.1f} requests/s, peak goodput {peak:.0f} tokens/s, a probe takes {probe}"
+    yield (
+        f"{'':<{width}} {'of peak':>8} {'refusal p99':>12} {'memory':>7} {'5xx':>5} {'no end':>7} {'normal after':>13}"
+    )
+    for row in overload["rows"]:
+        recovery = row["recovery_seconds"]
+        yield (
+            f"{row['name']:<{width}} {row['goodput_share']:>8.0%} {_ms(row['refusal_p99_seconds'], 12)} "
+            f"{_n(row['memory_ratio'], 7, 2)} {row['server_errors']:>5} {row['non_terminal']:>7} "
+            f"{'never' if recovery is None else f'{recovery:.1f} s':>13}"
+        )
+    for row in overload["rows"]:
+        yield from (f"not held at {row['name']}: {what}" for what in row["missed"])
+
+
+def _n(value: float | None, width: int, digits: int) -> str:
+    return f"{'-':>{width}}" if value is None else f"{value:>{width}.{digits}f}"
+
+
+def _ms(seconds: float | None, width: int = 0) -> str:
+    return f"{'-' if seconds is None else f'{seconds * 1000:.1f}ms':>{width}}"

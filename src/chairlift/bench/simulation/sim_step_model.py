@@ -1,0 +1,131 @@
+"""StepModel: how long a step takes, as a few numbers; written by hand, or fitted to a real run (step_fit.py).
+
+    seconds = step + row * rows + prefill_token * prefill_tokens + context_token * context_tokens
+                   + prefill_pair * prefill_pairs
+
+`step` is what a step costs whatever is in it (weights are read once), a row is one sequence's share (its products, its
+sampling), context tokens are the keys and values that are read, and a prefill pair is one product of attention inside a
+prompt. Nothing of it is negative. (step_cost_model.py learns the like while an engine runs; this one is told, and
+plays the machine.)
+"""
+
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from chairlift.core.errors import ConfigError
+from chairlift.engine.step_plan import StepPlan
+
+COSTS = ("step", "row", "prefill_token", "context_token", "prefill_pair")
+
+
+class Work(NamedTuple):
+    """What is in a step, in the order of COSTS.
+
+    Attributes:
+        steps: 1.
+        rows: sequences.
+        prefill_tokens: tokens of rows that bring more than one.
+        context_tokens: tokens that the rows can see, summed over the rows.
+        prefill_pairs: pairs (token, token it sees) of rows that bring more than one.
+    """
+
+    steps: int
+    rows: int
+    prefill_tokens: int
+    context_tokens: int
+    prefill_pairs: int
+
+    @classmethod
+    def of_plan(cls, plan: StepPlan) -> "Work":
+        """Read it off a plan."""
+        prefill = plan.num_tokens - int(np.count_nonzero(plan.num_new_tokens == 1))
+        return cls(1, plan.num_rows, prefill, plan.num_context_tokens, plan.num_prefill_pairs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepModel:
+    """The model.
+
+    Attributes:
+        step: seconds of a step whatever is in it.
+        row: seconds a sequence in it.
+        prefill_token: seconds a token of a row that brings more than one.
+        context_token: seconds a token that a row can see.
+        prefill_pair: seconds a pair (token, token it sees) of a row that brings more than one.
+        noise: standard deviation of the logarithm of a factor that each step's time is multiplied with; its mean is 1.
+        origin: where the numbers come from, for people.
+
+    Raises ConfigError when a number is negative or not finite, or when a step takes no time at all.
+    """
+
+    step: float
+    row: float = 0.0
+    prefill_token: float = 0.0
+    context_token: float = 0.0
+    prefill_pair: float = 0.0
+    noise: float = 0.0
+    origin: str = ""
+
+    def __post_init__(self) -> None:
+        for name in (*COSTS, "noise"):
+            if not 0 <= (value := getattr(self, name)) < float("inf"):
+                raise ConfigError(f"{name} of the step model must be a number of seconds from 0 on, got {value}")
+        if self.step == self.row == 0:
+            raise ConfigError("step and row of the step model must not both be 0: a step would take no time")
+
+    def seconds(self, work: Work) -> float:
+        """How long a step with this in it takes, without noise."""
+        _, rows, prefill_tokens, context_tokens, prefill_pairs = work
+        return (
+            self.step + self.row * rows + self.prefill_token * prefill_tokens
+            + self.context_token * context_tokens + self.prefill_pair * prefill_pairs
+        )  # fmt: skip
+
+
+class Stopwatch:
+    """Says how long each step of a run takes, with noise that a seed decides."""
+
+    def __init__(self, times: StepModel, seed: int) -> None:
+        self._times = times
+        self._random = np.random.Generator(np.random.PCG64(seed % 2**64))
+
+    def __call__(self, plan: StepPlan) -> float:
+        """Seconds of the next step."""
+        seconds, noise = self._times.seconds(Work.of_plan(plan)), self._times.noise
+        if not noise:
+            return seconds
+        return seconds * float(np.exp(noise * self._random.standard_normal() - noise**2 / 2))
+
+
+SMOL135_CPU = StepModel(
+    step=0.0136, row=0.000335, prefill_token=0.000376, context_token=4.23e-6, prefill_pair=4.8e-7,
+    origin=(
+        "fitted to 1,670 steps (1 to 22 rows, prompts of 8 to 1,000 tokens) of the smol135 shape (Llama, 30 layers, "
+        "hidden 576) in bfloat16 with attention "
+        "torch on 2 threads of a Zen 4, 2026-11-20; error: median 6 %, p90 17 %"
+    ),
+)  # fmt: skip
+"""What a simulation runs on when nothing else is said."""
+
+
+def read_model(path: str) -> StepModel:
+    """Read a model from a JSON file, such as {"step": 0.03, "row": 0.001}. Raises ConfigError."""
+    try:
+        found = msgspec.json.decode(Path(path).read_bytes(), type=dict[str, float | str])
+        names = [field.name for field in fields(StepModel)]
+        if unknown := [name for name in found if name not in names]:
+            raise ConfigError(f"{path}: unknown field {unknown[0]!r}; there is {', '.join(names)}")
+        return msgspec.convert(found, StepModel)
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} holds no step model: {error}") from None
+
+
+def write_model(path: str, times: StepModel) -> None:
+    """Write a model as JSON."""
+    Path(path).write_bytes(msgspec.json.format(msgspec.json.encode(asdict(times)), indent=2) + b"\n")

@@ -1,0 +1,134 @@
+"""Traces: a workload read from JSONL, one request a line, checked before any model is loaded.
+
+    {"at": 0.5, "prompt": [5, 6, 7], "output_tokens": 20, "tenant": "a", "priority": 1, "timeout": 30}
+    {"at": 0.7, "prompt_tokens": 300, "output_tokens": 20}
+
+`prompt_tokens` stands for that many ids drawn from the seed; what is left out is at 0, nobody's, of priority 0, without
+a limit. Lines need not be in order of `at`; lines of the same moment keep their order.
+"""
+
+import json
+import sys
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from chairlift.bench.workload.generators import below
+from chairlift.bench.workload.workload import MAX_SECONDS, WorkItem, Workload
+from chairlift.core.errors import InvalidRequest
+from chairlift.core.structured_output import STRUCTURED_FIELDS, StructuredOutput
+from chairlift.core.validation import shown
+
+FIELDS = ("at", "prompt", "prompt_tokens", "output_tokens", "tenant", "priority", "timeout", "structured")
+MAX_TOKENS = 10_000_000
+MAX_DRAWN_TOKENS = 2**21
+"""Of one prompt_tokens: twice the longest context that a model has."""
+MAX_PRIORITY = 2**31 - 1
+
+
+def read_trace(path: str | Path, *, vocab_size: int, seed: int = 0, count: int | None = None) -> Workload:
+    """Read a workload.
+
+    Args:
+        path: of the file.
+        vocab_size: token ids must be below this.
+        seed: of the ids of prompts of which the file has only the length.
+        count: only the first so many requests by time; None for all.
+
+    Raises InvalidRequest naming file and line; also when the file cannot be read or has no requests.
+    """
+    path = Path(path)
+    rng = Random(f"trace {seed}")
+    items = []
+    for number, line in _lines(path):
+        where = f"{path} line {number}"
+        items.append(_item(_entry(line, where), where, vocab_size, rng))
+    if not items:
+        raise InvalidRequest(f"{path} has no requests")
+    if count is not None and count < 1:
+        raise InvalidRequest(f"requests must be at least 1, got {count}")
+    items.sort(key=lambda item: item.at)
+    return Workload(name=path.name, seed=seed, items=tuple(items[:count]))
+
+
+def _lines(path: Path) -> list[tuple[int, str]]:
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise InvalidRequest(f"cannot read {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"{path} is not UTF-8: {error.reason} at byte {error.start}") from None
+    return [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+
+
+def _entry(line: str, where: str) -> dict[str, Any]:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"{where}: is not JSON: {error}") from None
+    if not isinstance(entry, dict):
+        raise InvalidRequest(f"{where}: must be an object with prompt or prompt_tokens, and output_tokens")
+    for name in entry:
+        if name not in FIELDS:
+            raise InvalidRequest(f"{where}: unknown field {name!r}; there is {', '.join(FIELDS)}")
+    return entry
+
+
+def _item(entry: dict[str, Any], where: str, vocab_size: int, rng: Random) -> WorkItem:
+    tenant, timeout = entry.get("tenant", ""), entry.get("timeout")
+    if not isinstance(tenant, str):
+        raise InvalidRequest(f"{where}: tenant must be text, got {tenant!r}")
+    if timeout is not None and not (_is_number(timeout) and timeout > 0):
+        raise InvalidRequest(f"{where}: timeout must be a positive number of seconds, got {_shown(timeout)}")
+    at = entry.get("at", 0.0)
+    if not (_is_number(at) and 0 <= at <= MAX_SECONDS):
+        raise InvalidRequest(f"{where}: at must be seconds after the start, from 0 to {MAX_SECONDS}, got {_shown(at)}")
+    if "output_tokens" not in entry:
+        raise InvalidRequest(f"{where}: needs output_tokens")
+    return WorkItem(
+        at=float(at), prompt_token_ids=_prompt(entry, where, vocab_size, rng),
+        output_tokens=_whole(entry, "output_tokens", where, 1, MAX_TOKENS), tenant=tenant,
+        priority=_whole(entry, "priority", where, -MAX_PRIORITY, MAX_PRIORITY), timeout=timeout,
+        structured=_structured(entry, where),
+    )  # fmt: skip
+
+
+def _structured(entry: dict[str, Any], where: str) -> StructuredOutput | None:
+    given = entry.get("structured")
+    if given is None:
+        return None
+    if not isinstance(given, dict) or not set(given) <= set(STRUCTURED_FIELDS):
+        raise InvalidRequest(f"{where}: structured must be an object with one of {', '.join(STRUCTURED_FIELDS)}")
+    try:
+        return StructuredOutput(**given)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{where}: {error.message}") from None
+
+
+def _prompt(entry: dict[str, Any], where: str, vocab_size: int, rng: Random) -> tuple[int, ...]:
+    if ("prompt" in entry) == ("prompt_tokens" in entry):
+        raise InvalidRequest(f'{where}: needs either "prompt" or "prompt_tokens"')
+    if "prompt_tokens" in entry:
+        return tuple(below(rng, vocab_size) for _ in range(_whole(entry, "prompt_tokens", where, 1, MAX_DRAWN_TOKENS)))
+    prompt = entry["prompt"]
+    if not isinstance(prompt, list) or not prompt or not all(type(token) is int for token in prompt):
+        raise InvalidRequest(f"{where}: prompt must be a list of token ids, and not empty")
+    for token in prompt:
+        if not 0 <= token < vocab_size:
+            raise InvalidRequest(f"{where}: token id {token} is outside the vocabulary of {vocab_size}")
+    return tuple(prompt)
+
+
+def _whole(entry: dict[str, Any], name: str, where: str, low: int, high: int) -> int:
+    value = entry.get(name, 0)
+    if type(value) is not int or not low <= value <= high:
+        raise InvalidRequest(f"{where}: {name} must be an integer between {low} and {high}, got {_shown(value)}")
+    return value
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+
+
+def _shown(value: object) -> str:
+    return shown(value) if isinstance(value, int) else repr(value)

@@ -1,0 +1,50 @@
+"""Door: from the settings of a server to what its parts are told."""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from chairlift.core.errors import ConfigError
+from chairlift.server.config import ServerConfig
+from chairlift.server.server_process import Listening
+from chairlift.web.admission import AdmissionLimits
+from chairlift.web.tenant_limits import TenantLimits
+
+MAX_PORT = 65_535
+
+
+def check_door(door: Mapping[str, Any]) -> None:
+    """Raise ConfigError for settings of the door that cannot be; files that they name are not looked at."""
+    listening_of(door)
+    config_of(tuple(door.get("served_model_name") or ["model"]), door)
+
+
+def listening_of(door: Mapping[str, Any]) -> Listening:
+    """Return where a server with these settings listens. Raises ConfigError."""
+    certificate, key = door.get("tls_cert"), door.get("tls_key")
+    if (certificate is None) != (key is None):
+        raise ConfigError("--tls-cert and --tls-key go together", option="tls_cert")
+    if not 0 <= door.get("port", 0) <= MAX_PORT:
+        raise ConfigError(f"port must be between 0 and {MAX_PORT}, got {door['port']}", option="port")
+    there = {name: door[name] for name in ("host", "port") if name in door}
+    if certificate is None or key is None:
+        return Listening(**there)
+    return Listening(**there, certificate=Path(certificate), key=Path(key))
+
+
+def config_of(names: tuple[str, ...], door: Mapping[str, Any]) -> ServerConfig:
+    """Return the config of a door with these settings. Raises ConfigError."""
+    own = _part(door, ServerConfig)
+    for name in ("cors_origins", "metric_aliases"):
+        if name in own:
+            own[name] = tuple(own[name])
+    return ServerConfig(
+        served_names=names, admission=AdmissionLimits(**_part(door, AdmissionLimits)),
+        tenant=TenantLimits(**_part(door, TenantLimits)), **own,
+    )  # fmt: skip
+
+
+def _part(door: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
+    """Return the settings that a config has fields for."""
+    return {field.name: door[field.name] for field in fields(kind) if field.name in door}

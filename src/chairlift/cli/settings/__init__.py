@@ -1,0 +1,1 @@
+"""Settings: each option declared once, read from flags, environment variables and a file."""

@@ -1,0 +1,133 @@
+"""StructuredOutput: what one request's output has to be; frozen, bounded, checked for form when it is made.
+
+Whether a schema, a regular expression or a grammar means anything is found out when it is compiled
+(engine/structured/), before the request is queued.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from chairlift.core.validation import flag, listed, refuse, string
+
+MAX_STRUCTURE_CHARS = 262_144
+"""Characters of a schema (as JSON), a regular expression, a grammar, or of all choices together."""
+
+MAX_CHOICE_STRINGS = 32_768
+MAX_DEPTH = 64
+"""Of a schema, and of brackets in regular expressions and grammars: compilers and parsers recurse."""
+
+_KINDS = ("json_schema", "json_object", "regex", "grammar", "choice")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StructuredOutput:
+    """One of five ways to say what an output is. What is kept is plain text, so that it hashes and crosses borders.
+
+    Attributes:
+        json_schema: a JSON Schema: an object, true or false, or one of these as JSON text; kept as JSON text.
+        json_object: any JSON object.
+        regex: a regular expression that the whole output matches (no lookaround, no backreferences).
+        grammar: a context-free grammar, in Lark's notation or in EBNF (GBNF, as llama.cpp writes it).
+        choice: strings, one of which the output is.
+
+    Raises:
+        InvalidRequest: none or several of them are given, or one is too large, too deep or of the wrong type.
+    """
+
+    json_schema: str | Mapping[str, Any] | bool | None = None
+    json_object: bool = False
+    regex: str | None = None
+    grammar: str | None = None
+    choice: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        flag("structured.json_object", self.json_object)
+        if self.json_schema is not None:
+            put(self, "json_schema", _schema_text(self.json_schema))
+        for name in ("regex", "grammar"):
+            if (text := getattr(self, name)) is not None:
+                put(self, name, string(f"structured.{name}", text, MAX_STRUCTURE_CHARS))
+                _check_brackets(f"structured.{name}", text)
+        choice = listed("structured.choice", self.choice, MAX_CHOICE_STRINGS, str)
+        put(self, "choice", tuple(string("structured.choice", text, MAX_STRUCTURE_CHARS) for text in choice))
+        if (total := sum(map(len, self.choice))) > MAX_STRUCTURE_CHARS:
+            raise refuse("structured.choice", f"has {total} characters, the limit is {MAX_STRUCTURE_CHARS}")
+        given = [name for name in _KINDS if getattr(self, name) not in (None, False, ())]
+        if len(given) != 1:
+            raise refuse("structured", f"needs exactly one of {', '.join(_KINDS)}, got {' and '.join(given) or 'none'}")
+
+    @property
+    def size(self) -> int:
+        """Characters of it."""
+        texts = (self.json_schema, self.regex, self.grammar, *self.choice)
+        return sum(len(text) for text in texts if isinstance(text, str))
+
+    @property
+    def kind(self) -> str:
+        """Which of the five it is."""
+        return next(name for name in _KINDS if getattr(self, name) not in (None, False, ()))
+
+
+STRUCTURED_FIELDS = _KINDS
+
+
+def _schema_text(schema: Any) -> str:
+    """Return a schema as compact JSON text that is not too long and not too deep."""
+    param = "structured.json_schema"
+    if isinstance(schema, str):
+        if len(schema) > MAX_STRUCTURE_CHARS:
+            raise refuse(param, f"has {len(schema)} characters, the limit is {MAX_STRUCTURE_CHARS}")
+        try:
+            schema = json.loads(schema, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            raise refuse(param, f"must be JSON: {str(error)[:200]}") from None
+    if not isinstance(schema, Mapping | bool):
+        raise refuse(param, f"must be an object, true or false, got {type(schema).__name__}")
+    if isinstance(schema, Mapping) and "x-guidance" in schema:
+        raise refuse(param, "must not have x-guidance, which changes how JSON is written")
+    _check_depth(param, schema)
+    try:
+        text = json.dumps(schema, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise refuse(param, f"must be what JSON can say: {str(error)[:200]}") from None
+    if len(text) > MAX_STRUCTURE_CHARS:
+        raise refuse(param, f"has {len(text)} characters as JSON, the limit is {MAX_STRUCTURE_CHARS}")
+    return text
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _check_depth(param: str, value: Any) -> None:
+    """Refuse nesting beyond MAX_DEPTH; level by level, so that nothing recurses, and a cycle ends too."""
+    level, depth, seen = [value], 0, 0
+    while level:
+        seen += len(level)
+        if depth > MAX_DEPTH:
+            raise refuse(param, f"must not be nested deeper than {MAX_DEPTH} levels")
+        if seen > MAX_STRUCTURE_CHARS:
+            raise refuse(param, f"must not have more than {MAX_STRUCTURE_CHARS} values")
+        inner: list[Any] = []
+        for each in level:
+            if isinstance(each, Mapping):
+                inner += each.values()
+            elif isinstance(each, list | tuple):
+                inner += each
+        level, depth = inner, depth + 1
+
+
+def _check_brackets(param: str, text: str) -> None:
+    """Refuse brackets nested beyond MAX_DEPTH, counted without regard to strings: it is a bound, not a parser."""
+    depth = 0
+    for letter in text:
+        if letter in "([{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise refuse(param, f"must not nest brackets deeper than {MAX_DEPTH} levels")
+        elif letter in ")]}" and depth:
+            depth -= 1

@@ -1,1 +1,0 @@
-"""Waiting lines: one file an order in which requests may board."""

@@ -1,0 +1,95 @@
+"""What an engine can take at all: pure checks, made by clients before anything is queued and again at intake."""
+
+from dataclasses import dataclass
+
+from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, RequestTooLarge, TokenOutOfRange
+from chairlift.core.request import GenerateRequest
+from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.kv.layer_groups import GroupLayout, peak_blocks
+from chairlift.engine.runner.base import RunnerInfo
+
+MAX_REQUEST_ID_CHARS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The numbers that a request is held against.
+
+    Attributes:
+        vocab_size: ids are below this.
+        max_model_len: prompt and output tokens of one request.
+        num_blocks: blocks in the pool.
+        layouts: the layer groups' rules.
+        lookahead: tokens that may be scheduled beyond the confirmed ones.
+        capacity: the most tokens that one sequence alone can keep in the pool.
+        logits_processors: names that a request may choose.
+    """
+
+    vocab_size: int
+    max_model_len: int
+    num_blocks: int
+    layouts: tuple[GroupLayout, ...]
+    lookahead: int
+    capacity: int
+    logits_processors: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, config: SchedulerConfig, info: RunnerInfo) -> "Limits":
+        """Put the scheduler's and the runner's numbers together."""
+        max_model_len = min(config.max_model_len or info.max_model_len, info.max_model_len)
+        layouts = tuple(GroupLayout(window, info.block_size) for window in info.windows)
+        lookahead = config.max_chunk * config.depth
+        low, high = 0, max_model_len
+        while low < high:
+            middle = (low + high + 1) // 2
+            fits = peak_blocks(layouts, middle, lookahead) <= info.num_blocks
+            low, high = (middle, high) if fits else (low, middle - 1)
+        return cls(
+            vocab_size=info.vocab_size, max_model_len=max_model_len, num_blocks=info.num_blocks, layouts=layouts,
+            lookahead=lookahead, capacity=low, logits_processors=info.logits_processors,
+        )  # fmt: skip
+
+    def blocks_needed(self, num_tokens: int) -> int:
+        """Most blocks that a sequence of num_tokens holds at once."""
+        return peak_blocks(self.layouts, num_tokens, self.lookahead)
+
+    def room(self, prompt_tokens: int) -> int:
+        """Most output tokens after such a prompt; below 1 when there is no room for any.
+
+        The last output token is never read back, so it needs no block.
+        """
+        return min(self.max_model_len, self.capacity + 1) - prompt_tokens
+
+
+def check(request: GenerateRequest, limits: Limits) -> None:
+    """Raise the InvalidRequest that says why this engine can never serve the request; return when it can."""
+    if not 0 < len(request.request_id) <= MAX_REQUEST_ID_CHARS:
+        raise InvalidRequest(
+            f"request_id must have 1 to {MAX_REQUEST_ID_CHARS} characters, got {len(request.request_id)}",
+            param="request_id",
+        )
+    prompt, max_tokens = request.prompt_token_ids, request.params.max_tokens
+    if not prompt:
+        raise InvalidRequest("prompt must have at least one token, got none", param="prompt")
+    for token in (min(prompt), max(prompt)):
+        if not 0 <= token < limits.vocab_size:
+            raise TokenOutOfRange(token, limits.vocab_size)
+    request.params.check_vocabulary(limits.vocab_size)
+    for tokens in request.resume:
+        for token in (min(tokens, default=0), max(tokens, default=0)):
+            if not 0 <= token < limits.vocab_size:
+                raise TokenOutOfRange(token, limits.vocab_size, "resume")
+    for name, _ in request.params.logits_processors:
+        if name not in limits.logits_processors:
+            there = ", ".join(limits.logits_processors) or "none"
+            raise InvalidRequest(f"there is no logits processor {name!r}; there is {there}", param="logits_processors")
+    assert max_tokens is not None, "the engine takes resolved parameters only"
+    if len(prompt) >= limits.max_model_len:
+        raise ContextLengthExceeded(len(prompt), None, limits.max_model_len)
+    if len(prompt) + max_tokens > limits.max_model_len:
+        raise ContextLengthExceeded(len(prompt), max_tokens, limits.max_model_len)
+    needed = limits.blocks_needed(len(prompt) + max_tokens - 1)
+    if needed > limits.num_blocks:
+        raise RequestTooLarge(needed, limits.num_blocks)
+    if request.timeout is not None and not 0 < request.timeout < float("inf"):
+        raise InvalidRequest(f"timeout must be a positive number of seconds, got {request.timeout}", param="timeout")

@@ -1,0 +1,93 @@
+"""ThreadedRunner: a runner around a runner that works in a thread, so that two launches can be in flight."""
+
+import threading
+from queue import SimpleQueue
+
+from chairlift.engine.runner.base import Runner, RunnerInfo
+from chairlift.engine.step_plan import Masks, StepPlan, StepResult
+
+
+class ThreadedRunner:
+    """Runs the inner runner's steps one after another in its own thread.
+
+    After a step that raised, the plans launched with it are dropped unseen: each plan carries the generation in which
+    it was launched, and a failure that was collected begins the next one.
+    """
+
+    def __init__(self, inner: Runner) -> None:
+        self._inner = inner
+        self._plans: SimpleQueue[tuple[int, StepPlan | None] | None] = SimpleQueue()  # no plan: warm up
+        self._masks: SimpleQueue[tuple[int, Masks] | None] = SimpleQueue()
+        self._results: SimpleQueue[StepResult | BaseException | None] = SimpleQueue()
+        self._generation = 0
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> RunnerInfo:
+        """Start the inner runner here, then the thread."""
+        info = self._inner.start()
+        self._thread = threading.Thread(target=self._work, name="chairlift-runner", daemon=True)
+        self._thread.start()
+        return info
+
+    def launch(self, plan: StepPlan) -> None:
+        """Hand the plan to the thread."""
+        self._plans.put((self._generation, plan))
+
+    def supply_masks(self, step_id: int, masks: Masks) -> None:
+        """Hand the masks to the thread, which waits for them where a step needs some."""
+        self._masks.put((step_id, masks))
+
+    def collect(self) -> StepResult:
+        """Wait for the oldest step; raises what it raised."""
+        result = self._next()
+        assert result is not None, "a warm-up has no result"
+        return result
+
+    def warmup(self) -> None:
+        """Have the thread warm the inner runner up, and wait: what is warm may belong to a thread."""
+        self._plans.put((self._generation, None))
+        result = self._next()
+        assert result is None, "a warm-up while steps are in flight"
+
+    def _next(self) -> StepResult | None:
+        result = self._results.get()
+        if isinstance(result, BaseException):
+            self._generation += 1
+            raise result
+        return result
+
+    def stop(self) -> None:
+        """End the thread after the step in progress, then the inner runner."""
+        if self._thread is not None:
+            self._plans.put(None)
+            self._masks.put(None)
+            self._thread.join()
+            self._thread = None
+        self._inner.stop()
+
+    def _work(self) -> None:
+        failed = -1
+        while (item := self._plans.get()) is not None:
+            generation, plan = item
+            if generation == failed:
+                continue
+            try:
+                if plan is None:
+                    self._inner.warmup()
+                    self._results.put(None)
+                else:
+                    self._inner.launch(plan)
+                    if len(plan.masked) and not self._pass_masks(plan.step_id):
+                        return
+                    self._results.put(self._inner.collect())
+            except BaseException as error:
+                failed = generation
+                self._results.put(error)
+
+    def _pass_masks(self, step_id: int) -> bool:
+        """Wait for the masks of a step, and drop those of void steps before it; False when it is time to leave."""
+        while (item := self._masks.get()) is not None:
+            if item[0] == step_id:
+                self._inner.supply_masks(*item)
+                return True
+        return False

@@ -1,0 +1,221 @@
+"""A step on its way: the draft while the scheduler fills it, the flight while the runner has it."""
+
+from array import array
+from collections.abc import Sequence as Items
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from chairlift.engine.kv.kv_cache_manager import NewBlock
+from chairlift.engine.sequence import Sequence, Status
+from chairlift.engine.step_plan import LAST_SAMPLED, Int32, StepPlan
+from chairlift.engine.structured.grammar import Grammar
+
+
+class Row(NamedTuple):
+    """One sequence's part in a flight."""
+
+    sequence: Sequence
+    ride: int  # the sequence's ride when it was launched
+    start: int  # num_scheduled before
+    end: int  # num_scheduled after
+    sample: int  # index among the sample rows, -1 when nothing is drawn
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """A plan and the sequences behind its rows, in columns: a step has hundreds of rows.
+
+    Attributes:
+        plan: what the runner got.
+        sequences, rides, starts, ends, samples: see Row.
+        num_decodes: leading rows with one token that is drawn from: of these row i is sample i.
+        num_prefill_tokens: tokens of rows that brought more than one.
+        launched_at: seconds, when it was scheduled.
+        forked: sequences that begin in it with the copy of another's block.
+        guided: those of the plan's masked rows, in its order.
+    """
+
+    plan: StepPlan
+    sequences: list[Sequence]
+    rides: list[int]
+    starts: list[int]
+    ends: list[int]
+    samples: list[int]
+    num_decodes: int
+    num_prefill_tokens: int
+    launched_at: float
+    forked: frozenset[Sequence] = frozenset()
+    guided: tuple[Sequence, ...] = ()
+
+    @property
+    def grammars(self) -> list[Grammar]:
+        """Those of its masked rows whose output goes on, in the plan's order; of all of them before it is launched."""
+        finished = Status.FINISHED
+        return [each.grammar for each in self.guided if each.grammar is not None and each.status is not finished]
+
+    @property
+    def rows(self) -> list[Row]:
+        """The columns as rows."""
+        columns = zip(self.sequences, self.rides, self.starts, self.ends, self.samples, strict=True)
+        return [Row(*row) for row in columns]
+
+
+class Meter(Protocol):
+    """Bounds the prompt tokens of one step by what they cost, which depends on what they see."""
+
+    def fits(self, tokens_seen: int) -> int:
+        """Return how many more can ride that have so many tokens before them."""
+        ...
+
+    def take(self, count: int, tokens_seen: int) -> None:
+        """Charge so many."""
+        ...
+
+
+@dataclass(slots=True)
+class Draft:
+    """The step being filled.
+
+    Attributes:
+        tokens_left: of the whole step.
+        prefill_left: of the step's prompt tokens.
+        in_flight: launches on their way.
+        has_grammars: whether anybody open has one.
+        meter: a further bound on prompt tokens, or None.
+        decodes: those who get the one token that they want, in order.
+        chunks: prompt tokens handed to each of the others, in order.
+        new_blocks: blocks that a sequence got in this step.
+        copies: (from, to) of blocks that a sequence begins with a copy of.
+        preempted: whether somebody had to leave for it.
+    """
+
+    tokens_left: int
+    prefill_left: int
+    in_flight: int = 0
+    has_grammars: bool = False
+    meter: Meter | None = None
+    decodes: list[Sequence] = field(default_factory=list)
+    chunks: dict[Sequence, int] = field(default_factory=dict)
+    new_blocks: dict[Sequence, list[NewBlock]] = field(default_factory=dict)
+    copies: dict[Sequence, list[tuple[int, int]]] = field(default_factory=dict)
+    preempted: bool = False
+
+    @property
+    def num_rows(self) -> int:
+        """Sequences that ride so far."""
+        return len(self.decodes) + len(self.chunks)
+
+    def give_prefill(self, sequence: Sequence, count: int) -> None:
+        """Hand prompt tokens to a sequence, on top of what it has."""
+        before = self.chunks.get(sequence, 0)
+        if self.meter is not None:
+            self.meter.take(count, sequence.num_scheduled + before)
+        self.chunks[sequence] = before + count
+        self.tokens_left -= count
+        self.prefill_left -= count
+
+    def give_decodes(self, sequences: list[Sequence]) -> None:
+        """Hand one token to each of those that generate."""
+        self.decodes += sequences
+        self.tokens_left -= len(sequences)
+
+    def take_back(self, sequence: Sequence) -> None:
+        """Undo what the sequence got in this step."""
+        self.new_blocks.pop(sequence, None)
+        self.copies.pop(sequence, None)
+        if (count := self.chunks.pop(sequence, 0)) > 0:
+            self.tokens_left += count
+            self.prefill_left += count
+        elif sequence in self.decodes:
+            self.decodes.remove(sequence)
+            self.tokens_left += 1
+
+    def launch(self, step_id: int, released: tuple[int, ...], now: float) -> Flight:
+        """Turn the draft into a plan and advance num_scheduled of everybody in it.
+
+        Rows with one token come first. A sequence that the runner does not know brings its boarding card and every
+        block it holds; the others bring their new blocks only.
+        """
+        chunks = sorted(self.chunks.items(), key=lambda item: item[1] != 1)
+        decodes, count_decodes = self.decodes, len(self.decodes)
+        sequences = decodes + [sequence for sequence, _ in chunks]
+        starts = [sequence.num_scheduled for sequence in sequences]
+        counts = [1] * count_decodes + [count for _, count in chunks]
+        ends = [start + count for start, count in zip(starts, counts, strict=True)]
+        samples = list(range(count_decodes))
+        sample_rows = samples[:]
+        input_ids = _next_ids(decodes)
+        for row, (sequence, count) in enumerate(chunks, start=count_decodes):
+            start, token_ids = sequence.num_scheduled, sequence.token_ids
+            end, known = start + count, len(token_ids)
+            input_ids += token_ids[start:end]
+            if end > known:
+                input_ids.append(LAST_SAMPLED)
+            sequence.num_scheduled = end
+            if end == known + sequence.num_pending:
+                sequence.num_pending += 1
+                samples.append(len(sample_rows))
+                sample_rows.append(row)
+            else:
+                samples.append(-1)
+        masked = _masked(sequences, sample_rows) if self.has_grammars else []
+        unknown = [sequence for sequence in sequences if not sequence.known]
+        plan = StepPlan(
+            step_id=step_id,
+            released=released,
+            admitted=tuple(sequence.boarding_card() for sequence in unknown),
+            slots=_packed([sequence.slot for sequence in sequences]),
+            num_new_tokens=_packed(counts),
+            start_positions=_packed(starts),
+            new_blocks=self._blocks_to_tell(unknown),
+            input_ids=_packed(input_ids),
+            sample_rows=_packed(sample_rows),
+            copies=_table([pair for pairs in self.copies.values() for pair in pairs], 2),
+            masked=_packed(masked),
+        )
+        singles = count_decodes + sum(1 for _, count in chunks if count == 1)
+        rides = [sequence.ride for sequence in sequences]
+        return Flight(
+            plan, sequences, rides, starts, ends, samples, count_decodes, len(input_ids) - singles, now,
+            frozenset(self.copies), tuple(sequences[sample_rows[place]] for place in masked),
+        )  # fmt: skip
+
+    def _blocks_to_tell(self, unknown: list[Sequence]) -> Int32:
+        """Rows (slot, group, index, block): all of the unknown ones', the new ones of the others."""
+        told: list[tuple[int, int, int, int]] = []
+        for sequence in unknown:
+            assert sequence.table is not None
+            sequence.known = True
+            self.new_blocks.pop(sequence, None)
+            told += [(sequence.slot, *held) for held in sequence.table.held()]
+        for sequence, blocks in self.new_blocks.items():
+            told += [(sequence.slot, *new) for new in blocks]
+        return _table(told, 4)
+
+
+def _masked(sequences: list[Sequence], sample_rows: list[int]) -> list[int]:
+    """Places among the sample rows whose sequence has a grammar."""
+    return [place for place, row in enumerate(sample_rows) if sequences[row].grammar is not None]
+
+
+def _next_ids(decodes: list[Sequence]) -> list[int]:
+    """The next input id of each, and one token scheduled, one sample pending more."""
+    input_ids = []
+    for sequence in decodes:
+        start, token_ids = sequence.num_scheduled, sequence.token_ids
+        input_ids.append(token_ids[start] if start < len(token_ids) else LAST_SAMPLED)
+        sequence.num_scheduled = start + 1
+        sequence.num_pending += 1
+    return input_ids
+
+
+def _table(rows: Items[tuple[int, ...]], columns: int) -> Int32:
+    """An int32 array [rows, columns], which most of the time has none."""
+    return np.array(rows, np.int32).reshape(-1, columns) if rows else np.empty((0, columns), np.int32)
+
+
+def _packed(numbers: Items[int]) -> Int32:
+    """An int32 array; by way of array(), which is three times as fast as numpy for a list of ints."""
+    return np.frombuffer(array("i", numbers), np.int32)

@@ -1,0 +1,47 @@
+"""Snapshots of a scheduler and its cache, for people, admin pages and tests."""
+
+from chairlift.engine.kv.kv_cache_manager import KVCache
+from chairlift.engine.scheduler.scheduler import Scheduler
+from chairlift.engine.sequence import Sequence
+from chairlift.engine.stats import CacheState, SchedulerState
+from chairlift.engine.timeline import WaitReason
+
+
+def _why(sequence: Sequence, line_reason: WaitReason) -> str:
+    if sequence.diary.waits_for_prefix:
+        return WaitReason.PREFIX
+    return line_reason
+
+
+def scheduler_state(scheduler: Scheduler) -> SchedulerState:
+    """Who waits, in order, and why; who rides, and how far each one is."""
+    waiting = list(scheduler.line)
+    reason = scheduler.wait_clock.reason
+    counters = scheduler.counters
+    return SchedulerState(
+        waiting_requests=len(waiting),
+        active_requests=len(scheduler.running),
+        waiting_order=[sequence.request.request_id for sequence in waiting],
+        wait_reasons={sequence.request.request_id: _why(sequence, reason) for sequence in waiting},
+        states={name: next(iter(family.open.values())).state for name, family in scheduler.families.items()},
+        in_flight=len(scheduler.flights),
+        max_in_flight=counters.max_in_flight,
+        steps=counters.steps,
+        preemptions=counters.preemptions,
+        failed_steps=counters.failed_steps,
+        finished_by_reason=dict(counters.finished_by_reason),
+    )
+
+
+def cache_state(cache: KVCache) -> CacheState:
+    """The pool in numbers."""
+    counts = cache.counts()
+    return CacheState(
+        total_blocks=counts.total,
+        free_blocks=counts.free,
+        cached_blocks=counts.cached,
+        allocated_blocks=counts.held,
+        block_size=cache.config.block_size,
+        memory_utilization=counts.held / counts.total,
+        window_blocks_freed=cache.window_blocks_freed,
+    )

@@ -1,0 +1,74 @@
+"""NativeDecoder: a family's decoder on the kernels, which runs its layers as a program (program.py)."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from chairlift.engine.step_plan import StepPlan
+from chairlift.model.attention.base import KV
+from chairlift.model.kernels.cpu.decoder_program import Program
+from chairlift.model.kernels.cpu.threads import Pool
+from chairlift.model.layers.causal_lm import ForwardContext, LayerGroups
+from chairlift.model.layers.decoder import DecoderParts
+from chairlift.model.runner.input_batch import SlotTables
+from chairlift.model.sampling.lm_head_output import Scored, Wanted
+
+
+class NativeDecoder:
+    """A CausalLM (causal_lm.py) on the kernels.
+
+    Attributes:
+        groups, vocab_size, num_kv_heads, head_dim: as the protocol says.
+        dtype: bfloat16, of hidden states and cache.
+    """
+
+    def __init__(self, parts: DecoderParts, pool: Pool, instruction_set: str) -> None:
+        """Take parts whose matrices are PackedWeights and whose rotation tables are float32."""
+        config = parts.config
+        self.groups = LayerGroups.of(config.layer_windows)
+        self.vocab_size = config.vocab_size
+        self.num_kv_heads = config.num_kv_heads
+        self.head_dim = config.head_dim
+        self.dtype = torch.bfloat16
+        self._parts = parts
+        self._pool = pool
+        self._instruction_set = instruction_set
+        self._program: Program | None = None
+
+    def padded(self, num_tokens: int) -> int:
+        """Return the same number: every number of rows is as good as its neighbours."""
+        return num_tokens
+
+    def forward(self, input_ids: Tensor, context: ForwardContext) -> Tensor:
+        """Run input_ids [T] int64 at context.batch.positions through all layers.
+
+        Returns normed states [T, H], good until the next call.
+        """
+        return self._program_of(context.kv).run(input_ids, context)
+
+    def forward_plan(self, plan: StepPlan, tables: SlotTables, kv: list[KV]) -> Tensor:
+        """See TakesPlans; the states are good until the next call."""
+        return self._program_of(kv).run_plan(plan, tables, kv)
+
+    def score_plan(self, plan: StepPlan, tables: SlotTables, kv: list[KV], wanted: Wanted) -> Scored:
+        """See TakesPlans."""
+        return self._program_of(kv).score_plan(plan, tables, kv, wanted)
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Turn hidden states [R, H] into logits float32 [R, V]."""
+        return self.head(hidden, Wanted(np.ones(len(hidden), bool))).logits
+
+    def head(self, hidden: Tensor, wanted: Wanted) -> Scored:
+        """Say of R hidden states what is wanted of their logits, float32; what is not wanted is written nowhere."""
+        assert self._program is not None, "logits before the first step"
+        return self._program.score(hidden, wanted)
+
+    def spent(self) -> dict[str, float]:
+        """Return seconds of one thread by kind of operation, since the last call."""
+        return {} if self._program is None else self._program.spent()
+
+    def _program_of(self, kv: list[KV]) -> Program:
+        block_size = kv[0].key.shape[1]
+        if self._program is None or self._program.block_size != block_size:
+            self._program = Program(self._parts, self._pool, self._instruction_set, block_size)
+        return self._program

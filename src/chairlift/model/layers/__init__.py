@@ -1,0 +1,1 @@
+"""Layers: the decoder that all architectures share, and the operations it is made of."""

@@ -1,0 +1,70 @@
+"""FusedOps: the operations of a layer in as few torch operations as there are, for dtypes narrower than float64.
+
+The numerics are TorchOps' (ops.py) but for roundings: Llama's norm is rounded once, not twice, where its weight is [H]
+(with [heads, H] twice, as there), and a rotation twice, not three times. In float64 they would differ from
+transformers, whose norms have a float32 island; there TorchOps is taken.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from chairlift.model.layers import onednn
+from chairlift.model.layers.ops import Ops, TorchOps
+
+
+def ops_for(dtype: torch.dtype, device: torch.device) -> Ops:
+    """Return the fastest Ops for a dtype on a device."""
+    return TorchOps() if dtype == torch.float64 else FusedOps(onednn.usable(dtype, device))
+
+
+class FusedOps:
+    """Ops on any device, in any dtype but float64.
+
+    Attributes:
+        packs: whether weights are packed for oneDNN.
+    """
+
+    def __init__(self, packs: bool) -> None:
+        self.packs = packs
+        self._linear = onednn.linear if packs else functional.linear
+
+    def padded(self, num_tokens: int) -> int:
+        """See Ops."""
+        return onednn.padded_rows(num_tokens) if self.packs else num_tokens
+
+    def pack(self, weight: Tensor) -> Tensor:
+        """See Ops."""
+        return onednn.pack(weight) if self.packs else weight
+
+    def embed(self, input_ids: Tensor, table: Tensor) -> Tensor:
+        """See Ops."""
+        return functional.embedding(input_ids, table)
+
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """See Ops."""
+        return self._linear(x, weight, bias)
+
+    def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """See Ops."""
+        if weight.ndim == 1:
+            return functional.rms_norm(x, weight.shape, weight, eps)
+        return functional.rms_norm(x, x.shape[-1:], None, eps) * weight
+
+    def rms_norm_float32(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
+        """See Ops."""
+        return self.rms_norm(x.float(), weight, eps).to(x.dtype)
+
+    def gated(self, gate: Tensor, up: Tensor, activation: str) -> Tensor:
+        """See Ops."""
+        if activation == "silu":
+            return functional.silu(gate).mul_(up)
+        return functional.gelu(gate, approximate="tanh" if activation == "gelu_pytorch_tanh" else "none").mul_(up)
+
+    def rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """See Ops."""
+        return (x * cos).addcmul_(x.roll(x.shape[-1] // 2, -1), sin)
+
+    def softcap(self, logits: Tensor, cap: float) -> Tensor:
+        """See Ops."""
+        return torch.tanh(logits / cap).mul_(cap)

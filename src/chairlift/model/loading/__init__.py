@@ -1,0 +1,1 @@
+"""Loading: reads model folders, from config.json to the weights."""

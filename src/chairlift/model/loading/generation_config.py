@@ -1,0 +1,80 @@
+"""GenerationDefaults: what generation_config.json says a request gets when it asks for nothing. Imports no torch."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from chairlift.core.errors import InvalidRequest, ModelError
+from chairlift.core.sampling import NEUTRAL, SamplingParams
+from chairlift.model.loading.config_fields import Fields
+from chairlift.model.loading.model_config import ModelConfig, read_json
+
+SAMPLING = tuple(NEUTRAL)
+"""Fields that generation_config.json and SamplingParams share."""
+
+GREEDY_TOO = ("repetition_penalty", "no_repeat_ngram_size")
+"""Those that hold without a draw, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationDefaults:
+    """Defaults of a model.
+
+    Attributes:
+        eos_token_ids: each of them ends a text.
+        sampling: some of SAMPLING -> value; what is absent is neutral.
+        max_tokens: None where the file does not bound the output.
+    """
+
+    eos_token_ids: tuple[int, ...] = ()
+    sampling: Mapping[str, float | int] = field(default_factory=dict)
+    max_tokens: int | None = None
+
+
+def read_generation_defaults(folder: Path, config: ModelConfig) -> GenerationDefaults:
+    """Read generation_config.json of a model folder; without one, only the config's eos ids are known.
+
+    Raises ModelError with the file and the field for a value that no request could have.
+    """
+    path = folder / "generation_config.json"
+    if not path.exists():
+        return GenerationDefaults(config.eos_token_ids)
+    content = read_json(path)
+    try:
+        return parse_generation_defaults(content, config.eos_token_ids)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error.message.removeprefix('config.json: ')}", file=str(path)) from error
+
+
+def parse_generation_defaults(content: Mapping[str, Any], eos_token_ids: tuple[int, ...]) -> GenerationDefaults:
+    """Turn the object in generation_config.json into defaults.
+
+    As in transformers its eos ids replace `eos_token_ids`, those of config.json, which hold where it names none; and a
+    do_sample of false means temperature 0 whatever the sampling fields say; what shapes greedy outputs, too, holds then
+    as well. Raises ModelError.
+    """
+    fields = Fields(content, {})
+    sampling: dict[str, float | int] = {}
+    for name in SAMPLING:
+        value = content.get(name)
+        if value is not None:
+            sampling[name] = _checked(name, value)
+    if not fields.flag_or("do_sample", True):
+        sampling = {name: value for name, value in sampling.items() if name in GREEDY_TOO}
+        sampling["temperature"] = 0.0
+    ours = fields.token_ids("eos_token_id")
+    max_tokens = fields.size("max_new_tokens") if "max_new_tokens" in fields else None
+    return GenerationDefaults(ours or eos_token_ids, sampling, max_tokens)
+
+
+def _checked(name: str, value: Any) -> float | int:
+    """Return the value if a request could have it; a model's default is bound by the same rules."""
+    if name == "top_k" and isinstance(value, float) and value.is_integer():
+        value = int(value)
+    try:
+        SamplingParams(**{name: value})
+    except InvalidRequest as error:
+        raise ModelError(error.message, field=name) from error
+    checked: float | int = value
+    return checked

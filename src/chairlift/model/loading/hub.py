@@ -1,0 +1,105 @@
+"""resolve_model: a folder on disk, or a Hugging Face hub id brought into the hub's own cache. Imports no torch."""
+
+import re
+from pathlib import Path
+
+from chairlift.core.errors import ModelError
+
+PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model", "*.txt")
+"""What is fetched: config, tokenizer, template and safetensors; never code and never pickles."""
+
+LEFT_OUT = ("*/*", "consolidated*.safetensors")
+"""Subfolders hold other formats, and Mistral's own copy of the weights would double the download."""
+
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
+
+
+def resolve_model(name: str, revision: str | None = None) -> Path:
+    """Return the folder of a model.
+
+    Args:
+        name: a folder, or a hub id such as "Qwen/Qwen3-0.6B".
+        revision: branch, tag or commit on the hub; a folder has none.
+
+    The hub's cache is asked first and the network only for what it lacks; HF_HUB_OFFLINE and HF_HOME are respected.
+    Raises ModelError with one sentence when there is no such folder, it has no config.json, or the hub has no answer.
+    """
+    if not name:
+        raise ModelError("no model is named", model=name)
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        if revision is not None:
+            raise ModelError(f"{name} is a folder, which has no revision {revision!r}", model=name)
+        return _with_config(folder)
+    if folder.exists():
+        raise ModelError(f"{name} is a file, not a model folder", model=name)
+    if not HUB_ID.fullmatch(name) or ".." in name or "--" in name:
+        raise ModelError(f"no model folder {name!r}, and it is not a hub id like owner/name either", model=name)
+    return _with_config(_from_hub(name, revision))
+
+
+def _with_config(folder: Path) -> Path:
+    if not (folder / "config.json").is_file():
+        raise ModelError(f"no config.json in {folder}", file=str(folder / "config.json"))
+    return folder
+
+
+def _from_hub(name: str, revision: str | None) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    def snapshot(cache_only: bool) -> Path:
+        return Path(
+            snapshot_download(
+                name, revision=revision, allow_patterns=list(PATTERNS), ignore_patterns=list(LEFT_OUT),
+                local_files_only=cache_only,
+            )
+        )  # fmt: skip
+
+    try:
+        cached = snapshot(cache_only=True)
+        if _complete(cached):
+            return cached
+    except (LocalEntryNotFoundError, OSError, ValueError):
+        pass  # not in the cache, or only a part of it
+    try:
+        return snapshot(cache_only=False)
+    # The hub's client raises errors of several libraries (its own, httpx, requests, OSError); each means "not here".
+    except Exception as error:
+        where = name if revision is None else f"{name} at revision {revision}"
+        raise ModelError(
+            f"no model folder {name!r}, and {where} cannot be had from the hub: {_reason(error)}",
+            model=name, revision=revision,
+        ) from error  # fmt: skip
+
+
+def _reason(error: Exception) -> str:
+    """Say in a few words why the hub gave nothing; its own messages run over many lines."""
+    from huggingface_hub import constants, errors
+
+    if constants.HF_HUB_OFFLINE:
+        return "HF_HUB_OFFLINE is set and the local cache lacks it"
+    if isinstance(error, errors.GatedRepoError):
+        return "it is gated, accept its terms on the hub and log in"
+    if isinstance(error, errors.RevisionNotFoundError):
+        return "there is no such revision"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return "there is no such model, or it is private"
+    if isinstance(error, errors.LocalEntryNotFoundError):
+        return "the hub cannot be reached and the local cache lacks it"
+    return (" ".join(str(error).split()) or type(error).__name__)[:200]
+
+
+def _complete(folder: Path) -> bool:
+    """Tell whether an interrupted download left anything out that its own index names."""
+    from chairlift.model.loading.model_config import read_json
+
+    if not (folder / "config.json").is_file():
+        return False
+    if (folder / "model.safetensors").is_file():
+        return True
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return False
+    places = read_json(index).get("weight_map")
+    return isinstance(places, dict) and all((folder / str(shard)).is_file() for shard in places.values())

@@ -1,0 +1,271 @@
+"""ModelConfig: what the families need of a Hugging Face config.json, in either dialect. Imports no torch.
+
+    transformers 4                                        transformers 5
+    rope_theta, rope_scaling, rope_local_base_freq        rope_parameters, also one for each layer type
+    torch_dtype                                           dtype
+    sliding_window_pattern, max_window_layers             layer_types
+    text_config around the text part of a multimodal model, in both
+
+A field that config.json leaves out has the default of transformers' own config class, because published files rely on
+that (Gemma 3's names five of its sizes only).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from chairlift.core.errors import ConfigError, ModelError, UnsupportedArchitecture
+from chairlift.model.loading.config_fields import Fields
+from chairlift.model.loading.rope_config import RopeConfig, read_ropes
+
+DTYPES = ("float64", "float32", "bfloat16", "float16")
+ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
+
+_LLAMA = {
+    "num_key_value_heads": None, "head_dim": None, "hidden_act": "silu", "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-6, "tie_word_embeddings": False, "eos_token_id": 2, "bos_token_id": 1, "rope_theta": 10000.0,
+    "attention_bias": False, "mlp_bias": False,
+}  # fmt: skip
+_MISTRAL = {**_LLAMA, "num_key_value_heads": 8, "max_position_embeddings": 131072, "sliding_window": 4096}
+_QWEN2 = {
+    **_LLAMA, "num_key_value_heads": 32, "max_position_embeddings": 32768, "eos_token_id": None, "bos_token_id": None,
+    "use_sliding_window": False, "sliding_window": 4096, "max_window_layers": 28,
+}  # fmt: skip
+_QWEN3 = {**_QWEN2, "head_dim": 128}
+_GEMMA3 = {
+    "vocab_size": 262208, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+    "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 131072, "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": True, "eos_token_id": 1, "bos_token_id": 2, "attention_bias": False, "sliding_window": 4096,
+    "sliding_window_pattern": 6, "query_pre_attn_scalar": 256, "final_logit_softcapping": None,
+    "rope_theta": 1000000.0, "rope_local_base_freq": 10000.0,
+}  # fmt: skip
+
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "LlamaForCausalLM": _LLAMA,
+    "MistralForCausalLM": _MISTRAL,
+    "Qwen2ForCausalLM": _QWEN2,
+    "Qwen3ForCausalLM": _QWEN3,
+    "Gemma3ForCausalLM": _GEMMA3,
+    "Gemma3ForConditionalGeneration": _GEMMA3,
+}
+"""For each architecture that has a family: what transformers takes where config.json is silent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """A decoder's shape, checked; sizes are in elements.
+
+    Attributes:
+        architecture: a key of DEFAULTS.
+        num_heads: of the queries.
+        head_dim: num_heads * head_dim may differ from hidden_size.
+        norm_eps: added to the mean square under the root.
+        activation: of the gate, one of ACTIVATIONS.
+        max_position_embeddings: tokens that the model was made for.
+        layer_windows: one entry a layer; a token sees itself and window - 1 before it, None is full attention.
+        rope: of layers with full attention.
+        sliding_rope: of layers with a window.
+        qkv_bias: whether query, key and value projections have a bias.
+        output_bias: likewise the projection after attention.
+        mlp_bias: likewise the three projections of the MLP.
+        attention_scale: factor on query·key.
+        final_softcap: logits become cap * tanh(logits / cap); None for no cap.
+        eos_token_ids: each of them ends a text.
+        dtype: one of DTYPES, of the checkpoint; None where config.json does not say.
+    """
+
+    architecture: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    norm_eps: float
+    activation: str
+    max_position_embeddings: int
+    layer_windows: tuple[int | None, ...]
+    rope: RopeConfig
+    sliding_rope: RopeConfig
+    qkv_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
+    tie_word_embeddings: bool = False
+    attention_scale: float
+    final_softcap: float | None = None
+    eos_token_ids: tuple[int, ...] = ()
+    bos_token_id: int | None = None
+    dtype: str | None = None
+
+    @property
+    def max_context(self) -> int:
+        """Tokens of one sequence that the positions are made for; yarn stretches the length of pretraining."""
+        if self.rope.type != "yarn":
+            return self.max_position_embeddings
+        return max(self.max_position_embeddings, int(self.rope.original_length * self.rope.factor))
+
+    def context_length(self, asked: int | None = None) -> int:
+        """Return the tokens of one sequence at most: what is asked for, else the model's own limit.
+
+        Raises ConfigError for more than the positions are made for (with RoPE "dynamic", keys that lie in the cache
+        already would have to be turned again).
+        """
+        if asked is None:
+            return self.max_position_embeddings
+        if asked > self.max_context:
+            why = ', the original length of its RoPE "dynamic"' if self.rope.type == "dynamic" else ""
+            raise ConfigError(
+                f"max_model_len {asked} is past the model's limit of {self.max_context}{why}", option="max_model_len"
+            )
+        return asked
+
+
+def read_config(folder: Path) -> ModelConfig:
+    """Read config.json of a model folder. Raises ModelError or UnsupportedArchitecture."""
+    return parse_config(read_json(folder / "config.json"))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object from a file of a model folder. Raises ModelError with the file's name."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ModelError(f"no file {path.name} in {path.parent}", file=str(path)) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelError(f"cannot read {path}: {error}", file=str(path)) from error
+    if not isinstance(content, dict):
+        raise ModelError(f"{path} holds {type(content).__name__}, not an object", file=str(path))
+    return content
+
+
+def parse_config(content: Mapping[str, Any]) -> ModelConfig:
+    """Turn the object in config.json into a ModelConfig. Raises ModelError or UnsupportedArchitecture."""
+    architecture = _architecture(content)
+    if content.get("quantization_config"):
+        raise ModelError("config.json has a quantization_config; quantized checkpoints are not supported")
+    text = content.get("text_config") or {}
+    if not isinstance(text, Mapping):
+        raise ModelError(f"config.json: text_config must be an object, got {type(text).__name__}")
+    # The wrapper's own fields hold where its text_config is silent (eos_token_id, torch_dtype), and it decides the tie.
+    merged = {**content, **{name: value for name, value in text.items() if value is not None or name not in content}}
+    if "tie_word_embeddings" in content:
+        merged["tie_word_embeddings"] = content["tie_word_embeddings"]
+    for name in ("eos_token_id", "bos_token_id"):
+        if content.get(name) is not None:
+            merged[name] = content[name]
+    fields = Fields(merged, DEFAULTS[architecture])
+    config = _llama_like(architecture, fields)
+    if architecture.startswith("Gemma3"):
+        config = _gemma3(config, fields)
+    return config
+
+
+def _architecture(content: Mapping[str, Any]) -> str:
+    names = content.get("architectures")
+    found = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    for name in found:
+        if name in DEFAULTS:
+            return name
+    said = f"architecture {', '.join(found)}" if found else "no architecture"
+    raise UnsupportedArchitecture(f"config.json names {said}; supported are {', '.join(DEFAULTS)}")
+
+
+def _llama_like(architecture: str, fields: Fields) -> ModelConfig:
+    heads = fields.size("num_attention_heads")
+    kv_heads = fields.size_or("num_key_value_heads", heads)
+    hidden = fields.size("hidden_size")
+    head_dim = fields.size_or("head_dim", hidden // heads)
+    layers = fields.size("num_hidden_layers")
+    if heads % kv_heads:
+        raise ModelError(f"config.json: {heads} query heads cannot share {kv_heads} key/value heads evenly")
+    if head_dim < 2 or head_dim % 2:
+        raise ModelError(f"config.json: head_dim must be even for RoPE, got {head_dim}")
+    attention_bias = fields.flag("attention_bias")
+    qwen2, mistral = architecture == "Qwen2ForCausalLM", architecture == "MistralForCausalLM"
+    windows = _layer_windows(architecture, fields, layers)
+    max_positions = fields.size("max_position_embeddings")
+    full, sliding = read_ropes(fields, max_positions, by_layer_type=architecture.startswith("Gemma3"))
+    return ModelConfig(
+        architecture=architecture,
+        vocab_size=fields.size("vocab_size"),
+        hidden_size=hidden,
+        intermediate_size=fields.size("intermediate_size"),
+        num_layers=layers,
+        num_heads=heads,
+        num_kv_heads=kv_heads,
+        head_dim=head_dim,
+        norm_eps=fields.number("rms_norm_eps"),
+        activation=fields.choice("hidden_activation" if "hidden_activation" in fields else "hidden_act", ACTIVATIONS),
+        max_position_embeddings=max_positions,
+        layer_windows=windows,
+        rope=full,
+        sliding_rope=sliding,
+        qkv_bias=qwen2 or (attention_bias and not mistral),
+        output_bias=attention_bias and not (qwen2 or mistral),
+        mlp_bias=architecture == "LlamaForCausalLM" and fields.flag("mlp_bias"),
+        tie_word_embeddings=fields.flag("tie_word_embeddings"),
+        attention_scale=head_dim**-0.5,
+        eos_token_ids=fields.token_ids("eos_token_id"),
+        bos_token_id=next(iter(fields.token_ids("bos_token_id")), None),
+        dtype=_dtype(fields),
+    )
+
+
+def _gemma3(config: ModelConfig, fields: Fields) -> ModelConfig:
+    """Add what is Gemma 3's own. Its attn_logit_softcapping is not read: transformers' Gemma 3 never applies it."""
+    if fields.flag_or("use_bidirectional_attention", False):
+        raise ModelError(
+            "config.json: use_bidirectional_attention is not supported; the engine generates left to right"
+        )
+    return replace(
+        config,
+        attention_scale=fields.number("query_pre_attn_scalar") ** -0.5,
+        final_softcap=fields.number_or_none("final_logit_softcapping"),
+    )
+
+
+def _layer_windows(architecture: str, fields: Fields, layers: int) -> tuple[int | None, ...]:
+    if architecture == "LlamaForCausalLM":
+        return (None,) * layers
+    window = fields.size_or_none("sliding_window")
+    if architecture.startswith("Qwen") and not fields.flag("use_sliding_window"):
+        window = None
+    kinds = fields.names("layer_types")
+    if architecture == "MistralForCausalLM":
+        # transformers' Mistral slides in all layers or in none, whatever layer_types says.
+        kind = "full_attention" if window is None else "sliding_attention"
+        if kinds is not None and set(kinds) != {kind}:
+            raise ModelError(f"config.json: layer_types {sorted(set(kinds))} contradict sliding_window {window}")
+        return (window,) * layers
+    if kinds is None and architecture.startswith("Gemma3"):
+        pattern = fields.size(
+            "_sliding_window_pattern" if "_sliding_window_pattern" in fields else "sliding_window_pattern"
+        )
+        kinds = tuple("sliding_attention" if (layer + 1) % pattern else "full_attention" for layer in range(layers))
+    elif kinds is None:
+        first = fields.count("max_window_layers") if window is not None else layers
+        kinds = tuple("sliding_attention" if layer >= first else "full_attention" for layer in range(layers))
+    return _windows_of_kinds(kinds, window, layers)
+
+
+def _windows_of_kinds(kinds: tuple[str, ...], window: int | None, layers: int) -> tuple[int | None, ...]:
+    if len(kinds) != layers:
+        raise ModelError(f"config.json: layer_types has {len(kinds)} entries, num_hidden_layers is {layers}")
+    unknown = set(kinds) - {"full_attention", "sliding_attention"}
+    if unknown:
+        raise ModelError(f"config.json: layer_types {sorted(unknown)} are not supported")
+    if window is None and "sliding_attention" in kinds:
+        raise ModelError("config.json: layer_types has sliding_attention, but there is no sliding_window")
+    return tuple(window if kind == "sliding_attention" else None for kind in kinds)
+
+
+def _dtype(fields: Fields) -> str | None:
+    name = fields.get("dtype") or fields.get("torch_dtype")
+    if name is None:
+        return None
+    if not isinstance(name, str) or name.removeprefix("torch.") not in DTYPES:
+        raise ModelError(f"config.json: dtype {name!r} is not supported; supported are {', '.join(DTYPES)}")
+    return name.removeprefix("torch.")

@@ -1,0 +1,169 @@
+"""Survey: what torch finds on this machine, and what a model folder would take, without loading the model."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from chairlift.core.errors import ChairliftError, ConfigError
+from chairlift.model.attention.registry import BACKENDS
+from chairlift.model.kernels.cpu.library import chosen_set, instruction_sets
+from chairlift.model.kernels.cpu.threads import chosen_cpus
+from chairlift.model.layers.causal_lm import LayerGroups
+from chairlift.model.loading.checkpoint import Checkpoint
+from chairlift.model.loading.model_config import DTYPES, ModelConfig, read_config
+from chairlift.model.loading.registry import parameter_shapes, torch_dtype
+from chairlift.model.runner.kv_memory import FreeMemory, PoolShape, free_memory, host_readings, size_pool
+from chairlift.model.runner.memory_shapes import shapes
+from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.runner.torch_runner import check_options, pick_device
+
+LENGTHS = (256, 1024, 4096, 16384, 65536)
+WEIGHT_BYTES = {"int8": 1 + 2 / 32, "int8-channel": 1.0}
+"""Of one parameter, by quantization; groups of 32 share a scale of two bytes."""
+
+UNLIMITED = 2**60
+"""Bytes; a cgroup without a limit says a number beyond."""
+
+T = TypeVar("T")
+
+
+def survey_machine() -> dict[str, Any]:
+    """Return devices and their dtypes, torch's threads, limits of memory and attention backends, as plain values."""
+    devices: list[dict[str, Any]] = [{
+        "name": "cpu", "description": torch.backends.cpu.get_cpu_capability(), "memory_total": None,
+        "memory_free": None, "dtypes": list(DTYPES), "native_bfloat16": bool(_cpu_has_bfloat16()),
+    }]  # fmt: skip
+    for index in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+        free, total = torch.cuda.mem_get_info(index)
+        devices.append({
+            "name": f"cuda:{index}", "description": torch.cuda.get_device_name(index), "memory_total": total,
+            "memory_free": free, "dtypes": list(DTYPES),
+            "native_bfloat16": torch.cuda.get_device_capability(index) >= (8, 0),
+        })  # fmt: skip
+    return {
+        "devices": devices,
+        "threads": torch.get_num_threads(),
+        "memory_limits": [
+            {"bytes": one.num_bytes, "limit": one.limit}
+            for one in dict.fromkeys(host_readings())
+            if one.num_bytes < UNLIMITED
+        ],
+        "attention_backends": list(BACKENDS),
+        "kernels": _kernels(),
+    }
+
+
+def _kernels() -> dict[str, Any]:
+    """What there is of the native kernels, and why there is nothing."""
+    try:
+        found = {"sets": list(instruction_sets()), "chosen": chosen_set(), "threads": len(chosen_cpus(None))}
+        return found | {"missing": None}
+    except ConfigError as error:
+        return {"sets": [], "chosen": None, "threads": None, "missing": error.message}
+
+
+@dataclass(slots=True)
+class ModelSurvey:
+    """What a model folder would take; whatever could not be found out is missing from `facts`, and why is a problem."""
+
+    facts: dict[str, Any] = field(default_factory=dict)
+    problems: list[ChairliftError] = field(default_factory=list)
+
+    def attempt(self, what: Callable[[], T]) -> T | None:
+        """Do something; an error of ours becomes a problem."""
+        try:
+            return what()
+        except ChairliftError as error:
+            self.problems.append(error)
+            return None
+
+
+def survey_model(folder: Path, options: RunnerConfig) -> ModelSurvey:
+    """Read config.json and the headers of the weights; size the cache as a start with these options would."""
+    survey = ModelSurvey()
+    try:
+        check_options(options)
+    except ConfigError as error:
+        survey.problems.append(error)
+        options = RunnerConfig()
+    config = survey.attempt(lambda: read_config(folder))
+    if config is not None:
+        config = _of_weights(survey, folder, config)
+        config = replace(config, dtype=(config.dtype or "float32") if options.dtype == "auto" else options.dtype)
+        parameters = sum(math.prod(shape) for shape in parameter_shapes(config).values())
+        survey.facts |= {"architecture": config.architecture, "dtype": config.dtype, "parameters": parameters}
+        _needs(survey, options, config, parameters)
+    return survey
+
+
+def _of_weights(survey: ModelSurvey, folder: Path, config: ModelConfig) -> ModelConfig:
+    """Read the headers of the weights; returns the config with what they say."""
+    checkpoint = survey.attempt(lambda: Checkpoint.open(folder, config.architecture))
+    if checkpoint is None:
+        return config
+    tied = checkpoint.settle_tie(config.tie_word_embeddings)
+    found = replace(config, dtype=config.dtype or checkpoint.dtype(), tie_word_embeddings=tied)
+    survey.facts["checkpoint_dtype"] = found.dtype
+    survey.attempt(lambda: checkpoint.check(parameter_shapes(found)))
+    return found
+
+
+def _needs(survey: ModelSurvey, options: RunnerConfig, config: ModelConfig, parameters: int) -> None:
+    """Find out the memory of weights, step and cache on the device that the options name."""
+    weights = int(parameters * WEIGHT_BYTES.get(options.quantization, torch_dtype(config.dtype).itemsize))
+    survey.facts["weight_bytes"] = weights
+    device = survey.attempt(lambda: pick_device(options.device))
+    max_model_len = survey.attempt(lambda: config.context_length(options.max_model_len))
+    if device is None or max_model_len is None:
+        return
+    survey.facts |= {"device": str(device), "max_model_len": max_model_len, "model_limit": config.max_context}
+    free = survey.attempt(lambda: free_memory(device))
+    if free is not None:
+        left = FreeMemory(max(0, free.num_bytes - weights), f"{free.limit}, less the weights")
+        survey.attempt(lambda: _size(survey, options, config, max_model_len, left))
+
+
+def _size(
+    survey: ModelSurvey, options: RunnerConfig, config: ModelConfig, max_model_len: int, free: FreeMemory
+) -> None:
+    groups = LayerGroups.of(config.layer_windows)
+    pool, step = shapes(options, config, groups, max_model_len)
+    survey.facts |= {
+        "kv_bytes_per_token": pool.page_bytes * pool.groups // pool.block_size,
+        "step_bytes": step.peak_bytes(), "block_size": options.block_size,
+    }  # fmt: skip
+    on_host = not survey.facts["device"].startswith("cuda")
+    sized = size_pool(
+        pool, step, free, on_host=on_host, max_memory=options.max_memory, num_blocks=options.num_blocks
+    )  # fmt: skip
+    lengths = sorted({*(length for length in LENGTHS if length < max_model_len), max_model_len})
+    survey.facts |= {
+        "num_blocks": sized.num_blocks,
+        "kv_bytes": sized.num_blocks * pool.page_bytes,
+        "tokens": sized.num_blocks // pool.groups * pool.block_size,
+        "requests_by_length": {
+            str(length): min(options.max_running_requests, sized.num_blocks // _blocks(pool, groups, length))
+            for length in lengths
+        },
+    }
+
+
+def _blocks(pool: PoolShape, groups: LayerGroups, length: int) -> int:
+    """Blocks that one sequence of this length holds; behind a window they are given back."""
+    whole = math.ceil(length / pool.block_size)
+    return sum(
+        whole if window is None else min(whole, math.ceil(window / pool.block_size) + 1) for window in groups.windows
+    )
+
+
+def _cpu_has_bfloat16() -> bool:
+    """Whether the CPU multiplies bfloat16 by itself (AVX-512 BF16 or AMX)."""
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return "avx512_bf16" in flags or "amx_bf16" in flags or "bf16" in flags.split()

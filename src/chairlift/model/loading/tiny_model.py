@@ -1,0 +1,76 @@
+"""The tiny random model, for tests and for measuring everything but a model: a Llama of two layers over bytes.
+
+ids 0..255    bytes, so that ByteTokenizer fits
+256 257 258   begin of text, end of text, padding
+"""
+
+from collections.abc import Callable
+
+import torch
+
+from chairlift.model.layers.causal_lm import CausalLM
+from chairlift.model.loading.model_config import ModelConfig
+from chairlift.model.loading.registry import random_model
+from chairlift.model.loading.rope_config import RopeConfig
+from chairlift.model.model_backend import Execution
+
+BOS, EOS, PAD = 256, 257, 258
+PRINTABLE = range(32, 127)
+HEAD_SCALE = 4.0  # so that the zero rows, whose logits are zero, are next to never drawn
+
+
+def tiny_config() -> ModelConfig:
+    """Return the shape: 259 ids, hidden 64, four query heads on two key heads, 1024 positions."""
+    rope = RopeConfig()
+    return ModelConfig(
+        architecture="LlamaForCausalLM",
+        vocab_size=259,
+        hidden_size=64,
+        intermediate_size=128,
+        num_layers=2,
+        num_heads=4,
+        num_kv_heads=2,
+        head_dim=16,
+        norm_eps=1e-6,
+        activation="silu",
+        max_position_embeddings=1024,
+        layer_windows=(None, None),
+        rope=rope,
+        sliding_rope=rope,
+        attention_scale=0.25,
+        eos_token_ids=(EOS,),
+        bos_token_id=BOS,
+        dtype="float32",
+    )
+
+
+def tiny_model(
+    *,
+    seed: int,
+    dtype: str,
+    device: torch.device,
+    max_model_len: int | None = None,
+    execution: Callable[[ModelConfig], Execution] | None = None,
+) -> tuple[CausalLM, ModelConfig]:
+    """Make the model, the same for the same seed; dtype "auto" is float32.
+
+    Its weights are large enough that greedy output wanders instead of repeating one token. The head's rows are zero but
+    for printable ASCII, so that its noise does a terminal no harm.
+    """
+    return random_model(
+        tiny_config(),
+        seed=seed,
+        dtype=dtype,
+        device=device,
+        max_model_len=max_model_len,
+        scale=0.2,
+        change=_readable,
+        execution=execution,
+    )
+
+
+def _readable(name: str, drawn: torch.Tensor) -> torch.Tensor:
+    if name == "lm_head.weight":
+        drawn[: PRINTABLE.start] = drawn[PRINTABLE.stop :] = 0.0
+        drawn *= HEAD_SCALE
+    return drawn

@@ -1,0 +1,1 @@
+"""Model runner: turns step plans into tensors, runs the model, and sizes the KV cache."""

@@ -1,0 +1,231 @@
+"""Fields: every field of a request's body, declared once.
+
+What is parsed, what is ignored by name, what is refused, and the OpenAPI page come from these tables.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from chairlift.core.sampling import (
+    MAX_ALLOWED_TOKEN_IDS,
+    MAX_BAD_WORDS,
+    MAX_LOGIT_BIAS,
+    MAX_LOGITS_PROCESSORS,
+    MAX_STOP_STRING_CHARS,
+    MAX_STOP_TOKEN_IDS,
+    MAX_TOKENS,
+    NUMBERS,
+    WHOLES,
+)
+from chairlift.core.structured_output import MAX_CHOICE_STRINGS, MAX_STRUCTURE_CHARS
+from chairlift.protocol.request_schemas import (
+    MESSAGE,
+    RESPONSE_FORMAT,
+    STREAM_OPTIONS,
+    TOOL,
+    TOOL_CHOICE,
+    Schema,
+    one_or_many,
+    processors,
+)
+
+MAX_STOPS = 4
+MAX_TOOLS = 128
+MAX_CHAT_LOGPROBS = 20
+MAX_COMPLETION_LOGPROBS = 5
+MAX_MESSAGES = 8192
+MAX_PROMPTS = 128
+MAX_SALT_CHARS = 128
+MAX_MODEL_CHARS = 1000
+MAX_MODALITIES = 8
+MAX_DETOKENIZED = 1_000_000
+
+
+class Effect(Enum):
+    """What becomes of a field."""
+
+    USED = "used"
+    IGNORED = "ignored"  # the header x-ignored-parameters names it
+    REFUSED = "refused"  # it would change what the client gets in kind, and it cannot be done
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field.
+
+    Attributes:
+        schema: of its value; null is the same as absent, unless it is required.
+        help: one line.
+        effect: what becomes of it.
+        sampling: whether it is a field of SamplingParams by the same name.
+        required: whether there is no request without it.
+    """
+
+    schema: Schema
+    help: str = ""
+    effect: Effect = Effect.USED
+    sampling: bool = False
+    required: bool = False
+
+
+_ID: Schema = {"type": "integer", "minimum": 0, "maximum": MAX_TOKENS}
+_TOKENS: Schema = {"type": "array", "items": _ID}
+_SHORT: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_STRING_CHARS}
+_LONG: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_STRUCTURE_CHARS}
+_TEXTS: Schema = {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1, "maxItems": MAX_PROMPTS}
+
+
+def number(name: str, help: str) -> Field:
+    """Declare a field of SamplingParams that is a number."""
+    low, high, open_low = NUMBERS[name]
+    least = {"exclusiveMinimum": low} if open_low else {"minimum": low}
+    return Field({"type": "number", **least, "maximum": high}, help, sampling=True)
+
+
+def whole(name: str, help: str, least: int | None = None) -> Field:
+    """Declare a field of SamplingParams that is an integer; a route may ask for more at `least`."""
+    low, high = WHOLES[name]
+    low = low if least is None else least
+    return Field({"type": "integer", "minimum": low, "maximum": high}, help, sampling=True)
+
+
+def _flag(help: str, *, sampling: bool = False) -> Field:
+    return Field({"type": "boolean"}, help, sampling=sampling)
+
+
+def _ids(most: int, help: str) -> Field:
+    return Field(one_or_many(_ID, most), help, sampling=True)
+
+
+def _ignored(kind: str = "", help: str = "") -> Field:
+    return Field({"type": kind} if kind else {}, help or "has no effect here", Effect.IGNORED)
+
+
+def _refused(help: str) -> Field:
+    return Field({"type": "null"}, help, Effect.REFUSED)
+
+
+MODEL: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_MODEL_CHARS}
+"""A name; a server knows its own ones."""
+
+_SAMPLING: Mapping[str, Field] = {
+    "temperature": number("temperature", "0 is greedy"),
+    "top_p": number("top_p", "the likeliest tokens that reach this probability stay"),
+    "n": whole("n", "choices"),
+    "seed": whole("seed", "of the draws; the same seed gives the same output"),
+    "presence_penalty": number("presence_penalty", "subtracted from logits of tokens in the output"),
+    "frequency_penalty": number("frequency_penalty", "subtracted for each time a token is in the output"),
+    "logit_bias": Field(
+        {"type": "object", "maxProperties": MAX_LOGIT_BIAS, "propertyNames": {"pattern": "^[0-9]{1,10}$"},
+         "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100}},
+        "token id -> value added to its logit; -100 bans it", sampling=True,
+    ),
+    "stop": Field(one_or_many(_SHORT, MAX_STOPS), "the output ends where one of these appears", sampling=True),
+    "top_k": whole("top_k", "the K likeliest tokens stay; 0 or -1 keeps all"),
+    "min_p": number("min_p", "tokens below this share of the likeliest one are dropped"),
+    "typical_p": number("typical_p", "tokens of typical surprise that reach this stay"),
+    "epsilon_cutoff": number("epsilon_cutoff", "tokens less likely than this are dropped"),
+    "eta_cutoff": number("eta_cutoff", "the same with a bound that falls with the entropy"),
+    "repetition_penalty": number("repetition_penalty", "divides the logits of tokens seen anywhere"),
+    "no_repeat_ngram_size": whole("no_repeat_ngram_size", "no run of so many tokens appears twice"),
+    "min_tokens": whole("min_tokens", "output tokens at least"),
+    "ignore_eos": _flag("the model's end-of-text tokens do not end the output", sampling=True),
+    "stop_token_ids": _ids(MAX_STOP_TOKEN_IDS, "token ids that end the output"),
+    "allowed_token_ids": _ids(MAX_ALLOWED_TOKEN_IDS, "only these tokens are drawn"),
+    "bad_words": Field(one_or_many(_SHORT, MAX_BAD_WORDS), "these are not written", sampling=True),
+    "skip_special_tokens": _flag("leave special tokens out of the text", sampling=True),
+    "include_stop_str_in_output": _flag("keep the stop string in the text", sampling=True),
+    "logits_processors": Field(
+        processors(_SHORT, MAX_LOGITS_PROCESSORS), "names of processors that this server was given", sampling=True
+    ),
+}  # fmt: skip
+
+_OURS: Mapping[str, Field] = {
+    "regex": Field(_LONG, "the output matches this regular expression"),
+    "grammar": Field(_LONG, "the output follows this grammar"),
+    "choice": Field(one_or_many(_LONG, MAX_CHOICE_STRINGS, least=1), "the output is one of these"),
+    "priority": Field({"type": "integer", "minimum": 0, "maximum": 2**31 - 1}, "smaller rides first"),
+    "timeout": Field({"type": "number", "exclusiveMinimum": 0, "maximum": 86400}, "seconds that it may take"),
+    "return_token_ids": _flag("every choice has token_ids, every chunk its output position"),
+    "resume": Field(
+        {"type": "array", "items": _TOKENS}, "for each choice the output tokens that were delivered before"
+    ),
+    "cache_salt": Field(
+        {"type": "string", "minLength": 1, "maxLength": MAX_SALT_CHARS},
+        "requests share cached prefixes only with those of the same salt",
+    ),
+}
+
+_COMMON: Mapping[str, Field] = {
+    "model": Field(MODEL, "one that /v1/models names", required=True),
+    "stream": _flag("answer in server-sent events"),
+    "stream_options": Field(
+        STREAM_OPTIONS, "include_usage: a last chunk with token counts; without stream it is ignored"
+    ),
+    "response_format": Field(
+        RESPONSE_FORMAT, "json_object: the output is a JSON object; json_schema: it follows json_schema.schema"
+    ),
+    **_SAMPLING,
+    **_OURS,
+    "user": Field({"type": "string"}, "shown in the log"),
+    "chat_template": _refused("a template never comes from a request"),
+    "chat_template_kwargs": _refused("what a template is given is the operator's choice"),
+    "prompt_logprobs": _refused("scores of the prompt come with echo and logprobs of /v1/completions"),
+}  # fmt: skip
+
+_MESSAGES: Schema = {"type": "array", "items": MESSAGE, "minItems": 1, "maxItems": MAX_MESSAGES}
+_TOOLS = Field({"type": "array", "items": TOOL, "maxItems": MAX_TOOLS}, "what may be called")
+
+CHAT: Mapping[str, Field] = {
+    **_COMMON,
+    "messages": Field(_MESSAGES, "the conversation", required=True),
+    "max_tokens": whole("max_tokens", "output tokens at most; as many as fit when it is absent", 1),
+    "max_completion_tokens": Field(whole("max_tokens", "", 1).schema, "the newer name of max_tokens, and wins over it"),
+    "logprobs": _flag("log-probabilities of the output's tokens"),
+    "top_logprobs": Field({"type": "integer", "minimum": 0, "maximum": MAX_CHAT_LOGPROBS}, "and of the likeliest ones"),
+    "tools": _TOOLS,
+    "tool_choice": Field(TOOL_CHOICE, "none, auto, required, or the function to call"),
+    "parallel_tool_calls": _flag("whether an answer may have several calls (default)"),
+    "modalities": Field(one_or_many({"const": "text"}, MAX_MODALITIES), "text alone"),
+    "functions": _refused("use tools"),
+    "function_call": _refused("use tool_choice"),
+    **dict.fromkeys(("store", "audio", "metadata", "moderation", "prediction", "reasoning_effort", "safety_identifier",
+                     "service_tier", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "verbosity",
+                     "web_search_options"), _ignored()),
+}  # fmt: skip
+"""Field -> what it is, of /v1/chat/completions."""
+
+COMPLETION: Mapping[str, Field] = {
+    **_COMMON,
+    "prompt": Field(
+        {"anyOf": [
+            {"type": "string"}, _TEXTS, {**_TOKENS, "minItems": 1},
+            {"type": "array", "items": {**_TOKENS, "minItems": 1}, "minItems": 1, "maxItems": MAX_PROMPTS},
+        ]},
+        "text or token ids, or a list of either", required=True,
+    ),
+    "max_tokens": whole("max_tokens", "output tokens at most; as many as fit when it is absent; 0 with echo"),
+    "best_of": whole("best_of", "draw so many and return the n likeliest; not with stream"),
+    "echo": _flag("the text begins with the prompt"),
+    "logprobs": Field({"type": "integer", "minimum": 0, "maximum": MAX_COMPLETION_LOGPROBS}, "of each token"),
+    "suffix": _refused("there is no model here that fills gaps"),
+}  # fmt: skip
+"""Field -> what it is, of /v1/completions."""
+
+TOKENIZE: Mapping[str, Field] = {
+    "model": Field(MODEL, "one that /v1/models names; the one that is served when it is absent"),
+    "prompt": Field({"type": "string"}, "a text"),
+    "messages": Field(_MESSAGES, "or a conversation, whose tokens are those of the prompt that it makes"),
+    "tools": _TOOLS,
+    "add_special_tokens": _flag("to a text: those with which the model's prompts begin (default)"),
+    "add_generation_prompt": _flag("to a conversation: the beginning of an answer (default)"),
+    "return_token_strs": _flag("the text of each token, too"),
+}
+"""Field -> what it is, of /tokenize."""
+
+DETOKENIZE: Mapping[str, Field] = {
+    "model": TOKENIZE["model"],
+    "tokens": Field({**_TOKENS, "maxItems": MAX_DETOKENIZED}, "token ids", required=True),
+}
+"""Field -> what it is, of /detokenize."""

@@ -1,0 +1,1 @@
+"""OpenAI-compatible endpoints: parses requests, runs them, and formats responses."""

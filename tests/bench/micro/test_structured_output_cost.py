@@ -1,0 +1,42 @@
+"""Two batches that differ only in schemas, run in turns; and no output under one of them ends early."""
+
+import json
+
+import jsonschema
+
+from chairlift.bench.micro.structured_output_cost import measure, schema
+from chairlift.llm.build import prepare
+from chairlift.llm.model_names import RANDOM
+from chairlift.llm.options import Options
+from support_structure import EOS, allowed, at_random, grammar_of
+
+SMALL: Options = {"num_blocks": 300, "max_running_requests": 8}
+
+
+def test_both_batches_run_whole_in_each_turn() -> None:
+    said: list[str] = []
+    found = measure(prepare(RANDOM, SMALL), requests=6, output_tokens=40, repeat=3, seed=1, note=said.append)
+    assert len(found["plain"]) == len(found["structured"]) == len(found["by_turn"]) == 3
+    for each in (*found["plain"], *found["structured"]):
+        assert each["requests"] == {"total": 6, "completed": 6, "failed": 0, "errors": {}}
+    assert found["ratio"] == sorted(found["by_turn"])[1] and found["ledger_faults"] == []
+    order = [line.split()[4] for line in said]
+    assert order == ["plain", "structured", "structured", "plain", "plain", "structured"]
+
+
+def test_no_output_under_a_schema_ends_before_its_length() -> None:
+    grammar, pick = grammar_of(json_schema=schema(3)), at_random(5)
+    for _ in range(2000):
+        choices = allowed(grammar)
+        assert EOS not in choices
+        grammar.advance(pick(sorted(choices)))
+    assert not grammar.is_over
+
+
+def test_the_schemas_say_something() -> None:
+    record = {"name 3": "a", "age": 9, "mail": "ab@cd.org", "kind": None, "tags": ["x"]}
+    item = schema(3)["items"]
+    assert jsonschema.Draft202012Validator(item).is_valid(json.loads(json.dumps(record)))
+    for name, wrong in (("age", 151), ("mail", "ab"), ("kind", "else"), ("tags", [])):
+        assert not jsonschema.Draft202012Validator(item).is_valid({**record, name: wrong})
+    assert schema(3) != schema(4)

@@ -1,0 +1,134 @@
+"""Runs in processes of their own: the result comes back, an error comes back as itself, a death is told."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from chairlift.bench.offline.run_spec import Order, WorkloadSpec
+from chairlift.bench.offline.subprocess_run import THREAD_VARIABLES, environ_with, exchange, obey, send
+from chairlift.core.errors import ChairliftError, ContextLengthExceeded, EngineDead
+from chairlift.llm.model_names import RANDOM
+from support_services import wait_until
+
+ORDER = Order(model=RANDOM, options={"seed": 3}, workload=WorkloadSpec(name="w1"))
+
+
+def program(body: str) -> list[str]:
+    """A child that has `order` and may set `result`."""
+    return [
+        sys.executable, "-c",
+        "import json, os, sys, pathlib\norder = json.loads(pathlib.Path(sys.argv[1]).read_text())\n" + body +
+        "\npathlib.Path(sys.argv[2]).write_text(json.dumps(result))",
+    ]  # fmt: skip
+
+
+def test_the_order_arrives_and_the_result_comes_back() -> None:
+    assert send(program("result = {'seen': order}"), ORDER)["seen"] == json.loads(ORDER.encode())
+
+
+def test_threads_are_told_to_every_library_or_to_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    child = program(f"result = [os.environ.get(name) for name in {THREAD_VARIABLES}]\nresult = {{'got': result}}")
+    assert send(child, ORDER, threads=7)["got"] == ["7", "7", "7"]
+    assert send(child, ORDER)["got"][0] == "1"
+
+
+def test_modules_of_a_folder_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "stowaway.py").write_text("import json, sys; open(sys.argv[2], 'w').write(json.dumps({'here': 1}))")
+    command = [sys.executable, "-P", "-m", "stowaway"]
+    for before in ("", "/nowhere"):
+        monkeypatch.setenv("PYTHONPATH", before)
+        assert exchange(command, b"{}", environ=environ_with(tmp_path)) == {"here": 1}
+        assert environ_with(tmp_path)["PYTHONPATH"].endswith(before or tmp_path.name)
+    with pytest.raises(ChairliftError, match="stowaway"):
+        exchange(command, b"{}")
+
+
+def test_a_death_is_told_with_its_last_words() -> None:
+    with pytest.raises(ChairliftError, match=r"exit code 3 and no result: the last word"):
+        send(program("print('the last word', file=sys.stderr)\nsys.exit(3)"), ORDER)
+    with pytest.raises(ChairliftError, match=r"exit code -9 and no result: silently"):
+        send(program("os.kill(os.getpid(), 9)"), ORDER)
+
+
+def test_an_error_comes_back_as_what_it_was() -> None:
+    with pytest.raises(EngineDead, match="it died"):
+        send(program("result = {'error': {'code': 'engine_dead', 'message': 'it died'}}"), ORDER)
+
+
+def test_the_child_writes_what_was_measured(tmp_path: Path) -> None:
+    files = [tmp_path / "order", tmp_path / "result"]
+    files[0].write_bytes(ORDER.encode())
+    assert obey([str(file) for file in files], lambda order: {"model": order.model, **order.options}) == 0
+    assert json.loads(files[1].read_text()) == {"model": RANDOM, "seed": 3}
+
+
+def test_the_child_writes_an_error_of_chairlift(tmp_path: Path) -> None:
+    def fail(order: Order) -> dict[str, int]:
+        raise ContextLengthExceeded(9, None, 5)
+
+    files = [tmp_path / "order", tmp_path / "result"]
+    files[0].write_bytes(ORDER.encode())
+    assert obey([str(file) for file in files], fail) == 1
+    error = json.loads(files[1].read_text())["error"]
+    assert error["code"] == "context_length_exceeded" and error["message"].startswith("prompt has 9 tokens")
+    files[0].write_text("nonsense")
+    assert obey([str(file) for file in files], fail) == 1
+    assert json.loads(files[1].read_text())["error"]["code"] == "config_error"
+
+
+def test_a_run_whose_parent_is_killed_ends_too(tmp_path: Path) -> None:
+    """Else it would take the cores from whatever is measured next."""
+    here = tmp_path / "child"
+    child = (
+        "import os, pathlib, time\n"
+        "from chairlift.bench.offline.subprocess_run import leave_with_parent\n"
+        "leave_with_parent()\n"
+        f"pathlib.Path({str(here)!r}).write_text(str(os.getpid()))\n"
+        "time.sleep(120)"
+    )
+    parent = (
+        "import sys\nfrom chairlift.bench.offline.subprocess_run import send\n"
+        "from chairlift.bench.offline.run_spec import Order, WorkloadSpec\n"
+        f"send([sys.executable, '-c', {child!r}], Order(model=None, options={{}}, workload=WorkloadSpec(name='w1')))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", parent])
+    try:
+        wait_until(lambda: here.exists() and here.read_text() != "")
+    finally:
+        process.kill()
+        process.wait()
+    number = int(here.read_text())
+    wait_until(lambda: not is_alive(number))
+
+
+def is_alive(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_who_runs_an_order_by_hand_need_not_keep_standard_input_open() -> None:
+    code = "from chairlift.bench.offline import subprocess_run as run; run.leave_with_parent()\n"
+    code += "import time; time.sleep(0.3)"
+    assert subprocess.run([sys.executable, "-c", code], input=b"", timeout=60).returncode == 0
+
+
+def test_an_interrupted_parent_kills_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    here = tmp_path / "child"
+
+    def interrupted(self: subprocess.Popen[bytes], *_: object) -> int:
+        monkeypatch.undo()
+        wait_until(lambda: here.exists() and here.read_text() != "")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess.Popen, "wait", interrupted)
+    body = f"pathlib.Path({str(here)!r}).write_text(str(os.getpid()))\nimport time\ntime.sleep(120)"
+    with pytest.raises(KeyboardInterrupt):
+        send(program(body), ORDER)
+    assert not is_alive(int(here.read_text()))

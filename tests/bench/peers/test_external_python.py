@@ -1,0 +1,79 @@
+"""Errands: an engine in another Python does the same work as ours, and is told in the same words."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from chairlift.bench.offline import offline_benchmark
+from chairlift.bench.offline.run_spec import Order, WorkloadSpec
+from chairlift.bench.peers import external_python
+from chairlift.core.errors import ChairliftError, ConfigError, ModelError
+from support_models import save_tiny
+from support_peers import interpreter
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny("llama", tmp_path_factory.mktemp("errands"))
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return interpreter(tmp_path_factory.mktemp("python"))
+
+
+def order(folder: Path, settings: dict[str, str] | None = None, **given: object) -> Order:
+    spec = WorkloadSpec(**{"name": "w1", "requests": 5, "seed": 3, **given})
+    options = {"dtype": "float32", "num_blocks": 300}
+    return Order(model=str(folder), options=options, workload=spec, settings=settings or {})
+
+
+@pytest.mark.parametrize("engine", external_python.ENGINES)
+def test_a_peer_does_the_same_work_and_is_told_in_the_same_words(engine: str, folder: Path, python: str) -> None:
+    settings = {"python": python, "model": str(folder), "kv_gib": "2", "max_num_seqs": "9"}
+    mine, theirs = offline_benchmark.measure(order(folder)), external_python.measure(engine, order(folder, settings))
+    assert theirs["workload_digest"] == mine["workload_digest"]
+    assert theirs["requests"] == mine["requests"] and theirs["requests"]["completed"] == 5
+    assert theirs["tokens"]["output"] == mine["tokens"]["output"] and theirs["vocab_size"] == mine["vocab_size"]
+    assert theirs["engine"]["version"] == {"vllm": "9.9", "openvino": "8.8"}[engine]
+    assert theirs["engine"]["max_num_seqs"] == 9 and theirs["engine"]["settings"]["model"] == folder.name
+    assert 0 < theirs["ttft_seconds"]["mean"] <= theirs["latency_seconds"]["mean"] <= theirs["seconds"]
+    assert theirs["peak_memory_bytes"] > 2**20 and theirs["threads"] >= 1
+
+
+def test_a_peer_that_fails_is_told_with_its_last_words(
+    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ChairliftError, match="exit code 1 and no result"):
+        external_python.measure("vllm", order(folder, {"python": sys.executable}))
+    assert "No module named 'vllm'" in capfd.readouterr().err
+
+
+def test_what_a_peer_cannot_do_is_one_sentence(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="arrive all at once"):
+        external_python.measure("vllm", order(folder, rate=5.0))
+    with pytest.raises(ModelError, match=r"has no config\.json that tells its vocabulary"):
+        external_python.measure("vllm", order(tmp_path))
+
+
+def test_threads_are_those_that_the_parent_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert len(external_python.cpus()) == 1
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    assert len(external_python.cpus()) >= 1
+
+
+def test_the_dtype_is_the_one_asked_for_or_the_models_own(folder: Path, tmp_path: Path) -> None:
+    assert external_python.dtype_of(order(folder)) == "float32"
+    (tmp_path / "config.json").write_text(json.dumps({"dtype": "bfloat16"}))
+    auto = Order(model=str(tmp_path), options={}, workload=WorkloadSpec(name="w1"))
+    assert external_python.dtype_of(auto) == "bfloat16"
+
+
+def test_it_obeys_an_order_from_a_file(folder: Path, python: str, tmp_path: Path) -> None:
+    files = [tmp_path / "order.json", tmp_path / "result.json"]
+    files[0].write_bytes(order(folder, {"python": python}, requests=2).encode())
+    assert external_python.main(["vllm", *map(str, files)]) == 0
+    assert json.loads(files[1].read_text())["requests"]["completed"] == 2

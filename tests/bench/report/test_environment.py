@@ -1,0 +1,133 @@
+"""Machine: the commit of our own checkout only, and nothing that names this machine or its folders."""
+
+import json
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import chairlift
+from chairlift import demo
+from chairlift.bench.report import environment
+from chairlift.llm.model_names import DEMO, RANDOM
+from support_tree import ROOT
+
+
+def git(folder: Path, *words: str) -> str:
+    own = ("-c", "user.name=t", "-c", "user.email=t@example.org", "-c", "commit.gpgsign=false")
+    done = subprocess.run(["git", "-C", str(folder), *own, *words], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def checkout(folder: Path) -> Path:
+    """Make a repository with a package under src; returns the package."""
+    package = folder / "src" / "pack"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    git(folder, "init", "-q")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "first")
+    return package
+
+
+def test_the_commit_is_that_of_the_checkout_and_changes_of_src_make_it_dirty(tmp_path: Path) -> None:
+    package = checkout(tmp_path)
+    head = git(tmp_path, "rev-parse", "HEAD")
+    (tmp_path / "result.json").write_text("{}")
+    assert environment.source(package) == {"commit": head, "dirty": False}
+    (package / "__init__.py").write_text("x = 1\n")
+    assert environment.source(package) == {"commit": head, "dirty": True}
+
+
+def test_a_change_while_it_was_measured_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {"commit": "abc", "dirty": False}
+    monkeypatch.setattr(environment, "source", lambda: dict(before))
+    told = environment.environment(before)
+    assert told.pop("versions") == environment.versions()
+    assert told == {"commit": "abc", "dirty": False, "changed_meanwhile": False}
+    for change in ({"commit": "abd"}, {"dirty": True}):
+        monkeypatch.setattr(environment, "source", lambda change=change: {**before, **change})
+        assert environment.environment(before)["changed_meanwhile"] is True
+        assert environment.environment(before)["commit"] == "abc"
+
+
+def test_a_copy_inside_somebody_elses_checkout_has_no_commit(tmp_path: Path) -> None:
+    checkout(tmp_path)
+    installed = tmp_path / "venv" / "chairlift"
+    installed.mkdir(parents=True)
+    (installed / "__init__.py").write_text("")
+    assert environment.source(installed) == {"commit": None, "dirty": None}
+    assert environment.source(tmp_path / "nowhere") == {"commit": None, "dirty": None}
+
+
+def test_a_machine_without_git_knows_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert environment.source() == {"commit": None, "dirty": None}
+
+
+def test_versions_are_those_installed() -> None:
+    found = environment.versions()
+    assert found["chairlift"] == chairlift.__version__ and {"python", "torch", "numpy"} <= set(found)
+
+
+def test_hardware_says_what_without_saying_where() -> None:
+    found = environment.hardware()
+    assert 1 <= found["usable_cores"] <= found["cores"] and found["memory_bytes"] > 2**28
+    assert isinstance(found["cpu"], str) and isinstance(found["gpus"], list)
+    assert socket.gethostname() not in json.dumps(found).split('"')
+
+
+def test_a_model_is_named_without_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "smol").mkdir()
+    assert environment.shown_model(str(tmp_path / "smol")) == "smol"
+    assert environment.shown_model("owner/name") == "owner/name"
+    assert environment.shown_model(None) == DEMO and environment.shown_model(RANDOM) == RANDOM
+
+
+def test_a_shape_is_what_the_config_says(tmp_path: Path) -> None:
+    config = {"hidden_size": 8, "vocab_size": 9, "torch_dtype": "float32", "_name_or_path": "/home/x"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert environment.model_shape(str(tmp_path)) == {"vocab_size": 9, "hidden_size": 8}
+    (tmp_path / "config.json").write_text(json.dumps({"hidden_size": 1, "text_config": {"hidden_size": 8}}))
+    assert environment.model_shape(str(tmp_path)) == {"hidden_size": 8}
+    (tmp_path / "config.json").write_text("{")
+    assert environment.model_shape(str(tmp_path)) is None
+    assert environment.model_shape("owner/never-fetched") is environment.model_shape(RANDOM) is None
+    assert environment.model_shape(None) == environment.model_shape(DEMO) == environment.model_shape(str(demo.FOLDER))
+    assert environment.model_shape("no/such/folder/at/all") is None
+
+
+def test_a_command_is_shown_without_folders() -> None:
+    words = ["chairlift", "bench", str(ROOT / "tests"), "--json", str(ROOT / "new.json"), f"--plot={ROOT}/new.png"]
+    assert environment.shown_command(words) == "chairlift bench tests --json new.json --plot=new.png"
+    kept = [
+        "owner/name",
+        "--workload",
+        "w1",
+        "--compare",
+        "batching=mixed,static",
+        "--tenants",
+        "a=10,b=1",
+        "--rate",
+        "0.5",
+    ]
+    assert environment.shown_command(kept) == " ".join(kept)
+    assert environment.shown_command(["~/models/x", "./a b"]) == "x 'a b'"
+    settings = [
+        "--peer",
+        "vllm.python=/venvs/vllm/bin/python",
+        "--peer",
+        "llama.cpp@q8.model=~/gguf/x.gguf",
+        "--peer",
+        "a.b=c",
+    ]
+    assert (
+        environment.shown_command(settings) == "--peer vllm.python=python --peer llama.cpp@q8.model=x.gguf --peer a.b=c"
+    )
+
+
+def test_options_are_shown_without_folders() -> None:
+    assert environment.shown_options({"profile": "/var/x.json", "max_memory": 0.5, "dtype": "auto"}) == {
+        "profile": "x.json", "max_memory": 0.5, "dtype": "auto",
+    }  # fmt: skip

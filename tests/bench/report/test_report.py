@@ -1,0 +1,148 @@
+"""Reports: one layout whatever was compared, written as strict JSON, and a table for people."""
+
+import errno
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chairlift.bench.offline.comparison import Arm, Turns
+from chairlift.bench.offline.offline_benchmark import measure
+from chairlift.bench.offline.run_spec import Order, WorkloadSpec
+from chairlift.bench.report import environment, report
+from chairlift.core.errors import ConfigError
+from chairlift.llm.model_names import RANDOM
+
+ORDER = Order(
+    model=RANDOM,
+    options={"num_blocks": 200, "policy": "fifo"},
+    workload=WorkloadSpec(name="longtail", requests=3, seed=5),
+)
+SPANS = {"mean", "p50", "p90", "p99"}
+
+
+@pytest.fixture(scope="module")
+def run() -> dict[str, Any]:
+    return measure(ORDER)
+
+
+def turns(run: dict[str, Any], name: str, *speeds: float) -> Turns:
+    return Turns(Arm(name=name, command=()), [{**run, "output_tokens_per_second": speed} for speed in speeds])
+
+
+def test_a_report_of_one_run_has_every_field_on_top(run: dict[str, Any]) -> None:
+    made = report.assembled(ORDER, [turns(run, "chairlift", 7.0)], environment.source(), ["bench", "offline"])
+    assert (made["kind"], made["schema"], made["seed"]) == ("chairlift bench offline", 1, 5)
+    assert made["output_tokens_per_second"] == 7.0 and made["total_tokens_per_second"] > 0
+    for name in ("latency_seconds", "ttft_seconds", "itl_seconds"):
+        assert set(made[name]) == SPANS and all(value > 0 for value in made[name].values())
+    for name in (
+        "kv_use",
+        "kv_waste",
+        "peak_running_requests",
+        "preemptions",
+        "steps",
+        "timeline",
+        "samples",
+        "engine",
+    ):
+        assert name in made
+    assert made["tokens"]["cached"] == 0
+    assert made["workload"]["name"] == "longtail" and made["workload"]["requests"] == 3
+    assert made["workload"]["tokens"]["output"] == made["tokens"]["output"]
+    assert made["model"] == {"name": RANDOM, "shape": None}
+    assert made["options"] == {"num_blocks": 200, "policy": "fifo"}
+    assert {"commit", "dirty", "changed_meanwhile", "versions", "hardware"} == set(made["environment"])
+    assert made["environment"]["hardware"]
+    assert made["command"] == "chairlift bench offline" and made["ratios"] == []
+    assert [each["name"] for each in made["arms"]] == ["chairlift"]
+
+
+def test_several_runs_are_told_by_the_middle_one_and_kept_without_their_bulk(run: dict[str, Any]) -> None:
+    made = report.assembled(ORDER, [turns(run, "a", 9.0, 7.0, 8.0), turns(run, "b", 4.0, 4.0, 2.0)], {}, [])
+    assert made["output_tokens_per_second"] == 8.0
+    assert [len(each["runs"]) for each in made["arms"]] == [3, 3]
+    assert all("timeline" not in each and "samples" not in each for arm in made["arms"] for each in arm["runs"])
+    assert [row["first_over_this.output_tokens_per_second"] for row in made["ratios"]] == [1.0, 2.0]
+
+
+def test_it_is_written_as_strict_json(run: dict[str, Any], tmp_path: Path) -> None:
+    made = report.assembled(ORDER, [turns(run, "chairlift", 7.0)], {}, [])
+    report.write(str(tmp_path / "out.json"), made)
+    assert json.loads((tmp_path / "out.json").read_text()) == json.loads(json.dumps(made))
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        report.write(str(tmp_path / "nan.json"), {"x": float("nan")})
+    with pytest.raises(ConfigError, match="cannot write"):
+        report.write(str(tmp_path / "no" / "out.json"), made)
+
+
+def test_one_run_is_a_few_lines_for_people(run: dict[str, Any]) -> None:
+    lines = list(report.table(report.assembled(ORDER, [turns(run, "chairlift", 7.0)], {}, [])))
+    assert lines[0].startswith("3 of 3 requests in ") and lines[1].startswith("7.0 output tokens/s, ")
+    assert [line.split()[0] for line in lines[2:6]] == ["seconds", "latency", "ttft", "itl"]
+    assert "preemptions" in lines[6] and len(lines) == 7
+    assert "the middle of 3 runs" in next(
+        report.table(report.assembled(ORDER, [turns(run, "x", 7.0, 8.0, 9.0)], {}, []))
+    )
+
+
+def test_a_comparison_is_a_line_an_arm_with_its_ratios(run: dict[str, Any]) -> None:
+    lines = list(report.table(report.assembled(ORDER, [turns(run, "ours", 9.0), turns(run, "theirs", 3.0)], {}, [])))
+    assert lines[1].split()[:2] == ["ours", "9.0"] and lines[1].split()[-3:] == ["1.00", "1.00", "0"]
+    assert lines[2].split()[:2] == ["theirs", "3.0"] and lines[2].split()[-3] == "3.00"
+    assert lines[3] == "medians of 1; speed and p99: ours over each"
+
+
+def test_what_is_not_known_is_a_dash(run: dict[str, Any]) -> None:
+    nothing = {**run, "latency_seconds": dict.fromkeys(SPANS), "kv_use": {"mean": None, "peak": None}}
+    made = report.assembled(ORDER, [Turns(Arm(name="x", command=()), [nothing])], {}, [])
+    assert any(line.split() == ["latency", "-", "-", "-", "-"] for line in report.table(made))
+
+
+def test_a_report_that_cannot_be_written_leaves_the_one_that_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "result.json"
+    report.write(str(path), {"a": 1})
+
+    def full(self: Path, *_: object, **__: object) -> int:
+        self.touch()
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(ConfigError, match="No space left on device"):
+        report.write(str(path), {"a": 2})
+    assert json.loads(path.read_bytes()) == {"a": 1} and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_report_can_go_into_what_is_no_file() -> None:
+    report.write("/dev/null", {"a": 1})
+    with pytest.raises(ConfigError, match="cannot write /dev/full: No space left"):
+        report.write("/dev/full", {"a": 1})
+
+
+def test_a_report_can_go_into_a_pipe_and_leaves_what_was_said_there_before() -> None:
+    code = (
+        "from chairlift.bench.report import report; print('table', flush=True); report.write('/dev/stdout', {'a': 1})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["table", "{", '"a":', "1", "}"]
+
+
+def test_where_nothing_can_be_made_beside_it_a_report_is_written_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "result.json"
+    path.touch()
+
+    def refused(self: Path, target: Path) -> Path:
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    monkeypatch.setattr(Path, "replace", refused)
+    report.write(str(path), {"a": 1})
+    assert json.loads(path.read_text()) == {"a": 1} and list(tmp_path.iterdir()) == [path]
+    with pytest.raises(ConfigError, match="cannot write"):
+        report.write(str(tmp_path / "new.json"), {"a": 1})

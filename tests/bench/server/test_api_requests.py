@@ -1,0 +1,107 @@
+"""How the items of a workload are asked, and that no phase asks again what an earlier one asked."""
+
+import json
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chairlift.bench.offline.run_spec import WorkloadSpec
+from chairlift.bench.server.api_requests import CHAT, TEXT, Deck, Style
+from chairlift.bench.server.http_client import Client
+from chairlift.bench.server.server_address import Address
+from chairlift.bench.workload.generators import generate
+from chairlift.bench.workload.workload import WorkItem
+from chairlift.core.errors import ConfigError
+from chairlift.core.structured_output import StructuredOutput
+
+ITEM = WorkItem(at=0.5, prompt_token_ids=(3, 4, 36), output_tokens=9)
+
+
+def asked(item: WorkItem = ITEM, **style: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Style(model="m", **style).body(item))
+    return found
+
+
+def deck(spec: WorkloadSpec, **style: Any) -> Deck:
+    return Deck(spec, 100, Style(model="m", **style), Client(Address.of("http://h:1/x")))
+
+
+def test_ids_go_to_completions_with_an_exact_length() -> None:
+    assert asked() == {
+        "model": "m", "prompt": [3, 4, 36], "max_tokens": 9, "temperature": 0, "stream": True,
+        "stream_options": {"include_usage": True}, "ignore_eos": True, "return_token_ids": True,
+    }  # fmt: skip
+    assert Style(model="m").path == "/v1/completions"
+
+
+def test_words_stand_for_ids_in_texts_and_chats() -> None:
+    text = asked(prompts=TEXT)["prompt"]
+    assert len(text.split()) == 3 and text.split()[1] == text.split()[2] != text.split()[0]
+    assert asked(prompts=CHAT)["messages"] == [{"role": "user", "content": text}]
+    assert Style(model="m", prompts=CHAT).path == "/v1/chat/completions"
+
+
+def test_plain_is_only_what_openai_knows() -> None:
+    item = WorkItem(at=0.0, prompt_token_ids=(1,), output_tokens=2, tenant="a", priority=3)
+    assert set(asked(item)) - set(asked(item, plain=True)) == {"ignore_eos", "return_token_ids", "priority"}
+    assert asked(item, plain=True)["user"] == "a" and asked(item)["priority"] == 3
+    assert asked(ignore_eos=False)["ignore_eos"] is False
+
+
+@pytest.mark.parametrize(("wanted", "field", "value"), [
+    ({"json_object": True}, "response_format", {"type": "json_object"}),
+    ({"json_schema": {"type": "string"}}, "response_format",
+     {"type": "json_schema", "json_schema": {"name": "asked", "schema": {"type": "string"}}}),
+    ({"regex": "[a]"}, "regex", "[a]"), ({"grammar": "start: \"a\""}, "grammar", "start: \"a\""),
+    ({"choice": ("a", "b")}, "choice", ["a", "b"]),
+])  # fmt: skip
+def test_structures_are_asked_for(wanted: dict[str, Any], field: str, value: Any) -> None:
+    item = WorkItem(at=0.0, prompt_token_ids=(1,), output_tokens=2, structured=StructuredOutput(**wanted))
+    assert asked(item)[field] == value
+    assert not Style(model="m").is_exact(item)
+
+
+@pytest.mark.parametrize("wanted", [{"regex": "[a]"}, {"grammar": 'start: "a"'}, {"choice": ("a", "b")}])
+def test_a_structure_that_openai_does_not_know_cannot_be_asked_for_plainly(wanted: dict[str, Any]) -> None:
+    item = WorkItem(at=0.0, prompt_token_ids=(1,), output_tokens=2, structured=StructuredOutput(**wanted))
+    with pytest.raises(ConfigError, match="leave --plain out"):
+        asked(item, plain=True)
+
+
+def test_a_trace_that_cannot_be_asked_for_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    lines = [{"at": 0.0, "prompt_tokens": 2, "output_tokens": 2}] * 3
+    lines.append({**lines[0], "structured": {"regex": "[a]"}})
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    assert deck(WorkloadSpec(name=str(trace))).size == 4
+    with pytest.raises(ConfigError, match="leave --plain out"):
+        deck(WorkloadSpec(name=str(trace)), plain=True)
+
+
+def test_a_shot_is_a_whole_request_with_its_limit() -> None:
+    shot = deck(WorkloadSpec(name="uniform"), timeout_ms=700).shot(ITEM)
+    head, _, body = shot.request.partition(b"\r\n\r\n")
+    assert head.startswith(b"POST /x/v1/completions HTTP/1.1\r\n") and b"\r\nx-request-timeout-ms: 700\r\n" in head
+    assert (shot.at, shot.asked_tokens) == (0.5, 9) and json.loads(body)["max_tokens"] == 9
+    own = WorkItem(at=0.0, prompt_token_ids=(1,), output_tokens=2, timeout=1.5)
+    assert b"x-request-timeout-ms: 1500\r\n" in deck(WorkloadSpec(name="uniform"), timeout_ms=700).shot(own).request
+    assert deck(WorkloadSpec(name="uniform"), plain=True).shot(ITEM).asked_tokens == 0
+
+
+def test_a_generators_deck_goes_on_behind_what_was_drawn() -> None:
+    spec = WorkloadSpec(name="longtail", seed=4)
+    shots = deck(spec)
+    prompts = [json.loads(each.request.partition(b"\r\n\r\n")[2])["prompt"] for each in islice(shots, 5)]
+    prompts += [json.loads(next(shots).request.partition(b"\r\n\r\n")[2])["prompt"]]
+    wanted = generate("longtail", vocab_size=100, seed=4, count=6)
+    assert prompts == [list(item.prompt_token_ids) for item in wanted.items] and shots.size is None
+
+
+def test_a_trace_has_its_own_times_and_begins_again(tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    path.write_text('{"at": 2, "prompt": [5], "output_tokens": 1}\n{"at": 1, "prompt": [6], "output_tokens": 1}\n')
+    shots = deck(WorkloadSpec(name=str(path)))
+    assert [shot.at for shot in islice(shots, 3)] == [1.0, 2.0, 1.0] and shots.size == 2
+    assert deck(WorkloadSpec(name=str(path), requests=1)).size == 1

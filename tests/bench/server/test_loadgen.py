@@ -1,0 +1,287 @@
+"""Load generation: due times from a seed, sent whatever the answers do, and what every kind of answer is counted as."""
+
+import asyncio
+import gc
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from itertools import islice, pairwise, repeat
+from typing import Any
+
+import pytest
+
+from chairlift.bench.offline.run_spec import WorkloadSpec
+from chairlift.bench.server.api_requests import Deck, Shot, Style
+from chairlift.bench.server.http_client import Client, Ended, Ending, Taker
+from chairlift.bench.server.loadgen import EVEN, GARBAGE_THRESHOLDS, POISSON, Phase, due_times, in_own_loop, timed
+from chairlift.bench.server.response_recorder import Outcome, Record
+from chairlift.bench.server.server_address import Address
+from chairlift.engine.runner.fake import FakeConfig
+from support_scripted_server import (
+    HEAD,
+    Script,
+    Scripted,
+    Seen,
+    chunk,
+    event,
+    plain,
+    saying,
+    scripted,
+    streamed,
+    text_chunk,
+)
+from support_server import fake_server, run
+
+SHOT = Shot(0.0, b"GET / HTTP/1.1\r\n\r\n", 0)
+
+
+class Slow:
+    """A server that takes its time, without a socket."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.open = self.most = 0
+
+    async def ask(self, request: bytes, taker: Taker, seconds: float) -> Ended:
+        self.open += 1
+        self.most = max(self.most, self.open)
+        try:
+            await asyncio.sleep(self.seconds)
+        finally:
+            self.open -= 1
+        return Ended(Ending.CUT, asyncio.get_running_loop().time(), "slow")
+
+
+@asynccontextmanager
+async def phase_over(client: Any, timeout: float = 20.0) -> AsyncIterator[Phase]:
+    phase = Phase(client, timeout)
+    try:
+        yield phase
+    finally:
+        await phase.end()
+
+
+async def once(script: Script, timeout: float = 20.0) -> tuple[Record, Scripted]:
+    """Ask a scripted server for one answer."""
+    async with scripted(script) as server:
+        client = Client(Address.of(server.url))
+        deck = Deck(WorkloadSpec(name="uniform"), 100, Style(model="m"), client)
+        async with phase_over(client, timeout) as phase:
+            await phase.open_loop([next(deck)])
+            await phase.settled()
+        client.close()
+        return phase.records[0], server
+
+
+def test_due_times_hang_on_the_seed_alone() -> None:
+    first, again, other = (list(islice(due_times(50.0, POISSON, seed), 4000)) for seed in ("1 0", "1 0", "1 1"))
+    assert first == again != other
+    gaps = [after - before for before, after in pairwise(first)]
+    assert sum(gaps) / len(gaps) == pytest.approx(1 / 50, rel=0.1)
+    assert sum(gap > 1 / 50 for gap in gaps) / len(gaps) == pytest.approx(0.368, abs=0.03)  # exp(-1)
+    assert list(islice(due_times(4.0, EVEN, ""), 3)) == [0.25, 0.5, 0.75]
+
+
+def test_shots_are_bounded_by_time_and_by_count() -> None:
+    def at(seconds: float, count: int | None) -> list[float]:
+        return [shot.at for shot in timed(repeat(SHOT), due_times(1.0, EVEN, ""), seconds, count)]
+
+    assert at(3.5, None) == [1.0, 2.0, 3.0] == at(99.0, 3) and at(2.0, 3) == [1.0]
+    shots = iter([SHOT, SHOT, SHOT])
+    assert len(list(timed(shots, due_times(1.0, EVEN, ""), 2.5, None))) == 2 and len(list(shots)) == 1
+
+
+def test_an_open_loop_waits_for_nobody() -> None:
+    async def main() -> None:
+        slow = Slow(60.0)
+        async with phase_over(slow) as phase:
+            await phase.open_loop(Shot(place / 100, b"", 7) for place in range(10))
+            await asyncio.sleep(0)
+            assert slow.open == 10
+        assert [record.due for record in phase.records] == [place / 100 for place in range(10)]
+        assert all(record.sent >= record.due and record.asked_tokens == 7 for record in phase.records)
+
+    run(main())
+
+
+def test_what_was_due_long_ago_is_sent_at_once_and_its_lag_is_known() -> None:
+    async def main() -> None:
+        async with phase_over(Slow(0.0)) as phase:
+            await asyncio.sleep(0.2)
+            await phase.open_loop([Shot(0.05, b"", 0)])
+            await phase.settled()
+        (record,) = phase.records
+        assert record.due == 0.05 and record.sent >= 0.2
+        assert (record.outcome, record.why) == (Outcome.CUT, "slow")
+
+    run(main())
+
+
+def test_a_closed_loop_has_so_many_open_and_ends_by_count_or_time() -> None:
+    async def main() -> None:
+        slow = Slow(0.01)
+        async with phase_over(slow) as phase:
+            await phase.closed_loop(repeat(SHOT), 3, 60.0, 7)
+        assert slow.most == 3 and len(phase.records) == 7
+        assert all(record.due <= record.sent for record in phase.records)
+        async with phase_over(slow) as phase:
+            await phase.closed_loop(repeat(SHOT), 2, 0.3, None)
+            assert phase.records and phase.now >= 0.3
+
+    run(main())
+
+
+def test_a_closed_loop_does_not_storm_a_server_that_is_gone() -> None:
+    async def main() -> None:
+        async with phase_over(Slow(0.0)) as phase:
+            await phase.closed_loop(repeat(SHOT), 1, 0.35, None)
+        assert 1 <= len(phase.records) <= 4
+
+    run(main())
+
+
+def test_what_is_ended_early_is_interrupted() -> None:
+    async def main() -> None:
+        slow = Slow(60.0)
+        async with phase_over(slow) as phase:
+            await phase.open_loop([SHOT, SHOT])
+            await asyncio.sleep(0.05)
+            assert slow.open == 2
+        assert slow.open == 0
+        assert [record.outcome for record in phase.records] == [Outcome.INTERRUPTED] * 2
+
+    run(main())
+
+
+def test_a_mistake_of_our_own_is_raised() -> None:
+    def broken() -> Iterator[Shot]:
+        yield SHOT
+        raise RuntimeError("no more")
+
+    class Broken:
+        async def ask(self, request: bytes, taker: Taker, seconds: float) -> Ended:
+            raise RuntimeError("a slip")
+
+    async def main() -> None:
+        async with phase_over(Slow(0.0)) as phase:
+            with pytest.raises(RuntimeError, match="no more"):
+                await phase.closed_loop(broken(), 1, 5.0, None)
+        async with phase_over(Broken()) as phase:
+            await phase.open_loop([SHOT])
+            with pytest.raises(RuntimeError, match="a slip"):
+                await phase.settled()
+
+    run(main())
+
+
+def test_the_generator_knows_how_late_it_reads() -> None:
+    async def main() -> None:
+        async with phase_over(Slow(0.0)) as phase:
+            await asyncio.sleep(0.1)
+            time.sleep(0.3)  # what must not happen, and must be seen
+            await asyncio.sleep(0.05)
+        assert max(phase.beats) > 0.2 and phase.cpu_share >= 0
+
+    run(main())
+
+
+def test_a_slow_first_byte_is_counted_from_when_the_request_was_due() -> None:
+    async def slow(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.2)
+        writer.write(streamed(1, 2))
+
+    record, _ = run(once(slow))
+    assert record.outcome is Outcome.OK and record.first is not None and record.first >= 0.2
+    assert record.output_tokens == 2 and record.prompt_tokens == 3
+
+
+@pytest.mark.parametrize(("answer", "outcome", "code"), [
+    (HEAD + chunk(event(text_chunk("x", 1))), Outcome.CUT, "cut"),
+    (HEAD + chunk(event(text_chunk("x", 1))) + chunk(b'event: error\ndata: {"error":{"code":"engine_dead"}}\n\n'),
+     Outcome.ERROR_EVENT, "engine_dead"),
+    (plain(429, {"error": {"code": "overloaded"}}, "retry-after: 2"), Outcome.REFUSED, "overloaded"),
+    (plain(200, {"choices": []}), Outcome.UNFINISHED, "unfinished"),
+    (plain(200, b"x", "content-encoding: gzip"), Outcome.GARBAGE, "garbage"),
+    (b"what?\r\n\r\n", Outcome.GARBAGE, "garbage"),
+    (HEAD + chunk(b"data: " + b"x" * 17 * 2**20), Outcome.GARBAGE, "garbage"),
+])  # fmt: skip
+def test_every_fault_has_its_name(answer: bytes, outcome: Outcome, code: str) -> None:
+    record, server = run(once(saying(answer, closes=True)))
+    assert (record.outcome, record.code) == (outcome, code)
+    assert record.retry_after == (2.0 if outcome is Outcome.REFUSED else None)
+    assert server.seen[0].headers["accept-encoding"] == "identity"
+
+
+def test_an_answer_in_single_bytes_is_the_same() -> None:
+    async def by_bytes(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        for byte in streamed(1, 2, 3):
+            writer.write(bytes([byte]))
+            await asyncio.sleep(0)
+
+    record, _ = run(once(by_bytes))
+    assert record.outcome is Outcome.OK and list(record.weights) == [1, 1, 1] and not record.is_miscounted
+
+
+def test_a_server_that_never_answers_is_left() -> None:
+    async def never(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(0.5)
+
+    record, _ = run(once(never, 0.1))
+    assert record.outcome is Outcome.TIMEOUT and record.status == 0
+
+
+def test_hundreds_of_streams_are_open_at_once() -> None:
+    count = 400
+
+    async def main() -> list[Record]:
+        all_here = asyncio.Event()
+
+        async def together(seen: Seen, writer: asyncio.StreamWriter) -> None:
+            writer.write(HEAD + chunk(event(text_chunk("x", 1))))
+            if len(server.seen) == count:
+                all_here.set()
+            await all_here.wait()
+            writer.write(streamed(1).removeprefix(HEAD))
+
+        async with scripted(together) as server:
+            client = Client(Address.of(server.url))
+            deck = Deck(WorkloadSpec(name="uniform"), 128, Style(model="m"), client)
+            async with phase_over(client) as phase:
+                await phase.open_loop(Shot(0.0, shot.request, 0) for shot in islice(deck, count))
+                await phase.settled()
+            client.close()
+        assert server.connections == count
+        return phase.records
+
+    records = in_own_loop(main)
+    assert {record.outcome for record in records} == {Outcome.OK} and len(records) == count
+    assert {tuple(record.weights) for record in records} == {(1, 1)}
+
+
+def test_what_a_real_replica_counted_is_what_came() -> None:
+    config = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=2048, verify=False)
+
+    async def main(url: str) -> list[Record]:
+        client = Client(Address.of(url))
+        deck = Deck(WorkloadSpec(name="uniform"), 128, Style(model="fake"), client)
+        async with phase_over(client) as phase:
+            await phase.open_loop(islice(deck, 200))
+            await phase.settled()
+        client.close()
+        return phase.records
+
+    with fake_server(config) as server:
+        records = in_own_loop(lambda: main(server.url))
+        assert server.metric("output_tokens_total") == 200 * 44
+    assert [record.why for record in records if record.outcome is not Outcome.OK] == []
+    assert {record.output_tokens for record in records} == {44}
+    assert not any(record.is_miscounted for record in records)
+
+
+def test_garbage_is_seldom_looked_for_meanwhile() -> None:
+    async def main() -> tuple[int, int, int]:
+        return gc.get_threshold()
+
+    before = gc.get_threshold()
+    assert in_own_loop(main) == GARBAGE_THRESHOLDS != before
+    assert gc.get_threshold() == before

@@ -1,0 +1,163 @@
+"""Overload: when a server counts as recovered, and which promises a row of the verdict does not hold."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from chairlift.bench.server import overload
+from chairlift.bench.server.api_requests import Shot
+from chairlift.bench.server.http_client import Client
+from chairlift.bench.server.overload import Probes, judged, middle, tokens_a_request
+from chairlift.bench.server.server_address import Address
+from support_scripted_server import Script, Seen, plain, scripted, streamed
+from support_server import run
+
+
+def answering(*seconds: float | None) -> Script:
+    """Answer after so many seconds, one after another, None for a refusal; the last one goes on for ever."""
+    left = list(seconds)
+
+    async def script(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        pause = left.pop(0) if len(left) > 1 else left[0]
+        if pause is None:
+            writer.write(plain(429, b"{}"))
+            return
+        await asyncio.sleep(pause)
+        writer.write(streamed(1))
+
+    return script
+
+
+async def probed(script: Script, *, learns: bool = False) -> tuple[Probes, float | None]:
+    """Probe a server; unless it is learnt, an idle one takes a second."""
+    async with scripted(script) as server:
+        client = Client(Address.of(server.url))
+        probes = Probes(client, Shot(0.0, client.request("GET", "/"), 0))
+        if learns:
+            await probes.learn()
+            found = None
+        else:
+            probes.baseline = 1.0
+            found = await probes.until_normal()
+        client.close()
+        return probes, found
+
+
+@pytest.fixture
+def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overload, "PROBE_GAP_SECONDS", 0.05)
+
+
+def test_how_fast_is_fast_does_not_hang_on_one_probe() -> None:
+    probes, _ = run(probed(answering(1.0, 0.05), learns=True))
+    assert 0.05 <= probes.baseline < 1.0 and probes.limit == 2 * probes.baseline + 0.05
+
+
+@pytest.mark.usefixtures("brisk")
+def test_a_server_that_is_fast_is_normal_at_once() -> None:
+    _, found = run(probed(answering(0.0)))
+    assert found == pytest.approx(0.0, abs=0.04)
+
+
+@pytest.mark.usefixtures("brisk")
+def test_normal_begins_with_the_first_of_a_run_of_fast_probes() -> None:
+    _, found = run(probed(answering(None, 0.0, 0.0, None, 0.0)))
+    assert found is not None and found >= 4 * 0.05
+
+
+@pytest.mark.usefixtures("brisk")
+def test_a_slow_answer_is_waited_for_by_nobody_and_is_not_normal() -> None:
+    _, found = run(probed(answering(30.0, 30.0, 0.0)))
+    assert found is not None and 2 * 0.05 <= found < 30.0
+
+
+@pytest.mark.usefixtures("brisk")
+def test_a_server_that_stays_slow_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(overload, "GIVE_UP_SECONDS", 0.3)
+    assert run(probed(answering(None)))[1] is None
+
+
+def phase(name: str, goodput: float | None, **fields: Any) -> dict[str, Any]:
+    given: dict[str, Any] = {
+        "refusal_seconds": {"p99": 0.01}, "recovery_seconds": 1.0, "sent_per_second": 20.0,
+        "requests": {"server_errors": 0, "non_terminal": 0, "total": 6, "ok": 3},
+        "tokens": {"asked": 12, "free": 0, "output": 3},
+        "server_memory_bytes": {"api": {"peak": 100}, "engine": {"peak": 1000}},
+    }  # fmt: skip
+    return {"name": name, "good_tokens_per_second": goodput, **given, **fields}
+
+
+def test_a_server_that_holds_everything() -> None:
+    found = judged([phase("closed", 9.5), phase("1 x", 9.0), phase("2 x", 10.0)])
+    assert found["held"] and found["peak_good_tokens_per_second"] == 10.0
+    assert [row["goodput_share"] for row in found["rows"]] == [0.9, 1.0]
+    assert [(row["memory_ratio"], row["missed"]) for row in found["rows"]] == [(1.0, []), (1.0, [])]
+
+
+@pytest.mark.parametrize(("fields", "said"), [
+    ({"good_tokens_per_second": 8.9}, "goodput is 89% of its peak, it should be 90%"),
+    ({"good_tokens_per_second": None}, "goodput is 0% of its peak"),
+    ({"refusal_seconds": {"p99": 0.06}}, "a refusal takes 60 ms (p99), it should take 50"),
+    ({"server_memory_bytes": {"engine": {"peak": 1200}, "api": {"peak": 120}}}, "memory grows to 1.20 times"),
+    ({"requests": {"server_errors": 3, "non_terminal": 0, "total": 1}}, "3 answers were 5xx"),
+    ({"requests": {"server_errors": 0, "non_terminal": 2, "total": 1}}, "2 requests got no end"),
+    ({"recovery_seconds": 5.5}, "it was as fast as before after 5.5 s, it should be after 5"),
+    ({"recovery_seconds": None}, "it was not as fast as before within 90 s"),
+])  # fmt: skip
+def test_every_promise_can_be_missed(fields: dict[str, Any], said: str) -> None:
+    found = judged([phase("closed", 10.0), phase("1 x", 10.0), phase("2 x", 10.0, **fields)])
+    assert not found["held"]
+    once, twice = found["rows"]
+    assert once["held"] and len(twice["missed"]) == 1 and twice["missed"][0].startswith(said)
+
+
+def test_a_phase_is_held_to_no_more_than_was_sent() -> None:
+    found = judged([phase("closed", 10.0), phase("1 x", 4.0, sent_per_second=2.5), phase("2 x", 10.0)])
+    assert found["rows"][0]["goodput_share"] == 0.8 and not found["rows"][0]["held"]
+    nothing = judged([phase("closed", 0.0), phase("1 x", 0.0, sent_per_second=0.0)])
+    assert nothing["rows"][0]["goodput_share"] == 0.0
+
+
+def test_of_several_rounds_the_medians_are_judged_and_bad_ends_of_all() -> None:
+    slow = {"refusal_seconds": {"p99": 0.5}, "recovery_seconds": None}
+    bad = {"requests": {"server_errors": 1, "non_terminal": 0, "total": 6, "ok": 3, "by_code": {}}}
+    grown = {"server_memory_bytes": {"api": {"peak": 150}, "engine": {"peak": 1000}}}
+    rounds = [phase("2 x", 3.0, **slow), phase("2 x, round 2", 9.0, **grown), phase("2 x, round 3", 9.5)]
+    found = middle(rounds)
+    assert found["name"] == "2 x" and found["good_tokens_per_second"] == 9.0
+    assert (found["refusal_seconds"], found["recovery_seconds"]) == ({"p99": 0.01}, 1.0)
+    assert (found["requests"]["total"], found["tokens"]["asked"]) == (18, 36)
+    assert judged([phase("closed", 10.0), phase("1 x", 10.0), found])["rows"][1]["memory_ratio"] == 1150 / 1100
+    assert middle([rounds[0], rounds[0], rounds[1]])["recovery_seconds"] is None
+    worst = middle([*rounds[1:], phase("2 x", 9.9, **bad)])
+    _, row = judged([phase("closed", 10.0), phase("1 x", 10.0), worst])["rows"]
+    assert row["missed"] == ["1 answers were 5xx"]
+    unknown = phase("1 x", 9.0, server_memory_bytes=None, refusal_seconds={"p99": None})
+    calm = {name: value for name, value in unknown.items() if name != "recovery_seconds"}
+    assert middle([calm, calm]) == {**unknown, "recovery_seconds": None,
+        "requests": {name: 2 * count for name, count in calm["requests"].items()},
+        "tokens": {name: 2 * count for name, count in calm["tokens"].items()}, "first_memory_bytes": None}  # fmt: skip
+
+
+def test_what_a_server_has_grown_by_in_one_round_is_not_forgotten_in_the_next() -> None:
+    def peaks(*sizes: int) -> list[dict[str, Any]]:
+        return [phase("x", 10.0, server_memory_bytes={"api": {"peak": size}}) for size in sizes]
+
+    rounds = [peaks(100, 100, 200), peaks(200, 200, 210)]
+    found = judged([middle(places) for places in zip(*rounds, strict=True)])
+    assert [row["memory_ratio"] for row in found["rows"]] == [2.0, 2.1] and not found["held"]
+
+
+def test_what_a_request_asks_for_is_known_or_what_it_got() -> None:
+    calm = phase("calm", 1.0, tokens={"asked": 0, "free": 3, "output": 12})
+    none = phase("none", 1.0, tokens={"asked": 0, "free": 0, "output": 0}, requests={"ok": 0})
+    assert tokens_a_request(phase("exact", 1.0), calm) == 2.0
+    assert tokens_a_request(phase("free", 1.0, tokens={"asked": 0, "free": 6, "output": 3}), calm) == 4.0
+    assert tokens_a_request(phase("some", 1.0, tokens={"asked": 8, "free": 2, "output": 3}), calm) == 4.0
+    assert tokens_a_request(none, none) == 0.0
+
+
+def test_what_nobody_says_is_not_missed() -> None:
+    found = judged([phase("closed", 10.0), phase("1 x", 10.0, server_memory_bytes=None, refusal_seconds={"p99": None})])
+    assert found["held"] and found["rows"][0]["memory_ratio"] is None

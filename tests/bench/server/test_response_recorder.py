@@ -1,0 +1,143 @@
+"""What one streamed answer was: tokens and their times, usage, errors, and how it ended; whatever its pieces are."""
+
+import math
+from collections.abc import Iterable
+
+import pytest
+
+from chairlift.bench.server.http_client import Ended, Ending
+from chairlift.bench.server.response_recorder import MAX_ERROR_BYTES, TERMINAL, Answer, Outcome, Record, said_of
+from support_scripted_server import event, text_chunk, usage
+
+GOOD = b"".join([
+    event(text_chunk("", 7)), event(text_chunk("two", 8, 9)), event({"choices": [{"text": "", "token_ids": []}]}),
+    event(usage(3)), event(b"[DONE]"),
+])  # fmt: skip
+ERROR = b'event: error\ndata: {"error": {"message": "it is gone", "type": "server_error", "code": "engine_dead"}}\n\n'
+
+
+def read(
+    *pieces: bytes, how: Ending = Ending.COMPLETE, status: int = 200, headers: Iterable[tuple[bytes, bytes]] = ()
+) -> Record:
+    """Give an answer piece by piece, at 11, 12, 13 .. of a phase that began at 10; it was due at 0.5."""
+    record = Record(due=0.5, sent=0.75)
+    answer = Answer(record, 10.0)
+    if status:
+        answer.head(status, list(headers))
+    for number, piece in enumerate(pieces, start=1):
+        answer.body(piece, 10.0 + number)
+    answer.end(Ended(how, 20.0, "" if how is Ending.COMPLETE else "some reason"))
+    return record
+
+
+def test_tokens_are_counted_by_their_ids_and_stamped_when_they_came() -> None:
+    record = read(*(piece + b"\n\n" for piece in GOOD.split(b"\n\n")[:-1]))
+    assert (record.outcome, record.status, record.ended, record.code) == (Outcome.OK, 200, 10.0, "")
+    assert list(record.arrivals) == [1.0, 2.0] and list(record.weights) == [1, 2] and record.has_ids
+    assert (record.output_tokens, record.prompt_tokens, record.usage_tokens) == (3, 3, 3)
+    assert record.first == 0.5 and record.tpot == 0.5 and not record.is_miscounted
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_the_same_is_read_whatever_its_pieces_are(end: bytes) -> None:
+    told = GOOD.replace(b"\n", end)
+    for place in range(1, len(told)):
+        record = read(told[:place], told[place:])
+        assert (record.outcome, list(record.weights), record.usage_tokens) == (Outcome.OK, [1, 2], 3)
+
+
+def test_without_ids_it_is_chunks_with_text_that_are_news() -> None:
+    chunks = [
+        {"choices": [{"delta": {"role": "assistant", "content": ""}}]}, {"choices": [{"delta": {"content": "a"}}]},
+        {"choices": [{"delta": {"reasoning_content": "b"}}]}, {"choices": [{"delta": {}, "finish_reason": "stop"}]},
+        usage(5),
+    ]  # fmt: skip
+    record = read(*map(event, chunks), event(b"[DONE]"))
+    assert list(record.arrivals) == [2.0, 3.0] and not record.has_ids
+    assert record.output_tokens == 5 and not record.is_miscounted and record.tpot == 0.25
+
+
+def test_no_text_looks_like_a_mark() -> None:
+    sly = text_chunk('"token_ids":[1,2,3],"usage":{"completion_tokens":9},"text":"x', 4)
+    record = read(event(sly), event(b"[DONE]"))
+    assert list(record.weights) == [1] and record.usage_tokens is None
+    empty = {"choices": [{"text": "", "name": '"text":"x"'}]}
+    assert list(read(event(empty), event(b"[DONE]")).arrivals) == []
+
+
+def test_a_prompts_ids_are_no_output() -> None:
+    assert list(read(event({"choices": [{"text": "", "prompt_token_ids": [1, 2]}]}), event(b"[DONE]")).weights) == []
+
+
+def test_a_server_that_counts_otherwise_is_seen() -> None:
+    record = read(event(text_chunk("x", 1)), event(usage(2)), event(b"[DONE]"))
+    assert record.is_miscounted and record.output_tokens == 2
+
+
+def test_an_error_in_a_stream_is_an_end_and_no_success() -> None:
+    for how in (Ending.COMPLETE, Ending.CUT):
+        record = read(event(text_chunk("x", 1)), ERROR, how=how)
+        assert (record.outcome, record.code) == (Outcome.ERROR_EVENT, "engine_dead")
+    plain = ERROR.removeprefix(b"event: error\n").replace(b'{"error": ', b'{"error":')
+    assert read(plain).outcome is Outcome.ERROR_EVENT
+    assert read(b"event: error\ndata: no JSON\n\n").code == "error"
+
+
+@pytest.mark.parametrize(("how", "outcome"), [
+    (Ending.COMPLETE, Outcome.UNFINISHED), (Ending.CUT, Outcome.CUT), (Ending.TIMEOUT, Outcome.TIMEOUT),
+    (Ending.GARBAGE, Outcome.GARBAGE), (Ending.UNREACHABLE, Outcome.UNREACHABLE),
+])  # fmt: skip
+def test_a_stream_without_its_end_is_none(how: Ending, outcome: Outcome) -> None:
+    record = read(event(text_chunk("x", 1)), how=how)
+    assert record.outcome is outcome and record.code == outcome.value and outcome not in TERMINAL
+
+
+def test_after_done_nothing_can_be_missing_but_time_can() -> None:
+    assert read(GOOD, how=Ending.CUT).outcome is Outcome.OK
+    assert read(GOOD, how=Ending.TIMEOUT).outcome is Outcome.TIMEOUT
+
+
+@pytest.mark.parametrize(("status", "outcome", "body", "code"), [
+    (429, Outcome.REFUSED, b'{"error": {"code": "overloaded", "type": "x"}}', "overloaded"),
+    (503, Outcome.REFUSED, b'{"error": {"code": null, "type": "starting"}}', "starting"),
+    (500, Outcome.BAD_STATUS, b"<html>", "http_500"), (400, Outcome.BAD_STATUS, b'{"error": "text"}', "http_400"),
+])  # fmt: skip
+def test_other_answers_are_told_by_status_and_code(status: int, outcome: Outcome, body: bytes, code: str) -> None:
+    record = read(body[:5], body[5:], status=status)
+    assert (record.outcome, record.code, record.status) == (outcome, code, status) and outcome in TERMINAL
+
+
+@pytest.mark.parametrize(("headers", "seconds"), [
+    ([(b"retry-after", b"3")], 3.0), ([(b"retry-after", b"3"), (b"retry-after-ms", b"2500")], 2.5),
+    ([(b"retry-after", b"Sun, 06 Nov 1994 08:49:37 GMT")], 0.0), ([], None), ([(b"retry-after", b"soon")], None),
+])  # fmt: skip
+def test_when_to_come_again(headers: list[tuple[bytes, bytes]], seconds: float | None) -> None:
+    assert read(b"{}", status=429, headers=headers).retry_after == seconds
+
+
+def test_what_is_compressed_is_refused() -> None:
+    with pytest.raises(ValueError, match="nobody asked for it"):
+        read(b"", headers=[(b"content-encoding", b"gzip")])
+    assert read(GOOD, headers=[(b"content-encoding", b"Identity")]).outcome is Outcome.OK
+
+
+def test_an_error_page_without_end_is_not_kept() -> None:
+    answer = Answer(Record(due=0.0, sent=0.0), 0.0)
+    answer.head(500, [])
+    for _ in range(100):
+        answer.body(b"x" * 10_000, 1.0)
+    assert len(answer._body) < MAX_ERROR_BYTES + 10_000
+
+
+def test_what_is_not_over_is_interrupted() -> None:
+    record = Record(due=1.0, sent=1.0)
+    assert record.outcome is Outcome.INTERRUPTED and math.isnan(record.ended)
+    assert record.first is None and record.tpot is None and record.output_tokens == 0
+
+
+@pytest.mark.parametrize(("body", "said"), [
+    (b'{"error": {"message": "no such model"}}', "no such model"), (b"plain words\n", "plain words"),
+    (b"[1]", "[1]"), (b"", "it says nothing"),
+])  # fmt: skip
+def test_what_a_server_says(body: bytes, said: str) -> None:
+    assert said_of(body) == said

@@ -1,0 +1,84 @@
+"""The machine that a simulation plays: what a step costs, read from a file, with noise that a seed decides."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chairlift.bench.simulation.sim_step_model import SMOL135_CPU, StepModel, Stopwatch, Work, read_model, write_model
+from chairlift.core.errors import ConfigError
+from chairlift.engine.step_plan import StepPlan
+
+MODEL = StepModel(step=1.0, row=0.1, prefill_token=0.01, context_token=0.001, prefill_pair=0.0001)
+
+
+def plan(*rows: tuple[int, int]) -> StepPlan:
+    """A plan with these (start, new tokens)."""
+    starts, counts = zip(*rows, strict=True)
+    return StepPlan(
+        step_id=0, released=(), admitted=(), slots=np.arange(len(rows), dtype=np.int32),
+        num_new_tokens=np.array(counts, np.int32), start_positions=np.array(starts, np.int32),
+        new_blocks=np.empty((0, 4), np.int32), input_ids=np.zeros(sum(counts), np.int32),
+        sample_rows=np.empty(0, np.int32),
+    )  # fmt: skip
+
+
+def test_the_work_of_a_step_is_counted_row_by_row() -> None:
+    assert Work.of_plan(plan((9, 1), (4, 1), (10, 3))) == (1, 3, 3, 10 + 5 + 13, 11 + 12 + 13)
+
+
+def test_seconds_are_the_sum_of_what_each_thing_costs() -> None:
+    assert MODEL.seconds(Work(1, 2, 30, 400, 5000)) == pytest.approx(1 + 0.2 + 0.3 + 0.4 + 0.5)
+    assert SMOL135_CPU.origin and SMOL135_CPU.seconds(Work(1, 22, 0, 4000, 0)) == pytest.approx(0.038, rel=0.1)
+
+
+@pytest.mark.parametrize("numbers", [{"step": -1.0}, {"step": math.inf}, {"step": math.nan}, {"step": 1, "noise": -1}])
+def test_a_cost_that_cannot_be_is_refused(numbers: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="from 0 on"):
+        StepModel(**numbers)
+
+
+def test_a_step_that_takes_no_time_is_refused() -> None:
+    with pytest.raises(ConfigError, match="no time"):
+        StepModel(step=0.0, prefill_token=1.0)
+
+
+def test_noise_hangs_on_the_seed_alone_and_has_mean_one() -> None:
+    noisy = StepModel(step=1.0, noise=0.3)
+    first, again, other = (Stopwatch(noisy, seed) for seed in (1, 1, 2))
+    drawn = [first(plan((0, 1))) for _ in range(4000)]
+    assert drawn == [again(plan((0, 1))) for _ in range(4000)]
+    assert drawn[:3] != [other(plan((0, 1))) for _ in range(3)]
+    assert np.mean(drawn) == pytest.approx(1.0, abs=0.03)
+    assert np.std(np.log(drawn)) == pytest.approx(0.3, abs=0.03)
+    assert Stopwatch(StepModel(step=1.0), 1)(plan((0, 1))) == 1.0
+
+
+def test_a_model_survives_its_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "model.json")
+    write_model(path, MODEL)
+    assert read_model(path) == MODEL
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"step": 1, "rows": 2}', "unknown field 'rows'; there is step, row"),
+        ('{"row": 1}', "required field `step`"),
+        ('{"step": "a"}', "Expected `float`"),
+        ("[1]", "Expected `object`"),
+        ("{", "holds no step model"),
+        ('{"step": -1}', "from 0 on, got -1"),
+    ],
+)
+def test_a_file_that_is_no_model_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "model.json"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        read_model(str(path))
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read .*nothing\.json"):
+        read_model(str(tmp_path / "nothing.json"))

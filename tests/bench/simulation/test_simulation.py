@@ -1,0 +1,164 @@
+"""The simulator: the real scheduler on a fake clock. Small cases are worked out by hand, large ones are repeated."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from chairlift.bench.simulation.sim_step_model import StepModel
+from chairlift.bench.simulation.simulation import Machine, Simulation, as_request, longest, simulate
+from chairlift.bench.workload.generators import arriving, generate
+from chairlift.bench.workload.workload import WorkItem, Workload
+from chairlift.core.errors import ConfigError, InvalidRequest
+from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.scheduler.batching_policy import NAMES as BATCHINGS
+from chairlift.engine.scheduler.waiting_queue.base import POLICIES
+
+SECOND = StepModel(step=1.0)
+CROWD = Machine(step_model=StepModel(step=0.02, row=0.001, prefill_token=0.0005, noise=0.2))
+
+
+def item(at: float, prompt: int = 4, output: int = 3, **options: Any) -> WorkItem:
+    return WorkItem(at=at, prompt_token_ids=tuple(range(1, prompt + 1)), output_tokens=output, **options)
+
+
+def workload(*items: WorkItem) -> Workload:
+    return Workload(name="by hand", seed=0, items=items)
+
+
+def run(*items: WorkItem, machine: Machine | None = None, **options: Any) -> Simulation:
+    return simulate(workload(*items), SchedulerConfig(**options), machine or Machine(step_model=SECOND))
+
+
+def text(seen: Simulation) -> str:
+    return json.dumps(seen.report(), sort_keys=True)
+
+
+def test_a_request_alone_takes_a_step_for_each_token() -> None:
+    seen = run(item(2.5))
+    assert seen.rides[0].stamps == [3.5, 4.5, 5.5] and seen.rides[0].ended == 5.5
+    assert seen.queued == [2.5] and seen.boarded == [2.5] and seen.waits == [0.0]
+    assert seen.seconds == 5.5 and seen.step_seconds == [1.0] * 3 and seen.step_ends == [3.5, 4.5, 5.5]
+
+
+def test_who_comes_during_a_step_is_put_in_line_when_it_ends() -> None:
+    seen = run(item(0.0), item(0.25))
+    assert seen.queued == [0.0, 1.0] and seen.boarded == [0.0, 1.0] and seen.waits == [0.0, 0.75]
+    report = seen.report()
+    assert report["ttft_seconds"]["mean"] == pytest.approx((1.0 + 1.75) / 2), "counted from the arrival"
+    assert report["wait_seconds"]["max"] == 0.75
+
+
+def test_an_idle_engine_jumps_to_the_next_arrival() -> None:
+    seen = run(item(0.0), item(1_000_000.0))
+    assert seen.boarded == [0.0, 1_000_000.0] and len(seen.steps) == 6
+    assert seen.report()["step_seconds"] == pytest.approx(6.0)
+
+
+def test_a_step_takes_what_the_model_says_of_it() -> None:
+    times = StepModel(step=1.0, row=0.1, prefill_token=0.01, context_token=0.001)
+    seen = run(item(0.0, prompt=10, output=2), machine=Machine(step_model=times))
+    assert seen.step_seconds == pytest.approx([1 + 0.1 + 0.1 + 0.01, 1 + 0.1 + 0.011])
+    assert [step.collect_ms for step in seen.steps] == [seconds * 1e3 for seconds in seen.step_seconds]
+
+
+def test_a_seat_that_is_taken_makes_the_next_one_wait() -> None:
+    seen = run(item(0.0), item(0.0), max_running_requests=1)
+    assert seen.boarded == [0.0, 3.0]
+    assert (seen.peak_running, seen.mean_running) == (1, 1.0)
+
+
+def test_two_launches_in_flight_do_the_same_work_in_about_the_same_time() -> None:
+    load = arriving(generate("longtail", vocab_size=1000, count=60), 20.0)
+    seen = [simulate(load, SchedulerConfig(overlap=overlap), CROWD) for overlap in (False, True)]
+    assert all(ride.is_whole for each in seen for ride in each.rides)
+    assert max(step.in_flight for step in seen[1].steps) == 2
+    assert [ride.output_tokens for ride in seen[0].rides] == [ride.output_tokens for ride in seen[1].rides]
+    assert seen[1].seconds == pytest.approx(seen[0].seconds, rel=0.2)
+
+
+@pytest.mark.parametrize("policy", list(POLICIES))
+@pytest.mark.parametrize("batching", BATCHINGS)
+def test_every_policy_serves_everybody_and_the_seed_decides_all_of_it(policy: str, batching: str) -> None:
+    load = arriving(generate("longtail", vocab_size=1000, count=80, seed=3), 30.0)
+    config = SchedulerConfig(policy=policy, batching=batching, max_running_requests=16, max_batch_tokens=128)
+    machine = replace(CROWD, num_blocks=64, seed=7)
+    seen, again = (simulate(load, config, machine) for _ in range(2))
+    assert all(ride.is_whole for ride in seen.rides)
+    assert text(seen) == text(again) != text(simulate(load, config, replace(machine, seed=8)))
+    assert sum(seen.step_seconds) <= seen.seconds + 1e-6
+    assert all(before <= after for before, after in pairwise(seen.step_ends))
+
+
+def test_news_are_told_as_they_come() -> None:
+    told: list[tuple[float, int, int]] = []
+    simulate(
+        workload(item(0.0, output=2)),
+        SchedulerConfig(),
+        Machine(step_model=SECOND),
+        watch=lambda *new: told.append(new),
+    )
+    assert told == [(1.0, 0, 1), (2.0, 0, 1)]
+
+
+def test_what_was_computed_twice_is_told() -> None:
+    grown = [replace(item(0.0, output=200), prompt_token_ids=(7,) * 32 + (number,)) for number in range(6)]
+    tight, roomy = (run(*grown, machine=Machine(step_model=SECOND, num_blocks=blocks)) for blocks in (20, None))
+    assert (roomy.preemptions, roomy.computed_again) == (0, 0.0)
+    assert roomy.scheduled_tokens == 6 * 232 - 5 * 32, "one computes what they share"
+    again = tight.scheduled_tokens - (6 * 232 - sum(ride.cached_tokens for ride in tight.rides))
+    assert tight.preemptions > 0 and again > 0
+    assert tight.computed_again == pytest.approx(again / (tight.scheduled_tokens - again))
+
+
+def test_cached_prompts_are_hits_and_were_not_computed() -> None:
+    seen = run(item(0.0, prompt=64), item(10.0, prompt=64))
+    assert seen.hit_rate == pytest.approx(48 / 128) and seen.computed_again == 0.0
+    cold = Machine(step_model=SECOND, enable_prefix_caching=False)
+    assert run(item(0.0, prompt=64), item(10.0, prompt=64), machine=cold).hit_rate == 0.0
+
+
+def test_without_a_number_the_pool_has_room_for_every_seat() -> None:
+    assert run(item(0.0, prompt=30, output=3), max_running_requests=5).total_slots == 5 * 3 * 16
+    assert longest(workload(item(0.0, prompt=30, output=3), item(0.0))) == 33
+
+
+def test_tenants_are_told_apart() -> None:
+    report = run(item(0.0, tenant="a", output=5), item(0.0, tenant="b"), item(0.0, tenant="b")).report()
+    assert {name: each["tokens"]["output"] for name, each in report["tenants"].items()} == {"a": 5, "b": 6}
+    assert run(item(0.0)).report()["tenants"] == {}
+
+
+def test_a_request_whose_time_is_up_has_failed_and_the_others_go_on() -> None:
+    seen = run(item(0.0, output=9, timeout=2.5), item(0.0))
+    assert [ride.error for ride in seen.rides] == ["timeout", ""]
+    assert seen.report()["requests"]["errors"] == {"timeout": 1}
+
+
+def test_a_full_line_refuses() -> None:
+    seen = run(*[item(0.0) for _ in range(5)], max_queue_size=2, max_running_requests=1)
+    assert [ride.error for ride in seen.rides] == ["", "", "queue_full", "queue_full", "queue_full"]
+    assert seen.boarded[2:] == [None] * 3 and len(seen.waits) == 2
+
+
+def test_a_request_that_can_never_be_served_is_named_before_anything_runs() -> None:
+    with pytest.raises(InvalidRequest, match=r"request 1 of the workload: .*12"):
+        run(item(0.0), item(0.0, prompt=30), max_model_len=12)
+
+
+def test_a_policy_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(ConfigError, match="unknown policy 'lifo'"):
+        run(item(0.0), policy="lifo")
+
+
+def test_a_request_carries_what_its_item_says() -> None:
+    request = as_request(item(0.0, tenant="a", priority=4, timeout=9.0), 17)
+    assert (request.request_id, request.tenant, request.priority, request.timeout) == ("17", "a", 4, 9.0)
+    assert request.params.max_tokens == 3 and request.params.greedy and request.eos_token_ids == ()
+
+
+def test_any_seed_and_the_largest_token_ids_will_do() -> None:
+    huge = replace(item(0.0), prompt_token_ids=(2**31 - 2, 5))
+    assert run(huge, machine=replace(CROWD, seed=-5)).rides[0].is_whole

@@ -1,0 +1,139 @@
+"""Fitting a step model to the steps of a run, and reading such a run from files."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from chairlift.bench.simulation.sim_step_model import COSTS, StepModel, Work
+from chairlift.bench.simulation.step_fit import LEAST_STEPS, Sample, fit, read_samples, sample
+from chairlift.core.errors import ConfigError
+from chairlift.observability.trace import Trace
+from support_stats import make_stats
+
+TRUE = StepModel(step=0.02, row=0.001, prefill_token=0.0005, context_token=4e-6, prefill_pair=6e-7)
+
+
+def run(model: StepModel, count: int = 400, noise: float = 0.0, seed: int = 0) -> list[Sample]:
+    """Steps one after another on such a machine: half of them without a prompt."""
+    rng = np.random.default_rng(seed)
+    now, samples = 0.0, []
+    for number in range(count):
+        rows, prompt = int(rng.integers(1, 64)), int(rng.integers(2, 512)) if number % 2 else 0
+        work = Work(1, rows, prompt, rows * int(rng.integers(10, 900)), prompt * int(rng.integers(1, 900)))
+        seconds = model.seconds(work) * float(np.exp(noise * rng.standard_normal()))
+        samples.append(Sample(work, now, now + seconds))
+        now += seconds
+    return samples
+
+
+def costs(model: StepModel) -> list[float]:
+    return [getattr(model, name) for name in COSTS]
+
+
+def test_the_numbers_behind_exact_times_are_found() -> None:
+    found = fit(run(TRUE), "a test")
+    assert costs(found.model) == pytest.approx(costs(TRUE), rel=1e-6)
+    assert found.model.origin == "a test" and found.steps == 400
+    assert max(found.median_error, found.p90_error, found.model.noise) < 1e-9
+
+
+def test_a_cost_that_is_not_there_is_zero_and_none_is_negative() -> None:
+    found = fit(run(StepModel(step=0.03, context_token=1e-6), noise=0.05))
+    assert found.model.step == pytest.approx(0.03, rel=0.05)
+    assert min(costs(found.model)) == 0.0
+
+
+def test_noise_is_told_as_spread_and_error() -> None:
+    found = fit(run(TRUE, noise=0.1))
+    assert costs(found.model) == pytest.approx(costs(TRUE), rel=0.3)
+    assert found.model.noise == pytest.approx(0.1, rel=0.25)
+    assert found.median_error == pytest.approx(0.067, rel=0.25)
+    assert found.p90_error == pytest.approx(0.165, rel=0.3)
+
+
+def test_pauses_of_the_machine_do_not_move_it() -> None:
+    now, samples = 0.0, []
+    for number, (work, began, ended) in enumerate(run(TRUE)):
+        seconds = (ended - began) * (2 if number % 4 == 0 else 1)
+        samples.append(Sample(work, now, now + seconds))
+        now += seconds
+    assert costs(fit(samples).model) == pytest.approx(costs(TRUE), rel=0.02)
+
+
+def test_of_two_steps_in_flight_each_counts_from_the_end_of_the_other() -> None:
+    apart = run(TRUE)
+    overlapping = [Sample(each.work, max(0.0, each.began - 0.01), each.ended) for each in apart]
+    assert costs(fit(overlapping).model) == pytest.approx(costs(TRUE), rel=1e-6)
+
+
+def test_a_clock_that_begins_anew_is_another_run() -> None:
+    assert costs(fit(run(TRUE) + run(TRUE, seed=1)).model) == pytest.approx(costs(TRUE), rel=1e-6)
+
+
+def test_too_few_steps_are_refused_with_both_numbers() -> None:
+    with pytest.raises(ConfigError, match=f"at least {LEAST_STEPS} steps to be fitted to, got 3"):
+        fit(run(TRUE, 3))
+
+
+def test_steps_are_read_from_lines_of_stats(tmp_path: Path) -> None:
+    steps = [
+        replace(
+            make_stats(number, num_sequences=number + 1), began_ms=10.0 * number, collect_began_ms=10.0 * number + 1
+        )
+        for number in range(3)
+    ]
+    path = tmp_path / "steps.jsonl"
+    path.write_text("".join(json.dumps(asdict(step)) + "\n" for step in steps) + "\n")
+    assert read_samples(str(path)) == [sample(step) for step in steps]
+    assert read_samples(str(path))[1].work.rows == steps[1].num_sequences
+
+
+def test_steps_are_read_from_a_trace_even_when_it_was_cut_off(tmp_path: Path) -> None:
+    path, trace = tmp_path / "trace.json", Trace(tmp_path / "trace.json")
+    numbers = {"rows": 2, "prefill tokens": 3, "context tokens": 40, "prefill pairs": 5}
+    for begin in (100.0, 200.0):
+        phases = [(begin, begin + 1), (begin + 1, begin + 5), (begin + 5, begin + 6), (begin + 6, begin + 8)]
+        trace.step("step 7", phases, numbers)
+        trace.counters(begin + 8, {"requests": {"running": 1}})
+    assert trace.close() is None
+    whole = read_samples(str(path))
+    assert [each.work for each in whole] == [Work(1, 2, 3, 40, 5)] * 2
+    assert [each.began for each in whole] == [0.1, 0.2]
+    assert [each.ended for each in whole] == pytest.approx([0.108, 0.208])
+    path.write_text(path.read_text().rpartition('{"ph":"M"')[0])
+    assert read_samples(str(path)) == whole
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "has no steps"),
+        ("nonsense", "line 1 is neither"),
+        ('{"ph": "X", "cat": "step", "name": "step 1", "ts": 0, "dur": 1, "args": {}}', "line 1 is neither"),
+        ('\n{"step_id": 1}', "line 2 is neither"),
+        ("5", "line 1 is neither"),
+    ],
+)
+def test_a_file_without_steps_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "steps.jsonl"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        read_samples(str(path))
+
+
+def test_a_run_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot read"):
+        read_samples(str(tmp_path / "nothing"))
+
+
+@pytest.mark.parametrize(
+    "line", ['"graph"', '{"ph": 1}', '{"ph": "X", "name": 5}', '{"ph": "X", "cat": "step", "name": "step 1"}', "\udcff"]
+)
+def test_a_line_of_another_kind_is_one_sentence(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "t.json"
+    path.write_bytes(line.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ConfigError, match="line 1 is neither a trace event nor a step"):
+        read_samples(str(path))

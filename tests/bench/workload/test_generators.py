@@ -1,0 +1,160 @@
+"""Generators: the same seed gives the same work for ever, lengths keep their bounds and their shape."""
+
+import math
+from collections import Counter
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from chairlift.bench.workload.generators import (
+    DEFAULT_REQUESTS,
+    NAMES,
+    arriving,
+    between,
+    bounded_pareto,
+    generate,
+    shared_out,
+)
+from chairlift.core.errors import ConfigError
+
+# Of generate(name, vocab_size=1000, seed=7, count=5). They change only when a workload is changed on purpose.
+DIGESTS = {
+    "longtail": "81330f7dd0c23cb6",
+    "broadtail": "66746abd4185a95b",
+    "uniform": "a92765277d621962",
+    "prefix": "6347a320379dd0d0",
+    "w1": "67cedb7a0ace1449",
+    "w2": "64e54c9496d46d7a",
+    "w3": "17672112f906ca09",
+}
+
+
+def lengths(name: str, **given: int) -> list[tuple[int, int]]:
+    made = generate(name, vocab_size=50, **given)
+    return [(len(item.prompt_token_ids), item.output_tokens) for item in made.items]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_work_of_a_seed_never_changes(name: str) -> None:
+    assert generate(name, vocab_size=1000, seed=7, count=5).digest()[:16] == DIGESTS[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_another_seed_is_other_work_and_a_smaller_count_is_its_beginning(name: str) -> None:
+    made = generate(name, vocab_size=1000, seed=1, count=6)
+    assert generate(name, vocab_size=1000, seed=1, count=4).items == made.items[:4]
+    assert generate(name, vocab_size=1000, seed=2, count=6).items != made.items
+    assert (made.name, made.seed) == (name, 1)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("vocab_size", [1, 7, 60_000])
+def test_ids_stay_below_the_vocabulary_and_lengths_do_not_depend_on_it(name: str, vocab_size: int) -> None:
+    made = generate(name, vocab_size=vocab_size, seed=3, count=5)
+    assert all(0 <= token < vocab_size for item in made.items for token in item.prompt_token_ids)
+    assert [(len(item.prompt_token_ids), item.output_tokens) for item in made.items] == lengths(name, seed=3, count=5)
+    assert all((item.at, item.tenant, item.priority, item.timeout) == (0.0, "", 0, None) for item in made.items)
+
+
+@pytest.mark.parametrize(
+    ("name", "prompts", "outputs"),
+    [
+        ("longtail", (8, 24), (16, 512)), ("broadtail", (16, 64), (16, 512)), ("uniform", (16, 16), (44, 44)),
+        ("prefix", (544, 544), (32, 32)),
+        ("w1", (16, 256), (16, 128)), ("w2", (544, 544), (32, 32)), ("w3", (1024, 2048), (64, 192)),
+    ],
+)  # fmt: skip
+def test_lengths_keep_their_bounds(name: str, prompts: tuple[int, int], outputs: tuple[int, int]) -> None:
+    seen = lengths(name, count=300)
+    assert min(prompt for prompt, _ in seen) >= prompts[0] and max(prompt for prompt, _ in seen) <= prompts[1]
+    assert min(output for _, output in seen) >= outputs[0] and max(output for _, output in seen) <= outputs[1]
+
+
+def test_each_name_has_its_own_number_of_requests() -> None:
+    for name, count in DEFAULT_REQUESTS.items():
+        assert len(generate(name, vocab_size=9).items) == count
+    assert [DEFAULT_REQUESTS[name] for name in ("w1", "w2", "w3")] == [32, 64, 8]
+
+
+@pytest.mark.parametrize(
+    ("name", "short", "long", "share", "mean"),
+    [("longtail", (16, 32), (448, 512), 0.05, 44), ("broadtail", (16, 64), (256, 512), 0.1, 65)],
+)
+def test_a_tailed_load_has_many_short_outputs_and_a_few_long_ones(
+    name: str, short: tuple[int, int], long: tuple[int, int], share: float, mean: float
+) -> None:
+    outputs = [output for _, output in lengths(name, count=6000)]
+    assert sum(outputs) / len(outputs) == pytest.approx(mean, rel=0.05)
+    few, many = [output for output in outputs if output > 100], [output for output in outputs if output <= 100]
+    assert (min(few), max(few)) == long
+    assert min(many) == short[0] and 0.95 * short[1] < max(many) <= short[1]
+    assert sum(many) / len(many) < sum(short) / 2  # of a Pareto, not in the middle
+    assert len(few) / len(outputs) == pytest.approx(share, rel=0.15)
+
+
+def test_uniform_has_the_means_of_longtail() -> None:
+    [(prompt, output)] = set(lengths("uniform", count=10))
+    tailed = lengths("longtail", count=20_000)
+    assert sum(prompt for prompt, _ in tailed) / len(tailed) == pytest.approx(prompt, rel=0.02)
+    assert sum(output for _, output in tailed) / len(tailed) == pytest.approx(output, rel=0.02)
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0, 2.0])
+def test_a_bounded_pareto_has_the_distribution_function_of_its_source(alpha: float) -> None:
+    rng, low, high = Random(5), 16, 512
+    drawn = [bounded_pareto(rng, low, high, alpha) for _ in range(20_000)]
+    assert min(drawn) >= low and max(drawn) <= high
+    for at in (20, 32, 64, 200):
+        expected = (1 - (low / at) ** alpha) / (1 - (low / high) ** alpha)
+        assert sum(value < at for value in drawn) / len(drawn) == pytest.approx(expected, abs=0.015)
+
+
+def test_between_reaches_both_ends() -> None:
+    rng = Random(1)
+    assert {between(rng, 3, 5) for _ in range(100)} == {3, 4, 5}
+
+
+def test_prefix_has_eight_groups_in_turn_and_w2_one() -> None:
+    made = generate("prefix", vocab_size=9000, count=24)
+    prefixes = [item.prompt_token_ids[:512] for item in made.items]
+    assert len(set(prefixes)) == 8 and prefixes[:8] == prefixes[8:16] == prefixes[16:]
+    assert len({item.prompt_token_ids[512:] for item in made.items}) == 24
+    assert len({item.prompt_token_ids[:512] for item in generate("w2", vocab_size=9000).items}) == 1
+
+
+def test_arrivals_are_a_poisson_process_of_the_rate() -> None:
+    made = arriving(generate("uniform", vocab_size=9, count=4000), 20.0)
+    gaps = [after.at - before.at for before, after in pairwise(made.items)]
+    assert all(gap >= 0 for gap in gaps)
+    mean = math.fsum(gaps) / len(gaps)
+    spread = math.sqrt(math.fsum((gap - mean) ** 2 for gap in gaps) / len(gaps))
+    assert mean == pytest.approx(0.05, rel=0.06) and spread == pytest.approx(mean, rel=0.08)
+    assert arriving(generate("uniform", vocab_size=9, count=4), 20.0).items == made.items[:4]
+    assert [item.prompt_token_ids for item in made.items[:4]] == [
+        item.prompt_token_ids for item in generate("uniform", vocab_size=9, count=4).items
+    ]
+
+
+def test_tenants_get_their_shares_of_the_load() -> None:
+    made = shared_out(generate("uniform", vocab_size=9, count=4000), {"big": 10, "small": 1})
+    counts = Counter(item.tenant for item in made.items)
+    assert set(counts) == {"big", "small"}
+    assert counts["small"] / 4000 == pytest.approx(1 / 11, abs=0.015)
+    assert shared_out(generate("uniform", vocab_size=9, count=4), {"a": 1e-300}).items[0].tenant == "a"
+
+
+def test_what_cannot_be_is_refused() -> None:
+    some = generate("uniform", vocab_size=9, count=2)
+    with pytest.raises(ConfigError, match=r"unknown workload 'short'; there is longtail, broadtail"):
+        generate("short", vocab_size=9)
+    with pytest.raises(ConfigError, match="requests must be at least 1, got 0"):
+        generate("w1", vocab_size=9, count=0)
+    with pytest.raises(ConfigError, match="at a rate of 1e-12 a second the last request arrives after"):
+        arriving(some, 1e-12)
+    for rate in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(ConfigError, match="rate must be a positive number"):
+            arriving(some, rate)
+    for tenants in ({}, {"a": 0.0}, {"a": -1.0}, {"a": math.nan}):
+        with pytest.raises(ConfigError, match="tenants need positive shares"):
+            shared_out(some, tenants)

@@ -1,0 +1,107 @@
+"""`chairlift bench simulate` from the command line: what it prints, writes and refuses."""
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chairlift.bench.simulation.sim_step_model import SMOL135_CPU, read_model
+from chairlift.bench.simulation.simulation import Machine
+from chairlift.cli.main import main
+from chairlift.cli.settings import settings
+from chairlift.engine.config import SchedulerConfig
+from support_stats import make_stats
+
+SMALL = ("bench", "simulate", "--requests", "12", "--max-running-requests", "4", "--rate", "2")
+
+
+def simulated(tmp_path: Path, *words: str) -> dict[str, Any]:
+    """Run it and return its report."""
+    path = tmp_path / "report.json"
+    assert main([*SMALL, *words, "--json", str(path)]) == 0
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def test_it_runs_without_a_model_or_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    report = simulated(tmp_path)
+    printed = capsys.readouterr()
+    assert "12 of 12 requests" in printed.out and "waited" in printed.out
+    assert "simulated" in printed.err
+    assert report["kind"] == "chairlift bench simulate" and report["requests"]["completed"] == 12
+    assert report["machine"]["step_times"]["origin"] == SMOL135_CPU.origin
+    assert report["engine"]["max_running_requests"] == 4 and report["workload"]["rate"] == 2
+    assert {"mean", "p50", "p90", "p99"} <= set(report["latency_seconds"])
+    assert report["command"].startswith("chairlift bench simulate") and str(tmp_path) not in json.dumps(report)
+
+
+def test_the_same_seed_gives_the_same_report_byte_for_byte(tmp_path: Path) -> None:
+    texts = []
+    for _ in range(2):
+        simulated(tmp_path, "--noise", "0.2", "--seed", "3", "--policy", "fair", "--tenants", "a=3,b")
+        texts.append((tmp_path / "report.json").read_bytes())
+    assert texts[0] == texts[1]
+    simulated(tmp_path, "--noise", "0.2", "--seed", "4", "--policy", "fair", "--tenants", "a=3,b")
+    assert (tmp_path / "report.json").read_bytes() != texts[0]
+
+
+def test_step_times_by_hand_are_what_it_runs_on(tmp_path: Path) -> None:
+    path = tmp_path / "model.json"
+    path.write_text('{"step": 2}')
+    report = simulated(tmp_path, "--step-times", str(path))
+    assert report["one_step_seconds"]["p50"] == report["one_step_seconds"]["p99"] == 2.0
+
+
+def test_step_times_can_be_fitted_and_written_down(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    steps = [make_stats(number, num_sequences=1 + number % 7, began_ms=100.0 * number) for number in range(30)]
+    lines = [
+        {**{each.name: getattr(step, each.name) for each in fields(step)}, "collect_began_ms": step.began_ms,
+         "collect_ms": 10.0 + 2 * step.num_sequences}
+        for step in steps
+    ]  # fmt: skip
+    run, model = tmp_path / "steps.jsonl", tmp_path / "model.json"
+    run.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    report = simulated(tmp_path, "--fit", str(run), "--save-step-times", str(model))
+    assert "fitted to 30 steps; error: median 0.0%" in capsys.readouterr().err
+    found = read_model(str(model))
+    assert (found.step, found.row) == (pytest.approx(0.010), pytest.approx(0.002)) and found.noise == 0
+    assert report["machine"]["step_times"]["row"] == found.row
+
+
+def test_a_request_that_fails_is_the_exit_code(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text('{"prompt_tokens": 4, "output_tokens": 50, "timeout": 0.1}\n')
+    assert main(["bench", "simulate", "--workload", str(trace)]) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--workload", "nothing"), "unknown workload 'nothing'"),
+        (("--policy", "lifo"), "unknown policy 'lifo'"),
+        (("--batching", "none"), "unknown batching 'none'"),
+        (("--step-times", "/nowhere.json"), "cannot read /nowhere.json"),
+        (("--fit", "/nowhere.json"), "cannot read /nowhere.json"),
+        (("--fit", "a", "--step-times", "b"), "cannot be given together"),
+        (("--noise", "-1"), "noise of the step model"),
+        (("--json", "/nowhere/x.json"), "there is no folder /nowhere"),
+        (("--max-model-len", "20"), "request 0 of the workload"),
+        (("--num-blocks", "0"), "num_blocks must be at least 1, got 0"),
+        (("--dtype", "float32"), "unknown option --dtype"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+) -> None:
+    assert main([*SMALL, *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_every_setting_it_takes_means_something_to_it() -> None:
+    known = {each.name for kind in (SchedulerConfig, Machine) for each in fields(kind)}
+    assert {setting.name for setting in settings.SIMULATED} <= known
+    assert {setting.name for setting in settings.ENGINE if setting.name in known} == {
+        setting.name for setting in settings.SIMULATED
+    }

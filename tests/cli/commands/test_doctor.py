@@ -1,0 +1,241 @@
+"""chairlift doctor: what is there, what a model would take, and every problem with what to do; never a traceback."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chairlift import demo
+from chairlift.cli import system_info
+from chairlift.cli.commands import doctor
+from chairlift.cli.main import main
+from chairlift.core.errors import ModelError
+from chairlift.llm import build
+from chairlift.llm.build import build_service
+from chairlift.llm.model_names import DEMO, RANDOM, no_model_given
+from chairlift.model.kernels.cpu import library
+from support_models import save_tiny
+
+KEYS = {
+    "chairlift", "python", "platform", "cpu", "memory", "environment", "compiler", "libraries", "devices", "threads",
+    "memory_limits", "attention_backends", "kernels", "model", "problems", "ok",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny("llama", tmp_path_factory.mktemp("model"))
+
+
+def examined(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, Any]]:
+    code = main(["doctor", *words, "--json"])
+    out, err = capsys.readouterr()
+    assert "Traceback" not in out + err
+    return code, json.loads(out)
+
+
+def errors(report: dict[str, Any]) -> list[str]:
+    assert all(set(problem) == {"level", "what", "do"} and problem["do"] for problem in report["problems"])
+    return [problem["what"] for problem in report["problems"] if problem["level"] == "error"]
+
+
+def test_without_a_model_it_is_the_embedded_one_and_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "--json"]) == 0
+    out, err = capsys.readouterr()
+    report = json.loads(out)
+    assert set(report) == KEYS and report["ok"] and report["model"]["name"] == DEMO
+    assert report["model"]["parameters"] == demo.parameters() and report["model"]["has_tokenizer"]
+    assert err == no_model_given() + "\n"
+    assert main(["doctor", "--quiet"]) == 0 and capsys.readouterr().err == ""
+    code, named = examined(capsys, DEMO)
+    assert code == 0 and named["model"]["num_blocks"] == report["model"]["num_blocks"]
+
+
+def test_a_damaged_embedded_model_is_a_problem_and_no_traceback(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for content in (b"", b"\xff" * 40, (2).to_bytes(8, "little") + b"[]", None):
+        if content is not None:
+            (tmp_path / "model.safetensors").write_bytes(content)
+        else:
+            (tmp_path / "model.safetensors").unlink()
+        monkeypatch.setattr(demo, "FOLDER", tmp_path)
+        code, report = examined(capsys)
+        assert code == 1 and errors(report)
+        with pytest.raises(ModelError, match="the embedded demo model is damaged"):
+            no_model_given()
+
+
+def test_an_empty_name_is_no_model(capsys: pytest.CaptureFixture[str]) -> None:
+    code, report = examined(capsys, "")
+    assert code == 1 and errors(report) == ["no model is named"]
+
+
+def test_a_revision_without_a_hub_id_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    code, report = examined(capsys, "--revision", "v1")
+    assert code == 1 and [problem["do"] for problem in report["problems"] if problem["level"] == "error"] == [
+        doctor.REMEDIES["revision"]
+    ]
+
+
+def test_the_machine(capsys: pytest.CaptureFixture[str]) -> None:
+    code, report = examined(capsys, RANDOM)
+    assert code == 0 and set(report) == KEYS and report["ok"] and report["model"]["architecture"] is None
+    assert report["devices"][0]["name"] == "cpu" and "float32" in report["devices"][0]["dtypes"]
+    assert report["threads"] >= 1 and "reference" in report["attention_backends"]
+    assert {"torch", "numpy"} <= {library["name"] for library in report["libraries"]}
+
+
+def test_a_model_that_fits(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    code, report = examined(capsys, str(folder), "--max-running-requests", "3", "--dtype", "float32")
+    model = report["model"]
+    assert code == 0 and set(model) == set(doctor.MODEL_FACTS) and errors(report) == []
+    assert (model["architecture"], model["dtype"], model["device"]) == ("LlamaForCausalLM", "float32", "cpu")
+    service = build_service(str(folder), {"max_running_requests": 3, "dtype": "float32"})
+    try:
+        info = service.client.info
+    finally:
+        service.client.close()
+    assert model["num_blocks"] == info.num_blocks and model["max_model_len"] == info.max_model_len
+    assert model["tokens"] == info.num_blocks * info.block_size
+    assert model["requests_by_length"][str(info.max_model_len)] == 3
+    assert model["weight_bytes"] == 4 * model["parameters"]
+    assert model["kv_bytes"] == model["kv_bytes_per_token"] * model["tokens"]
+
+
+def test_the_report_for_people_is_aligned_and_names_everything(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    assert main(["doctor", str(folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for title in ("machine", "libraries", "model"):
+        assert title in lines
+    rows = [line for line in lines if line.startswith("  ") and not line.startswith("      ->")]
+    assert all(line[24] == " " and line[25] != " " for line in rows if "warning:" not in line and len(line) > 25)
+    text = "\n".join(lines)
+    for word in ("LlamaForCausalLM", "KV cache per token", "requests at once", "torch", "processor"):
+        assert word in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "do"),
+    [
+        (["/no/such/folder"], "no model folder '/no/such/folder'", "check the name"),
+        (["{folder}", "--max-model-len", "99999999"], "past the model's limit", "lower max_model_len"),
+        (["{folder}", "--num-blocks", "999999999"], "num_blocks 999999999 needs", "ask for fewer blocks"),
+        (["{folder}", "--max-memory", "1000"], "one sequence needs at least", "take a smaller model"),
+        (["{folder}", "--device", "cuda:77"], "device 'cuda:77' cannot be used", "leave device out"),
+        (["{folder}", "--dtype", "int3"], "dtype 'int3' is unknown", "leave dtype out"),
+        (["{folder}", "--block-size", "0"], "", "change that option"),
+        (["{folder}", "--policy", "best"], "unknown policy 'best'", "change that option"),
+    ],
+)
+def test_what_cannot_be_is_a_problem_with_what_to_do(
+    capsys: pytest.CaptureFixture[str], folder: Path, words: list[str], said: str, do: str
+) -> None:
+    code, report = examined(capsys, *(word.format(folder=folder) for word in words))
+    assert code == 1 and not report["ok"]
+    assert any(said in what for what in errors(report)), report["problems"]
+    assert any(do in problem["do"] for problem in report["problems"])
+
+
+def spoiled(folder: Path, target: Path, name: str, text: str | None) -> Path:
+    copy = Path(shutil.copytree(folder, target))
+    if text is None:
+        (copy / name).unlink()
+    else:
+        (copy / name).write_text(text)
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("config.json", "{", "config.json"),
+        ("config.json", '{"architectures": ["Mamba2ForCausalLM"]}', "Mamba2ForCausalLM; supported are"),
+        ("config.json", None, "no config.json"),
+        ("model.safetensors", None, "neither model.safetensors nor"),
+        ("model.safetensors", "short", "truncated"),
+        ("generation_config.json", "[1]", "not an object"),
+    ],
+)
+def test_a_folder_that_cannot_be_run_says_why(
+    capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path, name: str, text: str | None, said: str
+) -> None:
+    code, report = examined(capsys, str(spoiled(folder, tmp_path / "copy", name, text)))
+    assert code == 1 and any(said in what for what in errors(report)), report["problems"]
+    if name != "config.json":
+        assert report["model"]["parameters"] > 0, "what can be found out is told all the same"
+
+
+def test_what_breaks_on_the_way_is_a_problem_too(
+    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*arguments: object) -> Any:
+        raise OSError("this torch was made for another machine\nand so on")
+
+    monkeypatch.setattr(build, "examine_machine", breaks)
+    monkeypatch.setattr(build, "examine_model", breaks)
+    monkeypatch.setattr(system_info, "memory", breaks)
+    code, report = examined(capsys, str(folder))
+    assert code == 1 and set(report) == KEYS and report["devices"] is None and report["memory"] is None
+    assert any("torch cannot be used: OSError: this torch was" in what for what in errors(report))
+    assert main(["doctor", str(folder)]) == 1
+    assert "Traceback" not in capsys.readouterr().out
+
+
+def test_what_makes_a_model_slow_is_a_warning_and_no_failure(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        system_info, "cpu", lambda: {"model": "x", "cores": 1, "logical": 64, "usable": 64, "quota": 0.5}
+    )
+    monkeypatch.setattr(
+        system_info, "memory",
+        lambda: {"total": 2**30, "available": 2**20, "transparent_huge_pages": "never", "huge_pages": 0},
+    )  # fmt: skip
+    monkeypatch.setattr(build, "examine_machine", lambda: {"threads": 2, "devices": []})
+    code, report = examined(capsys)
+    assert code == 0 and report["ok"]
+    assert [problem["level"] for problem in report["problems"]] == ["warning"] * 3
+    assert "set OMP_NUM_THREADS=1" in [problem["do"] for problem in report["problems"]]
+
+
+def test_a_library_that_is_missing_is_an_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ["numpy>=99", "no-such-thing>=2", 'nice-to-have; extra == "nice"']
+    found = list(system_info.libraries(asked))
+    monkeypatch.setattr(system_info, "libraries", lambda: found)
+    code, report = examined(capsys)
+    assert code == 1 and len(errors(report)) == 2
+    assert "no-such-thing is missing, Chairlift needs no-such-thing>=2" in errors(report)
+
+
+def test_a_folder_without_a_tokenizer_is_a_warning(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    _, report = examined(capsys, str(folder))
+    assert report["model"]["has_tokenizer"] is False
+    assert any("no tokenizer.json" in problem["what"] for problem in report["problems"])
+
+
+def test_a_name_with_control_characters_does_not_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", "a\x1b[2J\nb"]) == 1
+    assert "\x1b" not in capsys.readouterr().out
+
+
+def test_missing_kernels_are_a_warning_with_what_they_cost_and_what_to_do(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "LIBRARY", "not-compiled.so")
+    library.load.cache_clear()
+    try:
+        code, report = examined(capsys, DEMO)
+        assert main(["doctor", "--quiet"]) == 0
+    finally:
+        library.load.cache_clear()
+    assert code == 0 and report["kernels"]["sets"] == []
+    problem = next(each for each in report["problems"] if "half of their speed" in each["what"])
+    assert problem["level"] == "warning" and "not compiled" in problem["what"] and "install g++" in problem["do"]
+    assert "native kernels         none" in capsys.readouterr().out

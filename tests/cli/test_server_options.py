@@ -1,0 +1,45 @@
+"""From settings to the parts of a server: each reaches the part that it belongs to."""
+
+import pytest
+
+from chairlift.cli.server_options import check_door, config_of, listening_of
+from chairlift.cli.settings import settings
+from chairlift.core.errors import ConfigError
+
+
+def test_every_setting_belongs_to_a_part() -> None:
+    """What is declared for the door is a field of a config, or is used by name."""
+    by_name = {"host", "port", "served_model_name", "key_file", "insecure", "tls_cert", "tls_key"}
+    door = {each.name: _example(each) for each in settings.SERVER if each.name not in by_name}
+    config = config_of(("m",), door)
+    for name, value in door.items():
+        parts = [getattr(part, name) for part in (config, config.admission, config.tenant) if hasattr(part, name)]
+        assert [value if not isinstance(value, list) else tuple(value)] == parts, name
+
+
+def _example(setting: settings.Setting) -> object:
+    texts = {"flag": "true", "whole": "7", "number": "2.5", "size": "9MB"}
+    known = getattr(setting.kind, "__name__", "")
+    value = setting.kind(texts.get(known, "vllm"))
+    return [value] if setting.many else value
+
+
+def test_a_port_outside_is_refused() -> None:
+    with pytest.raises(ConfigError):
+        listening_of({"port": -1})
+
+
+@pytest.mark.parametrize(("door", "option"), [
+    ({"tls_cert": "a.pem"}, "tls_cert"), ({"served_model_name": [""]}, "served_model_name"),
+    ({"waiting_requests": -1}, "waiting_requests"), ({"wait_seconds": float("nan")}, "wait_seconds"),
+    ({"open_requests": 0}, "open_requests"),
+])  # fmt: skip
+def test_what_no_door_can_have_is_refused(door: dict[str, object], option: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        check_door(door)
+    assert caught.value.details["option"] == option
+
+
+def test_a_door_without_settings_is_one() -> None:
+    check_door({})
+    check_door({"tls_cert": "nowhere.pem", "tls_key": "nowhere.pem"})  # files are looked at later

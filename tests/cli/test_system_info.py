@@ -1,0 +1,99 @@
+"""What is read of a machine, from fake /proc and /sys trees, and of libraries, from requirements by hand."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from chairlift.cli import system_info
+from chairlift.cli.system_info import PURPOSES, Library, compiler, cpu, environment, libraries, memory
+
+
+def files(folder: Path, **contents: str) -> Path:
+    for name, text in contents.items():
+        path = folder / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+CPUINFO = "".join(
+    f"processor\t: {number}\nmodel name\t: Zen\nphysical id\t: 0\ncore id\t: {number // 2}\n\n" for number in range(8)
+)
+
+
+def test_the_processor_is_read_with_its_cores_and_quota(tmp_path: Path) -> None:
+    found = cpu(files(tmp_path / "proc", cpuinfo=CPUINFO), files(tmp_path / "cgroup", **{"cpu.max": "150000 100000\n"}))
+    assert (found["model"], found["cores"], found["quota"]) == ("Zen", 4, 1.5)
+    assert found["usable"] >= 1 and found["logical"] >= 1
+
+
+def test_a_quota_of_version_1_is_read_too(tmp_path: Path) -> None:
+    files(tmp_path, cpu__cpu_cfs="")
+    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text("50000\n")
+    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
+    assert cpu(tmp_path, tmp_path)["quota"] == 0.5
+
+
+@pytest.mark.parametrize("text", ["max 100000\n", "", "1\n", "-1 100000", "a b"])
+def test_no_quota_is_none(text: str, tmp_path: Path) -> None:
+    assert cpu(tmp_path, files(tmp_path, **{"cpu.max": text}))["quota"] is None
+
+
+def test_a_machine_that_tells_nothing_is_unknown(tmp_path: Path) -> None:
+    assert cpu(tmp_path, tmp_path)["model"] == "unknown"
+    assert memory(tmp_path, tmp_path) == {
+        "total": None, "available": None, "transparent_huge_pages": None, "huge_pages": 0,
+    }  # fmt: skip
+
+
+def test_memory_is_in_bytes_and_huge_pages_are_the_chosen_mode(tmp_path: Path) -> None:
+    proc = files(tmp_path / "proc", meminfo="MemTotal: 2048 kB\nMemAvailable: 1024 kB\nHugePages_Total: 3\nodd\n")
+    sys_tree = files(tmp_path / "sys", kernel__mm__transparent_hugepage__enabled="always madvise [never]\n")
+    assert memory(proc, sys_tree) == {
+        "total": 2**21, "available": 2**20, "transparent_huge_pages": "never", "huge_pages": 3,
+    }  # fmt: skip
+
+
+def test_only_variables_that_matter_are_shown() -> None:
+    environ = {"PATH": "x", "CHAIRLIFT_OVERLAP": "1", "OMP_NUM_THREADS": "2", "SECRET_TOKEN": "t"}
+    assert environment(environ) == {"OMP_NUM_THREADS": "2", "CHAIRLIFT_OVERLAP": "1"}
+    shown = environment({"CHAIRLIFT_API_KEY": "sk-1", "CHAIRLIFT_ADMIN_KEY": "sk-2"})
+    assert sorted(shown) == ["CHAIRLIFT_ADMIN_KEY", "CHAIRLIFT_API_KEY"] and "sk-" not in str(shown)
+
+
+def test_a_compiler_is_asked_for_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (compiler({"CXX": sys.executable}) or {})["version"].startswith("Python 3")
+    monkeypatch.setattr(system_info, "COMPILERS", ("no-such-compiler",))
+    assert compiler({}) is None
+    broken = tmp_path / "broken"
+    broken.write_text("#!/bin/sh\nexit 3\n")
+    broken.chmod(0o755)
+    assert compiler({"CXX": str(broken)}) is None
+
+
+def test_requirements_are_read_with_extra_and_bound() -> None:
+    asked = [
+        "numpy>=1.26", "Tqdm", "no-such-thing>=2", 'transformers>=99.0; extra == "transformers"',
+        'pytest>=8; extra == "test"', 'chairlift[transformers]; extra == "test"',
+        "safetensors<9,>=0.5; python_version > '3'",
+    ]  # fmt: skip
+    found = {library.name: library for library in libraries(asked)}
+    assert set(found) == {"numpy", "tqdm", "no-such-thing", "transformers", "safetensors"}
+    assert found["numpy"].is_good and found["tqdm"].is_good and found["safetensors"].least == "0.5"
+    assert found["no-such-thing"] == Library("no-such-thing", "", "2", None)
+    assert found["transformers"].extra == "transformers" and not found["transformers"].is_good
+
+
+@pytest.mark.parametrize(
+    ("version", "least", "is_good"),
+    [("2.13.0+cpu", "2.9", True), ("2.9", "2.9", True), ("2.8.9", "2.9", False), ("3.0rc1", "2.9.1", True)],
+)
+def test_versions_are_compared_by_their_numbers(version: str, least: str, is_good: bool) -> None:
+    assert Library("x", "", least, version).is_good == is_good
+
+
+def test_every_library_that_is_asked_for_has_a_purpose() -> None:
+    found = list(libraries())
+    assert found and {library.name for library in found} <= set(PURPOSES)
+    assert [library for library in found if not library.extra and not library.is_good] == []

@@ -1,0 +1,127 @@
+"""Processors: what a process may use, and what its threads do with a wish; each story in a process of its own."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from chairlift.core import cpu_affinity
+from chairlift.core.cpu_affinity import stay_on, threads, usable_cpus
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="threads have no processors and no niceness of their own")
+two_cpus = pytest.mark.skipif(len(usable_cpus()) < 2, reason="there is one processor")
+
+BEGIN = """
+import os, threading
+from chairlift.core.cpu_affinity import give_way, threads, usable_cpus, use_only
+ended = threading.Event()
+def made():
+    began, found = threading.Event(), []
+    def work():
+        found.append(threading.get_native_id())
+        began.set()
+        ended.wait()
+    threading.Thread(target=work, daemon=True).start()
+    began.wait()
+    return found[0]
+"""
+
+
+def told(story: str) -> str:
+    """Run a story; returns what it prints."""
+    done = subprocess.run([sys.executable, "-c", BEGIN + story], capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout.strip()
+
+
+@linux
+def test_usable_are_those_of_the_affinity() -> None:
+    assert usable_cpus() == frozenset(os.sched_getaffinity(0))
+
+
+@linux
+def test_threads_are_all_that_live() -> None:
+    began, ended, found = threading.Event(), threading.Event(), list[int]()
+
+    def work() -> None:
+        found.append(threading.get_native_id())
+        began.set()
+        ended.wait()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    began.wait()
+    try:
+        assert {os.getpid(), *found} <= threads()
+    finally:
+        ended.set()
+        worker.join()
+
+
+def test_where_nothing_is_told_there_are_no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_affinity, "TASKS", cpu_affinity.Path("/nowhere"))
+    assert threads() == frozenset()
+    cpu_affinity.give_way([os.getpid()], 19)
+    assert not hasattr(os, "getpriority") or os.getpriority(os.PRIO_PROCESS, 0) < 19
+
+
+@linux
+@two_cpus
+def test_every_thread_keeps_to_some_processors_those_that_come_later_too() -> None:
+    said = told("""
+before, (first, *_) = made(), sorted(usable_cpus())
+assert use_only([first])
+print([os.sched_getaffinity(each) == {first} for each in (before, 0, made())])
+""")
+    assert said == "[True, True, True]"
+
+
+@linux
+def test_processors_that_are_not_there_change_nothing() -> None:
+    assert told("""
+before = usable_cpus()
+print(use_only([100_000]), use_only([]), usable_cpus() == before)
+""") == "False False True"  # fmt: skip
+
+
+@linux
+def test_only_the_threads_that_are_named_give_way_and_none_becomes_less_nice() -> None:
+    said = told("""
+started = os.getpriority(os.PRIO_PROCESS, 0)
+polite, other, humble = made(), made(), made()
+os.setpriority(os.PRIO_PROCESS, humble, 19)
+give_way([polite, humble, 2**22 + 1], 5)
+nice = [os.getpriority(os.PRIO_PROCESS, each) for each in (polite, other, humble)]
+print(nice == [min(19, started + 5), started, 19])
+""")
+    assert said == "True"
+
+
+def test_who_works_beside_others_keeps_off_their_processors_or_off_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cpu_affinity, "usable_cpus", lambda: frozenset({2, 3, 5}))
+    assert cpu_affinity.beside(()) == {2, 3, 5}
+    assert cpu_affinity.beside((3, 5)) == {2}
+    assert cpu_affinity.beside((3, 2, 5)) == {2, 5}
+    monkeypatch.setattr(cpu_affinity, "usable_cpus", lambda: frozenset({4}))
+    assert cpu_affinity.beside((4,)) == {4}
+
+
+@linux
+def test_a_thread_stays_where_it_is_told_and_so_do_those_that_it_starts() -> None:
+    every = usable_cpus()
+    one = frozenset(sorted(every)[:1])
+    seen: list[frozenset[int]] = []
+
+    def work() -> None:
+        stay_on(one)
+        inner = threading.Thread(target=lambda: seen.append(usable_cpus()))
+        inner.start()
+        inner.join()
+        stay_on({1 << 9})  # is not there: nothing changes
+        seen.append(usable_cpus())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [one, one] and usable_cpus() == every

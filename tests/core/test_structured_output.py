@@ -1,0 +1,95 @@
+"""StructuredOutput: five kinds, one at a time, bounded in length, depth and number before anybody reads them."""
+
+import time
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import msgspec
+import pytest
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.core.structured_output import MAX_CHOICE_STRINGS, MAX_DEPTH, MAX_STRUCTURE_CHARS, StructuredOutput
+
+KINDS: dict[str, Any] = {
+    "json_schema": {"type": "object"}, "json_object": True, "regex": "[0-9]+", "grammar": 'start: "a"',
+    "choice": ("yes", "no"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_knows_itself_and_crosses_a_border(kind: str) -> None:
+    made = StructuredOutput(**{kind: KINDS[kind]})
+    assert made.kind == kind and hash(made)
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(made), type=StructuredOutput) == made
+    with pytest.raises(FrozenInstanceError):
+        made.regex = "x"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("given", [{}, {"json_object": False}, {"regex": "a", "json_object": True}, KINDS])
+def test_it_is_exactly_one_of_them(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest, match="needs exactly one of"):
+        StructuredOutput(**given)
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({"type": "integer"}, '{"type":"integer"}'), ('{"type" : "integer"}', '{"type":"integer"}'), (True, "true"),
+        ({}, "{}"), ({"enum": ["ä", 1.5, None]}, '{"enum":["ä",1.5,null]}'),
+    ],
+)  # fmt: skip
+def test_a_schema_is_kept_as_compact_text_so_that_equal_ones_are_equal(schema: Any, text: str) -> None:
+    assert StructuredOutput(json_schema=schema).json_schema == text
+    assert StructuredOutput(json_schema=text) == StructuredOutput(json_schema=schema)
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = {"items": value}
+    return value
+
+
+def cyclic() -> Any:
+    value: dict[str, Any] = {}
+    value["a"] = value["b"] = value
+    return value
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"json_schema": "{"}, "must be JSON"), ({"json_schema": '{"a": NaN}'}, "NaN is not JSON"),
+        ({"json_schema": '{"a": 1e999}'}, "JSON"), ({"json_schema": {"a": float("nan")}}, "JSON"),
+        ({"json_schema": [1]}, "must be an object, true or false, got list"), ({"json_schema": 5}, "got int"),
+        ({"json_schema": {"x-guidance": {"item_separator": ";"}}}, "must not have x-guidance"),
+        ({"json_schema": '{"x-guidance": {"lenient": true}}'}, "must not have x-guidance"),
+        ({"json_schema": "5"}, "got int"), ({"json_schema": {"a": {1, 2}}}, "what JSON can say"),
+        ({"json_schema": {"a": "\ud800"}}, "JSON"), ({"json_schema": nested(MAX_DEPTH + 1)}, "nested deeper than"),
+        ({"json_schema": cyclic()}, "nested deeper|more than"), ({"json_schema": "[" * 200_000}, "must be JSON"),
+        ({"json_schema": {"a": "x" * MAX_STRUCTURE_CHARS}}, "characters as JSON"),
+        ({"json_schema": " " * (MAX_STRUCTURE_CHARS + 1)}, "the limit is"),
+        ({"json_object": 1}, "must be true or false"), ({"regex": ""}, "1 to"), ({"regex": 5}, "must hold strings"),
+        ({"regex": "x" * (MAX_STRUCTURE_CHARS + 1)}, "characters"), ({"regex": "(" * 30_000}, "nest brackets deeper"),
+        ({"grammar": "start: " + "(" * 100 + ")" * 100}, "nest brackets deeper"), ({"grammar": "\udc00"}, "surrogate"),
+        ({"choice": [""]}, "1 to"), ({"choice": [5]}, "strings"), ({"choice": {"a"}}, "list"),
+        ({"choice": ["a"] * (MAX_CHOICE_STRINGS + 1)}, "entries"),
+        ({"choice": ["x" * 1000] * 300}, "has 300000 characters, the limit is"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_at_once_with_its_field(given: dict[str, Any], said: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(InvalidRequest, match=said) as caught:
+        StructuredOutput(**given)
+    assert str(caught.value).startswith("structured") and len(str(caught.value)) < 400
+    assert time.monotonic() - began < 30
+
+
+def test_brackets_side_by_side_are_not_deep() -> None:
+    assert StructuredOutput(regex="(a)" * 10_000).size == 30_000
+    assert StructuredOutput(json_schema={"items": nested(MAX_DEPTH - 2)})
+
+
+def test_its_size_is_all_of_its_text() -> None:
+    assert StructuredOutput(choice=("yes", "no")).size == 5
+    assert StructuredOutput(json_object=True).size == 0

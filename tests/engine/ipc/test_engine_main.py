@@ -1,0 +1,218 @@
+"""The child process by itself: what it reads, when it leaves and with which code; it answers while it starts."""
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+
+from chairlift.core.errors import ModelError
+from chairlift.core.load_report import ReplicaState
+from chairlift.core.request import FinishReason
+from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.ipc.engine_main import read_message
+from chairlift.engine.ipc.messages import (
+    PROTOCOL,
+    Beat,
+    Failed,
+    Goodbye,
+    Hello,
+    Outputs,
+    Start,
+    Submit,
+    ToClient,
+    ToEngine,
+    Welcome,
+    WireError,
+    encode,
+    read_by_client,
+)
+from chairlift.engine.ipc.spawn import STOP
+from chairlift.engine.runner.base import RunnerSpec
+from chairlift.engine.runner.fake import FakeConfig
+from support_process import (
+    HANG,
+    PATIENCE,
+    PRINT,
+    child_environment,
+    fake_spec,
+    faulty,
+    make_request,
+    no_model,
+    slow_start,
+    spec_of,
+)
+
+
+class Child:
+    """A child process with a client's socket, both in this thread's hands."""
+
+    def __init__(self, folder: Path, spec: RunnerSpec) -> None:
+        self.folder = folder / "private"
+        self.folder.mkdir()
+        self.address = f"ipc://{self.folder}/engine"
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "chairlift.engine.ipc.engine_main"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, env=child_environment(),
+        )  # fmt: skip
+        start = encode(Start(
+            spec=spec, config=SchedulerConfig(), enable_prefix_caching=True, address=self.address, log_level=20,
+            stop_timeout=0.5,
+        ))  # fmt: skip
+        assert self.process.stdin is not None
+        self.process.stdin.write(len(start).to_bytes(4, "big") + start)
+        self.process.stdin.flush()
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.socket = self.context.socket(zmq.DEALER)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.connect(self.address)
+        self.say(Hello(PROTOCOL, 0.2, 600.0))
+
+    def say(self, message: ToEngine) -> None:
+        self.socket.send(encode(message))
+
+    def hear(self, *kinds: type[ToClient]) -> ToClient:
+        """Return the next message of these kinds."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            if self.socket.poll(1000) and isinstance(message := read_by_client(self.socket.recv()), kinds):
+                return message
+        raise AssertionError(f"no {kinds} came")
+
+    def leave(self) -> tuple[int, str, str]:
+        """Wait for its end; returns exit code, output and errors."""
+        out, err = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, out.decode(), err.decode()
+
+    def close_pipe(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        self.process.stdin = None
+
+    def stop(self) -> None:
+        """Say the word, and leave the pipe open, as where a fork holds it."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(STOP)
+        self.process.stdin.flush()
+
+    def clean(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+        self.context.destroy(linger=0)
+
+
+@pytest.fixture
+def children(tmp_path: Path) -> "Iterator[list[Child]]":
+    made: list[Child] = []
+    yield made
+    for child in made:
+        child.clean()
+
+
+def start(children: list[Child], tmp_path: Path, spec: RunnerSpec | None = None) -> Child:
+    children.append(Child(tmp_path, spec or fake_spec()))
+    return children[-1]
+
+
+def test_it_serves_and_leaves_when_the_pipe_closes(children: list[Child], tmp_path: Path) -> None:
+    child = start(children, tmp_path)
+    welcome = child.hear(Welcome)
+    assert isinstance(welcome, Welcome) and welcome.pid == child.process.pid
+    child.say(Submit(make_request("a", max_tokens=1)))
+    outputs = child.hear(Outputs)
+    assert isinstance(outputs, Outputs) and outputs.outputs[-1].finish_reason is FinishReason.LENGTH
+    child.close_pipe()
+    assert child.hear(Goodbye) == Goodbye("the engine was stopped")
+    code, out, _ = child.leave()
+    assert (code, out) == (0, "") and not child.folder.exists()
+
+
+def test_a_word_in_the_pipe_ends_its_requests_and_signals_to_the_group_do_not(
+    children: list[Child], tmp_path: Path
+) -> None:
+    child = start(children, tmp_path, fake_spec(FakeConfig(seconds_per_step=0.02)))
+    child.hear(Welcome)
+    child.say(Submit(make_request("a", max_tokens=900)))
+    child.hear(Outputs)
+    child.process.send_signal(signal.SIGINT)
+    child.process.send_signal(signal.SIGTERM)
+    for _ in range(5):
+        message = child.hear(Outputs, Goodbye)
+        assert isinstance(message, Outputs) and message.outputs[-1].finish_reason is None
+    child.stop()
+    while isinstance(message := child.hear(Outputs, Goodbye), Outputs):
+        last = message.outputs[-1]
+    assert last.finish_reason is FinishReason.ERROR and last.error is not None and last.error.code == "engine_dead"
+    assert child.leave()[0] == 0 and not child.folder.exists()
+
+
+def test_a_step_that_hangs_does_not_keep_it(children: list[Child], tmp_path: Path) -> None:
+    child = start(children, tmp_path, spec_of(faulty))
+    child.hear(Welcome)
+    child.say(Submit(make_request("a", (HANG,))))
+    while not (isinstance(beat := child.hear(Beat), Beat) and beat.load.step_age > 0):
+        pass
+    child.stop()
+    assert isinstance(child.hear(Goodbye), Goodbye)
+    assert child.leave()[0] == 0
+
+
+def test_it_answers_while_it_starts(children: list[Child], tmp_path: Path) -> None:
+    child = start(children, tmp_path, spec_of(slow_start))
+    first = child.hear(Beat, Welcome)
+    assert isinstance(first, Beat) and first.load.state is ReplicaState.STARTING
+    assert isinstance(child.hear(Welcome), Welcome)
+
+
+def test_a_failed_start_is_told_and_waits_for_the_spawner(children: list[Child], tmp_path: Path) -> None:
+    child = start(children, tmp_path, spec_of(no_model))
+    failed = child.hear(Failed)
+    assert isinstance(failed, Failed) and type(failed.error) is ModelError
+    assert failed.error.details == {"file": "model.safetensors", "size": 10}
+    assert child.process.poll() is None
+    child.close_pipe()
+    code, _, err = child.leave()
+    assert code == 0 and "model.safetensors is truncated" in err
+
+
+def test_what_the_runner_prints_goes_to_standard_error(children: list[Child], tmp_path: Path) -> None:
+    child = start(children, tmp_path, spec_of(faulty))
+    child.hear(Welcome)
+    child.say(Submit(make_request("a", (PRINT,), max_tokens=1)))
+    child.hear(Outputs)
+    child.close_pipe()
+    _, out, err = child.leave()
+    assert out == "" and "the runner prints this" in err
+
+
+@pytest.mark.parametrize("frame", [b"", b"\x00\x00\x00\x05ab", b"\x00\x00\x00\x02\xc1\xc1", b"hello there, all of you"])
+def test_what_is_no_start_message_is_refused(frame: bytes) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "chairlift.engine.ipc.engine_main"], input=frame, capture_output=True, timeout=PATIENCE
+    )
+    assert done.returncode == 2 and done.stdout == b""
+    assert b"is started by chairlift itself" in done.stderr and b"Traceback" not in done.stderr
+
+
+def test_a_message_is_read_in_whatever_pieces_it_comes(tmp_path: Path) -> None:
+    path = tmp_path / "message"
+    path.write_bytes(b"\x00\x00\x00\x03abcde")
+    with path.open("rb", buffering=0) as file:
+        assert read_message(file.fileno()) == b"abc"
+    path.write_bytes(b"\x00\x00\x00\x03ab")
+    with path.open("rb", buffering=0) as file, pytest.raises(WireError, match="after 2 of 3 bytes"):
+        read_message(file.fileno())
+
+
+def test_who_was_launched_for_an_engine_that_never_comes_leaves_without_a_word() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "chairlift.engine.ipc.engine_main", "json"],
+        input=b"",
+        capture_output=True,
+        timeout=PATIENCE,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")

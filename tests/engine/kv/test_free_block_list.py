@@ -1,0 +1,101 @@
+"""The order of the free list, its O(1) operations, and a machine that compares them with a plain list."""
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.strategies import DataObject, data, sampled_from
+
+from chairlift.core.errors import OutOfBlocks
+from chairlift.engine.kv.free_block_list import FreeList
+
+
+def test_blocks_are_taken_in_the_order_in_which_they_were_released() -> None:
+    free = FreeList(3)
+    assert [free.pop(), free.pop(), free.pop()] == [0, 1, 2]
+    for block in (1, 2, 0):
+        free.push(block)
+    assert list(free) == [1, 2, 0]
+
+
+def test_a_revived_block_leaves_from_the_middle() -> None:
+    free = FreeList(4)
+    free.remove(2)
+    assert list(free) == [0, 1, 3] and 2 not in free
+
+
+def test_an_empty_list_refuses_with_both_numbers() -> None:
+    with pytest.raises(OutOfBlocks, match=r"0 of 0"):
+        FreeList(0).pop()
+
+
+def test_a_block_without_contents_is_taken_before_all_others() -> None:
+    free = FreeList(3)
+    for _ in range(3):
+        free.pop()
+    free.push(0)
+    free.discard(1)
+    free.discard(2)
+    assert list(free) == [2, 1, 0]
+
+
+@pytest.mark.parametrize("give_back", [FreeList.push, FreeList.discard])
+def test_a_free_block_cannot_be_given_back(give_back: Callable[[FreeList, int], None]) -> None:
+    with pytest.raises(AssertionError, match="block 1 is released twice"):
+        give_back(FreeList(2), 1)
+
+
+def test_a_held_block_cannot_be_removed() -> None:
+    free = FreeList(2)
+    free.pop()
+    with pytest.raises(AssertionError, match="block 0 is not free"):
+        free.remove(0)
+
+
+class AgainstAPlainList(RuleBasedStateMachine):
+    """Any sequence of pops, pushes and removals gives what a plain list would give."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.free = FreeList(7)
+        self.model = list(range(7))
+        self.held: list[int] = []
+
+    @precondition(lambda self: self.model)
+    @rule()
+    def pop(self) -> None:
+        assert self.free.pop() == self.model[0]
+        self.held.append(self.model.pop(0))
+
+    @precondition(lambda self: self.held)
+    @rule(choice=data())
+    def push(self, choice: DataObject) -> None:
+        block = choice.draw(sampled_from(self.held))
+        self.held.remove(block)
+        self.free.push(block)
+        self.model.append(block)
+
+    @precondition(lambda self: self.held)
+    @rule(choice=data())
+    def discard(self, choice: DataObject) -> None:
+        block = choice.draw(sampled_from(self.held))
+        self.held.remove(block)
+        self.free.discard(block)
+        self.model.insert(0, block)
+
+    @precondition(lambda self: self.model)
+    @rule(choice=data())
+    def remove(self, choice: DataObject) -> None:
+        block = choice.draw(sampled_from(self.model))
+        self.free.remove(block)
+        self.model.remove(block)
+        self.held.append(block)
+
+    @invariant()
+    def same_order_and_count(self) -> None:
+        assert list(self.free) == self.model and len(self.free) == len(self.model)
+
+
+TestAgainstAPlainList = AgainstAPlainList.TestCase
+TestAgainstAPlainList.settings = settings(max_examples=50)

@@ -1,0 +1,262 @@
+"""The fake is strict: a wrong block table, a block nobody computed or a shared one that differs does not go unseen."""
+
+from dataclasses import replace
+
+import msgspec
+import numpy as np
+import pytest
+
+from chairlift.core.clock import FakeClock
+from chairlift.core.errors import NonFiniteLogits, SamplingFailed
+from chairlift.core.sampling import SamplingParams
+from chairlift.engine.runner.fake import FakeConfig, FakeRunner, build, expected_tokens, next_token, unverified_token
+from chairlift.engine.step_plan import LAST_SAMPLED, Masks, NewSequence, StepPlan
+from support_engine import answer, ask, make_scheduler
+
+FAKE = FakeConfig(vocab_size=200, num_blocks=8, block_size=4)
+GREEDY = ask("a", 3, 6).params
+
+
+def first_plan(token_ids: tuple[int, ...] = (1, 2, 3, 4, 5, 6), blocks: tuple[int, ...] = (3, 1)) -> StepPlan:
+    """Admit one sequence in slot 0 and read all of it."""
+    ids = np.array(token_ids, np.int32)
+    return StepPlan(
+        step_id=0, released=(), admitted=(NewSequence(0, token_ids, 0, GREEDY),), slots=np.array([0], np.int32),
+        num_new_tokens=np.array([len(ids)], np.int32), start_positions=np.array([0], np.int32),
+        new_blocks=np.array([(0, 0, index, block) for index, block in enumerate(blocks)], np.int32),
+        input_ids=ids, sample_rows=np.array([0], np.int32),
+    )  # fmt: skip
+
+
+def next_plan(start: int, token: int = LAST_SAMPLED, step_id: int = 1) -> StepPlan:
+    one = np.array([1], np.int32)
+    return StepPlan(
+        step_id=step_id, released=(), admitted=(), slots=one - 1, num_new_tokens=one,
+        start_positions=np.array([start], np.int32), new_blocks=np.empty((0, 4), np.int32),
+        input_ids=np.array([token], np.int32), sample_rows=one - 1,
+    )  # fmt: skip
+
+
+def run(runner: FakeRunner, plan: StepPlan) -> list[int]:
+    runner.launch(plan)
+    return runner.collect().tokens.tolist()
+
+
+def test_tokens_follow_from_what_stands_in_the_cache() -> None:
+    runner = FakeRunner(FAKE)
+    expected = expected_tokens([1, 2, 3, 4, 5, 6], GREEDY, FAKE)
+    assert run(runner, first_plan()) == expected[:1]
+    assert run(runner, next_plan(6)) == expected[1:2]
+
+
+def test_a_block_that_somebody_overwrote_gives_another_token() -> None:
+    runner = FakeRunner(FAKE)
+    run(runner, first_plan())
+    runner._memory[0, 3, 2] = 99
+    assert run(runner, next_plan(6)) != expected_tokens([1, 2, 3, 4, 5, 6], GREEDY, FAKE)[1:2]
+
+
+def test_a_position_that_was_never_computed_is_a_breach() -> None:
+    runner = FakeRunner(FAKE)
+    run(runner, first_plan())
+    with pytest.raises(AssertionError, match="position 6 of group 0 was never computed"):
+        run(runner, next_plan(7))
+
+
+def test_a_block_outside_the_pool_is_a_breach() -> None:
+    with pytest.raises(AssertionError, match="block 8 does not exist"):
+        FakeRunner(FAKE).launch(first_plan(blocks=(3, 8)))
+
+
+def test_groups_that_disagree_are_a_breach() -> None:
+    fake = replace(FAKE, windows=(None, 5))
+    scheduler = make_scheduler(num_blocks=8, windows=(None, 5))
+    scheduler.add(ask("a", 6, 6), 0.0)
+    plan = scheduler.schedule(0.0)
+    runner = FakeRunner(fake)
+    assert plan is not None
+    runner.launch(plan)
+    scheduler.commit(answer(plan, runner.collect().tokens.tolist()), 0.0)
+    runner._memory[1][runner._memory[1] == 6] = 60
+    plan = scheduler.schedule(0.0)
+    assert plan is not None
+    with pytest.raises(AssertionError, match="groups disagree at position 5"):
+        runner.launch(plan)
+
+
+def test_only_the_last_id_may_be_unknown_and_only_after_a_sample() -> None:
+    with pytest.raises(AssertionError, match="only the last id can be unknown"):
+        FakeRunner(FAKE).launch(first_plan((1, LAST_SAMPLED, 3)))
+    with pytest.raises(AssertionError, match="no token was sampled"):
+        FakeRunner(FAKE).launch(first_plan((1, 2, LAST_SAMPLED)))
+
+
+def test_a_released_slot_is_forgotten() -> None:
+    runner = FakeRunner(FAKE)
+    run(runner, first_plan())
+    with pytest.raises(KeyError):
+        runner.launch(replace(next_plan(6), released=(0, 7)))
+
+
+def test_the_window_bounds_what_the_next_token_depends_on() -> None:
+    windowed = replace(FAKE, windows=(3,))
+    assert next_token([1, 2, 3, 4], GREEDY, windowed) == next_token([9, 2, 3, 4], GREEDY, windowed)
+    mixed = replace(FAKE, windows=(None, 3))
+    assert next_token([1, 2, 3, 4], GREEDY, mixed) != next_token([9, 2, 3, 4], GREEDY, mixed)
+
+
+def test_only_a_drawn_token_depends_on_the_requests_seed() -> None:
+    drawn = SamplingParams(max_tokens=3, temperature=1.0, seed=1).resolved({}, max_tokens=1, seed=0)
+    assert next_token([1], drawn, FAKE) != next_token([1], replace(drawn, seed=2), FAKE)
+    assert next_token([1], GREEDY, FAKE) == next_token([1], replace(GREEDY, seed=2), FAKE)
+
+
+def test_expected_tokens_end_with_the_stop_token() -> None:
+    whole = expected_tokens([1, 2], GREEDY, FAKE)
+    assert len(whole) == 6
+    assert expected_tokens([1, 2], replace(GREEDY, stop_token_ids=(whole[2],)), FAKE) == whole[:3]
+    assert expected_tokens([1, 2], GREEDY, FAKE, eos_token_ids=(whole[1],)) == whole[:2]
+
+
+def test_poison_fails_the_step_also_when_it_is_the_token_sampled_last() -> None:
+    token = expected_tokens([1, 2, 3, 4, 5, 6], GREEDY, FAKE)[0]
+    runner = FakeRunner(replace(FAKE, poison=token))
+    assert run(runner, first_plan()) == [token]
+    with pytest.raises(ValueError, match=f"cannot read token {token}"):
+        runner.launch(next_plan(6))
+
+
+def test_a_nan_token_fails_its_row() -> None:
+    runner = FakeRunner(replace(FAKE, nan=4))
+    runner.launch(first_plan())
+    [(row, error)] = runner.collect().faults
+    assert row == 0 and isinstance(error, NonFiniteLogits)
+
+
+def test_rows_fail_where_they_are_told_to() -> None:
+    fault = SamplingFailed("told to")
+    runner = FakeRunner(FAKE, row_faults=lambda plan: [(0, fault)])
+    runner.launch(first_plan())
+    assert runner.collect().faults == ((0, fault),)
+
+
+@pytest.mark.parametrize("stage", ["launch", "collect"])
+def test_a_hook_fails_the_step_and_the_ones_launched_after_it(stage: str) -> None:
+    def hook(plan: StepPlan, at: str) -> None:
+        if (plan.step_id, at) == (1, stage):
+            raise RuntimeError("told to")
+
+    runner = FakeRunner(FAKE, hook=hook)
+    runner.launch(first_plan())
+    if stage == "launch":
+        with pytest.raises(RuntimeError, match="told to"):
+            runner.launch(next_plan(6))
+        assert runner.collect().step_id == 0
+    else:
+        for plan in (next_plan(6), next_plan(7, step_id=2)):
+            runner.launch(plan)
+        assert runner.collect().step_id == 0
+        with pytest.raises(RuntimeError, match="told to"):
+            runner.collect()
+    with pytest.raises(IndexError):
+        runner.collect()
+
+
+def test_masks_that_came_before_a_launch_that_fails_are_gone() -> None:
+    """The next plan with this number must not be drawn under them."""
+    raised = iter([SamplingFailed("once")])
+
+    def hook(plan: StepPlan, stage: str) -> None:
+        if stage == "launch" and (error := next(raised, None)):
+            raise error
+
+    runner = FakeRunner(FAKE, hook=hook)
+    place = np.array([0], np.int32)
+    plan = replace(first_plan(), masked=place)
+    runner.supply_masks(plan.step_id, Masks(place, np.zeros((1, 7), np.int32)))
+    with pytest.raises(SamplingFailed):
+        runner.launch(plan)
+    runner.launch(plan)
+    runner.supply_masks(plan.step_id, Masks(place, np.array([[1 << 9, 0, 0, 0, 0, 0, 0]], np.int32)))
+    assert runner.collect().tokens.tolist() == [9]
+
+
+def test_a_step_takes_the_seconds_it_is_told_to() -> None:
+    clock = FakeClock()
+    runner = FakeRunner(replace(FAKE, seconds_per_step=0.5, seconds_per_token=0.25), clock=clock)
+    runner.launch(first_plan())
+    assert clock.now() == 2.0
+
+
+def test_a_step_that_is_timed_has_passed_when_it_is_collected() -> None:
+    clock = FakeClock(5.0)
+    seconds = iter([2.0, 3.0, 1.0])
+    runner = FakeRunner(FAKE, clock=clock, step_time=lambda plan: next(seconds))
+    runner.launch(first_plan())
+    clock.advance(0.5)
+    runner.launch(next_plan(6))
+    assert clock.now() == 5.5, "two launches are in flight and nothing has been waited for"
+    runner.collect()
+    assert clock.now() == 7.0
+    runner.collect()
+    assert clock.now() == 10.0, "the second began when the first ended"
+    clock.advance(4.0)
+    runner.launch(next_plan(7, step_id=2))
+    runner.collect()
+    assert clock.now() == 15.0, "an idle machine begins at once"
+
+
+def test_timed_steps_that_are_void_take_no_more_time() -> None:
+    def fail(plan: StepPlan, stage: str) -> None:
+        if stage == "collect" and plan.step_id == 0:
+            raise RuntimeError("told to")
+
+    clock, seconds = FakeClock(), iter([10.0, 10.0, 4.0])
+    runner = FakeRunner(FAKE, clock=clock, hook=fail, step_time=lambda plan: next(seconds))
+    runner.launch(first_plan())
+    runner.launch(next_plan(6))
+    with pytest.raises(RuntimeError, match="told to"):
+        runner.collect()
+    runner.launch(replace(first_plan(), step_id=2))
+    runner.collect()
+    assert clock.now() == 14.0
+
+
+def test_logprobs_come_when_somebody_asks() -> None:
+    runner = FakeRunner(FAKE)
+    plan = first_plan()
+    card = replace(plan.admitted[0], params=replace(GREEDY, logprobs=0))
+    runner.launch(replace(plan, admitted=(card,)))
+    result = runner.collect()
+    assert [entry.token_id for entry in result.logprobs if entry] == result.tokens.tolist()
+    runner.launch(first_plan())
+    assert runner.collect().logprobs == ()
+
+
+def test_it_says_what_it_pretends_to_be_and_is_built_from_bytes() -> None:
+    runner = build(msgspec.msgpack.encode(FAKE))
+    info = runner.start()
+    assert (info.vocab_size, info.num_blocks, info.block_size, info.windows) == (200, 8, 4, (None,))
+    runner.stop()
+    assert runner.started and runner.stopped
+
+
+def test_without_verifying_nothing_is_kept() -> None:
+    runner = FakeRunner(replace(FAKE, verify=False))
+    assert len(run(runner, first_plan(blocks=()))) == 1
+
+
+@pytest.mark.parametrize("slowly", [False, True], ids=["plain", "with faults to look for"])
+def test_without_verifying_a_token_hangs_on_prompt_seed_and_position_alone(slowly: bool) -> None:
+    fake = replace(FAKE, verify=False)
+    plan = first_plan(blocks=())
+    card = plan.admitted[0]
+    runner = FakeRunner(fake, row_faults=(lambda plan: []) if slowly else None)
+    first = run(runner, plan)
+    assert first == [unverified_token(card.token_ids, card.params, len(card.token_ids), fake)]
+    second = run(runner, next_plan(6, first[0]))
+    assert second == [unverified_token(card.token_ids, card.params, len(card.token_ids) + 1, fake)] != first
+    returned = replace(card, token_ids=(*card.token_ids, *first), num_prior_outputs=1)
+    again = FakeRunner(fake, row_faults=(lambda plan: []) if slowly else None)
+    run(again, replace(plan, admitted=(returned,)))
+    assert run(again, next_plan(6, first[0])) == second, "also after a preemption"

@@ -1,0 +1,184 @@
+"""Two launches in flight without a GPU; after a failure the later launch is void."""
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from chairlift.core.errors import EngineDead
+from chairlift.engine.runner.base import RunnerInfo
+from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.runner.threaded import ThreadedRunner
+from chairlift.engine.step_plan import StepPlan, StepResult
+from support_engine import Lift, answer, ask
+
+
+def plan(step_id: int) -> StepPlan:
+    none = np.empty(0, np.int32)
+    return StepPlan(
+        step_id=step_id, released=(), admitted=(), slots=none, num_new_tokens=none, start_positions=none,
+        new_blocks=np.empty((0, 4), np.int32), input_ids=none, sample_rows=none,
+    )  # fmt: skip
+
+
+class Gated:
+    """An inner runner whose steps wait for a gate, and that fails where it is told to."""
+
+    def __init__(self, fails: dict[int, BaseException] | None = None) -> None:
+        self.fails = fails or {}
+        self.gate = threading.Semaphore(0)
+        self.launched: list[int] = []
+        self.stops = 0
+        self.warmed_by: list[int] = []
+
+    def start(self) -> RunnerInfo:
+        return RunnerInfo(vocab_size=9, max_model_len=9, num_blocks=9, block_size=9)
+
+    def launch(self, plan: StepPlan) -> None:
+        self.gate.acquire()
+        self.launched.append(plan.step_id)
+        if plan.step_id in self.fails:
+            raise self.fails[plan.step_id]
+        self.last = plan
+
+    def collect(self) -> StepResult:
+        return answer(self.last)
+
+    def warmup(self) -> None:
+        self.warmed_by.append(threading.get_ident())
+        if len(self.warmed_by) == 2:
+            raise MemoryError("too large")
+
+    def stop(self) -> None:
+        self.stops += 1
+
+
+def started(inner: Gated) -> Iterator[ThreadedRunner]:
+    runner = ThreadedRunner(inner)
+    runner.start()
+    yield runner
+    inner.gate.release(100)
+    runner.stop()
+
+
+@pytest.fixture
+def inner() -> Gated:
+    return Gated({3: ValueError("boom"), 9: SystemExit(2), 11: EngineDead("gone")})
+
+
+@pytest.fixture
+def runner(inner: Gated) -> Iterator[ThreadedRunner]:
+    yield from started(inner)
+
+
+def test_two_launches_return_before_either_is_done(inner: Gated, runner: ThreadedRunner) -> None:
+    runner.launch(plan(0))
+    runner.launch(plan(1))
+    assert inner.launched == []
+    inner.gate.release(2)
+    assert [runner.collect().step_id, runner.collect().step_id] == [0, 1]
+    assert inner.launched == [0, 1]
+
+
+def test_the_thread_that_computes_warms_up_and_a_failure_there_harms_nobody(
+    inner: Gated, runner: ThreadedRunner
+) -> None:
+    inner.gate.release(9)
+    runner.warmup()
+    assert runner._thread is not None and inner.warmed_by == [runner._thread.ident]
+    with pytest.raises(MemoryError, match="too large"):
+        runner.warmup()
+    runner.launch(plan(0))
+    assert runner.collect().step_id == 0
+    runner.warmup()
+    assert len(inner.warmed_by) == 3
+
+
+def test_a_launch_after_a_failure_is_void(inner: Gated, runner: ThreadedRunner) -> None:
+    """It never reaches the inner runner, and the step after it is answered as usual."""
+    runner.launch(plan(3))
+    runner.launch(plan(4))
+    inner.gate.release(2)
+    with pytest.raises(ValueError, match="boom"):
+        runner.collect()
+    runner.launch(plan(5))
+    assert runner.collect().step_id == 5 and inner.launched == [3, 5]
+
+
+def test_a_launch_between_the_failure_and_its_collecting_is_void_too(inner: Gated, runner: ThreadedRunner) -> None:
+    inner.gate.release(9)
+    runner.launch(plan(3))
+    while not runner._results.qsize():
+        threading.Event().wait(0.001)
+    runner.launch(plan(4))
+    with pytest.raises(ValueError, match="boom"):
+        runner.collect()
+    runner.launch(plan(5))
+    assert runner.collect().step_id == 5 and inner.launched == [3, 5]
+
+
+def test_a_second_failure_is_told_as_well(inner: Gated, runner: ThreadedRunner) -> None:
+    inner.gate.release(9)
+    for _ in range(2):
+        runner.launch(plan(3))
+        with pytest.raises(ValueError, match="boom"):
+            runner.collect()
+
+
+def test_an_exit_in_the_thread_does_not_leave_anybody_waiting(inner: Gated, runner: ThreadedRunner) -> None:
+    inner.gate.release(9)
+    runner.launch(plan(9))
+    with pytest.raises(SystemExit):
+        runner.collect()
+
+
+def test_a_dead_runner_says_so_through_the_thread(inner: Gated, runner: ThreadedRunner) -> None:
+    inner.gate.release(9)
+    runner.launch(plan(11))
+    with pytest.raises(EngineDead, match="gone"):
+        runner.collect()
+
+
+def test_stopping_ends_the_thread_and_may_be_done_twice_or_before_the_start() -> None:
+    inner = Gated()
+    runner = ThreadedRunner(inner)
+    runner.stop()
+    runner.start()
+    thread = runner._thread
+    assert thread is not None and thread.is_alive() and thread.daemon
+    runner.stop()
+    runner.stop()
+    assert not thread.is_alive() and inner.stops == 3
+
+
+def test_an_engine_with_overlap_gives_the_same_tokens_with_two_in_flight() -> None:
+    fake = FakeConfig(vocab_size=200, num_blocks=30, block_size=4, windows=(None, 6))
+    outputs = []
+    for overlap in (False, True):
+        lift = Lift(fake, overlap=overlap, max_batch_tokens=16, max_chunk_tokens=4)
+        lift.submit(*[ask(str(number), [5] * 9 + [number], 20, stop=(7, 8, 9)) for number in range(8)])
+        lift.drain()
+        lift.prove(calm=True)
+        assert lift.scheduler.counters.max_in_flight == 1 + overlap
+        outputs.append(lift.tokens)
+        lift.close()
+    assert outputs[0] == outputs[1]
+
+
+def test_after_a_failure_in_flight_the_later_launch_leaves_no_trace() -> None:
+    """Its plan is void, its sequences are admitted afresh, its blocks hold nothing that anybody reads."""
+
+    def hook(plan: StepPlan, stage: str) -> None:
+        seen.append((plan.step_id, stage))
+        if (plan.step_id, stage) == (2, "collect"):
+            raise RuntimeError("in flight")
+
+    seen: list[tuple[int, str]] = []
+    lift = Lift(FakeConfig(vocab_size=200, num_blocks=64, block_size=4), overlap=True, hook=hook)
+    lift.submit(ask("a", [1, 2], 9), ask("b", [3, 4], 9))
+    lift.drain()
+    lift.prove(calm=True)
+    assert (2, "launch") in seen and (3, "launch") not in seen, "step 3 was launched behind the failure"
+    assert lift.scheduler.counters.max_in_flight == 2 and lift.scheduler.counters.failed_steps == 1
+    lift.close()

@@ -1,0 +1,211 @@
+"""What each batching policy grants, and how one is chosen."""
+
+from dataclasses import replace
+
+import pytest
+
+from chairlift.core.errors import ConfigError
+from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.scheduler.batching_policy import (
+    BATCHINGS,
+    DECODE_FIRST_SHARE,
+    DEFAULT_SAFETY_MARGIN,
+    MAX_PREFILL_STREAK,
+    NAMES,
+    DecodeFirst,
+    FifoMargin,
+    Mixed,
+    PrefillFirst,
+    Seen,
+    Share,
+    Static,
+    make_batching,
+)
+from chairlift.engine.timeline import WaitReason
+from support_engine import answer, ask, make_scheduler, rows_of, turn
+
+BUDGET = 64
+BUSY = Seen(running=5, generating=4, reading=1, free_share=0.5, seats_left=3, boarded=0,
+            stopped_by=WaitReason.BUDGET, prefill_budget=BUDGET)  # fmt: skip
+EMPTY = replace(BUSY, running=0, generating=0, reading=0, seats_left=8)
+
+
+def test_mixed_grants_everything_always() -> None:
+    assert Mixed().share(replace(BUSY, free_share=0.0)) == Share(BUDGET)
+
+
+@pytest.mark.parametrize(
+    ("free_share", "generating", "reading", "share"),
+    [
+        (0.3, 1, 1, Share(BUDGET)),
+        (0.2, 1, 1, Share(BUDGET)),
+        (0.19, 1, 1, Share(0, boarding=False)),
+        (0.19, 0, 1, Share(BUDGET, boarding=False)),
+        (0.0, 0, 0, Share(BUDGET)),
+    ],
+)
+def test_below_the_margin_prompts_ride_only_when_nobody_generates(
+    free_share: float, generating: int, reading: int, share: Share
+) -> None:
+    seen = replace(BUSY, free_share=free_share, generating=generating, reading=reading)
+    assert FifoMargin(0.2).share(seen) == share
+
+
+def test_prefill_first_leaves_out_those_who_generate_so_many_times_in_a_row_at_most() -> None:
+    policy = PrefillFirst()
+    first = [policy.share(BUSY).prompts_first for _ in range(2 * (MAX_PREFILL_STREAK + 1))]
+    assert first == ([True] * MAX_PREFILL_STREAK + [False]) * 2
+
+
+def test_decode_first_gives_prompts_a_small_share_while_anybody_generates() -> None:
+    assert DecodeFirst().share(BUSY) == Share(BUDGET // DECODE_FIRST_SHARE)
+    assert DecodeFirst().share(EMPTY) == Share(BUDGET)
+    assert DecodeFirst().share(replace(BUSY, prefill_budget=3)).prefill_tokens == 1, "never none: they would starve"
+
+
+def test_static_fills_reads_generates_and_only_then_fills_again() -> None:
+    policy = Static()
+    filling = Share(BUDGET, boarding=True, prompts_first=True, generating=False)
+    assert policy.share(EMPTY) == filling
+    assert policy.share(replace(BUSY, boarded=3)) == filling, "the budget ended the step, not the batch"
+    assert policy.share(replace(BUSY, boarded=0)) == filling, "the prompts of the batch took the whole step"
+    closed = replace(BUSY, stopped_by=WaitReason.BLOCKS)
+    assert policy.share(closed) == replace(filling, boarding=False), "still reading"
+    assert policy.share(replace(closed, reading=0)) == Share(BUDGET, boarding=False, prompts_first=True)
+    assert policy.share(replace(BUSY, boarded=3)).boarding is False, "a batch that is closed stays so"
+    assert policy.share(replace(EMPTY, running=1)).boarding is False, "its last token is still on its way"
+    assert policy.share(EMPTY) == filling
+
+
+@pytest.mark.parametrize("stopped_by", [None, WaitReason.BLOCKS, WaitReason.RUNNING_LIMIT, WaitReason.POLICY])
+def test_static_goes_on_filling_only_after_a_step_that_its_budget_ended(stopped_by: WaitReason | None) -> None:
+    """A budget is ended by tokens that were read, so this does not go on for ever."""
+    policy = Static()
+    policy.share(EMPTY)
+    assert policy.share(replace(BUSY, boarded=3, stopped_by=stopped_by)).boarding is False
+
+
+def test_static_lets_no_more_board_than_there_are_seats_although_some_end_meanwhile() -> None:
+    """Else those with one token to draw come and go, and the others of the batch never generate."""
+    policy = Static()
+    policy.share(EMPTY)
+    assert [policy.share(replace(BUSY, boarded=3)).boarding for _ in range(3)] == [True, True, False]
+    policy.share(EMPTY)
+    assert policy.share(replace(BUSY, boarded=3)).boarding, "counted anew for each batch"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_policies_are_chosen_by_name(name: str) -> None:
+    kinds = {**BATCHINGS, "fifo": FifoMargin}
+    assert type(make_batching(SchedulerConfig(batching=name))) is kinds[name]
+
+
+@pytest.mark.parametrize(("margin", "free"), [(None, DEFAULT_SAFETY_MARGIN), (0.5, 0.5)])
+def test_the_margin_is_the_given_one(margin: float | None, free: float) -> None:
+    fifo = make_batching(SchedulerConfig(batching="fifo", safety_margin=margin))
+    assert fifo.share(replace(BUSY, free_share=free)).boarding
+    assert not fifo.share(replace(BUSY, free_share=free - 0.01)).boarding
+
+
+@pytest.mark.parametrize(
+    ("name", "margin", "said"),
+    [
+        ("fifo", 1.0, "at least 0 and less than 1, got 1.0"),
+        ("fifo", -0.1, "at least 0 and less than 1, got -0.1"),
+        ("fifo", float("nan"), "at least 0 and less than 1, got nan"),
+        ("mixed", 0.2, "belongs to batching 'fifo'"),
+        ("other", None, "unknown batching 'other'; there is decode_first, fifo, mixed, prefill_first, static"),
+    ],
+)
+def test_an_impossible_choice_is_refused(name: str, margin: float | None, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        make_batching(SchedulerConfig(batching=name, safety_margin=margin))
+
+
+# -- in the scheduler ----------------------------------------------------------------------------------------------
+
+
+def steps(batching: str, count: int, **options: int) -> list[dict[str, int]]:
+    """One with an output of 3, then one with a prompt of 12 behind it and one with a prompt of 4."""
+    scheduler = make_scheduler(batching=batching, max_batch_tokens=8, long_prefill_threshold=8, **options)
+    scheduler.add(ask("a", [500] * 4, 4), 0.0)
+    turn(scheduler)
+    scheduler.add(ask("b", [501] * 12, 2), 0.0)
+    scheduler.add(ask("c", [502] * 4, 2), 0.0)
+    seen = []
+    for _ in range(count):
+        scheduler.schedule(0.0)
+        seen.append(rows_of(scheduler))
+        scheduler.commit(answer(scheduler.flights[-1].plan), 0.0)
+    return seen
+
+
+def test_mixed_rides_in_the_scheduler() -> None:
+    assert steps("mixed", 2) == [{"a": 1, "b": 7}, {"a": 1, "b": 5, "c": 2}]
+
+
+def test_prefill_first_rides_in_the_scheduler() -> None:
+    assert steps("prefill_first", 3) == [{"b": 8}, {"b": 4, "c": 4}, {"a": 1, "b": 1, "c": 1}]
+
+
+def test_decode_first_rides_in_the_scheduler() -> None:
+    assert steps("decode_first", 4) == [{"a": 1, "b": 1}] * 3 + [{"b": 8}]
+
+
+def test_static_rides_in_the_scheduler() -> None:
+    assert steps("static", 6) == [{"a": 1}, {"a": 1}, {"a": 1}, {"b": 8}, {"b": 4, "c": 4}, {"b": 1, "c": 1}]
+
+
+def test_a_static_batch_is_filled_over_several_steps_and_keeps_its_seats_empty() -> None:
+    scheduler = make_scheduler(batching="static", max_batch_tokens=8, max_running_requests=3,
+                               long_prefill_threshold=4)  # fmt: skip
+    for number in range(5):
+        scheduler.add(ask(str(number), [510 + number] * 4, 2 + 3 * (number == 2)), 0.0)
+    seen = []
+    while scheduler.sequences:
+        scheduler.schedule(0.0)
+        seen.append(set(rows_of(scheduler)))
+        scheduler.commit(answer(scheduler.flights[-1].plan), 0.0)
+    assert seen == [{"0", "1"}, {"2"}, {"0", "1", "2"}, *[{"2"}] * 3, {"3", "4"}, {"3", "4"}]
+
+
+def test_a_static_batch_is_filled_although_its_prompts_take_several_steps() -> None:
+    scheduler = make_scheduler(batching="static", max_batch_tokens=64, max_running_requests=8, num_blocks=400,
+                               caching=False)  # fmt: skip
+    for number in range(8):
+        scheduler.add(ask(str(number), [510 + number] * 40, 5), 0.0)
+    most = 0
+    while scheduler.sequences:
+        turn(scheduler)
+        most = max(most, len(scheduler.running))
+    assert most == 8
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_static_batch_waits_for_the_last_token_of_the_one_before(overlap: bool) -> None:
+    """With overlap some have ended before the others' last tokens are back; the seats of these are not there yet."""
+    scheduler = make_scheduler(batching="static", overlap=overlap, max_running_requests=8, num_blocks=400,
+                               caching=False)  # fmt: skip
+    for number in range(24):
+        scheduler.add(ask(str(number), [510 + number] * 4, 6 if number % 8 < 4 else 10), 0.0)
+    batches, plans = [], []
+    while scheduler.sequences:
+        if (plan := scheduler.schedule(0.0)) is not None:
+            plans.append(plan)
+            batches.append(len(plan.admitted))
+        if plan is None or len(plans) == scheduler.config.depth:
+            scheduler.commit(answer(plans.pop(0)), 0.0)
+    assert [size for size in batches if size] == [8, 8, 8]
+
+
+def test_under_the_margin_a_newcomer_waits_until_blocks_are_free() -> None:
+    scheduler = make_scheduler(num_blocks=10, block_size=4, batching="fifo", safety_margin=0.5)
+    scheduler.add(ask("a", [500] * 24, 3), 0.0)
+    turn(scheduler)
+    scheduler.add(ask("b", [501] * 3, 9), 0.0)
+    seen = []
+    for _ in range(3):
+        scheduler.schedule(0.0)
+        seen.append(rows_of(scheduler))
+        scheduler.commit(answer(scheduler.flights[-1].plan), 0.0)
+    assert seen == [{"a": 1}, {"a": 1}, {"b": 3}]

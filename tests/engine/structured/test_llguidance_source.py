@@ -1,0 +1,110 @@
+"""Each kind of structure means what it says; what llguidance cannot keep is refused, not ignored."""
+
+import json
+import re
+
+import pytest
+
+from chairlift.core.structured_output import StructuredOutput
+from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of
+from support_structure import EOS, VOCAB_SIZE, VOCABULARY, allowed, at_random, grammar_of, written
+
+
+def test_a_choice_is_one_of_the_strings_whatever_is_in_them() -> None:
+    choices = ("yes", "no", "yes and no", 'a "quoted" one', "back\\slash", "new\nline", "Ärger 🚡", "/regex/", "a|b")
+    seen = {written(grammar_of(choice=choices), at_random(seed)).decode() for seed in range(60)}
+    assert seen == set(choices)
+    every = "".join(map(chr, range(1, 127)))
+    texts = (every, *(f"x{letter}y" for letter in every))
+    grammar = grammar_of(choice=texts)
+    for text in texts:
+        one = grammar.copy()
+        for token in text.encode():
+            one.advance(token)
+        assert one.is_over
+
+
+def test_thousands_of_choices_are_followed() -> None:
+    grammar = grammar_of(choice=[f"choice {number}" for number in range(20_000)])
+    assert re.fullmatch(r"choice \d{1,5}", written(grammar, at_random(3)).decode())
+
+
+def test_a_choice_that_begins_another_may_end_there() -> None:
+    grammar = grammar_of(choice=("a", "ab"))
+    assert allowed(grammar) == {ord("a")}
+    grammar.advance(ord("a"))
+    assert allowed(grammar) == {ord("b"), EOS} and not grammar.is_over
+    grammar.advance(ord("b"))
+    assert grammar.is_over
+
+
+def test_a_regex_is_the_whole_output() -> None:
+    pattern = r"(\d{3}-)?[a-f]{2,5}(!|\?)"
+    for seed in range(40):
+        assert re.fullmatch(pattern, written(grammar_of(regex=pattern), at_random(seed)).decode())
+
+
+@pytest.mark.parametrize(
+    "grammar",
+    [
+        'start: greeting " " NAME\ngreeting: "hi" | "hello"\nNAME: /[A-Z][a-z]{1,4}/',
+        'root ::= ("hi" | "hello") " " [A-Z] [a-z] [a-z]?',
+    ],
+)
+def test_a_grammar_may_be_lark_or_ebnf(grammar: str) -> None:
+    for seed in range(20):
+        assert re.fullmatch(
+            r"(hi|hello) [A-Z][a-z]{1,4}", written(grammar_of(grammar=grammar), at_random(seed)).decode()
+        )
+
+
+def test_any_json_object_parses() -> None:
+    for seed in range(10):
+        grammar, pick, output = grammar_of(json_object=True), at_random(seed), bytearray()
+        while not grammar.is_over and len(output) < 3000:
+            choices = sorted(allowed(grammar))
+            closing = [token for token in choices if token in b'}]"']
+            token = pick(closing if closing and len(output) > 30 else choices)
+            grammar.advance(token)
+            output.append(token)
+        assert isinstance(json.loads(output), dict)
+
+
+def test_white_space_in_json_has_an_end() -> None:
+    grammar = grammar_of(json_schema={"type": "object", "properties": {}, "additionalProperties": False})
+    grammar.advance(ord("{"))
+    count = 0
+    while ord(" ") in allowed(grammar):
+        grammar.advance(ord(" "))
+        count += 1
+    assert 20 <= count <= 100
+
+
+def refusal(structured: StructuredOutput) -> str:
+    try:
+        matcher = make_matcher(source_of(structured), make_tokenizer(VOCABULARY, VOCAB_SIZE))
+    except ValueError as error:
+        return str(error) or "refused"
+    assert matcher.is_error()
+    return matcher.get_error()
+
+
+@pytest.mark.parametrize(
+    ("structure", "said"),
+    [
+        ({"json_schema": {"type": "banana"}}, "banana"), ({"json_schema": {"not": {}}}, "not"),
+        ({"json_schema": {"type": "array", "uniqueItems": True}}, "uniqueItems"),
+        ({"json_schema": {"$ref": "http://example.invalid/schema"}}, "example.invalid"),
+        ({"json_schema": {"$ref": "#/absent"}}, ""), ({"json_schema": False}, "false"),
+        ({"json_schema": {"oneOf": [{"type": "integer"}, {"type": "number"}]}}, ""),
+        ({"regex": "(("}, "unclosed"), ({"regex": "(?=a)b"}, "look"), ({"regex": r"(a)\1"}, "backref"),
+        ({"grammar": "start: absent"}, "absent"), ({"grammar": "start: ("}, ""), ({"grammar": "nothing at all"}, ""),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_kept_is_refused_with_a_reason(structure: dict[str, object], said: str) -> None:
+    assert said in refusal(StructuredOutput(**structure))
+
+
+def test_a_model_with_fewer_rows_than_the_tokenizer_has_tokens_still_gets_masks() -> None:
+    assert make_tokenizer(VOCABULARY, 100).vocab_size >= 259
+    assert make_tokenizer(VOCABULARY, 1000).vocab_size == 1000

@@ -1,0 +1,36 @@
+"""The collector of an engine's own process."""
+
+import gc
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from chairlift.engine.gc_tuning import THRESHOLD, relax
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
+
+
+def test_what_is_there_is_looked_at_no_more_and_new_cycles_still_go() -> None:
+    class Thing:
+        pass
+
+    relax()
+    assert gc.get_threshold()[0] == THRESHOLD and gc.get_freeze_count() > 0
+    thing = Thing()
+    thing.itself = thing  # type: ignore[attr-defined]
+    del thing
+    assert gc.collect() >= 1
+
+
+def test_importing_an_engine_changes_nothing_for_others() -> None:
+    code = "import gc; before = gc.get_threshold()\n"
+    code += "import chairlift.engine.ipc.engine_main; assert gc.get_threshold() == before"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0

@@ -1,0 +1,44 @@
+"""A plan counts its rows and tokens, cannot be changed, and needs no copies."""
+
+import numpy as np
+import pytest
+
+from chairlift.engine.step_plan import StepPlan
+
+
+def plan() -> StepPlan:
+    rows = np.array([2, 0], np.int32)
+    return StepPlan(
+        step_id=3, released=(), admitted=(), slots=rows, num_new_tokens=np.array([1, 3], np.int32),
+        start_positions=rows, new_blocks=np.empty((0, 4), np.int32), input_ids=np.arange(4, dtype=np.int32),
+        sample_rows=np.array([1], np.int32),
+    )  # fmt: skip
+
+
+def test_a_plan_counts_its_rows_and_tokens() -> None:
+    assert (plan().num_rows, plan().num_tokens) == (2, 4)
+
+
+def test_a_plan_counts_what_its_rows_see() -> None:
+    """Row 0 has token 2 and sees 3; row 1 has tokens 0 to 2, which see 1, 2 and 3."""
+    assert plan().num_context_tokens == 3 + 3
+    assert plan().num_prefill_pairs == 1 + 2 + 3
+
+
+def test_pairs_of_long_prompts_do_not_overflow() -> None:
+    rows = np.array([0], np.int32)
+    long = StepPlan(
+        step_id=0, released=(), admitted=(), slots=rows, num_new_tokens=np.array([100_000], np.int32),
+        start_positions=np.array([1_000_000], np.int32), new_blocks=np.empty((0, 4), np.int32),
+        input_ids=np.zeros(100_000, np.int32), sample_rows=rows,
+    )  # fmt: skip
+    assert long.num_prefill_pairs == 100_000 * 1_000_000 + 100_000 * 100_001 // 2
+
+
+def test_a_plan_without_copies_has_an_empty_list_of_pairs() -> None:
+    assert plan().copies.shape == (0, 2) and plan().copies.dtype == np.int32
+
+
+def test_a_plan_is_frozen() -> None:
+    with pytest.raises(AttributeError):
+        plan().step_id = 4  # type: ignore[misc]

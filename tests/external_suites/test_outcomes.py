@@ -1,0 +1,59 @@
+"""Outcomes: a suite really runs in a pytest of its own, and every way to not pass is seen."""
+
+from pathlib import Path
+
+import pytest
+
+from external_suites.outcomes import Suite, run
+
+CASES = """
+import os
+import pytest
+
+def test_good():
+    assert os.environ["SUITE_SAYS"] == "hello"
+
+@pytest.mark.parametrize("x", ["one", "two"])
+def test_bad(x):
+    raise RuntimeError(f"no {x}")
+
+@pytest.mark.skip(reason="no flag")
+def test_skipped():
+    pass
+
+@pytest.fixture
+def broken():
+    yield
+    raise RuntimeError("after")
+
+def test_around(broken):
+    pass
+
+@pytest.mark.xfail(reason="not yet")
+def test_hidden():
+    assert False
+"""
+
+
+def suite(folder: Path, *words: str) -> Suite:
+    return Suite("a suite", folder, ["-p", "no:cacheprovider", *words], {"SUITE_SAYS": "hello"}, "test_cases.")
+
+
+def test_what_became_of_each_test(tmp_path: Path) -> None:
+    (tmp_path / "test_cases.py").write_text(CASES, encoding="utf-8")
+    found = run(suite(tmp_path), tmp_path)
+    assert found["test_good"].passed
+    assert [name for name, outcome in found.items() if outcome.passed] == ["test_good"]
+    assert set(found) == {"test_good", "test_bad[one]", "test_bad[two]", "test_skipped", "test_around", "test_hidden"}
+    assert "failure: RuntimeError: no two" in found["test_bad[two]"].says
+    assert "skipped: no flag" in found["test_skipped"].says
+    assert "after" in found["test_around"].says
+    assert (tmp_path / "a-suite.xml").exists()
+
+
+def test_a_suite_of_which_nothing_ran_is_no_success(tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"(?s)no test of a suite ran:.*nowhere\.py"):
+        run(suite(tmp_path, "nowhere.py"), tmp_path)
+    (tmp_path / "a-suite.xml").write_text('<testsuite><testcase classname="x" name="y"/></testsuite>', encoding="utf-8")
+    with pytest.raises(RuntimeError, match="no test of a suite ran"):
+        run(suite(tmp_path, "--version"), tmp_path)

@@ -1,0 +1,44 @@
+"""One choice by itself: what it takes, and what it has said."""
+
+from chairlift.core.request import FinishReason, GenerateRequest, TokenLogprob
+from chairlift.core.sampling import SamplingParams
+from chairlift.llm.choice_state import Choice
+from chairlift.text.tokenizer import ByteTokenizer
+
+
+def choice(**params: object) -> Choice:
+    resolved = SamplingParams(**params).resolved({}, max_tokens=9, seed=4)
+    return Choice(GenerateRequest(request_id="r", prompt_token_ids=(1,), params=resolved), 1, ByteTokenizer(), None)
+
+
+def test_tokens_behind_a_stop_string_are_not_taken() -> None:
+    assert choice(stop="b").push(tuple(b"abc"), last=False) == ("a", 2, "b")
+
+
+def test_what_is_held_back_comes_with_the_last_token_and_only_once() -> None:
+    under_test = choice(stop="bc")
+    assert under_test.push(tuple(b"ab"), last=False) == ("a", 2, None)
+    assert under_test.push((), last=True) == ("b", 0, None)
+    assert under_test.push((), last=True) == ("", 0, None)
+
+
+def test_an_end_that_is_told_twice_is_said_once() -> None:
+    under_test = choice()
+    assert under_test.push(tuple(b"a\xc3"), last=True) == ("a\ufffd", 2, None)
+    assert under_test.push((), last=True) == ("", 0, None)
+
+
+def test_a_token_that_stops_it_has_no_text() -> None:
+    assert choice(stop_token_ids=[98]).push(tuple(b"abab"), last=True) == ("aba", 4, None)
+    assert choice(stop_token_ids=[98]).push(tuple(b"abab"), last=False) == ("abab", 4, None)
+    assert choice(stop_token_ids=[98], stop="ba").push(tuple(b"aab"), last=True) == ("aa", 3, None)
+
+
+def test_it_adds_up_to_its_output() -> None:
+    under_test = choice(logprobs=0)
+    under_test.take("a", (97,), (TokenLogprob(97, -0.5),))
+    under_test.take("b", (98,), (TokenLogprob(98, -1.5),))
+    assert under_test.mean_logprob == -1.0
+    under_test.end(FinishReason.STOP, 98)
+    made = under_test.output
+    assert (made.index, made.text, made.token_ids, made.stop_reason, made.seed) == (1, "ab", [97, 98], 98, 4)

@@ -1,0 +1,176 @@
+"""Program: a plan gives the states, the cache and the scores of the step that is made of it by hand."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from chairlift.core.errors import TokenOutOfRange
+from chairlift.engine.step_plan import LAST_SAMPLED, StepPlan
+from chairlift.model.attention.base import KV
+from chairlift.model.kernels.cpu.decoder_program import gated_rows
+from chairlift.model.kernels.cpu.native_backend import NativeExecution
+from chairlift.model.layers.causal_lm import ForwardContext, TakesPlans
+from chairlift.model.loading.model_config import parse_config
+from chairlift.model.loading.registry import random_model
+from chairlift.model.runner.input_batch import SlotTables
+from chairlift.model.sampling.lm_head_output import Wanted
+from support_native import need_native
+
+CPU = torch.device("cpu")
+VOCAB, SLOTS, BLOCK = 203, 6, 16
+
+
+class Both:
+    """One model and two caches: one of plans as they are, one of steps made of them by hand."""
+
+    def __init__(self, quantization: str = "none") -> None:
+        need_native()
+        config = parse_config({
+            "architectures": ["Gemma3ForCausalLM"], "layer_types": ["sliding_attention", "full_attention"] * 2,
+            "sliding_window": 20, "query_pre_attn_scalar": 32, "final_logit_softcapping": 30.0, "vocab_size": VOCAB,
+            "hidden_activation": "gelu_pytorch_tanh", "hidden_size": 72, "intermediate_size": 100,
+            "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+            "max_position_embeddings": 512, "tie_word_embeddings": True, "rms_norm_eps": 1e-6,
+        })  # fmt: skip
+        self.execution = NativeExecution(quantization, 2)
+        made, _ = random_model(
+            config, seed=3, dtype="bfloat16", device=CPU, max_model_len=512, scale=0.1,
+            execution=lambda _: self.execution,
+        )  # fmt: skip
+        self.model: Any = made
+        assert isinstance(made, TakesPlans)
+        self.groups = len(made.groups.windows)
+        self.backend = self.execution.attention()()
+        self.tables = SlotTables(SLOTS, self.groups, BLOCK, VOCAB)
+        self.direct, self.by_hand = self.cache(), self.cache()
+        self.dice = np.random.default_rng(11)
+        self.lengths = [0] * SLOTS
+        self.next_block = 0
+
+    def cache(self) -> list[KV]:
+        groups = self.model.groups
+        kv: list[KV] = self.backend.alloc_kv(groups.layers_per_group, 400, BLOCK, 2, 32, torch.bfloat16, CPU)
+        return kv
+
+    def plan(self, counts: dict[int, int], samples: list[int] | None = None) -> StepPlan:
+        """Plan so many tokens of each slot, with the blocks they need, and have the tables take the news."""
+        rows = sorted(counts.items(), key=lambda row: row[1] != 1)
+        starts, blocks, ids = [self.lengths[slot] for slot, _ in rows], [], []
+        for slot, count in rows:
+            have, need = (-(-length // BLOCK) for length in (self.lengths[slot], self.lengths[slot] + count))
+            for group in range(self.groups):
+                for index in range(have, need):
+                    blocks.append((slot, group, index, self.next_block))
+                    self.next_block += 1
+            ids += [LAST_SAMPLED] if count == 1 else self.dice.integers(0, VOCAB, count).tolist()
+            self.lengths[slot] += count
+        plan = StepPlan(
+            step_id=0, released=(), admitted=(), new_blocks=np.array(blocks, np.int32).reshape(-1, 4),
+            slots=np.array([slot for slot, _ in rows], np.int32), start_positions=np.array(starts, np.int32),
+            num_new_tokens=np.array([count for _, count in rows], np.int32), input_ids=np.array(ids, np.int32),
+            sample_rows=np.array(range(len(rows)) if samples is None else samples, np.int32),
+        )  # fmt: skip
+        self.tables.apply(plan)
+        return plan
+
+    def states_by_hand(self, plan: StepPlan) -> Tensor:
+        """Make the step of the plan, and run it over the cache for that."""
+        inputs = self.tables.inputs(plan, CPU)
+        context = ForwardContext(inputs.batch, self.by_hand, self.backend, None)
+        found: Tensor = self.model.forward(inputs.input_ids, context).clone()
+        return found
+
+    def same_caches(self) -> bool:
+        """Whether both caches have the same bits."""
+        pairs = zip(self.direct, self.by_hand, strict=True)
+        return all(torch.equal(one.key, two.key) and torch.equal(one.value, two.value) for one, two in pairs)
+
+
+@pytest.mark.parametrize("quantization", ["none", "int8"])
+def test_a_plan_gives_what_the_step_made_of_it_gives(quantization: str) -> None:
+    both = Both(quantization)
+    for step in range(30):
+        riders = both.dice.permutation(SLOTS)[: both.dice.integers(1, SLOTS + 1)].tolist()
+        counts = {
+            slot: int(both.dice.choice([1, 1, 5, 40])) if both.lengths[slot] else int(both.dice.integers(2, 60))
+            for slot in riders
+        }
+        samples = both.dice.permutation(len(riders))[: both.dice.integers(0, len(riders) + 1)].tolist()
+        plan = both.plan(counts, samples)
+        expected = both.states_by_hand(plan)
+        wanted = Wanted(both.dice.random(len(samples)) < 0.4)
+        last = plan.num_new_tokens.cumsum()[plan.sample_rows] - 1
+        if step % 3 and samples:
+            found = both.model.score_plan(plan, both.tables, both.direct, wanted)
+            peaks, best = found.peaks.copy(), found.best.copy()
+            scores = both.model.head(expected[torch.from_numpy(last)], wanted)
+            assert np.array_equal(peaks, scores.peaks) and np.array_equal(best, scores.best)
+            assert torch.equal(found.logits, scores.logits) and len(found.logits) == wanted.kept.sum()
+            assert len(found.allowed_peaks) == len(found.allowed_best) == 0
+        else:
+            assert torch.equal(both.model.forward_plan(plan, both.tables, both.direct), expected)
+        assert both.same_caches(), step
+        slots = plan.slots.astype(np.int64)
+        both.tables.remember(slots, both.dice.integers(0, VOCAB, len(slots)).astype(np.int32))
+
+
+def test_tables_that_do_not_write_leave_the_cache_as_it_is() -> None:
+    both = Both()
+    both.tables = SlotTables(SLOTS, both.groups, BLOCK, VOCAB, writes=False)
+    plan = both.plan({0: 30, 1: 7})
+    found = both.model.forward_plan(plan, both.tables, both.direct)
+    assert torch.equal(found, both.states_by_hand(plan))
+    assert not any(kv.key.any() or kv.value.any() for kv in both.direct)
+
+
+@pytest.mark.parametrize("token", [VOCAB, -2, 2**31 - 1])
+def test_an_id_that_the_vocabulary_lacks_is_named_and_nothing_is_written(token: int) -> None:
+    both = Both()
+    plan = both.plan({0: 4})
+    plan.input_ids[2] = token
+    with pytest.raises(TokenOutOfRange, match=rf"{token} .* {VOCAB}"):
+        both.model.forward_plan(plan, both.tables, both.direct)
+    assert not any(kv.key.any() for kv in both.direct)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"slots": [SLOTS]}, {"slots": [-1]}, {"num_new_tokens": [3]}, {"num_new_tokens": [5]}, {"num_new_tokens": [0]},
+        {"start_positions": [-1]}, {"start_positions": [10**6]}, {"start_positions": [2**31 - 2]},
+        {"start_positions": [BLOCK]}, {"slots": [1]}, {"sample_rows": [1]}, {"sample_rows": [-1]},
+    ],
+)  # fmt: skip
+def test_a_plan_that_names_what_is_not_there_is_an_error_and_the_next_one_is_right(change: dict[str, Any]) -> None:
+    both = Both()
+    plan = both.plan({0: 4})
+    broken = replace(plan, **{name: np.array(value, np.int32) for name, value in change.items()})
+    with pytest.raises(RuntimeError, match="not there"):
+        both.model.score_plan(broken, both.tables, both.direct, Wanted(np.zeros(1, bool)))
+    assert not any(kv.key.any() for kv in both.direct)
+    assert torch.equal(both.model.forward_plan(plan, both.tables, both.direct), both.states_by_hand(plan))
+
+
+def test_other_tables_and_another_cache_are_seen() -> None:
+    both = Both()
+    first = both.plan({0: 20})
+    expected = both.states_by_hand(first)
+    assert torch.equal(both.model.forward_plan(first, both.tables, both.direct), expected)
+    other, more = SlotTables(SLOTS, both.groups, BLOCK, VOCAB), both.cache()
+    other.apply(first)
+    assert torch.equal(both.model.forward_plan(first, other, more), expected)
+    for one, two in zip(both.direct, more, strict=True):
+        assert torch.equal(one.key, two.key) and torch.equal(one.value, two.value)
+
+
+def test_gates_and_ups_stand_in_runs_of_sixteen() -> None:
+    both = torch.arange(40.0)
+    placed = gated_rows(both)
+    assert placed[:16].tolist() == list(range(16))
+    assert placed[16:32].tolist() == list(range(20, 36))
+    assert placed[32:36].tolist() == [16, 17, 18, 19] and placed[48:52].tolist() == [36, 37, 38, 39]
+    assert not placed[36:48].any() and len(placed) == 64

@@ -1,0 +1,102 @@
+"""NativeAttention beyond its contract (tests/model/attention): long contexts in parts, every instruction set."""
+
+import itertools
+
+import pytest
+import torch
+
+from chairlift.model.attention.base import AttentionSpec
+from chairlift.model.kernels.cpu.native_attention import NativeAttention
+from chairlift.model.kernels.cpu.threads import pool_of
+from support_batches import Row, make_batch
+from support_native import instruction_sets, need_native
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("dim", [16, 64, 80, 128, 256])
+@pytest.mark.parametrize("name", instruction_sets())
+def test_one_long_row_is_attended_in_parts_with_the_same_bits(name: str, dim: int) -> None:
+    need_native()
+    length, generator = 1500, torch.Generator().manual_seed(dim)
+    blocks = tuple(torch.randperm(100, generator=generator)[: -(-length // 16)].tolist())
+    key, value = (torch.randn(length, 1, dim, generator=generator).bfloat16() for _ in range(2))
+    query = torch.randn(1, 3, dim, generator=generator).bfloat16()
+    batch = make_batch([Row(1, length, (blocks,))], 16)
+    spec, found = AttentionSpec(0, dim**-0.5), []
+    for members in (1, 2, 3):  # one thread attends the row whole, more attend spans of it
+        backend = NativeAttention(pool_of(members), name)
+        kv = backend.alloc_kv(1, 100, 16, 1, dim, torch.bfloat16, CPU)[0]
+        slots = torch.tensor([blocks[at // 16] * 16 + at % 16 for at in range(length)])
+        backend.write_kv(key, value, kv, slots)
+        out = torch.empty_like(query)
+        backend.attend(query, kv, batch, spec, None, out)
+        found.append(out)
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+    scores = torch.einsum("qhd,nkd->hn", query.double(), key.double()) * spec.scale
+    exact = torch.einsum("hn,nd->hd", scores.softmax(-1), value[:, 0].double())
+    assert (found[0][0].double() - exact).abs().max() <= 2e-2 * exact.abs().max()
+
+
+@pytest.mark.parametrize("size", [1.0, 1e3, 1e6, 1e9, 1e15])
+@pytest.mark.parametrize("name", instruction_sets())
+def test_scores_of_any_size_are_weighed(name: str, size: float) -> None:
+    """The largest score weighs one, however many bits it has."""
+    need_native()
+    length, generator = 600, torch.Generator().manual_seed(5)
+    backend = NativeAttention(pool_of(2), name)
+    kv = backend.alloc_kv(1, 40, 16, 1, 64, torch.bfloat16, CPU)[0]
+    key, value, query = (torch.randn(length, 1, 64, generator=generator).bfloat16() for _ in range(3))
+    query = (query[:20] * size).bfloat16()
+    backend.write_kv(key, value, kv, torch.arange(length))
+    batch = make_batch([Row(20, length, (tuple(range(38)),))], 16)
+    out = torch.empty_like(query)
+    backend.attend(query, kv, batch, AttentionSpec(0, 0.125), None, out)
+    for row in range(20):
+        seen = length - 19 + row
+        scores = key[:seen, 0].double() @ query[row, 0].double() * 0.125
+        exact = scores.softmax(-1) @ value[:seen, 0].double()
+        second = scores.topk(2).values
+        if size == 1.0 or second[0] - second[1] > 1e-5 * second[0]:  # else float32 cannot tell them apart
+            assert (out[row, 0].double() - exact).abs().max() <= 2e-2 * max(1.0, exact.abs().max()), row
+
+
+@pytest.mark.parametrize(("which", "bad"), [(0, torch.nan), (1, torch.nan), (1, torch.inf)])
+def test_what_is_no_number_in_one_sequence_leaves_the_others_alone(which: int, bad: float) -> None:
+    need_native()
+    backend = NativeAttention(pool_of(2), instruction_sets()[0])
+    kv = backend.alloc_kv(1, 10, 16, 2, 32, torch.bfloat16, CPU)[0]
+    drawn = torch.randn(3, 160, 2, 32, generator=torch.Generator().manual_seed(3)).bfloat16()
+    backend.write_kv(drawn[0], drawn[1], kv, torch.arange(160))
+    batch = make_batch([Row(1, 40, ((1, 2, 3),)), Row(1, 50, ((4, 5, 6, 7),))], 16)
+    query, before, after = drawn[2, :2], torch.empty(2, 2, 32).bfloat16(), torch.empty(2, 2, 32).bfloat16()
+    backend.attend(query, kv, batch, AttentionSpec(0, 0.2), None, before)
+    ill = drawn[:2, 21:22].clone()
+    ill[which, 0, 1] = bad
+    backend.write_kv(ill[0], ill[1], kv, torch.tensor([21]))
+    backend.attend(query, kv, batch, AttentionSpec(0, 0.2), None, after)
+    assert torch.equal(after[1], before[1]) and torch.equal(after[0, 0], before[0, 0])
+    assert not after[0, 1].isfinite().all()
+
+
+@pytest.mark.parametrize("window", [0, 20, 100, 300])
+@pytest.mark.parametrize("shared", [1, 2, 3])
+@pytest.mark.parametrize("name", instruction_sets())
+def test_a_token_has_the_same_bits_in_every_chunk(name: str, shared: int, window: int) -> None:
+    """Whoever else is in its item decides which tiles are read, and in which steps; sums keep their order."""
+    need_native()
+    length, dim, generator = 600, 80, torch.Generator().manual_seed(shared)
+    blocks = tuple(torch.randperm(60, generator=generator)[: -(-length // 16)].tolist())
+    backend = NativeAttention(pool_of(2), name)
+    kv = backend.alloc_kv(1, 60, 16, 2, dim, torch.bfloat16, CPU)[0]
+    drawn = torch.randn(2, length, 2, dim, generator=generator).bfloat16()
+    backend.write_kv(drawn[0], drawn[1], kv, torch.tensor([blocks[at // 16] * 16 + at % 16 for at in range(length)]))
+    query = torch.randn(length, 2 * shared, dim, generator=generator).bfloat16()
+    spec, found = AttentionSpec(0, dim**-0.5, window=window or None), []
+    for counts in ([length], [1] * length, [2, 3, 5, 7, 64, 19] * 6):
+        out = torch.empty_like(query)
+        for begin, count in zip(itertools.accumulate(counts, initial=0), counts, strict=False):
+            batch = make_batch([Row(count, begin + count, (blocks,))], 16)
+            backend.attend(query[begin : begin + count], kv, batch, spec, None, out[begin : begin + count])
+        found.append(out)
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])

@@ -1,0 +1,210 @@
+"""NativeDecoder: as near to float32 as torch's bfloat16 is, in every family; a token's bits are its own."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from chairlift.engine.step_plan import Masks
+from chairlift.model.attention.reference import ReferenceAttention
+from chairlift.model.kernels.cpu import library
+from chairlift.model.kernels.cpu.native_backend import NativeExecution
+from chairlift.model.layers.causal_lm import CausalLM, ForwardContext
+from chairlift.model.loading.model_config import ModelConfig, parse_config
+from chairlift.model.loading.registry import random_model
+from chairlift.model.model_backend import Execution
+from chairlift.model.sampling.lm_head_output import Wanted, scored
+from support_batches import Row, make_batch
+from support_native import instruction_sets, need_native
+
+CPU = torch.device("cpu")
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "llama": {"architectures": ["LlamaForCausalLM"]},
+    "llama, untied, with biases": {
+        "architectures": ["LlamaForCausalLM"], "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": False,
+    },
+    "qwen3": {"architectures": ["Qwen3ForCausalLM"]},
+    "mistral": {"architectures": ["MistralForCausalLM"], "sliding_window": 20},
+    "gemma3": {
+        "architectures": ["Gemma3ForCausalLM"], "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "sliding_window": 20, "query_pre_attn_scalar": 32, "final_logit_softcapping": 30.0,
+        "hidden_activation": "gelu_pytorch_tanh",
+    },
+}  # fmt: skip
+
+Steps = list[list[Row]]
+
+
+def config_of(kind: str, **fields: Any) -> ModelConfig:
+    return parse_config({
+        "vocab_size": 203, "hidden_size": 72, "intermediate_size": 100, "num_hidden_layers": 4,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "max_position_embeddings": 512,
+        "tie_word_embeddings": True, "rms_norm_eps": 1e-6, **SHAPES[kind], **fields,
+    })  # fmt: skip
+
+
+def model_of(config: ModelConfig, dtype: str, execution: Execution | None = None) -> CausalLM:
+    chosen = None if execution is None else lambda _: execution
+    made, _ = random_model(
+        config, seed=3, dtype=dtype, device=CPU, max_model_len=512, scale=0.1, execution=chosen,
+        change=lambda _, drawn: drawn.bfloat16().float(),
+    )  # fmt: skip
+    return made
+
+
+def native(config: ModelConfig, quantization: str = "none", members: int = 2) -> CausalLM:
+    need_native()
+    return model_of(config, "bfloat16", NativeExecution(quantization, members))
+
+
+def logits_of(model: CausalLM, steps: Steps, dtype: torch.dtype, native_cache: bool) -> list[Tensor]:
+    """Run steps of rows over one cache; returns the logits of every token, by step."""
+    groups = len(model.groups.windows)
+    backend: Any = ReferenceAttention()
+    if native_cache:
+        backend = NativeExecution().attention()()
+    kv = backend.alloc_kv(
+        model.groups.layers_per_group, 64 * groups, 16, model.num_kv_heads, model.head_dim, dtype, CPU
+    )  # fmt: skip
+    found = []
+    for step in steps:
+        rows = [
+            replace(row, tables=tuple(tuple(64 * group + block for block in row.tables[0]) for group in range(groups)))
+            for row in step
+        ]
+        batch = make_batch(rows, 16)
+        ids = torch.cat([torch.arange(row.seq_len - row.new, row.seq_len) * 7 % 199 + row.tables[0][0] for row in rows])
+        with torch.inference_mode():
+            hidden = model.forward(ids % 203, ForwardContext(batch, kv, backend, backend.plan(batch)))
+            found.append(model.logits(hidden).clone().float())
+    return found
+
+
+def rows(*each: tuple[int, int, int]) -> list[Row]:
+    """Rows of (new tokens, tokens afterwards, first block)."""
+    return [Row(new, length, (tuple(range(first, first + -(-length // 16))),)) for new, length, first in each]
+
+
+STEPS = [rows((50, 50, 1), (70, 70, 8)), rows((1, 51, 1), (20, 20, 20), (40, 110, 8)), rows((1, 52, 1), (1, 111, 8))]
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+@pytest.mark.parametrize("name", instruction_sets())
+def test_the_error_is_no_larger_than_that_of_torch(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(library.FORCED_SET, name)
+    config = config_of(kind)
+    exact = torch.cat(logits_of(model_of(config, "float32"), STEPS, torch.float32, False))
+    plain = torch.cat(logits_of(model_of(config, "bfloat16"), STEPS, torch.bfloat16, False))
+    found = torch.cat(logits_of(native(config), STEPS, torch.bfloat16, True))
+    assert (found - exact).norm() <= 1.1 * (plain - exact).norm()
+    assert (found - exact).norm() <= 0.05 * exact.norm()
+
+
+@pytest.mark.parametrize("quantization", ["int8", "int8-channel"])
+@pytest.mark.parametrize("kind", SHAPES)
+def test_int8_is_near(kind: str, quantization: str) -> None:
+    config = config_of(kind)
+    exact = torch.cat(logits_of(model_of(config, "float32"), STEPS, torch.float32, False))
+    found = torch.cat(logits_of(native(config, quantization), STEPS, torch.bfloat16, True))
+    assert (found - exact).norm() <= 0.12 * exact.norm()
+
+
+@pytest.mark.parametrize("quantization", ["none", "int8", "int8-channel"])
+@pytest.mark.parametrize("kind", ["qwen3", "gemma3"])
+def test_a_token_has_the_same_bits_in_every_batch_and_chunking(kind: str, quantization: str) -> None:
+    config = config_of(kind)
+    whole = logits_of(native(config, quantization), [rows((300, 300, 1))], torch.bfloat16, True)[0]
+    model = native(config, quantization, members=1)
+    chunks = [(7, 7), (1, 8), (120, 128), (1, 129), (150, 279), (1, 280), (20, 300)]
+    alone = torch.cat(logits_of(model, [rows((new, end, 1)) for new, end in chunks], torch.bfloat16, True))
+    assert torch.equal(alone, whole)
+    model = native(config, quantization, members=3)
+    crowded: Steps = []
+    for new, end in chunks:
+        others = rows((1, 30, 25), (1, 200, 30))
+        crowded.append(sorted([*others, *rows((new, end, 1)), *rows((33, 33, 50))], key=lambda row: row.new != 1))
+    found = []
+    for step, (step_rows, (new, end)) in enumerate(
+        zip(logits_of(model, crowded, torch.bfloat16, True), chunks, strict=True)
+    ):
+        begin = sum(row.new for row in crowded[step][: crowded[step].index(*rows((new, end, 1)))])
+        found.append(step_rows[begin : begin + new])
+    assert torch.equal(torch.cat(found), whole)
+
+
+def headed(kind: str, quantization: str = "none") -> CausalLM:
+    """A model that has computed a step."""
+    model = native(config_of(kind), quantization)
+    logits_of(model, STEPS[:1], torch.bfloat16, True)
+    return model
+
+
+@pytest.mark.parametrize("kind", ["llama", "gemma3"])
+def test_the_head_s_largest_logit_is_the_largest_of_all(kind: str) -> None:
+    model = headed(kind)
+    hidden = torch.randn(21, 72, generator=torch.Generator().manual_seed(1)).bfloat16()
+    logits = model.logits(hidden)
+    found = model.head(hidden, Wanted(np.zeros(21, bool)))
+    assert found.peaks.tolist() == logits.amax(-1).tolist() and len(found.logits) == 0
+    assert torch.equal(torch.from_numpy(found.best), logits.argmax(-1))
+    apart = torch.full((21, 90), 9.0).bfloat16()
+    apart[:, :72] = hidden
+    again = model.head(apart[:, :72], Wanted(np.ones(21, bool)))
+    assert np.array_equal(again.peaks, found.peaks) and torch.equal(again.logits, logits), "rows of a wider buffer"
+    hidden[4] = torch.nan
+    hidden[7] = 0
+    found = model.head(hidden, Wanted(np.zeros(21, bool)))
+    assert np.isnan(found.peaks[4]) and np.isfinite(found.peaks[[0, 1, 2, 3, 5, 6]]).all()
+    assert found.best[7] == 0, "of equals the lowest"
+
+
+@pytest.mark.parametrize("name", instruction_sets())
+@pytest.mark.parametrize(
+    ("kind", "quantization"), [("llama", "none"), ("gemma3", "none"), ("llama", "int8"), ("llama", "int8-channel")]
+)
+def test_the_head_says_under_masks_what_all_logits_do(
+    name: str, kind: str, quantization: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(library.FORCED_SET, name)
+    model = headed(kind, quantization)
+    dice = np.random.default_rng(5)
+    for count in (1, 2, 7, 21):
+        hidden = torch.randn(count, 72, generator=torch.Generator().manual_seed(count)).bfloat16()
+        if count > 5:
+            hidden[5] = 0  # all equal
+        logits = model.logits(hidden)
+        words = int(dice.integers(1, -(-model.vocab_size // 32) + 1))
+        places = np.sort(dice.permutation(count)[: dice.integers(0, count + 1)]).astype(np.int32)
+        bits = dice.integers(-(2**31), 2**31, (len(places), words), np.int64).astype(np.int32)
+        for row in range(len(places)):  # dense and sparse, whole words of either, and now and then nothing
+            bits[row, dice.random(words) < dice.random()] = dice.choice([0, -1, 1 << 7])
+        wanted = Wanted(dice.random(count) < 0.5, Masks(places, bits))
+        expected, found = scored(logits.clone(), wanted), model.head(hidden, wanted)
+        assert np.array_equal(found.peaks, expected.peaks) and torch.equal(found.logits, expected.logits)
+        assert np.array_equal(found.allowed_peaks, expected.allowed_peaks)
+        assert found.best.tolist() == expected.best.tolist()
+        there = np.isfinite(expected.allowed_peaks)
+        assert found.allowed_best[there].tolist() == expected.allowed_best[there].tolist()
+        assert ((found.allowed_best >= 0) & (found.allowed_best < model.vocab_size)).all()
+
+
+def test_steps_may_grow_and_shrink() -> None:
+    config = config_of("llama")
+    small = logits_of(native(config), [rows((4, 4, 1))], torch.bfloat16, True)[0]
+    grown = logits_of(
+        native(config), [rows((4, 4, 1)), rows((500, 500, 10)), rows((4, 4, 1))], torch.bfloat16, True
+    )  # fmt: skip
+    assert torch.equal(grown[0], small) and torch.equal(grown[2], small)
+
+
+def test_time_is_told_by_kind_of_operation() -> None:
+    model = native(config_of("qwen3"))
+    logits_of(model, STEPS, torch.bfloat16, True)
+    spent = model.spent()  # type: ignore[attr-defined]
+    assert {"embed", "norm", "linear", "heads", "attend", "head"} <= set(spent)
+    assert all(seconds >= 0 for seconds in spent.values())
+    assert model.spent() == {}  # type: ignore[attr-defined]

@@ -1,0 +1,162 @@
+"""The shared decoder: what each layer tells its backend, which rotation it gets, how parts are put together."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from chairlift.model.attention.base import KV, AttentionSpec, ForwardBatch
+from chairlift.model.attention.reference import ReferenceAttention
+from chairlift.model.layers.causal_lm import ForwardContext
+from chairlift.model.layers.decoder import Decoder, Linear, RMSNorm, take_head
+from chairlift.model.layers.ops import TorchOps
+from chairlift.model.loading.model_config import ModelConfig, parse_config
+from chairlift.model.loading.parameter_loader import Take
+from chairlift.model.loading.registry import random_model
+from support_batches import Row, make_batch
+
+CPU = torch.device("cpu")
+ops = TorchOps()
+
+
+def shape(**fields: Any) -> ModelConfig:
+    return parse_config({
+        "architectures": ["Gemma3ForCausalLM"], "vocab_size": 40, "hidden_size": 16, "intermediate_size": 24,
+        "num_hidden_layers": 5, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+        "layer_types": ["sliding_attention", "full_attention"] * 2 + ["sliding_attention"], "sliding_window": 3,
+        "query_pre_attn_scalar": 16, "max_position_embeddings": 64, **fields,
+    })  # fmt: skip
+
+
+def made(config: ModelConfig) -> Decoder:
+    model, _ = random_model(config, seed=1, dtype="float64", device=CPU, max_model_len=64)
+    assert isinstance(model, Decoder)
+    return model
+
+
+@dataclass
+class NotingBackend(ReferenceAttention):
+    """The reference, with notes of what it was asked."""
+
+    written: list[tuple[int, list[int]]] = field(default_factory=list)
+    specs: list[AttentionSpec] = field(default_factory=list)
+
+    def write_kv(self, key: Tensor, value: Tensor, kv: KV, slot_mapping: Tensor) -> None:
+        self.written.append((kv.key.data_ptr(), slot_mapping.tolist()))
+        super().write_kv(key, value, kv, slot_mapping)
+
+    def attend(self, query: Tensor, kv: KV, batch: ForwardBatch, spec: AttentionSpec, plan: Any, out: Tensor) -> None:
+        self.specs.append(spec)
+        super().attend(query, kv, batch, spec, plan, out)
+
+
+def run(model: Decoder, ids: list[int], backend: NotingBackend) -> tuple[Tensor, list[KV]]:
+    blocks = len(model.groups.windows)
+    kv = backend.alloc_kv(model.groups.layers_per_group, blocks, 8, 2, 8, torch.float64, CPU)
+    batch = make_batch([Row(len(ids), len(ids), tuple((group,) for group in range(blocks)))], 8)
+    return model.forward(torch.tensor(ids), ForwardContext(batch, kv, backend, backend.plan(batch))), kv
+
+
+def test_each_layer_writes_to_its_own_place_in_its_own_group() -> None:
+    model = made(shape())
+    assert model.groups.windows == (3, 3, None)
+    assert model.groups.layers_per_group == 2
+    backend = NotingBackend()
+    _, kv = run(model, [1, 2, 3, 4], backend)
+    expected = []
+    for group, index in model.groups.places:
+        expected.append((kv[index].key.data_ptr(), [group * 8 + position for position in range(4)]))
+    assert backend.written == expected
+    assert len(set(model.groups.places)) == 5
+
+
+def test_each_layer_names_its_group_window_and_scale() -> None:
+    model = made(shape())
+    backend = NotingBackend()
+    run(model, [1, 2, 3], backend)
+    assert [(spec.window, spec.scale) for spec in backend.specs] == [(3, 0.25), (None, 0.25)] * 2 + [(3, 0.25)]
+    assert [spec.group for spec in backend.specs] == [group for group, _ in model.groups.places]
+
+
+def test_sliding_layers_have_the_rotation_of_sliding_layers() -> None:
+    ids = [7, 7, 9, 1, 30]
+    plain = shape(rope_theta=1e4, rope_local_base_freq=1e4)
+
+    def states(config: ModelConfig) -> Tensor:
+        return run(made(config), ids, NotingBackend())[0]
+
+    assert not torch.allclose(states(plain), states(shape(rope_theta=1e4, rope_local_base_freq=50.0)))
+    assert not torch.allclose(states(plain), states(shape(rope_theta=50.0, rope_local_base_freq=1e4)))
+    none_slides = replace(plain, layer_windows=(None,) * 5)
+    other = replace(none_slides, sliding_rope=replace(plain.sliding_rope, theta=50.0))
+    assert torch.equal(states(none_slides), states(other))
+
+
+def test_logits_are_capped_where_the_config_says() -> None:
+    hidden = torch.randn(3, 16, dtype=torch.float64) * 100
+    capped, plain = made(shape(final_logit_softcapping=2.0)), made(shape())
+    assert torch.allclose(capped.logits(hidden), 2 * torch.tanh(plain.logits(hidden) / 2))
+    assert capped.logits(hidden).abs().max() <= 2
+
+
+def test_the_embedding_of_gemma_is_scaled_in_its_own_dtype() -> None:
+    config = shape(hidden_size=3072, num_hidden_layers=1, layer_types=["full_attention"])
+    model, _ = random_model(config, seed=1, dtype="bfloat16", device=CPU, max_model_len=4)
+    assert isinstance(model, Decoder)
+    assert float(model._embed_scale) == 55.5  # type: ignore[arg-type]
+
+
+def test_a_tied_head_is_the_embedding_itself() -> None:
+    table = torch.randn(40, 16)
+    taken: list[str] = []
+
+    def take(name: str, wanted: tuple[int, ...]) -> Tensor:
+        taken.append(name)
+        return torch.randn(wanted)
+
+    assert take_head(Take(take), shape(), table) is table
+    assert taken == []
+    assert take_head(Take(take), shape(tie_word_embeddings=False), table).shape == (40, 16)
+    assert taken == ["lm_head.weight"]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_projection_takes_a_bias_only_where_there_is_one(bias: bool) -> None:
+    taken: dict[str, tuple[int, ...]] = {}
+
+    def take(name: str, wanted: tuple[int, ...]) -> Tensor:
+        taken[name] = wanted
+        return torch.ones(wanted)
+
+    linear = Linear.taken(Take(take), {"p": 3}, 2, bias)
+    assert taken == {"p.weight": (3, 2), **({"p.bias": (3,)} if bias else {})}
+    assert linear(torch.ones(1, 2), ops).tolist() == [[3.0] * 3 if bias else [2.0] * 3]
+
+
+def test_projections_of_one_input_lie_below_each_other() -> None:
+    values = {"a.weight": 1.0, "b.weight": 2.0, "a.bias": 10.0, "b.bias": 20.0}
+    take = Take(lambda name, wanted: torch.full(wanted, values[name]))
+    both = Linear.taken(take, {"a": 1, "b": 2}, 3, bias=True)
+    assert both(torch.ones(1, 3), ops).tolist() == [[13.0, 26.0, 26.0]]
+
+
+def test_query_and_key_heads_keep_their_own_norms_when_they_are_normalised_together() -> None:
+    x = torch.randn(5, 6, 8, dtype=torch.float64)
+    query, key = (RMSNorm(torch.randn(8, dtype=torch.float64), 1e-6) for _ in range(2))
+    together = query.beside(key, 4, 2)(x, ops)
+    assert torch.equal(together, torch.cat((query(x[:, :4], ops), key(x[:, 4:], ops)), 1))
+
+
+def test_a_norm_of_gemmas_kind_has_its_one_added_in_float32() -> None:
+    def take(name: str, wanted: tuple[int, ...]) -> Tensor:
+        return torch.full(wanted, 0.001, dtype=torch.bfloat16)
+
+    gemma, llama = (RMSNorm.taken(Take(take), "n", 4, shape(), kind) for kind in (True, False))
+    assert gemma.weight.dtype == torch.float32
+    assert float(gemma.weight[0]) == pytest.approx(1.001, abs=1e-5)  # bfloat16 has nothing between 1 and 1.0078
+    assert llama.weight.dtype == torch.bfloat16
+    x = torch.tensor([[3.0, -3.0, 3.0, -3.0]], dtype=torch.bfloat16)
+    assert gemma(x, ops).tolist() == [[1.0, -1.0, 1.0, -1.0]]
+    assert gemma(x, ops).dtype == llama(x, ops).dtype == torch.bfloat16

@@ -1,0 +1,84 @@
+"""FusedOps against TorchOps: equal in float32 but for the last bits, no further from the truth in 16 bits."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from chairlift.model.layers.fused_ops import FusedOps, ops_for
+from chairlift.model.layers.ops import Ops, TorchOps
+from chairlift.model.loading.model_config import ACTIVATIONS
+
+CPU = torch.device("cpu")
+PLAIN = TorchOps()
+
+
+def drawn(*shape: int) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)), dtype=torch.float64)
+
+
+def rotation() -> tuple[Tensor, Tensor]:
+    angles = drawn(5, 1, 8)
+    return torch.cat((angles.cos(), angles.cos()), -1), torch.cat((-angles.sin(), angles.sin()), -1)
+
+
+CALLS: dict[str, Callable[[Ops, Callable[[Tensor], Tensor]], Tensor]] = {
+    "norm": lambda ops, to: ops.rms_norm(to(drawn(5, 48) * 3), to(drawn(48)), 1e-5),
+    "norm of heads": lambda ops, to: ops.rms_norm(to(drawn(5, 3, 16)), to(drawn(3, 16)), 1e-5),
+    "gemma's norm": lambda ops, to: ops.rms_norm_float32(to(drawn(5, 48) * 3), to(drawn(48)).float() + 1, 1e-5),
+    "gemma's norm of heads": lambda ops, to: ops.rms_norm_float32(to(drawn(5, 3, 16)), drawn(3, 16).float(), 1e-5),
+    "rotation": lambda ops, to: ops.rotate(to(drawn(5, 7, 24))[:, 2:, :16], *map(to, rotation())),
+    "cap": lambda ops, to: ops.softcap(to(drawn(5, 9) * 40), 30.0),
+    "linear": lambda ops, to: ops.linear(to(drawn(5, 48)), to(drawn(7, 48)), to(drawn(7))),
+    "packed": lambda ops, to: ops.linear(to(drawn(5, 48)), ops.pack(to(drawn(7, 48))), None),
+    "embedding": lambda ops, to: ops.embed(torch.tensor([3, 0, 3]), to(drawn(4, 6))),
+    **{name: lambda ops, to, name=name: ops.gated(*to(drawn(4, 18)).chunk(2, -1), name) for name in ACTIVATIONS},
+}
+
+
+@pytest.mark.parametrize("packs", [False, True])
+@pytest.mark.parametrize("name", CALLS)
+def test_float32_equals_plain_torch_but_for_last_bits(name: str, packs: bool) -> None:
+    ops = FusedOps(packs and ops_packs(torch.float32))
+    assert torch.allclose(CALLS[name](ops, Tensor.float), CALLS[name](PLAIN, Tensor.float), rtol=2e-6, atol=5e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", CALLS)
+def test_16_bits_are_rounded_no_more_than_by_plain_torch(name: str, dtype: torch.dtype) -> None:
+    def rounded(ops: Ops) -> Tensor:
+        return CALLS[name](ops, lambda tensor: tensor.to(dtype))
+
+    exact = CALLS[name](PLAIN, lambda tensor: tensor.to(dtype).double())
+    found = rounded(FusedOps(ops_packs(dtype)))
+    assert found.dtype == dtype
+    error, plain = ((each.double() - exact).pow(2).mean().sqrt() for each in (found, rounded(PLAIN)))
+    assert error <= 1.05 * plain
+
+
+def test_nothing_changes_its_arguments() -> None:
+    made: list[Tensor] = []
+
+    def noted(tensor: Tensor) -> Tensor:
+        made.append(tensor.float())
+        return made[-1]
+
+    for call in CALLS.values():
+        call(FusedOps(False), noted)
+        first = [tensor.clone() for tensor in made]
+        made.clear()
+        call(PLAIN, noted)
+        assert all(torch.equal(*pair) for pair in zip(first, made, strict=True))
+        made.clear()
+
+
+def test_float64_stays_with_the_oracle() -> None:
+    assert isinstance(ops_for(torch.float64, CPU), TorchOps)
+    assert isinstance(ops_for(torch.float32, CPU), FusedOps)
+
+
+def ops_packs(dtype: torch.dtype) -> bool:
+    ops = ops_for(dtype, CPU)
+    assert isinstance(ops, FusedOps)
+    return ops.packs

@@ -1,0 +1,183 @@
+"""ForwardBatch against a slow and obvious model on random plans; order of news; ids that do not exist."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chairlift.core.errors import TokenOutOfRange
+from chairlift.engine.step_plan import LAST_SAMPLED, NewSequence, StepPlan
+from chairlift.model.runner.input_batch import SlotTables, StepInputs
+from support_sampling import params
+
+CPU = torch.device("cpu")
+VOCAB = 97
+
+
+def array(*values: object) -> np.ndarray:
+    return np.array(values, np.int32)
+
+
+def plan_of(rows: list[tuple[int, int, list[int]]], **more: object) -> StepPlan:
+    """Make a plan from rows (slot, start position, input ids)."""
+    made = StepPlan(
+        step_id=0, released=(), admitted=(),
+        slots=array(*(slot for slot, _, _ in rows)),
+        num_new_tokens=array(*(len(ids) for _, _, ids in rows)),
+        start_positions=array(*(start for _, start, _ in rows)),
+        new_blocks=np.empty((0, 4), np.int32),
+        input_ids=array(*(token for _, _, ids in rows for token in ids)),
+        sample_rows=np.arange(len(rows), dtype=np.int32),
+    )  # fmt: skip
+    return replace(made, **more)
+
+
+@dataclass
+class Rider:
+    """A sequence as the obvious model sees it: its tokens, and a dict of blocks for each group."""
+
+    length: int
+    blocks: list[dict[int, int]]
+
+
+@dataclass
+class ObviousTables:
+    """Dicts and loops; the same verbs as SlotTables."""
+
+    groups: int
+    block_size: int
+    riders: dict[int, Rider] = field(default_factory=dict)
+    last: dict[int, int] = field(default_factory=dict)
+
+    def check(self, plan: StepPlan, got: StepInputs) -> None:
+        batch, token = got.batch, 0
+        cu_q, ids, positions, slots = [0], [], [], [[] for _ in range(self.groups)]
+        for row, slot in enumerate(plan.slots.tolist()):
+            for offset in range(plan.num_new_tokens[row]):
+                position = int(plan.start_positions[row]) + offset
+                given_id = int(plan.input_ids[token])
+                ids.append(self.last[slot] if given_id == LAST_SAMPLED else given_id)
+                positions.append(position)
+                for group in range(self.groups):
+                    block = self.riders[slot].blocks[group][position // self.block_size]
+                    slots[group].append(block * self.block_size + position % self.block_size)
+                token += 1
+            cu_q.append(token)
+        seq_lens = [int(a + b) for a, b in zip(plan.start_positions, plan.num_new_tokens, strict=True)]
+        counts = plan.num_new_tokens.tolist()
+        assert got.input_ids.tolist() == ids
+        assert batch.positions.tolist() == positions
+        assert batch.cu_q.tolist() == list(batch.cu_q_list) == cu_q
+        assert batch.seq_lens.tolist() == list(batch.seq_lens_list) == seq_lens
+        assert batch.logit_rows.tolist() == [cu_q[row + 1] - 1 for row in plan.sample_rows.tolist()]
+        assert (batch.num_seqs, batch.num_tokens) == (len(counts), token)
+        assert (batch.max_q, batch.max_kv) == (max(counts), max(seq_lens))
+        assert batch.num_decodes == sum(count == 1 for count in counts)
+        dtypes = [batch.positions.dtype, batch.cu_q.dtype, batch.seq_lens.dtype, batch.logit_rows.dtype]
+        assert [got.input_ids.dtype, *dtypes] == [torch.int64, torch.int64, torch.int32, torch.int32, torch.int32]
+        for group in range(self.groups):
+            assert batch.groups[group].slot_mapping.tolist() == slots[group]
+            assert batch.groups[group].slot_mapping.dtype == torch.int64
+            assert batch.groups[group].block_table.dtype == torch.int32
+            table = batch.groups[group].block_table.tolist()
+            for row, slot in enumerate(plan.slots.tolist()):
+                for index in range(-(-seq_lens[row] // self.block_size)):
+                    named = self.riders[slot].blocks[group].get(index, 0)
+                    assert table[row][index] == named
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_random_plans_give_the_arrays_of_the_obvious_model(data: st.DataObject) -> None:
+    max_slots, groups = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 3))
+    block_size = data.draw(st.sampled_from([1, 2, 5, 16]))
+    tables, model = SlotTables(max_slots, groups, block_size, VOCAB), ObviousTables(groups, block_size)
+    next_block = 0
+    for _ in range(data.draw(st.integers(1, 8))):
+        released = tuple(slot for slot in list(model.riders) if data.draw(st.booleans()) and data.draw(st.booleans()))
+        for slot in released:
+            del model.riders[slot]
+        admitted, new_blocks, rows = [], [], []
+        for slot in range(max_slots):
+            if slot not in model.riders or data.draw(st.integers(0, 9)) == 0:
+                start = data.draw(st.integers(0, 40))
+                model.riders[slot] = Rider(start, [{} for _ in range(groups)])
+                model.last.pop(slot, None)
+                admitted.append(NewSequence(slot, (1,), 0, params()))
+            elif data.draw(st.integers(0, 3)) == 0:
+                continue
+            rider = model.riders[slot]
+            count = data.draw(st.sampled_from([1, 1, 2, 7, 30]))
+            ids = data.draw(st.lists(st.integers(0, VOCAB - 1), min_size=count, max_size=count))
+            if slot in model.last and data.draw(st.booleans()):
+                ids[0] = LAST_SAMPLED
+            needed = -(-(rider.length + count) // block_size)
+            for group in range(groups):
+                behind = rider.length // block_size if group else 0
+                for index in range(behind, needed):
+                    if index not in rider.blocks[group]:
+                        rider.blocks[group][index] = next_block
+                        new_blocks.append((slot, group, index, next_block))
+                        next_block += 1
+            rows.append((slot, rider.length, ids))
+            rider.length += count
+        if not rows:
+            continue
+        rows.sort(key=lambda row: len(row[2]) > 1)
+        sample_rows = data.draw(st.lists(st.integers(0, len(rows) - 1), unique=True))
+        plan = plan_of(
+            rows, released=(*released, 999), admitted=tuple(admitted), sample_rows=array(*sample_rows),
+            new_blocks=np.array(new_blocks, np.int32).reshape(-1, 4),
+        )  # fmt: skip
+        tables.apply(plan)
+        model.check(plan, tables.inputs(plan, CPU))
+        drawn = array(*(data.draw(st.integers(0, VOCAB - 1)) for _ in sample_rows))
+        tables.remember(plan.slots[plan.sample_rows].astype(np.int64), drawn)
+        for row, token in zip(sample_rows, drawn.tolist(), strict=True):
+            model.last[rows[row][0]] = token
+
+
+def test_a_slot_is_released_before_it_is_given_to_somebody_else_in_the_same_plan() -> None:
+    tables = SlotTables(2, 1, 4, VOCAB)
+    tables.apply(plan_of([(0, 0, [1])], new_blocks=array([0, 0, 0, 5], [0, 0, 1, 6])))
+    swapped = plan_of([(0, 0, [1, 2])], released=(0,), admitted=(NewSequence(0, (1, 2), 0, params()),),
+                      new_blocks=array([0, 0, 0, 9]))  # fmt: skip
+    tables.apply(swapped)
+    assert tables.inputs(swapped, CPU).batch.groups[0].slot_mapping.tolist() == [36, 37]
+    stale = plan_of([(0, 4, [3])])
+    with pytest.raises(AssertionError, match="no block"):
+        tables.inputs(stale, CPU)
+
+
+@pytest.mark.parametrize("token", [VOCAB, 2**31 - 1, -2])
+def test_an_id_outside_the_vocabulary_is_refused_with_both_numbers(token: int) -> None:
+    tables = SlotTables(1, 1, 4, VOCAB)
+    plan = plan_of([(0, 0, [1, token])], new_blocks=array([0, 0, 0, 0]))
+    tables.apply(plan)
+    with pytest.raises(TokenOutOfRange, match=rf"{token} .* {VOCAB}"):
+        tables.inputs(plan, CPU)
+
+
+def test_rows_out_of_order_are_a_bug_of_the_scheduler() -> None:
+    tables = SlotTables(2, 1, 4, VOCAB)
+    plan = plan_of([(0, 0, [1, 2]), (1, 0, [3])], new_blocks=array([0, 0, 0, 0], [1, 0, 0, 1]))
+    tables.apply(plan)
+    with pytest.raises(AssertionError, match="come first"):
+        tables.inputs(plan, CPU)
+
+
+def test_padding_writes_nowhere_and_belongs_to_nobody() -> None:
+    tables = SlotTables(2, 2, 4, VOCAB, padded=lambda count: count + 3)
+    blocks = array([0, 0, 0, 5], [0, 1, 0, 6], [1, 0, 0, 7], [1, 1, 0, 8])
+    plan = plan_of([(0, 0, [1]), (1, 0, [2, 3, 4, 5])], new_blocks=blocks)
+    tables.apply(plan)
+    inputs = tables.inputs(plan, CPU)
+    batch = inputs.batch
+    assert batch.num_tokens == len(inputs.input_ids) == len(batch.positions) == 8
+    assert inputs.input_ids[5:].tolist() == [0, 0, 0] and batch.positions[5:].tolist() == [0, 0, 0]
+    for group in batch.groups:
+        assert group.slot_mapping[5:].tolist() == [-1, -1, -1] and (group.slot_mapping[:5] >= 0).all()
+    assert batch.cu_q_list[-1] == 5 and int(batch.logit_rows.max()) == 4

@@ -1,0 +1,23 @@
+"""Sizes under given options are those of the model's own fields."""
+
+from dataclasses import fields
+
+from chairlift.model.layers.causal_lm import LayerGroups
+from chairlift.model.loading.tiny_model import tiny_model
+from chairlift.model.runner.memory_shapes import shapes
+from chairlift.model.runner.runner_config import RunnerConfig
+from chairlift.model.runner.torch_runner import pick_device
+
+
+def test_each_size_is_the_models_or_the_options_own() -> None:
+    model, config = tiny_model(seed=0, dtype="float32", device=pick_device("cpu"), max_model_len=None)
+    options = RunnerConfig(block_size=8, max_batch_tokens=77, max_running_requests=5)
+    pool, step = shapes(options, config, LayerGroups.of(config.layer_windows), 99)
+    for shape in (pool, step):
+        for spec in fields(shape):
+            for source in (config, options):
+                if hasattr(source, spec.name) and spec.name != "max_model_len":
+                    assert getattr(shape, spec.name) == getattr(source, spec.name), spec.name
+    assert (pool.max_model_len, step.max_model_len, pool.itemsize, step.itemsize) == (99, 99, 4, 4)
+    assert step.windows == model.groups.windows
+    assert pool.groups == len(model.groups.windows) and pool.layers_per_group == model.groups.layers_per_group

@@ -1,0 +1,122 @@
+"""Background: who logs never waits; what is dropped is told; every line keeps its request."""
+
+import io
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from chairlift.observability.background_handler import Background
+from chairlift.observability.logging import LogConfig, configure, current_id, write_in_background
+
+PATIENCE = 30.0
+
+
+class Stuck(logging.Handler):
+    """Writes nothing until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.free = threading.Event()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.free.wait(PATIENCE)
+        self.lines.append(record.getMessage())
+
+
+@pytest.fixture
+def log() -> Iterator[logging.Logger]:
+    logger = logging.Logger("some.log")
+    yield logger
+    for handler in logger.handlers:
+        handler.close()
+
+
+def wait_for(handler: Stuck, count: int) -> None:
+    end = time.monotonic() + PATIENCE
+    while len(handler.lines) < count:
+        assert time.monotonic() < end, handler.lines
+        time.sleep(0.005)
+
+
+def test_who_logs_does_not_wait_and_what_has_no_room_is_counted(log: logging.Logger) -> None:
+    stuck = Stuck()
+    log.addHandler(Background([stuck], max_lines=10))
+    for number in range(100):
+        log.warning("line %d", number)
+    stuck.free.set()
+    wait_for(stuck, 10)
+    log.warning("after")
+    wait_for(stuck, 12)
+    kept = [line for line in stuck.lines if line.startswith("line")]
+    told = [line for line in stuck.lines if "dropped" in line]
+    assert kept == [f"line {number}" for number in range(len(kept))] and 10 <= len(kept) <= 11
+    assert told == [f"{100 - len(kept)} lines were dropped: they could not be written in time"]
+    assert stuck.lines[-1] == "after"
+
+
+def test_each_writer_has_its_level(log: logging.Logger) -> None:
+    quiet, loud = Stuck(), Stuck()
+    quiet.setLevel(logging.ERROR)
+    for each in (quiet, loud):
+        each.free.set()
+    log.addHandler(Background([quiet, loud]))
+    log.warning("a")
+    log.error("b")
+    wait_for(loud, 2)
+    assert quiet.lines == ["b"] and loud.lines == ["a", "b"]
+
+
+def test_a_line_is_what_it_was_when_it_was_logged(log: logging.Logger) -> None:
+    stuck, told = Stuck(), [1]
+    log.addHandler(Background([stuck]))
+    log.warning("told %s", told)
+    told.append(2)
+    stuck.free.set()
+    wait_for(stuck, 1)
+    assert stuck.lines == ["told [1]"]
+
+
+def test_closing_writes_what_is_there_and_does_not_wait_for_a_stuck_writer(log: logging.Logger) -> None:
+    ready, stuck = Stuck(), Stuck()
+    ready.free.set()
+    for handler in (ready, stuck):
+        background = Background([handler])
+        log.handlers[:] = [background]
+        log.warning("last")
+        background.close()
+    assert ready.lines == ["last"] and stuck.lines == []
+    stuck.free.set()
+
+
+@pytest.mark.usefixtures("log_as_before")
+@pytest.mark.parametrize("form", ["human", "json"])
+def test_a_line_keeps_the_id_of_its_request(form: str) -> None:
+    stream = io.StringIO()
+    configure(LogConfig(form=form, detailed=True), stream)
+    write_in_background()
+    logger = logging.getLogger("chairlift.some")
+    token = current_id.set("req-7")
+    logger.warning("within")
+    current_id.reset(token)
+    logger.warning("outside")
+    logging.getLogger("chairlift").handlers[0].close()
+    within, outside = stream.getvalue().splitlines()
+    assert "req-7" in within and "req-7" not in outside
+
+
+@pytest.mark.usefixtures("log_as_before")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no disk that is always full")
+def test_a_full_disk_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "log"
+    os.symlink("/dev/full", file)
+    configure(LogConfig(file=str(file), stream_level=logging.ERROR, max_bytes=0), io.StringIO())
+    for _ in range(5):
+        logging.getLogger("chairlift.some").warning("x" * 10_000)
+    said = capsys.readouterr().err
+    assert said.count("cannot be written") == 1 and "No space left" in said and "Traceback" not in said

@@ -1,0 +1,154 @@
+"""Aliases: the names that other dashboards read, with our values, in their units, and only beside our own."""
+
+from collections.abc import Mapping
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from chairlift.observability.metric_aliases import SETS, TRANSFORMERS, VLLM, Alias, Aliases
+from chairlift.observability.metrics import PREFIX, TABLE, Kind, Metrics
+
+# As they are on the pages of the originals: name of a family -> its type.
+OF_VLLM = {
+    "vllm:num_requests_running": "gauge",
+    "vllm:num_requests_waiting": "gauge",
+    "vllm:kv_cache_usage_perc": "gauge",
+    "vllm:num_preemptions_total": "counter",
+    "vllm:prefix_cache_queries_total": "counter",
+    "vllm:prefix_cache_hits_total": "counter",
+    "vllm:prompt_tokens_total": "counter",
+    "vllm:generation_tokens_total": "counter",
+    "vllm:request_success_total": "counter",
+    "vllm:iteration_tokens_total": "histogram",
+    "vllm:time_to_first_token_seconds": "histogram",
+    "vllm:inter_token_latency_seconds": "histogram",
+    "vllm:e2e_request_latency_seconds": "histogram",
+    "vllm:request_queue_time_seconds": "histogram",
+    "vllm:request_prompt_tokens": "histogram",
+    "vllm:request_generation_tokens": "histogram",
+}
+OF_TRANSFORMERS = {
+    "ttft_milliseconds": "histogram",
+    "active_requests_count": "gauge",
+    "waiting_requests_count": "gauge",
+    "request_latency_milliseconds": "histogram",
+    "decode_prefill_ratio": "gauge",
+    "prefill_tokens_processed_total": "counter",
+    "decode_tokens_processed_total": "counter",
+    "batch_fill_percentage_percent": "histogram",
+    "kv_cache_free_memory_bytes": "gauge",
+    "kv_cache_memory_bytes": "gauge",
+}
+ORIGINALS = {"vllm": OF_VLLM, "transformers": OF_TRANSFORMERS}
+
+
+def with_aliases(aliases: Mapping[str, Alias], **labels: str) -> Metrics:
+    metrics, registry = Metrics(), CollectorRegistry()
+    registry.register(Aliases(metrics, aliases, labels))
+    metrics.more.append(registry)
+    return metrics
+
+
+def families(metrics: Metrics) -> dict[str, Metric]:
+    """Return the families of the page that are not ours."""
+    found = text_string_to_metric_families(metrics.page().decode())
+    return {family.name: family for family in found if not family.name.startswith(PREFIX)}
+
+
+def value(metrics: Metrics, name: str, **labels: str) -> float:
+    (found,) = [
+        sample.value for family in families(metrics).values() for sample in family.samples
+        if sample.name == name and sample.labels == labels
+    ]  # fmt: skip
+    return found
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_the_page_has_every_name_of_the_original_in_its_type(name: str) -> None:
+    page = with_aliases(SETS[name], model_name="m").page().decode()
+    types = dict(line.split()[2:] for line in page.splitlines() if line.startswith("# TYPE ") and PREFIX not in line)
+    assert types == ORIGINALS[name]
+    assert page.count("# HELP ") == page.count("# TYPE ") == len(TABLE) + len(types)
+
+
+def test_each_is_an_alias_of_something_and_of_its_kind() -> None:
+    assert SETS.keys() == ORIGINALS.keys() and not VLLM.keys() & TRANSFORMERS.keys()
+    for aliases in SETS.values():
+        for alias in aliases.values():
+            assert set(alias.labels) <= set(TABLE[alias.of].labels)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_all_of_them_at_once_can_be_read(name: str) -> None:
+    metrics = with_aliases({**TRANSFORMERS, **VLLM}, model_name='a"b')
+    page = families(metrics)
+    assert {family.removesuffix("_total") for family in ORIGINALS[name]} <= {
+        each.removesuffix("_total") for each in page
+    }
+    for family in page.values():
+        assert all(sample.labels["model_name"] == 'a"b' for sample in family.samples)
+
+
+def test_values_are_ours_as_they_are_now() -> None:
+    metrics = with_aliases(VLLM, model_name="m")
+    assert value(metrics, "vllm:num_requests_running", model_name="m") == 0
+    metrics.gauge("running_requests").set(3)
+    metrics.counter("preemptions").inc(2)
+    metrics.histogram("first_token_seconds").observe(0.3)
+    assert value(metrics, "vllm:num_requests_running", model_name="m") == 3
+    assert value(metrics, "vllm:num_preemptions_total", model_name="m") == 2
+    assert value(metrics, "vllm:time_to_first_token_seconds_sum", model_name="m") == 0.3
+    assert value(metrics, "vllm:time_to_first_token_seconds_count", model_name="m") == 1
+    assert value(metrics, "vllm:time_to_first_token_seconds_bucket", model_name="m", le="0.25") == 0
+    assert value(metrics, "vllm:time_to_first_token_seconds_bucket", model_name="m", le="0.5") == 1
+
+
+def test_a_histogram_in_another_unit_has_its_bounds_and_its_sum_in_it_and_its_counts_as_they_are() -> None:
+    metrics = with_aliases(TRANSFORMERS)
+    for seconds in (0.0025, 0.2, 1000):
+        metrics.histogram("first_token_seconds").observe(seconds)
+    assert value(metrics, "ttft_milliseconds_sum") == pytest.approx(1_000_202.5)
+    assert value(metrics, "ttft_milliseconds_count") == 3
+    for bound, count in (("1.0", 0), ("2.5", 1), ("100.0", 1), ("250.0", 2), ("600000.0", 2), ("+Inf", 3)):
+        assert value(metrics, "ttft_milliseconds_bucket", le=bound) == count
+    metrics.histogram("budget_use").observe(0.5)
+    assert value(metrics, "batch_fill_percentage_percent_sum") == 50
+    assert value(metrics, "batch_fill_percentage_percent_bucket", le="50.0") == 1
+
+
+@pytest.mark.parametrize("name", [name for name, alias in TRANSFORMERS.items() if alias.scale != 1])
+def test_scaled_bounds_are_round_numbers(name: str) -> None:
+    (family,) = [family for family in families(with_aliases(TRANSFORMERS)).values() if family.name == name]
+    bounds = [sample.labels["le"] for sample in family.samples if sample.name.endswith("_bucket")]
+    assert bounds[-1] == "+Inf" and all(len(bound) <= len("600000.0") for bound in bounds)
+    assert [float(bound) for bound in bounds] == sorted(map(float, bounds))
+
+
+def test_every_kind_is_scaled() -> None:
+    metrics = with_aliases({"g": Alias("kv_use", 100), "c": Alias("steps", 1000), "h": Alias("budget_use", 10)})
+    metrics.gauge("kv_use").set(0.25)
+    metrics.counter("steps").inc(3)
+    metrics.histogram("budget_use").observe(0.5)
+    assert (value(metrics, "g"), value(metrics, "c_total")) == (25, 3000)
+    assert (value(metrics, "h_sum"), value(metrics, "h_count")) == (5, 1)
+    assert {TABLE[name].kind for name in ("kv_use", "steps", "budget_use")} == set(Kind)
+
+
+def test_labels_have_their_names_and_ours_stay() -> None:
+    metrics = with_aliases(VLLM, model_name="m", engine="0")
+    metrics.counter("requests", "stop").inc()
+    metrics.counter("requests", "abort").inc(2)
+    for reason, count in (("stop", 1), ("abort", 2)):
+        assert value(metrics, "vllm:request_success_total", model_name="m", engine="0", finished_reason=reason) == count
+
+
+def test_nothing_of_ours_changes() -> None:
+    plain, metrics = Metrics(), with_aliases({**TRANSFORMERS, **VLLM}, model_name="m")
+    for each in (plain, metrics):
+        each.histogram("request_seconds").observe(2)
+        each.counter("requests", "stop").inc()
+    first = metrics.page()
+    assert first.startswith(plain.page()) and first == metrics.page()
+    assert families(plain) == {}

@@ -1,0 +1,109 @@
+"""Parts: what the schemas of messages and tools allow is what the parser and the templates take."""
+
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.protocol import request_schemas
+from chairlift.protocol.request_schemas import MESSAGE, ROLES, TOOL, one_or_many
+from chairlift.server.openai.tool_choice import check_messages, tool_schemas
+from chairlift.text import chat_template
+from chairlift.text.chat_template import checked_messages, checked_tools
+
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+CALLED = {"role": "assistant", "tool_calls": [CALL]}
+
+
+def fits(schema: dict[str, Any], value: Any) -> bool:
+    return Draft202012Validator(schema).is_valid(value)
+
+
+def is_message(message: Any) -> bool:
+    """Whether it is one for the server, behind a message that calls."""
+    try:
+        check_messages([CALLED, message])
+        checked_messages([CALLED, message])
+    except InvalidRequest:
+        return False
+    return True
+
+
+def test_the_roles_are_those_of_the_templates() -> None:
+    assert set(ROLES) == chat_template.ROLES and list(ROLES) == sorted(ROLES)
+
+
+@pytest.mark.parametrize("role", [*ROLES, "king", "", 5, None])
+def test_every_role_needs_a_content(role: Any) -> None:
+    for content in ("x", "", [], [{"type": "text", "text": "a"}], None, 5, {}, ["a"], [{"type": "text"}],
+                    [{"type": "image_url"}], [{"type": "text", "text": 5}]):  # fmt: skip
+        message = {"role": role, "content": content, "tool_call_id": "c"}
+        assert fits(MESSAGE, message) is is_message(message), message
+    assert not fits(MESSAGE, {"content": "x"}) and not is_message({"content": "x"})
+
+
+CALLS: list[Any] = [
+    [CALL], [], None, "x", {}, [5], [{}], [{**CALL, "id": 5}], [{**CALL, "function": {"name": "f"}}],
+    [{**CALL, "function": {"name": 5, "arguments": "{}"}}], [{**CALL, "function": {"name": "f", "arguments": {}}}],
+    [{**CALL, "function": {"name": "f", "arguments": "[]"}}], [{**CALL, "function": {"name": "f", "arguments": ""}}],
+    [{**CALL, "function": {"name": "f", "arguments": ' {"a": 1}\n'}}],
+    [{**CALL, "function": {"name": "f", "arguments": "  "}}],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("calls", CALLS)
+def test_calls_stand_in_for_a_content(calls: Any) -> None:
+    for message in ({"role": "assistant", "tool_calls": calls},
+                    {"role": "assistant", "content": None, "tool_calls": calls},
+                    {"role": "assistant", "content": "x", "tool_calls": calls}):  # fmt: skip
+        assert fits(MESSAGE, message) is is_message(message), message
+
+
+@pytest.mark.parametrize("call", [{"name": "f"}, {}, None, "x", [], 5])
+def test_the_older_name_of_a_call_does_so_too(call: Any) -> None:
+    for more in ({}, {"content": "x"}, {"content": None}, {"tool_calls": [CALL]}):
+        message = {"role": "assistant", "function_call": call, **more}
+        assert fits(MESSAGE, message) is is_message(message), message
+
+
+def test_the_answer_of_a_tool_names_its_call() -> None:
+    for name in ({}, {"tool_call_id": None}, {"tool_call_id": 5}, {"tool_call_id": "c"}):
+        message = {"role": "tool", "content": "x", **name}
+        assert fits(MESSAGE, message) is is_message(message), message
+
+
+FUNCTIONS: list[Any] = [
+    {"name": "f"}, {"name": "a.b:c-d_e"}, {"name": ""}, {"name": "x" * 64}, {"name": "x" * 65}, {"name": "f g"},
+    {"name": "ä"}, {"name": 5}, {}, [], None, {"name": "f", "parameters": None}, {"name": "f", "parameters": {}},
+    {"name": "f", "parameters": {"type": "object"}}, {"name": "f", "parameters": {"type": "string"}},
+    {"name": "f", "parameters": {"type": None}}, {"name": "f", "parameters": []}, {"name": "f", "parameters": "x"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_tool_has_a_function_with_a_name(function: Any) -> None:
+    for tool in (
+        {"type": "function", "function": function},
+        {"function": function},
+        {"type": "x", "function": function},
+    ):
+        try:
+            tool_schemas([tool])
+            checked_tools([tool])
+            is_one = True
+        except InvalidRequest:
+            is_one = False
+        assert fits(TOOL, tool) is is_one, tool
+
+
+def test_a_single_value_may_stand_for_a_list() -> None:
+    schema = one_or_many({"type": "integer"}, 2, least=1)
+    assert all(fits(schema, value) for value in (1, [1], [1, 2]))
+    assert not any(fits(schema, value) for value in ("1", [], [1, 2, 3], ["1"], None))
+
+
+def test_every_schema_is_one() -> None:
+    for name in ("MESSAGE", "TOOL", "TOOL_CHOICE", "RESPONSE_FORMAT", "STREAM_OPTIONS"):
+        Draft202012Validator.check_schema(getattr(request_schemas, name))
+    Draft202012Validator.check_schema(request_schemas.processors({"type": "string"}, 3))

@@ -1,0 +1,32 @@
+"""Answers: the schemas are valid, hold what they name to be there, and refuse what is not."""
+
+from jsonschema import Draft202012Validator
+
+from chairlift.protocol import response_schemas
+from chairlift.protocol.response_schemas import COUNT, TEXT, also, many, maybe, shape
+
+
+def fits(schema: response_schemas.Schema, value: object) -> bool:
+    return Draft202012Validator(schema).is_valid(value)
+
+
+def test_every_schema_is_one() -> None:
+    found = [getattr(response_schemas, name) for name in dir(response_schemas) if name.isupper()]
+    assert len(found) > 15
+    for schema in found:
+        Draft202012Validator.check_schema(schema)
+
+
+def test_a_shape_has_what_it_names_and_may_have_more() -> None:
+    schema = also(shape(a=COUNT, b=maybe(TEXT)), c=many(TEXT, 1))
+    for good in ({"a": 1, "b": None}, {"a": 1, "b": "x", "c": ["y"]}, {"a": 0, "b": "", "d": 5}):
+        assert fits(schema, good)
+    for bad in ({"a": 1}, {"b": "x"}, {"a": -1, "b": "x"}, {"a": 1, "b": 5}, {"a": 1, "b": "x", "c": []}, []):
+        assert not fits(schema, bad)
+
+
+def test_an_error_has_all_four_words() -> None:
+    error = {"message": "m", "type": "t", "param": None, "code": "c"}
+    assert fits(response_schemas.ERROR, {"error": error})
+    for name in error:
+        assert not fits(response_schemas.ERROR, {"error": {key: error[key] for key in error if key != name}})

@@ -1,0 +1,57 @@
+"""What the documents say is there, is there; and what is there is in the documents."""
+
+import os
+import re
+
+import chairlift
+from support_tree import PACKAGE, ROOT, shown
+
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+BUILT, _, PLANNED = ARCHITECTURE.partition("## Rooms to come")
+
+
+def test_architecture_names_every_room_and_module_directory() -> None:
+    folders = {path.parent for path in PACKAGE.rglob("*.py")} - {PACKAGE}
+    names = {folder.relative_to(PACKAGE).as_posix() for folder in folders}
+    assert {name for name in names if f"`{name}/`" not in BUILT} == set()
+
+
+def test_every_directory_that_architecture_names_as_built_exists() -> None:
+    named = set(re.findall(r"^### `([a-z_/]+)/`", BUILT, flags=re.MULTILINE))
+    assert {name for name in named if not (PACKAGE / name).is_dir()} == set()
+
+
+def test_no_room_to_come_is_there_already() -> None:
+    named = set(re.findall(r"^\| `([a-z]+)/`", PLANNED, flags=re.MULTILINE))
+    assert {"router", "autoscaler", "cluster"} <= named
+    assert {name for name in named if (PACKAGE / name).exists()} == set()
+
+
+def test_nothing_that_ships_leans_on_the_workshop() -> None:
+    """A fresh clone stands alone: no path leads out of it."""
+    outside = (".." + "/shared", "/work" + "/")
+    files = [ROOT / name for name in ("README.md", "CHANGELOG.md", "Makefile", "pyproject.toml", ".ci/run")]
+    for folder in ("src", "tests", "tools", "docs", "constraints"):
+        files += [path for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".md", ".txt", ".json")]
+    found = [shown(path) for path in files if any(name in path.read_text(encoding="utf-8") for name in outside)]
+    assert found == []
+
+
+def test_the_ci_runs_the_test_command_of_the_readme() -> None:
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    assert script.read_text().rstrip().endswith("exec make test")
+    assert "\n$ make test\n" in (ROOT / "README.md").read_text()
+
+
+def test_every_make_target_that_the_readme_names_exists() -> None:
+    named = set(re.findall(r"make ([a-z-]+)(?=[`\s])", (ROOT / "README.md").read_text()))
+    makefile = (ROOT / "Makefile").read_text()
+    assert {"serve", "generate", "test", "test-all", "lint"} <= named
+    assert {name for name in named if not re.search(rf"^{name}:", makefile, flags=re.MULTILINE)} == set()
+
+
+def test_the_changelog_has_a_place_for_what_comes_and_for_no_later_version() -> None:
+    headings = re.findall(r"^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+    assert headings[0] == "Unreleased"
+    assert all(heading <= chairlift.__version__ for heading in headings[1:])

@@ -1,0 +1,60 @@
+"""docs/operate.md lists every logger with every level it uses, and no other."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from support_tree import ROOT, SOURCES, module_name, tree_of
+
+LEVELS = {name: name for name in ("debug", "info", "warning", "error")} | {"exception": "error", "critical": "error"}
+ROW = re.compile(r"^\| `(chairlift[\w.]*)` \| (\w+) \| \S.*\|$", re.MULTILINE)
+
+
+def is_getter(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == "logging.getLogger"
+
+
+def levels(tree: ast.Module) -> Iterator[str]:
+    """Levels at which a module logs by its own logger, which is called `log` or asked for on the spot."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        logger, method = node.func.value, node.func.attr
+        if method in LEVELS and (is_getter(logger) or (isinstance(logger, ast.Name) and logger.id == "log")):
+            yield LEVELS[method]
+
+
+def test_every_logger_and_level_is_listed_and_no_other() -> None:
+    said = {(module_name(path), level) for path in SOURCES for level in levels(tree_of(path))}
+    rows = ROW.findall((ROOT / "docs" / "operate.md").read_text(encoding="utf-8"))
+    assert len(rows) == len(set(rows))
+    assert sorted(rows) == sorted(said)
+
+
+def test_every_logger_has_its_modules_name() -> None:
+    """The command line alone speaks of the root of them, and who hands its level on to an engine's process."""
+    names = {
+        (module_name(path), ast.unparse(node.args[0]))
+        for path in SOURCES
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.Call) and is_getter(node)
+    }
+    roots = {("chairlift.observability.logging", "ROOT")}
+    roots |= {(f"chairlift.engine.{name}", "'chairlift'") for name in ("ipc.spawn", "ipc.engine_main")}
+    assert {pair for pair in names if pair[1] != "__name__"} <= roots
+    assert ("chairlift.engine.engine_loop", "__name__") in names
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("log.warning('x')", ["warning"]),
+        ("logging.getLogger(__name__).error('x')", ["error"]),
+        ("def f():\n    log.exception('x')", ["error"]),
+        ("math.log(2); other.error('x')", []),
+    ],
+)
+def test_the_search_finds(source: str, found: list[str]) -> None:
+    assert list(levels(ast.parse(source))) == found

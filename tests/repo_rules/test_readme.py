@@ -1,0 +1,111 @@
+"""Every example of the README runs: each python block by itself, each console block line by line.
+
+A fenced block counts as an example when its language is `python` or `console`. A block may be left out only with a
+reason, in a comment right above it: `<!-- not run: reason -->`. Blocks of a language share an empty folder and run in
+the order in which they stand, so that a later one may read the files of an earlier one. What speaks to the server of
+`make serve` is sent to one that this test has started, on a port of its own.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from support_server import real_server
+from support_tree import ROOT
+
+SERVED = "localhost:8000"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+REASON = r"(?:^<!-- not run: (?P<reason>[^\n]+?) -->\n)?"
+FENCE = re.compile(REASON + r"^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class Example(NamedTuple):
+    line: int
+    language: str
+    body: str
+    reason: str
+
+
+def examples(text: str) -> list[Example]:
+    """Return the fenced blocks of a markdown text that claim to be runnable."""
+    found = []
+    for match in FENCE.finditer(text):
+        line = text.count("\n", 0, match.start("body")) + 1
+        found.append(Example(line, match["language"], match["body"], match["reason"] or ""))
+    return [example for example in found if example.language in ("python", "console")]
+
+
+def commands(body: str) -> list[str]:
+    """Return the lines behind a `$ ` prompt, with those that they go on in; the others are what a command printed."""
+    whole = body.replace("\\\n", "")
+    return [line[2:] for line in whole.splitlines() if line.startswith("$ ")]
+
+
+def run(command: list[str], folder: Path) -> str:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    done = subprocess.run(
+        command, cwd=folder, env={**os.environ, "PATH": path}, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, f"{command} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with real_server() as server:
+        yield server.url.removeprefix("http://")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("readme")
+
+
+def test_the_python_examples_run(folder: Path, address: str) -> None:
+    blocks = [example for example in examples(README) if example.language == "python"]
+    assert len(blocks) >= 2
+    for example in blocks:
+        script = folder / f"line_{example.line}.py"
+        script.write_text(example.body.replace(SERVED, address), encoding="utf-8")
+        assert run([sys.executable, str(script)], folder).strip(), f"README.md:{example.line} prints nothing"
+
+
+def test_the_console_examples_run(folder: Path, address: str) -> None:
+    blocks = [example for example in examples(README) if example.language == "console" and not example.reason]
+    lines = [line for example in blocks for line in commands(example.body)]
+    assert any(line.startswith("chairlift generate") for line in lines)
+    for line in lines:
+        if not line.startswith("curl ") or shutil.which("curl"):
+            run(["sh", "-c", line.replace(SERVED, address)], folder)
+    assert any(SERVED in line for line in lines)
+
+
+def test_the_result_that_the_readme_shows_has_the_fields_of_a_real_one(folder: Path) -> None:
+    (shown,) = re.findall(r"^```json\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    command = "chairlift generate --quiet --json --no-chat --prompt x --max-tokens 1"
+    real = json.loads(run(["sh", "-c", command], folder))
+    assert json.loads(shown).keys() == real.keys()
+    assert json.loads(shown)["usage"].keys() == real["usage"].keys()
+
+
+def test_a_block_is_left_out_with_a_reason_only() -> None:
+    """The commands that set up the machine are what runs these tests; running them in here would never end."""
+    left_out = [example for example in examples(README) if example.reason]
+    assert all(line.startswith("make ") for example in left_out for line in commands(example.body))
+    assert all(example.language == "console" for example in left_out)
+
+
+def test_the_reader_of_examples_sees_language_line_and_reason() -> None:
+    python = "# x\n\n```python\nprint(1)\n```\n"
+    console = "<!-- not run: why -->\n```console\n$ make test\nout\n$ ls\n```\n"
+    first, second = examples(python + console + "```\nno\n```\n")
+    assert first == Example(4, "python", "print(1)\n", "")
+    assert (second.language, second.reason, commands(second.body)) == ("console", "why", ["make test", "ls"])

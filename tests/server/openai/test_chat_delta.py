@@ -1,0 +1,175 @@
+"""Voice: what is streamed, put together, is the message of the whole text, however the text is cut."""
+
+import re
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chairlift.core.request import FinishReason
+from chairlift.server.openai.chat_delta import Delta, Voice
+from chairlift.text.reasoning_parser import Reasoning
+from chairlift.text.tool_parser import HERMES, LLAMA3, MARKS, MISTRAL, ToolCalls
+
+F = '{"name": "f", "arguments": {"x": 1}}'
+G = '{"name": "g", "arguments": {"y": "}<"}}'
+
+
+def voice(notation: str | None = None, thinks: bool | None = None, *, several: bool = True) -> Voice:
+    """Make one; `thinks` is None where there is no reasoning, else whether the prompt has begun it."""
+    calls = None if notation is None else ToolCalls(notation)
+    return Voice(calls, None if thinks is None else Reasoning(inside=thinks), several=several)
+
+
+def deltas_of(speaker: Voice, pieces: list[str]) -> list[Delta]:
+    *first, last = pieces
+    return [*(delta for piece in first for delta in speaker.push(piece)), *speaker.finish(last)]
+
+
+def put_together(deltas: list[Delta]) -> dict[str, Any]:
+    """Do what a client does with deltas; the ids of calls are left out."""
+    found: dict[str, Any] = {"content": "", "reasoning_content": "", "tool_calls": []}
+    for delta in deltas:
+        assert len(delta) == 1, "one thing at a time"
+        ((name, value),) = delta.items()
+        if name != "tool_calls":
+            assert isinstance(value, str) and value, "nothing is no news"
+            found[name] += value
+            continue
+        (call,) = value
+        if "id" in call:
+            assert call["index"] == len(found["tool_calls"]) and call["type"] == "function"
+            assert re.fullmatch(r"call_[0-9a-f]{24}", call["id"]) and call["function"]["arguments"] == ""
+            found["tool_calls"].append(dict(call["function"]))
+        else:
+            assert set(call) == {"index", "function"} and set(call["function"]) == {"arguments"}
+            found["tool_calls"][call["index"]]["arguments"] += call["function"]["arguments"]
+    return found
+
+
+def plain(message: dict[str, Any]) -> dict[str, Any]:
+    """Return what a message says, without what names it."""
+    assert message["role"] == "assistant" and message["refusal"] is None
+    calls = message.get("tool_calls", [])
+    assert all(set(call) == {"id", "type", "function"} for call in calls)
+    return {
+        "content": message["content"] or "",
+        "reasoning_content": message.get("reasoning_content", ""),
+        "tool_calls": [call["function"] for call in calls],
+    }
+
+
+PIECES = st.sampled_from(
+    [*MARKS.values(), "</tool_call>", F, G, f"<tool_call>{F}</tool_call>", f"[TOOL_CALLS][{F}, {G}]", f"{F}; {G}",
+     "<think>", "</think>", "<thi", "</", "<", ">", "[", "]", "{", "}", '"', "\\", ",", ";", " ", "\n", "Hello",
+     "[ARGS]", "é", "🚡"]
+)  # fmt: skip
+TEXTS = st.lists(PIECES | st.text(max_size=3), max_size=10).map("".join)
+VOICES = st.tuples(st.sampled_from([None, *MARKS]), st.sampled_from([None, False, True]), st.booleans())
+
+
+@given(VOICES, TEXTS, st.data())
+def test_deltas_put_together_are_the_message(
+    kind: tuple[str | None, bool | None, bool], text: str, data: st.DataObject
+) -> None:
+    notation, thinks, several = kind
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
+    pieces = [text[start:end] for start, end in pairwise([0, *cuts, len(text)])]
+    streamed, whole = voice(notation, thinks, several=several), voice(notation, thinks, several=several)
+    message = whole.message(text)
+    assert put_together(deltas_of(streamed, pieces)) == plain(message)
+    assert streamed.calls == whole.calls == len(message.get("tool_calls", []))
+    assert several or whole.calls <= 1
+    for reason in FinishReason:
+        assert streamed.reason(reason) == whole.reason(reason)
+    by_letter = voice(notation, thinks, several=several)
+    assert put_together(deltas_of(by_letter, [*text, ""])) == plain(message)
+    if notation is None and thinks is None:
+        assert message["content"] == text
+
+
+@given(TEXTS, st.sampled_from([None, HERMES]))
+def test_nothing_that_was_said_is_lost(text: str, notation: str | None) -> None:
+    """Without a call, all but white space and the marks of reasoning comes back in its order."""
+    message = voice(notation, False).message(text)
+    if "tool_calls" in message:
+        return
+    told = message.get("reasoning_content", "") + (message["content"] or "")
+    without = text.lstrip(" \t\r\n").removeprefix("<think>") if "reasoning_content" in message else text
+    assert letters(told) in (letters(without), letters(without.replace("</think>", "", 1)), letters(
+        text.replace("<think>", "", 1).replace("</think>", "", 1)))  # fmt: skip
+
+
+def letters(text: str) -> str:
+    return "".join(text.split())
+
+
+MESSAGES: list[tuple[tuple[str | None, bool | None], str, str | None, str, list[tuple[str, str]]]] = [
+    ((None, None), "Hello.", "Hello.", "", []),
+    ((None, None), "", "", "", []),
+    (
+        (None, None),
+        f"<think>no</think><tool_call>{F}</tool_call>",
+        f"<think>no</think><tool_call>{F}</tool_call>",
+        "",
+        [],
+    ),
+    ((HERMES, None), f"<tool_call>{F}</tool_call>", None, "", [("f", '{"x": 1}')]),
+    ((HERMES, None), f"I look. <tool_call>{F}</tool_call>", "I look. ", "", [("f", '{"x": 1}')]),
+    ((None, False), "<think>\nWell.\n</think>\n\nYes.", "Yes.", "Well.", []),
+    ((None, True), "Well.</think>Yes.", "Yes.", "Well.", []),
+    ((None, True), "Well, I am cut off", "", "Well, I am cut off", []),
+    ((None, False), "Yes. <think>no</think>", "Yes. <think>no</think>", "", []),
+    ((HERMES, False), f"<think>Look.</think>\n<tool_call>{F}</tool_call>", None, "Look.", [("f", '{"x": 1}')]),
+    ((HERMES, False), f"<think><tool_call>{F}</tool_call></think>No.", "No.", f"<tool_call>{F}</tool_call>", []),
+    ((MISTRAL, None), f"[TOOL_CALLS][{F}, {G}]", None, "", [("f", '{"x": 1}'), ("g", '{"y": "}<"}')]),
+    ((LLAMA3, None), f"{F}; {G}", None, "", [("f", '{"x": 1}'), ("g", '{"y": "}<"}')]),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "content", "thought", "calls"), MESSAGES)
+def test_a_text_is_told_apart(
+    kind: tuple[str | None, bool | None], text: str, content: str | None, thought: str, calls: list[tuple[str, str]]
+) -> None:
+    speaker = voice(*kind)
+    message = speaker.message(text)
+    assert message["content"] == content
+    assert message.get("reasoning_content", "") == thought and ("reasoning_content" in message) == bool(thought)
+    assert [tuple(call["function"].values()) for call in message.get("tool_calls", [])] == calls
+    assert ("tool_calls" in message) == bool(calls) == bool(speaker.calls)
+
+
+def test_where_one_call_is_allowed_the_others_are_dropped_with_their_arguments() -> None:
+    message = voice(HERMES, several=False).message(f"<tool_call>{F}</tool_call><tool_call>{G}</tool_call>Done.")
+    assert [call["function"]["name"] for call in message["tool_calls"]] == ["f"]
+    assert message["tool_calls"][0]["function"]["arguments"] == '{"x": 1}'
+    assert message["content"] == "Done."
+
+
+def test_ids_of_calls_are_all_different() -> None:
+    text = f"[TOOL_CALLS][{F}, {F}, {F}]"
+    ids = [call["id"] for _ in range(2) for call in voice(MISTRAL).message(text)["tool_calls"]]
+    assert len(set(ids)) == 6
+
+
+@pytest.mark.parametrize("reason", list(FinishReason))
+def test_the_reason_is_the_call_only_where_the_model_ended_with_one(reason: FinishReason) -> None:
+    silent, caller = voice(HERMES), voice(HERMES)
+    silent.message("Hello.")
+    caller.message(f"<tool_call>{F}</tool_call>")
+    assert silent.reason(reason) == reason.value
+    assert caller.reason(reason) == ("tool_calls" if reason is FinishReason.STOP else reason.value)
+    assert type(caller.reason(reason)) is str
+
+
+def test_text_is_passed_on_at_once() -> None:
+    assert voice().push("He") == [{"content": "He"}]
+    assert voice().push("") == voice().finish("") == []
+    speaker = voice(HERMES, False)
+    assert speaker.push("<think>We") == [{"reasoning_content": "We"}]
+    assert speaker.push("ll</th") == [{"reasoning_content": "ll"}]
+    assert speaker.push("ink> Yes <to") == [{"content": "Yes "}]
+    assert [*speaker.push("ol_call>" + F[:-1])[0]] == ["tool_calls"]
+    assert speaker.finish("}") == []

@@ -1,0 +1,93 @@
+"""/v1/models, /tokenize and /detokenize over a fake service."""
+
+from typing import Any
+
+import pytest
+
+from support_server import opened, run
+from support_services import fake_service
+
+
+def ask(method: str, path: str, body: dict[str, Any] | None = None, **service: Any) -> Any:
+    async def asking() -> Any:
+        async with opened(fake_service(**service)) as door:
+            return await door.http.request(method, path, json=body)
+
+    return run(asking())
+
+
+def test_the_model_has_a_card() -> None:
+    [card] = ask("GET", "/v1/models").json()["data"]
+    assert card["id"] == "fake" and card["object"] == "model" and card["max_model_len"] == 512
+    assert ask("GET", "/v1/models/fake").json() | {"created": 0} == card | {"created": 0}
+
+
+@pytest.mark.parametrize("name", ["else", "", "a/b", "../fake"])
+def test_other_models_are_not_found(name: str) -> None:
+    answer = ask("GET", f"/v1/models/{name}")
+    assert answer.status_code == 404 and answer.json()["error"]["code"] in ("model_not_found", "not_found")
+
+
+def test_text_becomes_tokens_and_comes_back() -> None:
+    told = ask("POST", "/tokenize", {"prompt": "lift", "return_token_strs": True}).json()
+    assert told == {"count": 4, "max_model_len": 512, "tokens": list(b"lift"), "token_strs": list("lift")}
+    assert ask("POST", "/detokenize", {"tokens": told["tokens"]}).json() == {"prompt": "lift"}
+
+
+def test_messages_become_the_prompt_that_a_chat_would_have() -> None:
+    messages = [{"role": "user", "content": "hi"}]
+    assert bytes(ask("POST", "/tokenize", {"messages": messages}).json()["tokens"]) == b"user=hi;a="
+
+
+BAD: list[tuple[str, dict[str, Any], str]] = [
+    ("/tokenize", {}, "prompt"),
+    ("/tokenize", {"prompt": "a", "messages": []}, "prompt"),
+    ("/tokenize", {"prompt": 3}, "prompt"),
+    ("/tokenize", {"prompt": "a", "add_special_tokens": 1}, "add_special_tokens"),
+    ("/tokenize", {"messages": []}, "messages"),
+    ("/tokenize", {"messages": [{"role": "user", "content": "a"}] * 8193}, "messages"),
+    ("/tokenize", {"messages": "a"}, "messages"),
+    (
+        "/tokenize",
+        {"messages": [{"role": "assistant", "content": "a", "function_call": "f"}]},
+        "messages[0].function_call",
+    ),
+    ("/tokenize", {"prompt": "a", "tools": [{"type": "function"}]}, "tools[0]"),
+    ("/detokenize", {}, "tokens"),
+    ("/detokenize", {"tokens": "a"}, "tokens"),
+    ("/detokenize", {"tokens": [128]}, "tokens"),
+    ("/detokenize", {"tokens": [-1]}, "tokens"),
+    ("/detokenize", {"tokens": [True]}, "tokens"),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "param"), BAD)
+def test_what_cannot_be_is_refused(path: str, body: dict[str, Any], param: str) -> None:
+    answer = ask("POST", path, body)
+    assert answer.status_code == 400 and answer.json()["error"]["param"] == param
+
+
+def test_another_models_tokens_are_not_known_here() -> None:
+    assert ask("POST", "/tokenize", {"model": "else", "prompt": "a"}).status_code == 404
+
+
+def test_without_a_tokenizer_there_is_no_text() -> None:
+    for path, body in (("/tokenize", {"prompt": "a"}), ("/detokenize", {"tokens": [1]})):
+        assert ask("POST", path, body, with_tokenizer=False).status_code == 400
+
+
+def test_fields_without_effect_are_named_and_refused_where_the_server_is_strict() -> None:
+    for path, body in (("/tokenize", {"prompt": "a", "made_up": 1}), ("/detokenize", {"tokens": [1], "made_up": 1})):
+        assert ask("POST", path, body).headers["x-ignored-parameters"] == "made_up"
+
+        async def strictly(path: str = path, body: dict[str, Any] = body) -> Any:
+            async with opened(fake_service(), strict=True) as door:
+                return await door.http.post(path, json=body)
+
+        answer = run(strictly())
+        assert answer.status_code == 400 and answer.json()["error"]["param"] == "made_up"
+
+
+def test_no_tools_are_the_same_as_none_at_all() -> None:
+    body = {"messages": [{"role": "user", "content": "hi"}]}
+    assert ask("POST", "/tokenize", {**body, "tools": []}).json() == ask("POST", "/tokenize", body).json()

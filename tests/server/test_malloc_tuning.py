@@ -1,0 +1,137 @@
+"""Memory: a process that has grown gives back what is free, again and again while it is large."""
+
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from chairlift.server.malloc_tuning import ARENAS, LOOKS, MOST_LOOKS, Thrift, resident_bytes, thrift
+
+MIB = 2**20
+
+
+class Process:
+    """A process whose memory is as one says; giving back leaves what is held."""
+
+    def __init__(self, resident: int | None) -> None:
+        self.resident = resident
+        self.held = 0
+        self.trims = 0
+
+    def trim(self) -> None:
+        self.trims += 1
+        self.resident = self.held
+
+
+def test_only_one_that_has_grown_gives_back() -> None:
+    process = Process(100)
+    thrifty = Thrift(lambda: process.resident, process.trim, slack=20)
+    for now in (110, 120, 100, 119):
+        process.resident = now
+        assert not thrifty.look()
+    process.resident, process.held = 121, 90
+    assert thrifty.look() and process.resident == 90
+
+
+def test_it_gives_back_again_and_again_what_was_in_use_before() -> None:
+    """Though it takes longer than one pause until that is free, and though it had seemed to be its size."""
+    process = Process(100)
+    thrifty = Thrift(lambda: process.resident, process.trim, slack=20)
+    process.resident, process.held = 500, 400
+    assert thrifty.look() and process.trims == 1
+    for pause in (LOOKS, 2 * LOOKS, 4 * LOOKS):  # the first gave something, the others nothing
+        assert [thrifty.look() for _ in range(pause)] == [False] * (pause - 1) + [True]
+    process.held = 100
+    assert any(thrifty.look() for _ in range(MOST_LOOKS)) and process.resident == 100
+    assert not any(thrifty.look() for _ in range(5 * LOOKS)), "and then there was nothing"
+    process.resident = 500
+    assert thrifty.look(), "the pause is short again"
+
+
+def test_where_there_is_nothing_to_give_it_seldom_tries() -> None:
+    process = Process(100)
+    thrifty = Thrift(lambda: process.resident, process.trim, slack=20)
+    process.resident = process.held = 500
+    for _ in range(10 * MOST_LOOKS):
+        thrifty.look()
+    assert process.trims < 20
+
+
+def test_the_level_sinks_with_the_process() -> None:
+    process = Process(100)
+    thrifty = Thrift(lambda: process.resident, process.trim, slack=10)
+    process.resident = 50
+    assert not thrifty.look()
+    process.resident = 61
+    assert thrifty.look()
+
+
+def test_where_the_system_does_not_tell_nothing_happens() -> None:
+    process = Process(None)
+    assert not Thrift(lambda: process.resident, process.trim).look() and process.trims == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="not of glibc")
+def test_what_a_thread_has_freed_goes_back() -> None:
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    libc.free.argtypes = (ctypes.c_void_p,)
+    count, size = 3000, 100_000  # below the size that is mapped and unmapped by itself
+    taken, done = threading.Event(), threading.Event()
+
+    def work() -> None:
+        blocks = [libc.malloc(size) for _ in range(count)]
+        for block in blocks:
+            ctypes.memset(block, 1, size)
+        for block in blocks[:-1]:
+            libc.free(block)
+        taken.set()
+        done.wait(60)  # the last block holds the others down
+        libc.free(blocks[-1])
+
+    mine = thrift()
+    before = resident_bytes()
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        assert taken.wait(60)
+        grown = resident_bytes()
+        assert before is not None and grown is not None and grown - before > 150 * MIB, "or nothing is shown here"
+        assert mine.look()
+        after = resident_bytes()
+        assert after is not None and after - before < 50 * MIB
+    finally:
+        done.set()
+        worker.join(60)
+
+
+ARENAS_IN_USE = """
+import ctypes, threading
+from chairlift.server.malloc_tuning import share_arenas
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.fopen.restype = ctypes.c_void_p, ctypes.c_void_p
+share_arenas() if {shares} else None
+together = threading.Barrier(12)
+def work():
+    together.wait(30)
+    libc.malloc(10_000)
+    together.wait(30)
+threads = [threading.Thread(target=work) for _ in range(12)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+libc.malloc_info(0, ctypes.c_void_p(libc.fopen(b"/dev/stdout", b"w")))
+libc.fflush(None)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "mallopt"), reason="not of glibc")
+@pytest.mark.parametrize(("shares", "fits"), [(True, lambda count: count == ARENAS), (False, lambda count: count > 4)])
+def test_threads_share_few_arenas(shares: bool, fits: Callable[[int], bool]) -> None:
+    code = ARENAS_IN_USE.format(shares=shares)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=clean)
+    assert fits(done.stdout.count("<heap nr="))

@@ -1,0 +1,130 @@
+"""Run: where a server listens, and its life from the socket to the exit code. Faults are in tests/system/."""
+
+import asyncio
+import signal
+import socket
+import ssl
+import subprocess
+from pathlib import Path
+
+import httpx
+import pytest
+import uvloop
+
+from chairlift.core.errors import ConfigError
+from chairlift.server.server_process import ACCEPTS, Listening, listeners
+from support_process import wait_until
+from support_server import CHAT, HELLO, fake_server, starting_server
+
+
+def test_any_free_port_is_taken_and_told() -> None:
+    with Listening(port=0).bind() as taken:
+        port = taken.getsockname()[1]
+        assert Listening(port=0).url(taken) == f"http://127.0.0.1:{port}"
+        with pytest.raises(ConfigError, match=f"port {port}"):
+            Listening(port=port).bind()
+
+
+@pytest.mark.parametrize(("host", "is_loopback"), [
+    ("127.0.0.1", True), ("localhost", True), ("::1", True), ("127.5.5.5", True), ("0.0.0.0", False), ("::", False),
+])  # fmt: skip
+def test_who_can_reach_an_address(host: str, is_loopback: bool) -> None:
+    assert Listening(host=host).is_loopback is is_loopback
+
+
+def test_an_address_that_is_none() -> None:
+    with pytest.raises(ConfigError, match="no address"):
+        Listening(host="nowhere.invalid").bind()
+    with pytest.raises(ConfigError, match="no address"):
+        _ = Listening(host="nowhere.invalid").is_loopback
+    with pytest.raises(ConfigError, match="no address"):
+        Listening(host="x" * 300).bind()
+
+
+@pytest.mark.parametrize(("sockets", "accepted"), [(1, 2), (ACCEPTS, ACCEPTS)])
+def test_many_connections_are_accepted_in_one_turn_of_the_loop(sockets: int, accepted: int) -> None:
+    """With one socket a flood of new connections would wait turn for turn."""
+    made: list[int] = []
+
+    class Protocol(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            made.append(1)
+
+    async def turn() -> None:
+        with Listening(port=0).bind() as taken:
+            all_of_them = listeners(taken)
+            assert len(all_of_them) == ACCEPTS
+            loop = asyncio.get_running_loop()
+            servers = [await loop.create_server(Protocol, sock=each) for each in all_of_them[:sockets]]
+            clients = [socket.create_connection(taken.getsockname()) for _ in range(ACCEPTS)]
+            while not made:
+                await asyncio.sleep(0)
+            assert (len(made) <= accepted) if sockets == 1 else (len(made) == accepted)
+            for each in (*clients, *servers, *all_of_them):
+                each.close()
+
+    uvloop.run(turn())
+
+
+def test_it_says_what_it_does_and_leaves_with_zero() -> None:
+    with fake_server() as server:
+        assert httpx.post(server.url + CHAT, json=HELLO).status_code == 200
+        assert server.stop() == 0
+    assert [line.split()[0] for line in server.lines] == ["listening", "ready", "gone"]
+
+
+def test_a_connection_that_is_kept_does_not_keep_the_server() -> None:
+    with fake_server() as server, httpx.Client(base_url=server.url) as http:
+        assert http.get("/livez").status_code == 200
+        assert server.stop(signal.SIGINT) == 0
+
+
+def test_it_speaks_tls_and_reads_a_new_certificate(tmp_path: Path) -> None:
+    make_certificate(tmp_path, "first")
+    files = {"certificate": str(tmp_path / "cert.pem"), "key": str(tmp_path / "key.pem")}
+    with fake_server(tls=files) as server:
+        assert server.url.startswith("https://")
+        assert name_of(server.port) == "first"
+        assert httpx.get(server.url + "/livez", verify=False).status_code == 200
+        make_certificate(tmp_path, "second")
+        server.process.send_signal(signal.SIGHUP)
+        while name_of(server.port) != "second":
+            assert server.process.poll() is None
+        with socket.create_connection(("127.0.0.1", server.port)) as plain:
+            plain.sendall(b"GET /livez HTTP/1.1\r\n\r\n")
+            assert b"200" not in plain.recv(1000)
+
+
+def test_a_certificate_with_the_key_of_another_leaves_the_old_one_at_work(tmp_path: Path) -> None:
+    """Even half of it taken over would end every handshake from then on."""
+    make_certificate(tmp_path, "first")
+    files = {"certificate": str(tmp_path / "cert.pem"), "key": str(tmp_path / "key.pem")}
+    with fake_server(tls=files) as server:
+        key = (tmp_path / "key.pem").read_bytes()
+        make_certificate(tmp_path, "second")
+        (tmp_path / "key.pem").write_bytes(key)
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "the old keys, certificates and limits stay" in server.said)
+        for _ in range(3):
+            assert name_of(server.port) == "first"
+            assert httpx.get(server.url + "/livez", verify=False).status_code == 200
+
+
+def test_a_certificate_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "cert.pem").write_text("nonsense", encoding="utf-8")
+    files = {"certificate": str(tmp_path / "cert.pem"), "key": str(tmp_path / "cert.pem")}
+    with starting_server(tls=files) as server:
+        assert server.left() != 0 and "the certificate cannot be used" in server.said
+
+
+def make_certificate(folder: Path, name: str) -> None:
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={name}"]
+    command += ["-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def name_of(port: int) -> str:
+    """Return the name in the certificate that a server shows."""
+    shown = ssl.get_server_certificate(("127.0.0.1", port))
+    asked = ["openssl", "x509", "-noout", "-subject"]
+    return subprocess.run(asked, input=shown, text=True, check=True, capture_output=True).stdout.split("=")[-1].strip()

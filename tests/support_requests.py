@@ -1,0 +1,107 @@
+"""Engines and requests made up from a seed, turned for a while and proved on the way."""
+
+import random
+from typing import Any
+
+from chairlift.core.errors import ChairliftError, SamplingFailed
+from chairlift.core.request import GenerateRequest
+from chairlift.engine.config import SchedulerConfig
+from chairlift.engine.kv.layer_groups import GroupLayout
+from chairlift.engine.runner.fake import FakeConfig
+from chairlift.engine.scheduler.batching_policy import NAMES
+from chairlift.engine.scheduler.waiting_queue.base import POLICIES
+from chairlift.engine.step_plan import StepPlan
+from support_engine import Lift, ask
+
+BAD_TOKENS = (48, 49)
+"""Poison and NaN, where a ride has them; prompts avoid them more often than not."""
+
+
+def peak_of(windows: tuple[int | None, ...], block_size: int, num_tokens: int, lookahead: int) -> int:
+    """Most blocks that one sequence of that many tokens holds."""
+    return sum(GroupLayout(window, block_size).peak_blocks(num_tokens, lookahead) for window in windows)
+
+
+def made_up_lift(rng: random.Random, *, calm: bool, keep_plans: bool = False) -> Lift:
+    """Make an engine with drawn limits, from very tight to roomy ones."""
+    options: dict[str, Any] = {
+        "max_batch_tokens": rng.choice([4, 16, 64, 512]),
+        "max_running_requests": rng.choice([1, 3, 32, 32, 32]),
+        "max_prefill_tokens": rng.choice([None, None, 3, 10]),
+        "max_chunk_tokens": rng.choice([None, None, 1, 7]),
+        "long_prefill_threshold": rng.choice([None, 5]),
+        "overlap": rng.random() < 0.5,
+        "max_bypass": rng.choice([0, 1, 16]),
+        "prefix_wait_steps": rng.choice([0, 2, 256]),
+        "protect_after": rng.choice([1, 3]),
+        "batching": rng.choice(["mixed", "mixed", "mixed", *NAMES]),
+        "policy": rng.choice(["fifo", *POLICIES]),
+        "priority_ageing": rng.choice([0.01, 1.0]),
+        "tenant_weights": rng.choice([{}, {"other": 3.0}]),
+        "target_itl_ms": rng.choice([None, None, None, 0.1, 20.0]),
+        "max_queue_size": rng.choice([5, 1000]),
+    }
+    block_size = rng.choice([1, 2, 4, 16, 37])
+    windows = rng.choice([(None,), (None,), (8,), (None, 8, 8), (None, 20), (3, 11), (1,)])
+    config = SchedulerConfig(**options)
+    blind = windows == (1,)  # sees no past, so it need not compute one, and a bad token in it harms nobody
+    peak = peak_of(windows, block_size, 80, config.max_chunk * config.depth)
+    fake = FakeConfig(
+        vocab_size=50, max_model_len=80, num_blocks=int(peak * rng.choice([0.6, 1, 1.3, 1.3, 1.6, 2, 6])) + 1,
+        block_size=block_size, windows=windows, seed=rng.randrange(1000), seconds_per_step=0.002,
+        seconds_per_token=0.0005,
+        poison=BAD_TOKENS[0] if rng.random() < 0.4 and not blind else None,
+        nan=BAD_TOKENS[1] if rng.random() < 0.4 and not blind else None,
+    )  # fmt: skip
+    faults = random.Random(rng.random())
+    trouble = 0.0 if calm else rng.choice([0, 0, 0.02, 0.2])
+
+    def hook(plan: StepPlan, stage: str) -> None:
+        if faults.random() < trouble:
+            raise RuntimeError(f"{stage} fails")
+
+    def row_faults(plan: StepPlan) -> list[tuple[int, ChairliftError]]:
+        if faults.random() < trouble / 2:
+            return [(faults.randrange(plan.num_rows), SamplingFailed("drawn to fail"))]
+        return []
+
+    return Lift(fake, caching=rng.random() < 0.8, hook=hook, row_faults=row_faults, keep_plans=keep_plans, **options)
+
+
+def made_up_request(rng: random.Random, name: str, prefixes: list[list[int]], *, calm: bool) -> GenerateRequest:
+    """Make a request that often shares a prefix with others, sometimes of another tenant."""
+    base = rng.choice(prefixes)
+    top = 50 if rng.random() < 0.1 else BAD_TOKENS[0]
+    prompt = base[: rng.randrange(len(base) + 1)] + [rng.randrange(top) for _ in range(rng.randrange(1, 20))]
+    timeout = rng.uniform(0.01, 1.5) if not calm and rng.random() < 0.2 else None
+    stop = (7,) if rng.random() < 0.3 else ()
+    outputs = rng.randrange(1, 82 - len(prompt) if rng.random() < 0.99 else 100)
+    tenant, priority = rng.choice(["", "", "other"]), rng.choice([0, 0, -1, 5])
+    return ask(name, prompt, outputs, stop=stop, tenant=tenant, timeout=timeout, priority=priority)
+
+
+def ride(seed: int, steps: int, *, keep_plans: bool = False) -> Lift:
+    """Turn one made-up engine for about that many steps, then let everybody leave; proves all of it on the way."""
+    rng = random.Random(seed)
+    calm = rng.random() < 0.4
+    lift = made_up_lift(rng, calm=calm, keep_plans=keep_plans)
+    prefixes = [[rng.randrange(BAD_TOKENS[0]) for _ in range(rng.randrange(40))] for _ in range(3)]
+    rush = rng.choice([0.05, 0.3, 1.0])
+    try:
+        for _ in range(steps):
+            if rng.random() < rush and len(lift.scheduler.sequences) < 60:
+                lift.submit(made_up_request(rng, str(len(lift.requests)), prefixes, calm=calm))
+            if not calm and rng.random() < 0.03 and lift.scheduler.sequences:
+                lift.abort(rng.choice(list(lift.scheduler.sequences)))
+            if rng.random() < 0.005:
+                lift.cache.flush()
+            if not lift.loop.is_idle:
+                lift.step()
+            lift.clock.advance(rng.choice([0.0, 0.01, 0.05]))
+            if rng.random() < 0.02:
+                assert lift.loop.check() == []
+        lift.drain()
+        lift.prove(calm=calm)
+    finally:
+        lift.close()
+    return lift

@@ -1,0 +1,219 @@
+"""Doors for tests: the application over a fake engine in this process, or a whole server in a process of its own."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from chairlift.engine.runner.fake import FakeConfig
+from chairlift.llm.text_service import Service
+from chairlift.server.app import Door
+from chairlift.server.config import ServerConfig
+from chairlift.server.replica import Replica
+from chairlift.web.auth import KeyRing
+from support_process import PATIENCE
+
+TESTS = Path(__file__).parent
+MODEL = "fake"
+CHAT = "/v1/chat/completions"
+COMPLETIONS = "/v1/completions"
+ADMIN_KEY = "the-admin-key"
+HELLO: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max_tokens": 5, "seed": 1}
+
+
+@dataclass
+class Opened:
+    """A door in this process."""
+
+    http: httpx.AsyncClient
+    replica: Replica
+    drained: list[int] = field(default_factory=list)
+
+
+@asynccontextmanager
+async def opened(service: Service | None, *, keys: KeyRing | None = None, **options: Any) -> AsyncIterator[Opened]:
+    """Open a door over a service, None for one that is still starting; the service's client is closed with it."""
+    replica = Replica(ServerConfig(served_names=(MODEL,), **options))
+    left: list[int] = []
+
+    async def drain() -> None:
+        replica.lifecycle.drain()
+        left.append(1)
+
+    app = Door(replica, keys or KeyRing(), drain).app
+    if service is not None:
+        replica.serve(service, lambda: None, 2048)
+    try:
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://door") as http:
+            yield Opened(http, replica, left)
+    finally:
+        await replica.close()
+
+
+def events(text: str) -> list[Any]:
+    """Return what a stream of server-sent events says; "[DONE]" as it is, an error event as (event, object)."""
+    found: list[Any] = []
+    for block in text.split("\n\n"):
+        lines = dict(line.split(": ", 1) for line in block.split("\n") if line)
+        if not lines:
+            continue
+        data = lines["data"] if lines["data"] == "[DONE]" else json.loads(lines["data"])
+        found.append((lines["event"], data) if "event" in lines else data)
+    return found
+
+
+class Server:
+    """A server in a process of its own; what it writes is kept."""
+
+    def __init__(self, command: list[str], environ: dict[str, str]) -> None:
+        self.process = subprocess.Popen(
+            command, env={**os.environ, **environ}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        self.lines: list[str] = []
+        self.url = ""
+        self._ready = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip("\n"))
+            if line.startswith("listening on "):
+                self.url = line.split()[-1]
+            if line.startswith("ready after "):
+                self._ready.set()
+        self._ready.set()
+
+    def wait(self) -> "Server":
+        """Wait until it is ready."""
+        assert self._ready.wait(PATIENCE), self.said
+        assert self.process.poll() is None and any(line.startswith("ready") for line in self.lines), self.said
+        return self
+
+    @property
+    def said(self) -> str:
+        return "\n".join(self.lines)
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    @property
+    def engine_pid(self) -> int:
+        """The process id of its engine: its only child."""
+        for _ in range(int(PATIENCE / 0.05)):
+            children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text(encoding="utf-8")
+            found = [int(pid) for pid in children.split() if "engine.ipc.engine_main" in _command(int(pid))]
+            for task in Path(f"/proc/{self.process.pid}/task").iterdir() if not found else ():
+                pids = (task / "children").read_text(encoding="utf-8").split()
+                found += [int(pid) for pid in pids if "engine.ipc.engine_main" in _command(int(pid))]
+            if found:
+                return found[0]
+            time.sleep(0.05)
+        raise AssertionError("it has no engine")
+
+    def state(self) -> dict[str, Any]:
+        """Return the dumps of scheduler and cache; the server must have an administration."""
+        answer = httpx.get(
+            self.url + "/admin/state", headers={"authorization": f"Bearer {ADMIN_KEY}"}, timeout=PATIENCE
+        )
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def is_idle(self) -> bool:
+        """Whether nobody rides or waits, every block is back, and the ledger is right."""
+        state = self.state()
+        cache = state["cache"]
+        assert state["ledger_faults"] == []
+        riders = state["scheduler"]["active_requests"] + state["scheduler"]["waiting_requests"]
+        return riders == 0 and cache["allocated_blocks"] == 0
+
+    @property
+    def open_files(self) -> int:
+        """How many descriptors the API process has."""
+        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
+
+    def metric(self, name: str) -> float:
+        """Return a metric's value, of all labels together."""
+        page = httpx.get(self.url + "/metrics", timeout=PATIENCE).text
+        found = [line for line in page.splitlines() if line.partition("{")[0].partition(" ")[0] == f"chairlift_{name}"]
+        return sum(float(line.rpartition(" ")[2]) for line in found)
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Send a signal and wait for the end; returns the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.left()
+
+    def left(self) -> int:
+        """Wait for the end; returns the exit code."""
+        try:
+            code = self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+        self._reader.join(PATIENCE)
+        return code
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+@contextmanager
+def fake_server(config: FakeConfig | None = None, *, admin: bool = False, **options: Any) -> Iterator[Server]:
+    """Start a whole server over a fake engine (see tests/replica_main.py for the options), and stop it in the end.
+
+    With `admin` it has an administration, whose key is ADMIN_KEY.
+    """
+    with starting_server(config, admin=admin, **options) as server:
+        yield server.wait()
+
+
+@contextmanager
+def starting_server(config: FakeConfig | None = None, *, admin: bool = False, **options: Any) -> Iterator[Server]:
+    """The same, and do not wait until it is ready."""
+    asked = {"fake": asdict(config or FakeConfig(vocab_size=128, max_model_len=512, num_blocks=512)), **options}
+    environ = {"CHAIRLIFT_ADMIN_KEY": ADMIN_KEY} if admin else {}
+    with _running([sys.executable, str(TESTS / "replica_main.py"), json.dumps(asked)], environ) as server:
+        yield server
+
+
+@contextmanager
+def real_server(*words: str, **environ: str) -> Iterator[Server]:
+    """Start `chairlift serve` on a free port."""
+    with _running([sys.executable, "-m", "chairlift", "serve", "--port", "0", *words], environ) as server:
+        yield server.wait()
+
+
+@contextmanager
+def _running(command: list[str], environ: dict[str, str]) -> Iterator[Server]:
+    paths = os.pathsep.join([str(TESTS), str(TESTS.parent / "src")])
+    server = Server(command, {"PYTHONPATH": paths, **environ})
+    try:
+        yield server
+    finally:
+        server.process.kill()
+        server.left()
+
+
+def run(coroutine: Any) -> Any:
+    """Run a test's coroutine, with an end."""
+    return asyncio.run(asyncio.wait_for(coroutine, PATIENCE))

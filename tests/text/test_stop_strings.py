@@ -1,0 +1,92 @@
+"""Stop strings against str.find on the whole text, however it is cut."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from chairlift.text.stop_strings import StopStrings
+
+
+def found_at_once(text: str, stops: list[str], include: bool) -> tuple[str, str | None]:
+    """The rule in plain words: the first to end wins, then the longest."""
+    ends = [(text.find(stop) + len(stop), -len(stop), stop) for stop in stops if stop in text]
+    if not ends:
+        return text, None
+    end, _, stop = min(ends)
+    return text[: end if include else end - len(stop)], stop
+
+
+def fed(text: str, cuts: list[int], stops: list[str], include: bool) -> tuple[str, str | None]:
+    watch = StopStrings(stops, include)
+    said = ""
+    for start, end in pairwise([0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]):
+        delta, stop = watch.push(text[start:end])
+        said += delta
+        if stop is not None:
+            return said, stop
+    return said + watch.flush(), None
+
+
+@given(
+    st.text("ab", max_size=40),
+    st.lists(st.integers(0, 40), max_size=12),
+    st.lists(st.text("ab", min_size=1, max_size=6), max_size=5),
+    st.booleans(),
+)
+@example("aaaaabbbabaabaaabaab", [], ["bbbabaa", "aabbab", "baba"], False)
+@example("aabaab", [3], ["aabaaa", "baab"], False)
+@settings(max_examples=500, deadline=None)
+def test_the_text_ends_where_a_search_through_all_of_it_says(
+    text: str, cuts: list[int], stops: list[str], include: bool
+) -> None:
+    assert fed(text, cuts, stops, include) == found_at_once(text, stops, include)
+
+
+@given(st.text(max_size=60), st.lists(st.integers(0, 60), max_size=8), st.data())
+@settings(max_examples=100, deadline=None)
+def test_any_part_of_the_text_is_found_in_it(text: str, cuts: list[int], draw: st.DataObject) -> None:
+    start, end = sorted(draw.draw(st.tuples(st.integers(0, len(text)), st.integers(0, len(text)))))
+    stops = [text[start:end] or "x"]
+    assert fed(text, cuts, stops, False) == found_at_once(text, stops, False)
+
+
+def test_only_what_may_become_a_stop_string_is_held_back() -> None:
+    watch = StopStrings(["\n\nUser:"])
+    assert watch.push("Hello\n") == ("Hello", None)
+    assert watch.push("\nUs") == ("", None)
+    assert watch.push("e me") == ("\n\nUse me", None)
+    assert watch.push("\n") == ("", None)
+    assert watch.flush() == "\n"
+
+
+def test_an_included_stop_string_needs_no_holding_back() -> None:
+    watch = StopStrings(["END"], include=True)
+    assert watch.push("the E") == ("the E", None)
+    assert watch.push("ND of it") == ("ND", "END")
+
+
+@pytest.mark.parametrize(("stops", "stop", "said"), [(["abcd", "bc"], "bc", "a"), (["c", "abc", "bc"], "abc", "")])
+def test_the_first_to_be_complete_wins_then_the_longest(stops: list[str], stop: str, said: str) -> None:
+    assert StopStrings(stops).push("abcd") == (said, stop)
+
+
+def test_without_stop_strings_everything_passes() -> None:
+    watch = StopStrings([])
+    assert watch.push("anything") == ("anything", None)
+    assert watch.flush() == ""
+
+
+def test_nothing_may_follow_the_end() -> None:
+    watch = StopStrings(["a"])
+    watch.push("a")
+    with pytest.raises(AssertionError, match="after the end"):
+        watch.push("b")
+
+
+def test_the_worst_stop_strings_and_text_pass_in_linear_work() -> None:
+    stops = ["a" * n + "b" for n in range(1000, 1016)]
+    watch = StopStrings(stops)
+    said = [watch.push("a" * 50)[0] for _ in range(4000)]
+    assert "".join(said) + watch.flush() == "a" * 200_000

@@ -1,0 +1,155 @@
+"""Forced calls: the grammar takes exactly the calls it should, and what it takes is read back as those calls."""
+
+import json
+import random
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chairlift.core.structured_output import StructuredOutput
+from chairlift.engine.structured.grammar import Grammar
+from chairlift.engine.structured.llguidance_source import WHITESPACE as OF_OTHER_STRUCTURES
+from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of
+from chairlift.text.tool_grammar import READ_AS, WHITESPACE, forced_calls, prefill
+from chairlift.text.tool_parser import HERMES, LLAMA3, MARKS, MISTRAL, Arguments, Call, Text, ToolCalls
+from support_structure import EOS, VOCAB_SIZE, VOCABULARY, allowed, grammar_of, written
+
+INTEGER = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"], "additionalProperties": False}
+WORDS = {"type": "object", "additionalProperties": {"enum": ['a}b"; {', "é\n", ""]}}
+TOOLS = {"f": INTEGER, "f2": INTEGER, "g": WORDS}
+SAID = {HERMES: "arguments", MISTRAL: "arguments", LLAMA3: "parameters"}
+
+
+def compiled(notation: str, schemas: Mapping[str, Any] = TOOLS, *, several: bool = True) -> Grammar:
+    return grammar_of(grammar=forced_calls(notation, schemas, several=several))
+
+
+def takes(grammar: Grammar, said: str) -> bool:
+    """Whether this can be the whole output."""
+    for byte in said.encode():
+        if byte not in allowed(grammar):
+            return False
+        grammar.advance(byte)
+    return grammar.is_over or EOS in allowed(grammar)
+
+
+def call(notation: str, name: str, arguments: str) -> str:
+    return f'{{"name": {json.dumps(name)}, "{SAID[notation]}": {arguments}}}'
+
+
+def read(said: Sequence[str]) -> list[tuple[str, Any]]:
+    """Return name and arguments of each call; text beside them is a fault."""
+    reader = ToolCalls(READ_AS)
+    calls: list[tuple[str, str]] = []
+    for piece in [*(piece for delta in said for piece in reader.push(delta)), *reader.flush()]:
+        match piece:
+            case Call(index, name):
+                assert index == len(calls)
+                calls.append((name, ""))
+            case Arguments(index, text):
+                assert index == len(calls) - 1
+                calls[-1] = (calls[-1][0], calls[-1][1] + text)
+            case Text(text):
+                raise AssertionError(f"this was text: {text!r}")
+    return [(name, json.loads(arguments)) for name, arguments in calls]
+
+
+@pytest.mark.parametrize("notation", MARKS)
+def test_a_call_of_one_of_the_tools_is_taken_and_nothing_else(notation: str) -> None:
+    one, other = call(notation, "f", '{"x": 1}'), call(notation, "g", '{"k": ""}')
+    for several in (False, True):
+        for said in (one, other, call(notation, "f2", '{ "x" :\n-12 }'), call(notation, "g", "{}")):
+            assert takes(compiled(notation, several=several), said), said
+        for said in (
+            "", "Hello", " " + one, one + " ", one[:-1], one + "}", MARKS[notation] + one,
+            call(notation, "h", '{"x": 1}'), call(notation, "", "{}"), call(notation, "f", "{}"),
+            call(notation, "f", '{"x": "1"}'), call(notation, "f", '{"x": 1, "y": 2}'), call(notation, "f", "null"),
+            call(notation, "g", '{"x": 1}'), one.replace(": {", ":{"), one.replace("arg", "Arg").replace("par", "Par"),
+        ):  # fmt: skip
+            assert not takes(compiled(notation, several=several), said), said
+
+
+@pytest.mark.parametrize("notation", MARKS)
+def test_only_where_several_are_allowed_another_follows(notation: str) -> None:
+    one, other = call(notation, "f", '{"x": 1}'), call(notation, "g", "{}")
+    for said in (f"{one}; {other}", f"{one}; {one}; {other}"):
+        assert takes(compiled(notation), said) and not takes(compiled(notation, several=False), said)
+    for said in (f"{one}{other}", f"{one};{other}", f"{one}, {other}", f"{one}; ", f"; {one}", f"{one}\n{other}"):
+        assert not takes(compiled(notation), said), said
+
+
+@pytest.mark.parametrize("notation", MARKS)
+def test_one_call_alone_ends_the_output(notation: str) -> None:
+    grammar = compiled(notation, several=False)
+    assert takes(grammar, call(notation, "g", "{}")) and allowed(grammar) <= {EOS}
+
+
+def in_haste(seed: int) -> Callable[[list[int]], int]:
+    """Pick any of those allowed, and every other time one that ends something, if there is one."""
+    draw = random.Random(seed)
+
+    def pick(tokens: list[int]) -> int:
+        ends = [token for token in tokens if token in (*b'"}', EOS)]
+        return draw.choice(ends if ends and draw.random() < 0.5 else tokens)
+
+    return pick
+
+
+@settings(max_examples=40)
+@given(st.sampled_from(list(MARKS)), st.integers(0, 2**32), st.data())
+def test_whatever_is_allowed_is_read_back_as_that_call(notation: str, seed: int, data: st.DataObject) -> None:
+    said = written(compiled(notation), in_haste(seed)).decode()
+    wanted, rest = [], said
+    while rest:
+        found, end = json.JSONDecoder().raw_decode(rest)
+        wanted.append((found["name"], found[SAID[notation]]))
+        rest = rest[end:].removeprefix("; ")
+    assert wanted and {name for name, _ in wanted} <= TOOLS.keys()
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(said)), max_size=6)))
+    assert read([said[a:b] for a, b in zip([0, *cuts], [*cuts, len(said)], strict=True)]) == wanted
+    assert read(list(said)) == wanted
+
+
+@settings(max_examples=40)
+@given(st.sampled_from(list(MARKS)), st.lists(st.text(min_size=1, max_size=9), min_size=1, max_size=4, unique=True))
+def test_a_name_of_any_letters_is_written_and_read_as_it_is(notation: str, names: list[str]) -> None:
+    grammar = compiled(notation, dict.fromkeys(names, INTEGER))
+    said = "; ".join(call(notation, name, '{"x": 7}') for name in names)
+    assert takes(grammar, said)
+    assert read([said]) == [(name, {"x": 7}) for name in names]
+    stranger = "".join(names) + "x"
+    assert not takes(compiled(notation, dict.fromkeys(names, INTEGER)), call(notation, stranger, '{"x": 7}'))
+
+
+def test_white_space_between_the_parts_of_arguments_has_an_end() -> None:
+    """A model that writes nothing else would do so until its last token."""
+    assert WHITESPACE == OF_OTHER_STRUCTURES
+    for count, fits in ((40, True), (41, False)):
+        for arguments in ("{" + " " * count + "}", '{"k"' + "\n" * count + ': ""}'):
+            assert takes(compiled(HERMES), call(HERMES, "g", arguments)) is fits
+
+
+def test_each_schema_has_its_own_definitions() -> None:
+    def schema(kind: str) -> dict[str, Any]:
+        inner = {"a": {"$ref": "#/$defs/q"}}
+        return {"type": "object", "properties": inner, "required": ["a"], "$defs": {"q": {"type": kind}}}
+
+    schemas = {"f": schema("integer"), "g": schema("boolean")}
+    for name, arguments, fits in (("f", '{"a": 1}', True), ("g", '{"a": 1}', False), ("g", '{"a": true}', True)):
+        assert takes(compiled(HERMES, schemas), call(HERMES, name, arguments)) is fits
+
+
+def test_a_keyword_that_cannot_be_kept_is_refused() -> None:
+    grammar = forced_calls(HERMES, {"f": {"type": "object", "not": {"required": ["x"]}}}, several=True)
+    matcher = make_matcher(source_of(StructuredOutput(grammar=grammar)), make_tokenizer(VOCABULARY, VOCAB_SIZE))
+    assert matcher.is_error()
+
+
+@pytest.mark.parametrize("notation", MARKS)
+def test_what_the_prompt_ends_with_and_the_answer_together_are_a_call_in_the_models_notation(notation: str) -> None:
+    reader = ToolCalls(notation)
+    pieces = [*reader.push(prefill(notation) + call(notation, "f", '{"x": 1}')), *reader.flush()]
+    assert pieces == [Call(0, "f"), Arguments(0, '{"x": 1}')]

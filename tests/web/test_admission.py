@@ -1,0 +1,592 @@
+"""Line: it is counted exactly, and its pace is measured while there is one."""
+
+import math
+from collections import deque
+
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
+from hypothesis.strategies import floats, integers, just, none, one_of
+
+from chairlift.core.clock import FakeClock
+from chairlift.core.errors import ConfigError, Overloaded
+from chairlift.web.admission import (
+    FLOOD_SECONDS,
+    FORGET_SECONDS,
+    LEAST_EVENTS,
+    LONGEST_RETRY_SECONDS,
+    LONGEST_SPACING_SECONDS,
+    PACE_EVENTS,
+    PACE_SECONDS,
+    RECENT_SECONDS,
+    REPEAT_SECONDS,
+    SPACING_SECONDS,
+    Admission,
+    AdmissionLimits,
+    Pace,
+    Permit,
+)
+
+
+def counters(line: Admission) -> tuple[int, int, int]:
+    return line.waiting_requests, line.waiting_tokens, line.open_requests
+
+
+def test_a_permit_counts_until_it_starts_and_until_it_ends() -> None:
+    line, used = Admission(AdmissionLimits(), FakeClock()), []
+    permit = line.admit(7, spent=used.append)
+    assert counters(line) == (1, 7, 1)
+    permit.started()
+    assert counters(line) == (0, 0, 1) and used == []
+    permit.end(12)
+    assert counters(line) == (0, 0, 0) and used == [12]
+
+
+def test_a_request_that_was_let_in_by_its_head_may_be_told_that_it_would_wait_too_long() -> None:
+    line, _ = paced(1.0, waiting=4)
+    used: list[int] = []
+    permit = line.admit(0)
+    with pytest.raises(Overloaded, match=r"about 4.0 s, it may be 3.5 s"):
+        permit.take_on(3.5, used.append)
+    permit.take_on(4.5, used.append)
+    permit.take_on(None, used.append)
+    before = counters(line)
+    permit.end(9)
+    assert used == [9] and counters(line) == (before[0] - 1, before[1], before[2] - 1)
+
+
+def test_of_a_crowd_that_was_let_in_at_once_the_first_may_stay() -> None:
+    line, _ = paced(0.1, waiting=1)
+    crowd = [line.admit(0) for _ in range(24)]
+    stayed = []
+    for number, permit in enumerate(crowd):
+        try:
+            permit.take_on(0.85, lambda used: None)
+            stayed.append(number)
+        except Overloaded:
+            permit.end()
+    assert stayed == list(range(8)), "who came behind them does not count against them"
+
+
+def test_an_empty_line_lets_in_whoever_may_take_next_to_nothing() -> None:
+    line = Admission(AdmissionLimits(), FakeClock())
+    line.admit(0).take_on(1e-9, lambda used: None)
+
+
+def test_refusals_space_the_news_of_streams_and_their_end_brings_them_back() -> None:
+    clock = FakeClock()
+    line = Admission(AdmissionLimits(waiting_requests=1), clock)
+    line.admit(1)
+    assert line.spacing() == 0.0
+
+    def refuse(count: int, seconds: float) -> None:
+        for _ in range(count):
+            clock.advance(seconds / count)
+            with pytest.raises(Overloaded):
+                line.admit(1)
+
+    refuse(2000, 4.0)
+    assert line.spacing() == pytest.approx(500 * SPACING_SECONDS, rel=0.01)
+    refuse(40_000, 4.0)
+    assert line.spacing() == LONGEST_SPACING_SECONDS
+    clock.advance(10 * FLOOD_SECONDS)
+    assert line.spacing() < 0.001
+
+
+def refused_line() -> tuple[Admission, FakeClock, list[Permit], Overloaded]:
+    """A line of two that takes nobody more, and what somebody was just told."""
+    clock = FakeClock()
+    line = Admission(AdmissionLimits(waiting_requests=2), clock)
+    permits = [line.admit(1), line.admit(1)]
+    error = line.refusal()
+    assert isinstance(error, Overloaded) and error.__traceback__ is None
+    return line, clock, permits, error
+
+
+def test_a_flood_is_refused_with_one_error_for_a_while_and_every_one_of_it_counts() -> None:
+    line, clock, _, error = refused_line()
+    for _ in range(9):
+        clock.advance(REPEAT_SECONDS / 10)
+        assert line.refusal() is error
+    counted = line.spacing()
+    clock.advance(REPEAT_SECONDS / 5)
+    other = line.refusal()
+    assert isinstance(other, Overloaded) and other is not error and other.message == error.message
+    other_line, other_clock, _, _ = refused_line()
+    for _ in range(9):
+        other_clock.advance(REPEAT_SECONDS / 10)
+        with pytest.raises(Overloaded):
+            other_line.check()
+    assert counted == other_line.spacing() > 0.0
+
+
+def test_a_refusal_does_not_outlive_its_reason() -> None:
+    line, _, permits, error = refused_line()
+    permits[0].started()
+    assert line.refusal() is None, "there is room again"
+    line.admit(1)
+    assert line.refusal() is error, "as full as it was"
+    line.renew(AdmissionLimits(waiting_requests=3))
+    assert line.refusal() is None
+
+
+def test_a_line_that_is_full_of_tokens_and_loses_some_refuses_nobody_for_them() -> None:
+    line = Admission(AdmissionLimits(waiting_tokens=100), FakeClock())
+    permit = line.admit(500)
+    assert line.refusal() is not None
+    permit.end()
+    line.admit(0)
+    assert line.refusal() is None
+
+
+def test_an_empty_line_refuses_nobody() -> None:
+    assert Admission(AdmissionLimits(), FakeClock()).refusal() is None
+
+
+def test_a_permit_is_given_back_once() -> None:
+    line, used = Admission(AdmissionLimits(), FakeClock()), []
+    other, permit = line.admit(5), line.admit(7, spent=used.append)
+    permit.end(3)
+    permit.end(4)
+    permit.started()
+    assert counters(line) == (1, 5, 1) and used == [3]
+    other.started()
+    other.started()
+    assert counters(line) == (0, 0, 1)
+
+
+class Line(RuleBasedStateMachine):
+    """Requests come, start and end in any order, some twice; the counters are those of the ones that are there."""
+
+    permits = Bundle("permits")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = FakeClock()
+        self.line = Admission(AdmissionLimits(waiting_requests=3, waiting_tokens=20, wait_seconds=5), self.clock)
+        self.waiting: dict[int, tuple[Permit, int]] = {}
+        self.open: dict[int, Permit] = {}
+        self.spent: list[int] = []
+
+    @rule(target=permits, tokens=integers(0, 30), timeout=one_of(none(), floats(0, 10)))
+    def admit(self, tokens: int, timeout: float | None) -> Permit | None:
+        before = counters(self.line)
+        try:
+            permit = self.line.admit(tokens, timeout=timeout, spent=self.spent.append)
+        except Overloaded as error:
+            assert self.waiting and before == counters(self.line)
+            assert 1 <= error.details["retry_after"] <= LONGEST_RETRY_SECONDS  # type: ignore[operator] # noqa: PT017
+            return None
+        assert len(self.waiting) < 3
+        assert not self.waiting or before[1] + tokens <= 20
+        self.waiting[id(permit)], self.open[id(permit)] = (permit, tokens), permit
+        return permit
+
+    @rule(permit=permits)
+    def start(self, permit: Permit | None) -> None:
+        if permit is not None:
+            permit.started()
+            self.waiting.pop(id(permit), None)
+
+    @rule(permit=permits, used=integers(0, 9))
+    def end(self, permit: Permit | None, used: int) -> None:
+        if permit is not None:
+            before = len(self.spent)
+            permit.end(used)
+            assert self.spent[before:] == ([used] if id(permit) in self.open else [])
+            self.waiting.pop(id(permit), None)
+            self.open.pop(id(permit), None)
+
+    @rule(seconds=floats(0, 100))
+    def wait(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule(left_behind=integers(0, 3), on_board=integers(0, 3))
+    def hear(self, left_behind: int, on_board: int) -> None:
+        self.line.engine = left_behind, on_board
+
+    @rule(seats=one_of(integers(1, 4), just(math.inf)))
+    def learn(self, seats: float) -> None:
+        self.line.seats = seats
+
+    @invariant()
+    def the_counters_hold(self) -> None:
+        tokens = sum(tokens for _, tokens in self.waiting.values())
+        assert counters(self.line) == (len(self.waiting), tokens, len(self.open))
+        assert self.line.expected_wait >= 0
+
+    def teardown(self) -> None:
+        for permit in self.open.values():
+            permit.end()
+        assert counters(self.line) == (0, 0, 0)
+        self.line.admit(10**9, timeout=0).end()
+
+
+TestLine = Line.TestCase
+TestLine.settings = settings(max_examples=20, stateful_step_count=30)
+
+
+def test_an_empty_line_takes_everybody() -> None:
+    line = Admission(AdmissionLimits(waiting_requests=1, waiting_tokens=10, wait_seconds=0.0), FakeClock())
+    for _ in range(3):
+        line.admit(1_000_000, timeout=0.0).started()
+    assert counters(line) == (0, 0, 3)
+
+
+def test_a_full_line_takes_nobody() -> None:
+    line = Admission(AdmissionLimits(waiting_requests=2), FakeClock())
+    line.admit(1)
+    first = line.admit(1)
+    with pytest.raises(Overloaded, match="2 requests wait, the limit is 2"):
+        line.admit(1)
+    assert counters(line) == (2, 2, 2)
+    first.started()
+    line.admit(1)
+
+
+def test_prompt_tokens_fill_a_line_too() -> None:
+    line = Admission(AdmissionLimits(waiting_tokens=10), FakeClock())
+    line.admit(6)
+    line.admit(4)
+    with pytest.raises(Overloaded, match="10 prompt tokens wait and 1 came, the limit is 10"):
+        line.admit(1)
+    line.admit(0)
+
+
+def paced(gap: float, *, limits: AdmissionLimits | None = None, waiting: int = 1) -> tuple[Admission, FakeClock]:
+    """Return a line in which somebody waits, of an engine with free seats that lets one in every `gap` seconds."""
+    clock = FakeClock()
+    line = Admission(limits or AdmissionLimits(wait_seconds=60, short_line=0), clock)
+    line.engine = (1, 1)
+    permits = [line.admit(1) for _ in range(LEAST_EVENTS + waiting)]
+    for permit in permits[:LEAST_EVENTS]:
+        clock.advance(gap)
+        permit.started()
+    assert line.waiting_requests == waiting
+    return line, clock
+
+
+def test_nothing_is_expected_before_the_pace_is_known() -> None:
+    line = Admission(AdmissionLimits(wait_seconds=0.001, short_line=0), FakeClock())
+    for _ in range(100):
+        line.admit(1, timeout=0.001)
+    assert line.expected_wait == 0.0
+
+
+def test_the_expected_wait_is_the_line_by_its_pace() -> None:
+    line, _ = paced(1.0, waiting=3)
+    assert line.expected_wait == pytest.approx(3.0)
+
+
+def test_who_would_wait_longer_than_the_limit_is_refused_and_told_when_to_come() -> None:
+    line, _ = paced(2.0, limits=AdmissionLimits(wait_seconds=25, short_line=0), waiting=12)
+    line.admit(1)
+    with pytest.raises(Overloaded, match=r"the wait is about 26\.0 s, it may be 25 s") as caught:
+        line.admit(1)
+    assert caught.value.details["retry_after"] == pytest.approx(1.0)
+
+
+def test_few_may_wait_however_long_it_takes() -> None:
+    line, _ = paced(3.0, limits=AdmissionLimits(wait_seconds=1, short_line=4), waiting=2)
+    line.admit(1)
+    with pytest.raises(Overloaded, match=r"about 9\.0 s, it may be 7 s"):
+        line.admit(1, timeout=7)
+    line.admit(1)
+    with pytest.raises(Overloaded, match=r"about 12\.0 s, it may be 1 s"):
+        line.admit(1)
+
+
+def test_whether_one_would_be_let_in_can_be_asked_without_coming() -> None:
+    line, _ = paced(2.0, limits=AdmissionLimits(wait_seconds=5, short_line=0), waiting=2)
+    line.check()
+    assert (line.waiting_requests, line.open_requests) == (2, LEAST_EVENTS + 2)
+    line.admit(1)
+    with pytest.raises(Overloaded, match=r"about 6\.0 s, it may be 5 s"):
+        line.check()
+    with pytest.raises(Overloaded, match=r"prompt tokens wait and 1000000 came"):
+        line.check(1_000_000)
+
+
+def test_who_would_wait_longer_than_its_own_timeout_is_refused() -> None:
+    line, _ = paced(2.0, waiting=5)
+    line.admit(1, timeout=10.5).end()
+    with pytest.raises(Overloaded, match=r"about 10\.0 s, it may be 3\.5 s") as caught:
+        line.admit(1, timeout=3.5)
+    assert caught.value.details["retry_after"] == pytest.approx(6.5)
+
+
+def test_a_prompt_is_weighed_once_it_is_known() -> None:
+    line = Admission(AdmissionLimits(waiting_tokens=10), FakeClock())
+    first, second = line.admit(0), line.admit(0)
+    first.weigh(8)
+    assert line.waiting_tokens == 8
+    with pytest.raises(Overloaded, match="8 prompt tokens wait and 3 came, the limit is 10"):
+        second.weigh(3)
+    assert line.waiting_tokens == 8
+    second.weigh(2)
+    first.started()
+    first.weigh(100)  # it does not wait any more
+    assert line.waiting_tokens == 2
+    second.end()
+    first.end()
+    assert (line.waiting_tokens, line.waiting_requests, line.open_requests) == (0, 0, 0)
+
+
+def test_a_prompt_that_is_alone_in_line_may_be_of_any_size() -> None:
+    line = Admission(AdmissionLimits(waiting_tokens=10), FakeClock())
+    line.admit(0).weigh(1000)
+    assert line.waiting_tokens == 1000
+
+
+def test_a_line_holds_to_new_limits_and_keeps_who_is_in_it() -> None:
+    line = Admission(AdmissionLimits(waiting_requests=1), FakeClock())
+    line.admit(5)
+    with pytest.raises(Overloaded, match="the limit is 1"):
+        line.admit(5)
+    line.renew(AdmissionLimits(waiting_requests=2, waiting_tokens=9))
+    with pytest.raises(Overloaded, match="the limit is 9"):
+        line.admit(5)
+    line.admit(4)
+    assert counters(line) == (2, 9, 2)
+
+
+@pytest.mark.parametrize("name", ["waiting_requests", "waiting_tokens", "wait_seconds"])
+def test_a_line_cannot_be_shorter_than_nothing(name: str) -> None:
+    for value in (-1, math.nan):
+        with pytest.raises(ConfigError, match=f"{name} must be at least 0"):
+            AdmissionLimits(**{name: value})
+
+
+# -- how long it would take --------------------------------------------------------------------------------------------
+
+SEATS = 256
+
+
+def crowded(limits: AdmissionLimits | None = None) -> tuple[Admission, FakeClock, list[Permit], list[Permit]]:
+    """Return an engine that was filled quickly, and whose line stands now; with those who wait and those on board."""
+    clock = FakeClock()
+    line = Admission(limits or AdmissionLimits(wait_seconds=3, short_line=0), clock)
+    line.seats = SEATS
+    waiting, riding = [], []
+    for _ in range(SEATS):
+        riding.append(line.admit(1))
+        clock.advance(0.001)
+        riding[-1].started()
+    for _ in range(SEATS):
+        waiting.append(line.admit(1))
+    line.engine = SEATS, SEATS
+    assert line.waiting_requests == line.riding_requests == SEATS and line.expected_wait == 0.0
+    return line, clock, waiting, riding
+
+
+def make_room(waiting: list[Permit], riding: list[Permit], count: int) -> None:
+    """Let so many end, and others take their places."""
+    for _ in range(min(count, len(waiting))):
+        riding.pop(0).end()
+        riding.append(waiting.pop(0))
+        riding[-1].started()
+
+
+def test_how_fast_an_engine_was_filled_is_not_how_fast_others_make_room() -> None:
+    line, clock, waiting, riding = crowded()
+    refused = 0
+    for _ in range(40):  # ten make room in each tenth of a second, and a hundred come
+        clock.advance(0.1)
+        make_room(waiting, riding, 10)
+        for _ in range(100):
+            try:
+                waiting.append(line.admit(1))
+            except Overloaded:
+                refused += 1
+    assert refused > 0 and line.waiting_requests <= 256 + 3.2 * 100
+    assert line.expected_wait == pytest.approx(line.waiting_requests / 100, rel=0.2)
+
+
+def test_where_seats_are_free_nobody_has_to_end_first() -> None:
+    """As where the prompts of a burst are more than a step may have, and answers take a long time."""
+    clock = FakeClock()
+    line = Admission(AdmissionLimits(wait_seconds=2, short_line=0), clock)
+    line.seats = SEATS
+    waiting: list[Permit] = []
+    for number in range(120):  # 60 a second come, and 40 board
+        clock.advance(1 / 60)
+        waiting.append(line.admit(1))
+        line.engine = len(waiting), line.riding_requests
+        if number % 3:
+            waiting.pop(0).started()
+    assert line.riding_requests > 70 and line.waiting_requests > 30
+    assert line.expected_wait == pytest.approx(line.waiting_requests / 40, rel=0.3)
+
+
+def test_a_burst_to_an_engine_that_has_room_is_taken() -> None:
+    clock = FakeClock()
+    line = Admission(AdmissionLimits(), clock)
+    line.seats = SEATS
+    riding = deque[Permit]()
+    for _ in range(100):  # ten a second come, and are on board after 0.3 s
+        clock.advance(0.1)
+        permit = line.admit(1)
+        clock.advance(0.3)
+        permit.started()
+        riding.append(permit)
+        if len(riding) > 7:
+            riding.popleft().end()
+    assert len([line.admit(1) for _ in range(100)]) == 100
+    assert line.expected_wait == pytest.approx(0.3)
+
+
+def test_where_the_door_itself_is_slow_recent_waits_are_expected_for_a_while() -> None:
+    clock = FakeClock()
+    line = Admission(AdmissionLimits(wait_seconds=2, short_line=4), clock)
+    for _ in range(20):
+        permit = line.admit(1)
+        clock.advance(5.0)
+        permit.started()
+        permit.end()
+    for _ in range(4):
+        line.admit(1)
+    with pytest.raises(Overloaded, match=r"about 5\.0 s, it may be 2 s"):
+        line.admit(1)
+    clock.advance(RECENT_SECONDS + 0.1)
+    line.admit(1)
+
+
+def test_more_than_there_are_seats_for_must_stand_before_the_engine_says_so() -> None:
+    clock = FakeClock()
+    line = Admission(AdmissionLimits(wait_seconds=3, short_line=0), clock)
+    line.seats = SEATS
+    for _ in range(SEATS):
+        line.admit(1)
+        clock.advance(0.0001)
+    assert line.expected_wait == 0.0
+    beyond = [line.admit(1) for _ in range(30)]
+    clock.advance(0.4)
+    assert line.expected_wait == pytest.approx(len(beyond) * 0.4 / LEAST_EVENTS)
+    clock.advance(10.0)
+    with pytest.raises(Overloaded, match="the wait is about"):
+        line.admit(1)
+
+
+def test_a_line_out_of_which_nobody_comes_takes_nobody_after_a_while() -> None:
+    line, clock, _, _ = crowded()
+    line.admit(1)
+    clock.advance(0.05)
+    line.admit(1)
+    clock.advance(2.0)
+    with pytest.raises(Overloaded, match="the wait is about"):
+        line.admit(1)
+
+
+def test_a_pause_counts_as_soon_as_it_is_there() -> None:
+    line, clock, waiting, riding = crowded(AdmissionLimits(wait_seconds=60))
+    for _ in range(LEAST_EVENTS):
+        clock.advance(0.01)
+        make_room(waiting, riding, 1)
+    before = line.expected_wait
+    clock.advance(0.01 * LEAST_EVENTS)
+    assert line.expected_wait == pytest.approx(2 * before)
+
+
+def test_who_leaves_the_line_makes_no_room() -> None:
+    line, clock, waiting, _ = crowded()
+    clock.advance(1.0)
+    before = line.expected_wait
+    for permit in waiting[:128]:
+        permit.end()
+    assert line.expected_wait == pytest.approx(before / 2)
+
+
+def test_an_engine_that_dies_makes_no_room() -> None:
+    line, clock, waiting, riding = crowded()
+    clock.advance(1.0)
+    before = line.expected_wait
+    for permit in riding:
+        permit.end(makes_room=False)
+    line.seats = 0  # as if all of them were taken again at once
+    assert line.expected_wait == pytest.approx(before)
+    for permit in waiting:
+        permit.end(makes_room=False)
+    assert line.engine == (0, 0)
+
+
+def test_who_was_worked_for_makes_room_though_its_client_still_reads() -> None:
+    line, clock, _, riding = crowded()
+    clock.advance(1.0)
+    before = line.expected_wait
+    for permit in riding[: 2 * LEAST_EVENTS]:
+        permit.left()
+        permit.left()
+    assert (line.riding_requests, line.open_requests) == (SEATS - 2 * LEAST_EVENTS, 2 * SEATS)
+    assert line.expected_wait == pytest.approx(before / 2)
+    for permit in riding:
+        permit.end()
+    assert line.riding_requests == 0
+
+
+def test_those_who_end_together_make_no_fast_line() -> None:
+    """A batch that began at once ends at once: its places are taken in a moment, and then nobody comes out."""
+    line, clock, waiting, riding = crowded(AdmissionLimits(waiting_requests=10**6, wait_seconds=10**6))
+    found = []
+    for number in range(20):
+        waiting += [line.admit(1) for _ in range(256)]
+        for _ in range(30):
+            clock.advance(0.05)
+            if number > 1:
+                found.append(line.waiting_requests / line.expected_wait)
+        make_room(waiting, riding, 256)
+        found.append(line.waiting_requests / line.expected_wait)
+    assert all(0.5 * 256 / 1.5 <= each <= 2 * 256 / 1.5 for each in found)
+    assert found[-1] == pytest.approx(256 / 1.5, rel=0.1)
+
+
+@pytest.mark.parametrize(("pause", "is_known"), [(FORGET_SECONDS - 1, True), (FORGET_SECONDS + 1, False)])
+def test_the_next_line_knows_the_pace_of_the_last_one_for_some_minutes(pause: float, is_known: bool) -> None:
+    line, clock, waiting, riding = crowded(AdmissionLimits(wait_seconds=10**6))
+    for _ in range(20):
+        clock.advance(0.1)
+        make_room(waiting, riding, 1)
+    line.engine = (0, 0)
+    line.seats = 10**6
+    assert line.expected_wait < 3.0
+    clock.advance(pause)
+    line.seats = SEATS
+    line.engine = SEATS, SEATS
+    assert line.expected_wait == (pytest.approx(line.waiting_requests * 0.1, rel=0.1) if is_known else 0.0)
+
+
+def test_what_an_engine_has_said_is_forgotten_when_nothing_is_open() -> None:
+    line, clock, waiting, riding = crowded()
+    for permit in [*waiting, *riding]:
+        permit.end()
+    clock.advance(3600)
+    assert line.engine == (0, 0)
+    assert len([line.admit(1) for _ in range(200)]) == 200 and line.expected_wait == 0.0
+
+
+def test_an_empty_line_takes_everybody_whatever_the_engine_has_said() -> None:
+    clock = FakeClock()
+    line = Admission(AdmissionLimits(wait_seconds=0, short_line=0), clock)
+    for _ in range(3):
+        line.engine = (5, 256)
+        clock.advance(1000)
+        line.admit(1, timeout=0.001).started()
+    assert counters(line) == (0, 0, 3)
+
+
+def test_a_pace_is_measured_over_a_bounded_time_and_memory() -> None:
+    pace, now = Pace(), 0.0
+    pace.run(now, matters=True)
+    for gap in (0.5, 0.05, 0.001):
+        for _ in range(2 * PACE_EVENTS):
+            now += gap
+            pace.note(now)
+        assert pace.rate(now) == pytest.approx(1 / gap, rel=0.1)
+    assert pace.rate(now + PACE_SECONDS) < PACE_EVENTS / PACE_SECONDS
+
+
+def test_what_happens_while_it_does_not_matter_says_nothing() -> None:
+    pace = Pace()
+    for number in range(100):
+        pace.note(float(number))
+    pace.run(100.0, matters=True)
+    assert pace.rate(100.0) == math.inf and pace.rate(101.0) == LEAST_EVENTS

@@ -1,0 +1,202 @@
+"""Errors to answers: every kind has a status, nothing of the inside leaks, and who may come again is told when."""
+
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis.strategies import sampled_from, text
+
+from chairlift.core import errors
+from chairlift.core.errors import (
+    BodyTimeout,
+    ChairliftError,
+    ContextLengthExceeded,
+    DuplicateRequestId,
+    EngineDead,
+    InvalidRequest,
+    MethodNotAllowed,
+    ModelNotFound,
+    NonFiniteLogits,
+    OutOfBlocks,
+    Overloaded,
+    QueueFull,
+    RateLimited,
+    RequestTimeout,
+    Unauthorized,
+    Unavailable,
+)
+from chairlift.web.error_responses import _TABLE, REPEATS, answer_of, error_body, error_headers, error_object
+
+SECRET = "/root/models/secret.safetensors at 10.0.0.7"
+
+STATUSES = {
+    "ContextLengthExceeded": 400,
+    "RequestTooLarge": 400,
+    "TokenOutOfRange": 400,
+    "MalformedRequest": 400,
+    "Unauthorized": 401,
+    "Forbidden": 403,
+    "NotFound": 404,
+    "ModelNotFound": 404,
+    "MethodNotAllowed": 405,
+    "RequestTimeout": 408,
+    "BodyTimeout": 408,
+    "DuplicateRequestId": 409,
+    "BodyTooLarge": 413,
+    "UnsupportedMediaType": 415,
+    "HeadersTooLarge": 431,
+    "QueueFull": 429,
+    "DeadlineUnreachable": 429,
+    "RateLimited": 429,
+    "Overloaded": 429,
+    "InvalidRequest": 400,
+    "RequestFailed": 500,
+    "ForwardFailed": 500,
+    "NonFiniteLogits": 500,
+    "SamplingFailed": 500,
+    "NothingLeft": 400,
+    "StructureFailed": 500,
+    "DetokenizeFailed": 500,
+    "EngineDead": 503,
+    "OutOfBlocks": 503,
+    "Unavailable": 503,
+}
+AT_START = {"ConfigError", "ModelError", "UnsupportedArchitecture"}
+BASES = {"ChairliftError", "Refused"}
+
+
+def kinds(root: type[ChairliftError] = ChairliftError) -> Iterator[type[ChairliftError]]:
+    yield root
+    for kind in root.__subclasses__():
+        if kind.__module__ == errors.__name__:
+            yield from kinds(kind)
+
+
+def made(kind: type[ChairliftError], message: str = SECRET, **details: Any) -> ChairliftError:
+    return kind.rebuilt(message, details)
+
+
+def headers(error: BaseException) -> dict[str, str]:
+    found = [(name.decode(), value.decode()) for name, value in error_headers(error)]
+    assert len(dict(found)) == len(found)
+    return dict(found)
+
+
+def test_every_kind_has_the_status_that_the_contract_names() -> None:
+    assert {kind.__name__ for kind in kinds()} == STATUSES.keys() | AT_START | BASES
+    statuses = {kind.__name__: answer_of(made(kind)).status for kind in kinds()}
+    assert statuses == STATUSES | dict.fromkeys(AT_START | BASES, 500)
+
+
+def test_the_table_has_no_line_for_nobody() -> None:
+    assert _TABLE.keys() <= {kind.code for kind in kinds()}
+    assert {code for code in REPEATS if code in _TABLE} == REPEATS
+
+
+def test_a_new_kind_is_answered_as_the_one_above_it() -> None:
+    class Odd(InvalidRequest):
+        code = "odd"
+
+    assert answer_of(Odd("x")) is answer_of(InvalidRequest("x"))
+    assert error_object(Odd("x"), "r")["code"] == "odd"
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError(SECRET), KeyError(SECRET), made(ChairliftError), *map(made, kinds())], ids=repr
+)
+def test_what_is_the_servers_fault_says_nothing_of_its_inside_and_names_the_request(error: BaseException) -> None:
+    found = error_object(error, "req-7")
+    status = answer_of(error).status
+    if status >= 500 and not isinstance(error, Unavailable):
+        assert SECRET not in json.dumps(found)
+        assert found["message"].endswith("(request req-7)")
+        assert found["type"] == "server_error"
+    elif status < 500:
+        assert found["message"] == SECRET
+
+
+@settings(max_examples=50)
+@given(sampled_from([*kinds()]), text(max_size=50))
+def test_the_body_is_always_an_openai_error_object(kind: type[ChairliftError], message: str) -> None:
+    found = json.loads(error_body(made(kind, message), "req-7"))
+    assert set(found) == {"error"}
+    assert set(found["error"]) == {"message", "type", "param", "code"}
+    assert isinstance(found["error"]["message"], str) and isinstance(found["error"]["type"], str)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (
+            ContextLengthExceeded(5000, None, 4096),
+            ("invalid_request_error", "prompt", "context_length_exceeded"),
+        ),
+        (InvalidRequest("no", param="messages"), ("invalid_request_error", "messages", "invalid_request")),
+        (InvalidRequest("no"), ("invalid_request_error", None, "invalid_request")),
+        (ModelNotFound("gpt-9", "tiny"), ("invalid_request_error", "model", "model_not_found")),
+        (Unauthorized("no"), ("authentication_error", None, "invalid_api_key")),
+        (RateLimited("no"), ("rate_limit_error", None, "rate_limited")),
+        (ValueError("no"), ("server_error", None, "internal_error")),
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_type_param_and_code(error: BaseException, expected: tuple[str, str | None, str]) -> None:
+    found = error_object(error, "req-7")
+    assert (found["type"], found["param"], found["code"]) == expected
+
+
+def test_a_sentence_keeps_both_numbers() -> None:
+    assert error_object(ContextLengthExceeded(5000, None, 4096), "r")["message"].count("5000") == 1
+    assert "4096" in error_object(ContextLengthExceeded(5000, None, 4096), "r")["message"]
+
+
+def test_who_is_unavailable_says_in_which_state() -> None:
+    found = error_object(Unavailable("not yet", state="starting"), "req-7")
+    assert (found["code"], found["message"]) == ("starting", "not yet (request req-7)")
+
+
+# -- headers -------------------------------------------------------------------------------------------------------
+
+
+def test_whoever_may_come_again_is_told_when() -> None:
+    assert headers(Overloaded("x", retry_after=2.25)) == {"retry-after": "3", "retry-after-ms": "2250"}
+    assert headers(RateLimited("x", retry_after=0.0004)) == {"retry-after": "1", "retry-after-ms": "1"}
+
+
+@pytest.mark.parametrize("given_seconds", [None, 0, -1, math.nan, math.inf, "soon"])
+def test_a_time_that_is_none_becomes_a_second(given_seconds: Any) -> None:
+    error = Overloaded("x", retry_after=given_seconds)
+    assert headers(error) == {"retry-after": "1", "retry-after-ms": "1000"}
+
+
+@pytest.mark.parametrize("error", [QueueFull(3, 3), EngineDead("x"), OutOfBlocks(0, 9), Unavailable("x")], ids=repr)
+def test_what_passes_can_be_tried_again(error: ChairliftError) -> None:
+    found = headers(error)
+    assert set(found) == {"retry-after", "retry-after-ms"}
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("x"), NonFiniteLogits("x"), RequestTimeout(1), *map(made, kinds())], ids=repr
+)
+def test_what_repeats_with_a_status_that_clients_try_again_says_so(error: ChairliftError) -> None:
+    """The OpenAI client tries 408, 409, 429 and 5xx again unless it is told otherwise."""
+    found = headers(error)
+    if answer_of(error).status in (408, 409) or answer_of(error).status >= 500:
+        assert ("retry-after" in found) != (found.get("x-should-retry") == "false")
+    if answer_of(error).status == 429:
+        assert "retry-after" in found and "x-should-retry" not in found
+    if answer_of(error).status in (400, 404, 413):
+        assert found == {}
+
+
+@pytest.mark.parametrize("kind", [RequestTimeout, BodyTimeout, DuplicateRequestId])
+def test_what_would_end_the_same_way_is_not_tried_again(kind: type[ChairliftError]) -> None:
+    assert headers(made(kind)) == {"x-should-retry": "false"}
+
+
+def test_headers_that_belong_to_a_status() -> None:
+    assert headers(Unauthorized("x"))["www-authenticate"] == "Bearer"
+    assert headers(MethodNotAllowed("x", allow="GET, HEAD"))["allow"] == "GET, HEAD"

@@ -1,0 +1,47 @@
+"""Request ids: what is taken over, and that nothing else gets into a header or a log line."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis.strategies import binary
+
+from chairlift.web.request_id import MAX_ID_CHARS, request_id
+
+HARMLESS = re.compile(r"[A-Za-z0-9._:-]{1,64}\Z")
+
+
+@pytest.mark.parametrize("given_id", [b"a", b"req-1", b"A.b_c:d-9", b"x" * MAX_ID_CHARS])
+def test_a_harmless_id_is_kept(given_id: bytes) -> None:
+    assert request_id(given_id) == given_id.decode()
+
+
+@pytest.mark.parametrize(
+    "given_id",
+    [
+        None,
+        b"",
+        b"x" * (MAX_ID_CHARS + 1),
+        b"x" * 10_000,
+        b"a\r\nset-cookie: b",
+        b"a\n",
+        b"a b",
+        "🚡".encode(),
+        b"\xe9",
+    ],
+)
+def test_anything_else_gets_a_new_one(given_id: bytes | None) -> None:
+    """53."""
+    assert re.fullmatch(r"req-[0-9a-f]{24}", request_id(given_id))
+
+
+def test_new_ids_differ() -> None:
+    assert len({request_id(None) for _ in range(1000)}) == 1000
+
+
+@settings(max_examples=50)
+@given(binary(max_size=80))
+def test_whatever_comes_the_id_is_harmless(given_id: bytes) -> None:
+    found = request_id(given_id)
+    assert HARMLESS.match(found)
+    assert found.encode() == given_id or found.startswith("req-")

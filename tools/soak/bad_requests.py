@@ -1,0 +1,86 @@
+"""Bad: input that no server should accept, each with the status that it gets, by its number in the contract."""
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from soak.raw_client import request
+
+CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+MODEL = "chairlift:demo"
+
+BODIES: Mapping[str, bytes] = {
+    "1 empty": b"", "2 truncated": b"{", "3 array": b"[]", "3 null": b"null", "4 not UTF-8": b'{"model": "\xff"}',
+    "5 BOM": b"\xef\xbb\xbf{}", "6 half a pair": b'{"model": "\\ud800"}', "7 deep": b'{"model": ' + b"[" * 100_000,
+    "8 NaN": b'{"temperature": NaN}', "8 1e999": b'{"temperature": 1e999}', "9 digits": b'{"n": ' + b"9" * 5000 + b"}",
+}  # fmt: skip
+"""Bodies that are no JSON object: 400."""
+
+_USER = {"role": "user", "content": "hi"}
+_TOOL = {"type": "function", "function": {"name": "f"}}
+FIELDS: Mapping[str, Mapping[str, Any]] = {
+    "22 model null": {"model": None}, "23 none": {"messages": []}, "23 no list": {"messages": "hi"},
+    "24 role": {"messages": [{"role": "king", "content": "a"}]},
+    "24 content": {"messages": [{"role": "user", "content": 7}]},
+    "25 image": {"messages": [{"role": "user", "content": [
+        {"type": "image_url", "image_url": {"url": "http://169.254.1.1/"}}]}]},
+    "29 context": {"messages": [{"role": "user", "content": "lift " * 5000}]},
+    "30 both": {"max_tokens": 2047}, "31 zero": {"max_tokens": 0}, "31 huge": {"max_tokens": 2**31},
+    "31 text": {"max_tokens": "5"}, "32 zero": {"n": 0}, "32 billion": {"n": 10**9}, "34 top_p": {"top_p": 0},
+    "34 top_k": {"top_k": -2}, "35 below": {"temperature": -0.1}, "35 above": {"temperature": 2.1},
+    "36": {"presence_penalty": 2.1}, "37 alone": {"top_logprobs": 2}, "37 many": {"logprobs": True, "top_logprobs": 21},
+    "38 many": {"logit_bias": {str(token): 1 for token in range(10_000)}}, "38 key": {"logit_bias": {"abc": 1}},
+    "38 vocabulary": {"logit_bias": {"99999": 1}}, "39 nothing left": {"choice": ["a"], "allowed_token_ids": [5]},
+    "40 five": {"stop": list("abcde")}, "40 megabyte": {"stop": "x" * 10**6}, "41": {"stop_token_ids": [99_999]},
+    "42": {"seed": 2**64}, "43": {"stream": "yes"}, "44 kind": {"response_format": {"type": "yaml"}},
+    "44 schema": {"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "banana"}}}},
+    "44 regex": {"regex": "(("}, "44 lookahead": {"regex": "a(?=b)"}, "45 brackets": {"regex": "(" * 30_000},
+    "47 many": {"tools": [{"type": "function", "function": {"name": f"f{i}"}} for i in range(1000)]},
+    "47 twice": {"tools": [_TOOL, _TOOL]}, "47 choice": {"tools": [_TOOL], "tool_choice": {
+        "type": "function", "function": {"name": "g"}}},
+    "48 no call": {"messages": [_USER, {"role": "tool", "tool_call_id": "x", "content": "1"}]},
+    "50 template": {"chat_template": "{{ x }}"}, "50 arguments": {"chat_template_kwargs": {"tokenize": False}},
+    "51 megabyte": {"messages": [{"role": "user", "content": "e\u0301" * 300_000}]},
+    "52 number": {"cache_salt": 5}, "52 long": {"cache_salt": "s" * 10**6}, "54": {"priority": 2**63},
+}  # fmt: skip
+"""Fields that a chat cannot have: 400."""
+
+
+def _prompt(prompt: Any) -> bytes:
+    return json.dumps({"model": MODEL, "prompt": prompt}).encode()
+
+
+@lru_cache(maxsize=8)
+def cases(key: str) -> dict[str, tuple[bytes, int]]:
+    """Return name -> the bytes of a request and its status, for a client with this key."""
+    auth = {"authorization": f"Bearer {key}"}
+    good = {"model": MODEL, "messages": [_USER], "max_tokens": 4}
+    body = json.dumps(good).encode()
+    found = {name: (request("POST", CHAT, data, **auth), 400) for name, data in BODIES.items()}
+    for name, fields in FIELDS.items():
+        found[name] = (request("POST", CHAT, json.dumps({**good, **fields}).encode(), **auth), 400)
+    return found | {
+        "12 type": (request("POST", CHAT, body, content_type="text/plain", **auth), 415),
+        "13 gzip": (request("POST", CHAT, b"\x1f\x8b" + bytes(100), content_encoding="gzip", **auth), 415),
+        "14 too large": (request("POST", CHAT, **auth).replace(b"length: 0", b"length: 4000001"), 413),
+        "16 head": (request("GET", "/v1/models", x_big="x" * 200_000, **auth), 431),
+        "16 headers": (request("GET", "/v1/models", **{f"x_{i}": "y" for i in range(1000)}, **auth), 431),
+        "18 slashes": (request("GET", "//v1/models", **auth), 404),
+        "18 up": (request("GET", "/v1/%2e%2e/admin/state", **auth), 404),
+        "19 method": (request("GET", CHAT, **auth), 405),
+        "20 nowhere": (request("GET", "/nowhere", **auth), 404),
+        "21 no key": (request("POST", CHAT, body), 401),
+        "21 wrong key": (request("POST", CHAT, body, authorization="Bearer wrong"), 401),
+        "22 unknown": (request("POST", CHAT, json.dumps({**good, "model": "m"}).encode(), **auth), 404),
+        "26 empty": (request("POST", COMPLETIONS, _prompt([]), **auth), 400),
+        "27 beyond": (request("POST", COMPLETIONS, _prompt([99_999]), **auth), 400),
+        "53 id": (request("POST", CHAT, body, x_request_id="x" * 10_000, **auth), 200),
+        "54 deadline": (request("POST", CHAT, body, x_request_timeout_ms="-1", **auth), 400),
+        "59 both": (
+            request("POST", CHAT, body, **auth).replace(b"\r\n\r\n", b"\r\ntransfer-encoding: chunked\r\n\r\n", 1), 400
+        ),
+        "61 upgrade": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
+        "62 origin": (request("GET", "/admin/state", origin="http://evil.example", **auth), 403),
+        "64 admin": (request("GET", "/admin/state", **auth), 401),
+    }  # fmt: skip
