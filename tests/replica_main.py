@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from chairlift.engine.client.process import ProcessClient, open_engine
+from chairlift.engine.client.process import ProcessClient, start_engine_process
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.ipc.liveness import WatchConfig
+from chairlift.engine.ipc.liveness import LivenessConfig
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.llm.text_service import ModelDefaults, Service
 from chairlift.server.config import ServerConfig
@@ -45,12 +45,12 @@ def main(asked: dict[str, Any]) -> int:
 
         spec = spec_of(getattr(support_process, factory), config)
     scheduler = SchedulerConfig(**asked.get("scheduler", {}))
-    watch = WatchConfig(**{"first_backoff": 0.05, **asked.get("watch", {})})
+    watch = LivenessConfig(**{"first_backoff": 0.05, **asked.get("watch", {})})
 
     def start() -> Service:
         tokenizer = AsciiTokenizer()
         return Service(
-            client=open_engine(spec, scheduler, watch=watch), tokenizer=tokenizer,
+            client=start_engine_process(spec, scheduler, watch=watch), tokenizer=tokenizer,
             chat_template=ChatTemplate({"default": TEMPLATE}, tokenizer), defaults=ModelDefaults(), model="fake",
             max_queue_size=scheduler.max_queue_size, seeds=random.Random(5),
         )  # fmt: skip
@@ -72,7 +72,7 @@ def main(asked: dict[str, Any]) -> int:
         config=made, listening=Listening(port=asked.get("port", 0), **tls),
         read_keys=lambda: read_keys(keys, os.environ),
         start=start, engine_pid=engine_pid, budget=scheduler.max_batch_tokens,
-        seats=scheduler.seats,
+        seats=scheduler.max_running_sequences,
         say=say,
     ))  # fmt: skip
 

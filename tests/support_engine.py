@@ -11,18 +11,18 @@ import numpy as np
 
 from chairlift.core.clock import FakeClock
 from chairlift.core.errors import ChairliftError
-from chairlift.core.request import FinishReason, GenerateRequest, Output
+from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.config import CacheConfig, SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
-from chairlift.engine.kv.kv_cache_manager import KVCache
-from chairlift.engine.request_limits import Limits
+from chairlift.engine.kv.kv_cache_manager import KVCacheManager
+from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner, expected_tokens
 from chairlift.engine.scheduler.batching_policy import MAX_PREFILL_STREAK
 from chairlift.engine.scheduler.scheduler import Scheduler
-from chairlift.engine.scheduler.waiting_queue.priority import PriorityLine
-from chairlift.engine.sequence import Sequence, SequenceKey, Status
+from chairlift.engine.scheduler.waiting_queue.priority import PriorityQueue
+from chairlift.engine.sequence import Sequence, SequenceId, SequenceStatus
 from chairlift.engine.step_plan import StepPlan, StepResult
 
 FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
@@ -45,7 +45,7 @@ def ask(
         prompt_logprobs=prompt_logprobs,
     )  # fmt: skip
     options.setdefault("request_id", name)
-    return GenerateRequest(prompt_token_ids=ids, params=params.resolved({}, max_tokens=1, seed=0), **options)
+    return GenerateRequest(prompt_token_ids=ids, params=params.with_defaults({}, max_tokens=1, seed=0), **options)
 
 
 def make_scheduler(
@@ -57,7 +57,7 @@ def make_scheduler(
     info = RunnerInfo(vocab_size=vocab_size, max_model_len=max_model_len, num_blocks=num_blocks,
                       block_size=block_size, windows=windows)  # fmt: skip
     cache = CacheConfig(num_blocks=num_blocks, block_size=block_size, windows=windows, enable_prefix_caching=caching)
-    return Scheduler(config, KVCache(cache), Limits.of(config, info))
+    return Scheduler(config, KVCacheManager(cache), RequestLimits.from_config(config, info))
 
 
 def answer(
@@ -68,10 +68,10 @@ def answer(
     tokens = [token] * rows if isinstance(token, int) else list(token)
     assert len(tokens) == rows
     bounds = np.arange(rows + 1, dtype=np.int32)
-    return StepResult(plan.step_id, np.array(tokens, np.int32), bounds, faults=tuple(faults))
+    return StepResult(plan.step_id, np.array(tokens, np.int32), bounds, row_errors=tuple(faults))
 
 
-def turn(scheduler: Scheduler, now: float = 0.0, token: int = 7) -> tuple[StepPlan, list[Output]]:
+def turn(scheduler: Scheduler, now: float = 0.0, token: int = 7) -> tuple[StepPlan, list[EngineOutput]]:
     """Schedule a step, which must be possible, and commit it with that token for everybody."""
     plan = scheduler.schedule(now)
     assert plan is not None, "nothing can ride"
@@ -80,10 +80,10 @@ def turn(scheduler: Scheduler, now: float = 0.0, token: int = 7) -> tuple[StepPl
 
 def rows_of(scheduler: Scheduler) -> dict[str, int]:
     """Return who rides in the newest flight, and with how many tokens."""
-    return {row.sequence.request.request_id: row.end - row.start for row in scheduler.flights[-1].rows}
+    return {row.sequence.request.request_id: row.end - row.start for row in scheduler.in_flight_steps[-1].rows}
 
 
-def key_of(name: str, index: int) -> SequenceKey:
+def key_of(name: str, index: int) -> SequenceId:
     """Return what the engine knows a choice by."""
     return (name, index) if index else name
 
@@ -130,24 +130,26 @@ class Audit:
 
     def joined(self, sequence: Sequence) -> None:
         counters = self.scheduler.counters
-        self.everybody[sequence.arrival] = sequence
+        self.everybody[sequence.arrival_index] = sequence
         on_board = set(self.scheduler.running)
-        self.stints[sequence.arrival] = Stint(on_board, len(self.boardings), counters.steps, counters.failed_steps)
+        self.stints[sequence.arrival_index] = Stint(
+            on_board, len(self.boardings), counters.steps, counters.failed_steps
+        )
 
     def schedule(self, now: float) -> StepPlan | None:
         scheduler = self.scheduler
         before = dict(scheduler.running)
-        rides = {arrival: sequence.ride for arrival, sequence in before.items()}
-        wanted = {arrival: sequence.num_wanted for arrival, sequence in before.items()}
-        starts = {arrival: sequence.num_scheduled for arrival, sequence in before.items()}
+        rides = {arrival: sequence.epoch for arrival, sequence in before.items()}
+        wanted = {arrival: sequence.num_unscheduled_tokens for arrival, sequence in before.items()}
+        starts = {arrival: sequence.num_scheduled_tokens for arrival, sequence in before.items()}
         excused = self.lenient or bool(scheduler._suspects)
         waiting = set(self.stints)
-        for sequence in scheduler.line:
-            if sequence.arrival not in self.stints:  # it was held back
+        for sequence in scheduler.waiting:
+            if sequence.arrival_index not in self.stints:  # it was held back
                 self.joined(sequence)
         plan = self._schedule(now)
         for arrival, sequence in before.items():
-            if sequence.status is Status.WAITING and sequence.ride != rides[arrival]:
+            if sequence.status is SequenceStatus.WAITING and sequence.epoch != rides[arrival]:
                 self.joined(sequence)
         boarded = [arrival for arrival in scheduler.running if arrival not in before]
         for arrival in boarded:
@@ -156,13 +158,15 @@ class Audit:
         self._not_stuck(plan)
         if plan is not None:
             self._budgets(plan)
-            for row in scheduler.flights[-1].rows:
-                if row.sequence.arrival in starts:
-                    assert row.start == starts[row.sequence.arrival], "a row does not begin where the last one ended"
-            riders = {row.sequence.arrival for row in scheduler.flights[-1].rows}
+            for row in scheduler.in_flight_steps[-1].rows:
+                if row.sequence.arrival_index in starts:
+                    assert row.start == starts[row.sequence.arrival_index], (
+                        "a row does not begin where the last one ended"
+                    )
+            riders = {row.sequence.arrival_index for row in scheduler.in_flight_steps[-1].rows}
             stayed = {
                 arrival for arrival, sequence in before.items()
-                if sequence.status is Status.RUNNING and sequence.ride == rides[arrival]
+                if sequence.status is SequenceStatus.RUNNING and sequence.epoch == rides[arrival]
             }  # fmt: skip
             if not excused:
                 self._nobody_is_left_out({each for each in stayed - riders if wanted[each] == 1})
@@ -176,14 +180,21 @@ class Audit:
         size, lookahead = self.scheduler.cache.config.block_size, self.scheduler.limits.lookahead
         for sequence in self.scheduler.running.values():
             assert sequence.table is not None
-            again = size - 1 if sequence.index and not sequence.has_spoken else 0
-            assert sequence.table.capacity - sequence.num_computed <= size - 1 + lookahead + again
+            again = size - 1 if sequence.choice_index and not sequence.has_first_token else 0
+            assert sequence.table.capacity - sequence.num_computed_tokens <= size - 1 + lookahead + again
             calm = not (self.lenient or self.scheduler.counters.failed_steps)  # a step taken back keeps its blocks
-            assert not calm or sequence.table.capacity - sequence.num_scheduled <= size - 1, "blocks held for nothing"
+            assert not calm or sequence.table.capacity - sequence.num_scheduled_tokens <= size - 1, (
+                "blocks held for nothing"
+            )
 
     def _not_stuck(self, plan: StepPlan | None) -> None:
         scheduler = self.scheduler
-        if plan is None and not scheduler.flights and scheduler.sequences and not scheduler.roster.ended:
+        if (
+            plan is None
+            and not scheduler.in_flight_steps
+            and scheduler.sequences
+            and not scheduler.table.pending_outputs
+        ):
             self.fruitless += 1
             assert self.fruitless < 3, "somebody is open, nobody rides and nothing is in flight"
         else:
@@ -193,12 +204,14 @@ class Audit:
         config, counts = self.scheduler.config, plan.num_new_tokens.tolist()
         assert sum(counts) == plan.num_tokens <= config.max_batch_tokens
         assert sum(count for count in counts if count > 1) <= config.prefill_budget
-        assert all(1 <= count <= config.max_chunk for count in counts)
-        assert plan.num_rows <= config.seats and len(set(plan.slots.tolist())) == plan.num_rows
-        assert len(self.scheduler.flights) <= config.depth
+        assert all(1 <= count <= config.max_prefill_chunk for count in counts)
+        assert plan.num_rows <= config.max_running_sequences and len(set(plan.slots.tolist())) == plan.num_rows
+        assert len(self.scheduler.in_flight_steps) <= config.max_in_flight_steps
         if self.keep_plans:
             arrays = (plan.slots, plan.num_new_tokens, plan.start_positions, plan.new_blocks, plan.input_ids)
-            self.plans.append((plan.step_id, plan.released, plan.admitted, *(array.tobytes() for array in arrays)))
+            self.plans.append(
+                (plan.step_id, plan.released_slots, plan.new_sequences, *(array.tobytes() for array in arrays))
+            )
 
     def _boarded(self, arrival: int, waiting: set[int]) -> None:
         """Count whom it passed, then hold its time in line against the bound."""
@@ -208,35 +221,37 @@ class Audit:
             sequence = self.everybody[older]
             if not self._is_before(sequence, self.everybody[arrival]):
                 continue
-            pending = sequence.waiting_for is not None and scheduler.cache.is_pending(sequence.waiting_for)
-            excused = sequence.status is not Status.WAITING or pending or sequence.num_pending
+            pending = sequence.awaited_block_hash is not None and scheduler.cache.is_pending(
+                sequence.awaited_block_hash
+            )
+            excused = sequence.status is not SequenceStatus.WAITING or pending or sequence.num_pending_samples
             if not excused:
                 self.passed[older] = self.passed.get(older, 0) + 1
                 assert self.passed[older] <= config.max_bypass, "passed more often than max_bypass"
         stint = self.stints.pop(arrival)
         ahead = [self.everybody[one] for one in stint.on_board | set(self.boardings[stint.boardings : -1])]
-        outputs = sum(one.max_outputs for one in ahead)
-        work = outputs + sum(one.num_prompt for one in ahead)
+        outputs = sum(one.max_output_tokens for one in ahead)
+        work = outputs + sum(one.num_prompt_tokens for one in ahead)
         failed = scheduler.counters.failed_steps - stint.failed
         waited = scheduler.counters.steps - stint.steps
         # schedule() has already counted the step with which it boards.
-        lost = config.depth * (1 + failed)
-        bound = (1 + config.protect_after + outputs) * work + lost
+        lost = config.max_in_flight_steps * (1 + failed)
+        bound = (1 + config.protect_after_preemptions + outputs) * work + lost
         assert waited <= bound, f"waited {waited} steps, the bound is {bound}"
         # The same with the preemptions that there really were, which is much closer.
-        done = sum((1 + one.num_preemptions) * (one.num_prompt + one.max_outputs) for one in ahead)
+        done = sum((1 + one.num_preemptions) * (one.num_prompt_tokens + one.max_output_tokens) for one in ahead)
         assert waited <= done + lost, f"waited {waited} steps behind {done} tokens of work"
         self.longest_wait = max(self.longest_wait, waited)
         sequence = self.everybody[arrival]
-        older_outputs = sum(one.max_outputs for one in self.everybody.values() if one.arrival <= arrival)
-        assert sequence.num_preemptions <= config.protect_after + older_outputs
+        older_outputs = sum(one.max_output_tokens for one in self.everybody.values() if one.arrival_index <= arrival)
+        assert sequence.num_preemptions <= config.protect_after_preemptions + older_outputs
 
     def _is_before(self, one: Sequence, other: Sequence) -> bool:
         """Whether the line says for good that one boards before the other, if it fits."""
-        line, policy = self.scheduler.line, self.scheduler.config.policy
-        if isinstance(line, PriorityLine):
-            return (line.rank(one), one.arrival) < (line.rank(other), other.arrival)
-        return policy == "fifo" and one.arrival < other.arrival
+        line, policy = self.scheduler.waiting, self.scheduler.config.policy
+        if isinstance(line, PriorityQueue):
+            return (line.rank(one), one.arrival_index) < (line.rank(other), other.arrival_index)
+        return policy == "fifo" and one.arrival_index < other.arrival_index
 
     def _nobody_is_left_out(self, left_out: set[int]) -> None:
         """Those who generate ride in every step, but for prompts that go first: then not too seldom."""
@@ -285,32 +300,32 @@ class Lift:
         self.cache = self.scheduler.cache
         self.audit = Audit(self.scheduler, keep_plans=keep_plans)
         self.requests: dict[str, GenerateRequest] = {}
-        self.tokens: dict[SequenceKey, list[int]] = {}
-        self.ends: dict[SequenceKey, FinishReason] = {}
+        self.tokens: dict[SequenceId, list[int]] = {}
+        self.ends: dict[SequenceId, FinishReason] = {}
         self.scores: dict[str, list[int]] = {}
-        self.finals: dict[str, Output] = {}
-        self._arrivals: dict[SequenceKey, int] = {}
+        self.finals: dict[str, EngineOutput] = {}
+        self._arrivals: dict[SequenceId, int] = {}
 
     def submit(self, *requests: GenerateRequest) -> None:
         for request in requests:
             assert request.request_id not in self.requests, "ids are used once here"
             self.requests[request.request_id] = request
             for index in range(request.params.num_choices):
-                self.tokens[key_of(request.request_id, index)] = list(request.resumed(index))
+                self.tokens[key_of(request.request_id, index)] = list(request.resumed_tokens(index))
             self._take(self.loop.submit(request))
-            if request.request_id in self.scheduler.families:
-                for sequence in self.scheduler.families[request.request_id].open.values():
-                    self._arrivals[sequence.key] = sequence.arrival
-                    if sequence.status is Status.WAITING:
+            if request.request_id in self.scheduler.sequence_groups:
+                for sequence in self.scheduler.sequence_groups[request.request_id].open.values():
+                    self._arrivals[sequence.seq_id] = sequence.arrival_index
+                    if sequence.status is SequenceStatus.WAITING:
                         self.audit.joined(sequence)
 
-    def abort(self, request_id: str, index: int | None = None) -> Output | None:
+    def abort(self, request_id: str, index: int | None = None) -> EngineOutput | None:
         output = self.loop.abort(request_id, index)
         self._take([] if output is None else [output])
         return output
 
-    def step(self, times: int = 1) -> list[Output]:
-        news: list[Output] = []
+    def step(self, times: int = 1) -> list[EngineOutput]:
+        news: list[EngineOutput] = []
         for _ in range(times):
             news += self.loop.step()
         self._take(news)
@@ -328,10 +343,10 @@ class Lift:
     def close(self) -> None:
         self.loop.stop()
 
-    def _take(self, outputs: list[Output]) -> None:
+    def _take(self, outputs: list[EngineOutput]) -> None:
         for output in outputs:
             name = output.request_id
-            key = key_of(name, output.choice)
+            key = key_of(name, output.choice_index)
             assert name not in self.finals, f"{name} got news after its last Output"
             assert key not in self.ends, f"{key} got news after its end"
             self.tokens[key] += output.token_ids
@@ -340,10 +355,10 @@ class Lift:
                 self.ends[key] = output.finish_reason
                 if key in self._arrivals:
                     self.audit.forget(self._arrivals[key])
-            if output.is_last:
+            if output.is_final:
                 self._take_last(output)
 
-    def _take_last(self, output: Output) -> None:
+    def _take_last(self, output: EngineOutput) -> None:
         name = output.request_id
         assert output.finish_reason is not None and output.usage is not None
         self.finals[name] = output
@@ -363,7 +378,7 @@ class Lift:
 
         In a calm run (no aborts, timeouts, faults but poison and NaN) also the end itself is exactly the expected one.
         """
-        assert self.loop.check() == []
+        assert self.loop.check_integrity() == []
         assert self.runner.breaches == [], "a plan broke the runner's contract"
         if self.loop.is_idle:
             assert set(self.finals) == set(self.requests), "somebody got no last Output"
@@ -373,7 +388,7 @@ class Lift:
         for name, request in self.requests.items():
             self._prove_tokens(request, self.finals.get(name), calm)
 
-    def _prove_tokens(self, request: GenerateRequest, final: Output | None, calm: bool) -> None:
+    def _prove_tokens(self, request: GenerateRequest, final: EngineOutput | None, calm: bool) -> None:
         any_fails = False
         for index in range(request.params.num_choices):
             key, (tokens, fails) = key_of(request.request_id, index), expected_end(request, self.fake, index)
@@ -430,32 +445,32 @@ class Box:
     """A sink that keeps everything and can be waited for."""
 
     def __init__(self) -> None:
-        self.calls: list[list[Output]] = []
+        self.calls: list[list[EngineOutput]] = []
         self.done = threading.Event()
         self.over = threading.Event()
 
-    def __call__(self, outputs: list[Output]) -> None:
+    def __call__(self, outputs: list[EngineOutput]) -> None:
         self.calls.append(outputs)
         if any(output.finish_reason is not None for output in outputs):
             self.done.set()
-        if any(output.is_last for output in outputs):
+        if any(output.is_final for output in outputs):
             self.over.set()
 
-    def wait(self) -> Output:
+    def wait(self) -> EngineOutput:
         assert self.done.wait(PATIENCE), "no last Output came"
         return self.finals[0]
 
-    def wait_for_last(self) -> Output:
+    def wait_for_last(self) -> EngineOutput:
         """Wait for the last of all choices."""
         assert self.over.wait(PATIENCE), "the request did not end"
         return self.finals[-1]
 
     @property
-    def outputs(self) -> list[Output]:
+    def outputs(self) -> list[EngineOutput]:
         return [output for call in self.calls for output in call]
 
     @property
-    def finals(self) -> list[Output]:
+    def finals(self) -> list[EngineOutput]:
         return [output for output in self.outputs if output.finish_reason is not None]
 
     @property

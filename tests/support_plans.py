@@ -96,7 +96,7 @@ class Driver:
             if end >= len(ride.tokens):
                 sampled.append(row)
         plan = StepPlan(
-            step_id=self._step, released=tuple(self._released), admitted=tuple(admitted),
+            step_id=self._step, released_slots=tuple(self._released), new_sequences=tuple(admitted),
             slots=int32(*(ride.slot for ride, _ in parts)), num_new_tokens=int32(*(count for _, count in parts)),
             start_positions=int32(*(ride.computed for ride, _ in parts)),
             new_blocks=np.array(new_blocks, np.int32).reshape(-1, 4), input_ids=int32(*ids),
@@ -117,7 +117,7 @@ class Driver:
             (token,) = result.tokens[result.cu_tokens[index] : result.cu_tokens[index + 1]].tolist()
             ride.tokens.append(token)
             ride.logprobs.append(result.logprobs[index] if result.logprobs else None)
-        for row, error in result.faults:
+        for row, error in result.row_errors:
             rides[int(plan.slots[row])].faults.append(error)
 
     def step(self, parts: list[tuple[Ride, int]]) -> None:

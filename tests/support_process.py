@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 
 from chairlift.core.errors import EngineDead, ModelError
-from chairlift.core.request import FinishReason, GenerateRequest, Output
+from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest
 from chairlift.core.sampling import SamplingParams
-from chairlift.engine.client.process import ProcessClient, open_engine
+from chairlift.engine.client.process import ProcessClient, start_engine_process
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.ipc.liveness import WatchConfig
+from chairlift.engine.ipc.liveness import LivenessConfig
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner
 from chairlift.engine.step_plan import StepPlan
@@ -25,7 +25,7 @@ TESTS = Path(__file__).parent
 PATIENCE = 60.0
 """Seconds; the end of every wait. Only a test that fails takes so long."""
 
-BRISK = WatchConfig(heartbeat_timeout=2.0, stop_timeout=6.0, first_backoff=0.05)
+BRISK = LivenessConfig(heartbeat_timeout=2.0, stop_timeout=6.0, first_backoff=0.05)
 
 HANG, DIE, EXIT, PRINT = 250, 251, 252, 253
 """Tokens at which, in a prompt, the runner of `faulty` sleeps for ever, gives up, takes the process along, prints."""
@@ -44,7 +44,7 @@ def faulty(payload: bytes) -> FakeRunner:
     def hook(plan: StepPlan, stage: str) -> None:
         if stage != "launch":
             return
-        ids = [token for card in plan.admitted for token in card.token_ids[: -card.num_prior_outputs or None]]
+        ids = [token for card in plan.new_sequences for token in card.token_ids[: -card.num_output_tokens or None]]
         if HANG in ids:
             time.sleep(3600)
         if DIE in ids:
@@ -120,7 +120,7 @@ def fails_once_gone(payload: bytes) -> Any:
 
 def make_request(name: str, prompt: tuple[int, ...] = (1, 2, 3), **fields: Any) -> GenerateRequest:
     outside = {key: fields.pop(key) for key in ("timeout", "tenant", "eos_token_ids", "cache_salt") if key in fields}
-    params = SamplingParams(**fields).resolved({}, max_tokens=16, seed=len(name))
+    params = SamplingParams(**fields).with_defaults({}, max_tokens=16, seed=len(name))
     return GenerateRequest(request_id=name, prompt_token_ids=prompt, params=params, **outside)
 
 
@@ -129,11 +129,11 @@ class News:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self.batches: list[list[Output]] = []
-        self.ends: dict[str, list[Output]] = {}
+        self.batches: list[list[EngineOutput]] = []
+        self.ends: dict[str, list[EngineOutput]] = {}
         self.tokens: dict[str, list[int]] = {}
 
-    def __call__(self, outputs: list[Output]) -> None:
+    def __call__(self, outputs: list[EngineOutput]) -> None:
         with self._changed:
             self.batches.append(outputs)
             for output in outputs:
@@ -142,7 +142,7 @@ class News:
                     self.ends.setdefault(output.request_id, []).append(output)
             self._changed.notify_all()
 
-    def end(self, name: str) -> Output:
+    def end(self, name: str) -> EngineOutput:
         """Wait for the one last Output of a request."""
         self.wait(lambda: name in self.ends)
         (last,) = self.ends[name]
@@ -180,9 +180,9 @@ def pid_of(client: ProcessClient) -> int:
 
 @contextmanager
 def engine(
-    spec: RunnerSpec | None = None, config: SchedulerConfig | None = None, *, watch: WatchConfig = BRISK, **more: Any
+    spec: RunnerSpec | None = None, config: SchedulerConfig | None = None, *, watch: LivenessConfig = BRISK, **more: Any
 ) -> Iterator[ProcessClient]:
-    client = open_engine(spec or fake_spec(), config or SchedulerConfig(), watch=watch, **more)
+    client = start_engine_process(spec or fake_spec(), config or SchedulerConfig(), watch=watch, **more)
     try:
         yield client
     finally:

@@ -6,7 +6,7 @@ from typing import Any
 from chairlift.core.errors import ChairliftError, SamplingFailed
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.kv.layer_groups import GroupLayout
+from chairlift.engine.kv.layer_groups import LayerGroupLayout
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.engine.scheduler.batching_policy import NAMES
 from chairlift.engine.scheduler.waiting_queue.base import POLICIES
@@ -19,7 +19,7 @@ BAD_TOKENS = (48, 49)
 
 def peak_of(windows: tuple[int | None, ...], block_size: int, num_tokens: int, lookahead: int) -> int:
     """Most blocks that one sequence of that many tokens holds."""
-    return sum(GroupLayout(window, block_size).peak_blocks(num_tokens, lookahead) for window in windows)
+    return sum(LayerGroupLayout(window, block_size).peak_blocks(num_tokens, lookahead) for window in windows)
 
 
 def made_up_lift(rng: random.Random, *, calm: bool, keep_plans: bool = False) -> Lift:
@@ -33,7 +33,7 @@ def made_up_lift(rng: random.Random, *, calm: bool, keep_plans: bool = False) ->
         "overlap": rng.random() < 0.5,
         "max_bypass": rng.choice([0, 1, 16]),
         "prefix_wait_steps": rng.choice([0, 2, 256]),
-        "protect_after": rng.choice([1, 3]),
+        "protect_after_preemptions": rng.choice([1, 3]),
         "batching": rng.choice(["mixed", "mixed", "mixed", *NAMES]),
         "policy": rng.choice(["fifo", *POLICIES]),
         "priority_ageing": rng.choice([0.01, 1.0]),
@@ -45,7 +45,7 @@ def made_up_lift(rng: random.Random, *, calm: bool, keep_plans: bool = False) ->
     windows = rng.choice([(None,), (None,), (8,), (None, 8, 8), (None, 20), (3, 11), (1,)])
     config = SchedulerConfig(**options)
     blind = windows == (1,)  # sees no past, so it need not compute one, and a bad token in it harms nobody
-    peak = peak_of(windows, block_size, 80, config.max_chunk * config.depth)
+    peak = peak_of(windows, block_size, 80, config.max_prefill_chunk * config.max_in_flight_steps)
     fake = FakeConfig(
         vocab_size=50, max_model_len=80, num_blocks=int(peak * rng.choice([0.6, 1, 1.3, 1.3, 1.6, 2, 6])) + 1,
         block_size=block_size, windows=windows, seed=rng.randrange(1000), seconds_per_step=0.002,
@@ -94,12 +94,12 @@ def ride(seed: int, steps: int, *, keep_plans: bool = False) -> Lift:
             if not calm and rng.random() < 0.03 and lift.scheduler.sequences:
                 lift.abort(rng.choice(list(lift.scheduler.sequences)))
             if rng.random() < 0.005:
-                lift.cache.flush()
+                lift.cache.evict_all()
             if not lift.loop.is_idle:
                 lift.step()
             lift.clock.advance(rng.choice([0.0, 0.01, 0.05]))
             if rng.random() < 0.02:
-                assert lift.loop.check() == []
+                assert lift.loop.check_integrity() == []
         lift.drain()
         lift.prove(calm=calm)
     finally:

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from chairlift.core.sampling import SamplingParams
-from chairlift.engine.step_plan import Masks, NewSequence
+from chairlift.engine.step_plan import NewSequence, TokenMasks
 from chairlift.model.sampling.lm_head_output import Scored, Wanted, scored
 from chairlift.model.sampling.philox import uniforms
 
@@ -18,7 +18,7 @@ EOS = (3, 5)
 
 def params(**chosen: object) -> SamplingParams:
     """Make resolved parameters; what is not chosen is neutral."""
-    return SamplingParams(**chosen).resolved({}, max_tokens=100, seed=0)
+    return SamplingParams(**chosen).with_defaults({}, max_tokens=100, seed=0)
 
 
 def sequence(
@@ -34,18 +34,18 @@ def head_of(logits: Tensor) -> Callable[[Wanted], Scored]:
     return partial(scored, logits.clone())
 
 
-def masks_of(vocab_size: int, allowed: Mapping[int, set[int]]) -> Masks:
+def masks_of(vocab_size: int, allowed: Mapping[int, set[int]]) -> TokenMasks:
     """Make masks by place among the sample rows."""
     bits = np.zeros((len(allowed), -(-vocab_size // 32) * 32), np.uint8)
     for row, tokens in enumerate(allowed.values()):
         bits[row, sorted(tokens)] = 1
-    return Masks(np.array(list(allowed), np.int32), np.packbits(bits, axis=1, bitorder="little").view(np.int32))
+    return TokenMasks(np.array(list(allowed), np.int32), np.packbits(bits, axis=1, bitorder="little").view(np.int32))
 
 
 def shaped_logits(raw: np.ndarray, new: NewSequence) -> np.ndarray:
     """Move raw logits [V] by penalties, bias and bans, one token at a time; no processors, no masks."""
     p, logits = new.params, raw.astype(np.float64).copy()
-    outputs = new.token_ids[len(new.token_ids) - new.num_prior_outputs :] if new.num_prior_outputs else ()
+    outputs = new.token_ids[len(new.token_ids) - new.num_output_tokens :] if new.num_output_tokens else ()
     for token in range(len(raw)):
         if token in new.token_ids:
             logits[token] = (
@@ -129,7 +129,7 @@ def token_of(likely: np.ndarray, number: float) -> int:
 
 def drawn_by_model(raw: np.ndarray, new: NewSequence) -> int:
     """Return the token that the request's own seed, choice and position give."""
-    row = [np.array([part], np.int64) for part in (new.params.seed, new.choice, new.num_prior_outputs)]
+    row = [np.array([part], np.int64) for part in (new.params.seed, new.choice_index, new.num_output_tokens)]
     return token_of(probabilities(raw, new), float(uniforms(*row)[0]))
 
 

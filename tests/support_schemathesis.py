@@ -101,7 +101,7 @@ def a_stream_has_an_end(context: Any, response: Any, case: Any) -> None:
     event, _, data = last.partition("\n")
     assert event == "event: error" and data.startswith("data: "), f"the stream ends with {last!r}"
     error = json.loads(data.removeprefix("data: "))["error"]
-    _explain({"nothing_left": 400, "timeout": 408}.get(error["code"], 500), error, case)
+    _explain({"no_allowed_token": 400, "timeout": 408}.get(error["code"], 500), error, case)
 
 
 def _has_key(request: Any) -> bool:
@@ -117,7 +117,7 @@ def _explain(status: int, error: dict[str, Any], case: Any) -> None:
     param, said = error["param"] or "", error["message"]
     if any((status, error["code"]) == known[:2] and re.fullmatch(known[2], said) for known in OUT_OF_TIME):
         return
-    if status == 400 and error["code"] == "nothing_left" and any(case.body.get(name) for name in BANS):
+    if status == 400 and error["code"] == "no_allowed_token" and any(case.body.get(name) for name in BANS):
         return
     if status == 400 and any(
         re.fullmatch(field, param) and re.fullmatch(rf"(?:{re.escape(param)} ?)?(?:{rest})", said, re.DOTALL)

@@ -138,7 +138,7 @@ class Server:
         """Whether nobody rides or waits, every block is back, and the ledger is right."""
         state = self.state()
         cache = state["cache"]
-        assert state["ledger_faults"] == []
+        assert state["integrity_errors"] == []
         riders = state["scheduler"]["active_requests"] + state["scheduler"]["waiting_requests"]
         return riders == 0 and cache["allocated_blocks"] == 0
 

@@ -80,7 +80,7 @@ def fake_service(
 def tokens_of(prompt: str | Sequence[int], params: SamplingParams, eos: Sequence[int] = ()) -> list[int]:
     """Return what the fake must say, computed without an engine; params need max_tokens and a seed."""
     ids = list(prompt.encode()) if isinstance(prompt, str) else list(prompt)
-    return expected_tokens(ids, params.resolved({}, max_tokens=1, seed=0), FAKE, eos)
+    return expected_tokens(ids, params.with_defaults({}, max_tokens=1, seed=0), FAKE, eos)
 
 
 def text_of(prompt: str | Sequence[int], params: SamplingParams) -> str:

@@ -7,13 +7,13 @@ import numpy as np
 
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.structured.grammar import BITS, Grammar
-from chairlift.engine.structured.grammar_tokenizer import Vocabulary
+from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of
 from chairlift.text.tokenizer import ByteTokenizer
 
 EOS = 257
 VOCAB_SIZE = 260
-VOCABULARY = Vocabulary(ByteTokenizer().serialized().encode(), (EOS,))
+VOCABULARY = GrammarTokenizer(ByteTokenizer().serialized().encode(), (EOS,))
 
 
 def grammar_of(**structure: object) -> Grammar:
@@ -34,13 +34,13 @@ def allowed(grammar: Grammar) -> set[int]:
 def written(grammar: Grammar, pick: Callable[[list[int]], int], longest: int = 4000) -> bytes:
     """Write an output, each byte picked from those allowed, until the structure is complete."""
     output = bytearray()
-    while not grammar.is_over and len(output) < longest:
+    while not grammar.is_terminated and len(output) < longest:
         token = pick(sorted(allowed(grammar)))
         if token == EOS:
             return bytes(output)
         grammar.advance(token)
         output.append(token)
-    assert grammar.is_over, "the output has no end"
+    assert grammar.is_terminated, "the output has no end"
     return bytes(output)
 
 

@@ -15,8 +15,8 @@ from chairlift.core.load_report import ReplicaState
 from chairlift.core.request import FinishReason
 from chairlift.engine.client.process import ProcessClient, connect
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.ipc.liveness import WatchConfig
-from chairlift.engine.ipc.messages import PROTOCOL, Hello, Pulse, Submit, encode
+from chairlift.engine.ipc.liveness import LivenessConfig
+from chairlift.engine.ipc.messages import PROTOCOL, ClientHeartbeat, Hello, Submit, encode
 from chairlift.engine.runner.fake import FakeConfig
 from support_process import (
     BRISK,
@@ -73,7 +73,7 @@ def came_back(client: ProcessClient, old: int) -> None:
     """The next request works, in another process; nothing of the old one is left."""
     assert works(client)
     assert client.restarts == 1 and pid_of(client) != old and is_gone(old)
-    assert client.validate() == [] and client.load().running_requests == 0
+    assert client.check_integrity() == [] and client.load().running_requests == 0
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -97,7 +97,7 @@ def test_an_idle_engine_that_is_killed_comes_back() -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_stopped_engine_is_noticed_by_its_silence(stream: bool) -> None:
-    with engine(fake_spec(SLOW), watch=WatchConfig(heartbeat_timeout=1.0)) as client:
+    with engine(fake_spec(SLOW), watch=LivenessConfig(heartbeat_timeout=1.0)) as client:
         news, pid = News(), pid_of(client)
         names = open_many(client, news, stream)
         os.kill(pid, signal.SIGSTOP)
@@ -107,7 +107,7 @@ def test_a_stopped_engine_is_noticed_by_its_silence(stream: bool) -> None:
 
 
 def test_a_step_that_hangs_is_noticed_although_the_process_answers() -> None:
-    watch = WatchConfig(heartbeat_timeout=1.0, step_timeout=1.0)
+    watch = LivenessConfig(heartbeat_timeout=1.0, step_timeout=1.0)
     with engine(spec_of(faulty), watch=watch) as client:
         news, pid = News(), pid_of(client)
         client.submit(make_request("neighbour", max_tokens=1000), news)
@@ -141,12 +141,12 @@ def test_questions_end_with_the_engine() -> None:
     with engine(fake_spec(FakeConfig(seconds_per_step=3600))) as client:
         news, pid = News(), pid_of(client)
         client.submit(make_request("a"), news)
-        wait_until(lambda: client.load().step_age > 0)
+        wait_until(lambda: client.load().step_age_seconds > 0)
         failed: list[Exception] = []
 
         def ask() -> None:
             try:
-                client.validate()
+                client.check_integrity()
             except EngineDead as error:
                 failed.append(error)
 
@@ -157,12 +157,12 @@ def test_questions_end_with_the_engine() -> None:
         asker.join(PATIENCE)
         assert len(failed) == 1
         client.abort("a")
-        assert client.validate() == []
+        assert client.check_integrity() == []
 
 
 def test_what_is_submitted_while_there_is_no_engine_waits_for_the_next_one() -> None:
     """Also its timeouts and aborts work meanwhile."""
-    watch = WatchConfig(heartbeat_timeout=2.0, first_backoff=2.0)
+    watch = LivenessConfig(heartbeat_timeout=2.0, first_backoff=2.0)
     with engine(watch=watch) as client:
         os.kill(pid_of(client), signal.SIGKILL)
         wait_until(lambda: client.restarts == 1 and client.process is not None)
@@ -185,7 +185,7 @@ def test_a_restart_that_fails_ends_the_requests_that_waited_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CHAIRLIFT_TEST_FLAG", str(tmp_path / "flag"))
-    watch = WatchConfig(heartbeat_timeout=2.0, first_backoff=0.2, max_restarts=3)
+    watch = LivenessConfig(heartbeat_timeout=2.0, first_backoff=0.2, max_restarts=3)
     with engine(spec_of(fails_once_gone), watch=watch) as client:
         news = News()
         os.kill(pid_of(client), signal.SIGKILL)
@@ -206,7 +206,7 @@ def test_a_restart_that_fails_ends_the_requests_that_waited_for_it(
 
 
 def test_the_state_says_where_an_engine_is_in_its_lives() -> None:
-    watch = WatchConfig(heartbeat_timeout=2.0, first_backoff=2.0, max_restarts=2)
+    watch = LivenessConfig(heartbeat_timeout=2.0, first_backoff=2.0, max_restarts=2)
 
     def lives(restarts: int) -> None:
         wait_until(lambda: (client.restarts, client.state) == (restarts, ReplicaState.READY))
@@ -225,7 +225,7 @@ def test_the_state_says_where_an_engine_is_in_its_lives() -> None:
 
 
 def test_an_engine_that_dies_again_and_again_is_dead_for_good() -> None:
-    watch = WatchConfig(heartbeat_timeout=2.0, first_backoff=0.01, max_restarts=2)
+    watch = LivenessConfig(heartbeat_timeout=2.0, first_backoff=0.01, max_restarts=2)
     with engine(spec_of(faulty), watch=watch) as client:
         news = News()
         for attempt in range(3):
@@ -240,7 +240,7 @@ def test_an_engine_that_dies_again_and_again_is_dead_for_good() -> None:
 def test_a_second_client_learns_of_the_death_and_cannot_restart() -> None:
     with engine(fake_spec(SLOW)) as owner:
         assert owner.process is not None
-        other = connect(owner.process.address, watch=WatchConfig(heartbeat_timeout=1.0))
+        other = connect(owner.process.address, watch=LivenessConfig(heartbeat_timeout=1.0))
         try:
             news, pid = News(), pid_of(owner)
             other.submit(make_request("a", max_tokens=900), news)
@@ -275,7 +275,7 @@ def test_malformed_bytes_are_dropped_and_the_engine_lives() -> None:
         socket.send_multipart([b"a", b"b", b"c"])
         socket.send(encode(Hello(PROTOCOL + 1, 1.0, 5.0)))
         socket.send(encode(Hello(PROTOCOL, 1.0, float("nan"))))
-        socket.send(encode(Pulse()))
+        socket.send(encode(ClientHeartbeat()))
         assert socket.poll(int(PATIENCE * 1000))
         assert works(client) and client.restarts == 0
 
@@ -291,7 +291,7 @@ def test_a_client_that_does_not_read_is_dropped_and_its_requests_end() -> None:
             assert works(client), "its neighbours do not wait"
             wait_until(lambda: client.load().running_requests == 0)
             assert client.load().output_tokens < 64 * 15_000
-        assert client.restarts == 0 and client.validate() == []
+        assert client.restarts == 0 and client.check_integrity() == []
 
 
 def test_a_client_that_falls_silent_loses_its_requests() -> None:
@@ -356,7 +356,7 @@ SPAWNER = """
 import os, sys
 sys.path.insert(0, {tests!r})
 from support_process import *
-client = open_engine(spec_of(faulty, FakeConfig(seconds_per_step=0.02)), SchedulerConfig(), watch=BRISK)
+client = start_engine_process(spec_of(faulty, FakeConfig(seconds_per_step=0.02)), SchedulerConfig(), watch=BRISK)
 news = News()
 client.submit(make_request("a", ({token},), max_tokens=900), news)
 {fork}

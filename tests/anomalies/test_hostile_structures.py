@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from chairlift import LLM, AsyncLLM, SamplingParams, StructuredOutput
-from chairlift.core.errors import InvalidRequest, StructureFailed
+from chairlift.core.errors import InvalidRequest, StructuredOutputFailed
 from chairlift.llm.model_names import RANDOM
 
 FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
@@ -50,9 +50,11 @@ def test_they_end_alone(overlap: bool) -> None:
             assert isinstance(result.error, InvalidRequest), (str(given)[:100], result)
             assert result.error.details["param"] == "structured" and len(result.error.message) < 500
         for given, result in zip(COSTLY, made[len(MEANINGLESS) :], strict=False):
-            assert result.error is None or isinstance(result.error, InvalidRequest | StructureFailed), str(given)[:100]
+            assert result.error is None or isinstance(result.error, InvalidRequest | StructuredOutputFailed), str(
+                given
+            )[:100]
         assert [result.outputs[0].token_ids for result in made[-3:]] == expected
-        assert llm.validate() == []
+        assert llm.check_integrity() == []
 
 
 def test_nothing_is_fetched_for_a_schema() -> None:

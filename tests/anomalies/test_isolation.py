@@ -72,7 +72,7 @@ def test_nan_logits_fail_one_request(folder: Path, options: dict[str, Any], heal
             assert isinstance(ill.error, NonFiniteLogits)
             assert ill.outputs[0].finish_reason == "error"
             assert tokens(others) == healthy
-            assert llm.validate() == []
+            assert llm.check_integrity() == []
         llm.flush_cache()
         again = llm.generate(NEIGHBOURS * 3, PARAMS * 3, use_tqdm=False)
         assert tokens(again) == healthy * 3
@@ -109,7 +109,7 @@ def collect(client: InlineClient, prompts: list[list[int]], params: list[Samplin
 
     news: SimpleQueue[Any] = SimpleQueue()
     for number, (prompt, own) in enumerate(zip(prompts, params, strict=True)):
-        resolved = own.resolved({}, max_tokens=20, seed=0)
+        resolved = own.with_defaults({}, max_tokens=20, seed=0)
         client.submit(
             GenerateRequest(request_id=str(number), prompt_token_ids=tuple(prompt), params=resolved), news.put
         )
@@ -130,7 +130,7 @@ def test_a_forward_that_raises_fails_the_culprit_alone(sick: InlineClient, healt
         assert isinstance(ill[1].error, ForwardFailed)
     assert [own for own, _ in made] == healthy
     assert sick.scheduler_state()["failed_steps"] > 1
-    assert sick.validate() == []
+    assert sick.check_integrity() == []
 
 
 def test_a_request_that_bans_every_token_fails_alone(
@@ -163,7 +163,7 @@ def test_a_sampler_that_raises_fails_one_request(
         assert isinstance(made[-1].error, SamplingFailed)
         assert len(made[-1].outputs[0].token_ids) == 2
         assert tokens(made[:-1]) == healthy
-        assert llm.validate() == []
+        assert llm.check_integrity() == []
 
 
 def test_an_id_outside_the_vocabulary_raises_before_anything_is_queued(folder: Path, options: dict[str, Any]) -> None:
@@ -178,7 +178,7 @@ def test_a_duplicate_id_is_refused_and_the_first_goes_on(sick: InlineClient, hea
     from queue import SimpleQueue
 
     news: SimpleQueue[Any] = SimpleQueue()
-    params = PARAMS[1].resolved({}, max_tokens=20, seed=0)
+    params = PARAMS[1].with_defaults({}, max_tokens=20, seed=0)
     request = GenerateRequest(request_id="twice", prompt_token_ids=tuple(NEIGHBOURS[1]), params=params)
     sick.submit(request, news.put)
     with pytest.raises(DuplicateRequestId, match="twice"):

@@ -31,13 +31,13 @@ with LLM(folder, attention_backend=backend, dtype="float32", max_memory=share, m
          max_batch_tokens=512, block_size=16) as llm:
     llm.generate([[9] * 20], SamplingParams(max_tokens=3), use_tqdm=False)  # loads what is loaded at first use
     idle, held = resident("VmRSS"), []
-    llm._service.client.watch_steps(lambda step: held.append((step.held_slots, step.free_blocks)))
+    llm._service.client.watch_steps(lambda step: held.append((step.allocated_kv_tokens, step.free_blocks)))
     prompts = [[8 + (7 * n + i) % 200 for i in range(260 + n)] for n in range(120)]
     outputs = llm.generate(prompts, SamplingParams(temperature=0, max_tokens=90, ignore_eos=True), use_tqdm=False)
     state = llm.cache_state()
     json.dump({
         "idle": idle, "peak": resident("VmHWM"), "free": min(free for _, free in held), "report": llm.report,
-        "total": state["total_blocks"], "wrong": llm.validate(),
+        "total": state["total_blocks"], "wrong": llm.check_integrity(),
         "tokens": sum(len(output.outputs[0].token_ids) for output in outputs),
     }, sys.stdout)
 """

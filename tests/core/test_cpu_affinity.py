@@ -8,14 +8,14 @@ import threading
 import pytest
 
 from chairlift.core import cpu_affinity
-from chairlift.core.cpu_affinity import stay_on, threads, usable_cpus
+from chairlift.core.cpu_affinity import pin_thread, thread_ids, usable_cpus
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="threads have no processors and no niceness of their own")
 two_cpus = pytest.mark.skipif(len(usable_cpus()) < 2, reason="there is one processor")
 
 BEGIN = """
 import os, threading
-from chairlift.core.cpu_affinity import give_way, threads, usable_cpus, use_only
+from chairlift.core.cpu_affinity import lower_priority, thread_ids, usable_cpus, pin_process
 ended = threading.Event()
 def made():
     began, found = threading.Event(), []
@@ -53,7 +53,7 @@ def test_threads_are_all_that_live() -> None:
     worker.start()
     began.wait()
     try:
-        assert {os.getpid(), *found} <= threads()
+        assert {os.getpid(), *found} <= thread_ids()
     finally:
         ended.set()
         worker.join()
@@ -61,8 +61,8 @@ def test_threads_are_all_that_live() -> None:
 
 def test_where_nothing_is_told_there_are_no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_affinity, "TASKS", cpu_affinity.Path("/nowhere"))
-    assert threads() == frozenset()
-    cpu_affinity.give_way([os.getpid()], 19)
+    assert thread_ids() == frozenset()
+    cpu_affinity.lower_priority([os.getpid()], 19)
     assert not hasattr(os, "getpriority") or os.getpriority(os.PRIO_PROCESS, 0) < 19
 
 
@@ -71,7 +71,7 @@ def test_where_nothing_is_told_there_are_no_threads(monkeypatch: pytest.MonkeyPa
 def test_every_thread_keeps_to_some_processors_those_that_come_later_too() -> None:
     said = told("""
 before, (first, *_) = made(), sorted(usable_cpus())
-assert use_only([first])
+assert pin_process([first])
 print([os.sched_getaffinity(each) == {first} for each in (before, 0, made())])
 """)
     assert said == "[True, True, True]"
@@ -81,7 +81,7 @@ print([os.sched_getaffinity(each) == {first} for each in (before, 0, made())])
 def test_processors_that_are_not_there_change_nothing() -> None:
     assert told("""
 before = usable_cpus()
-print(use_only([100_000]), use_only([]), usable_cpus() == before)
+print(pin_process([100_000]), pin_process([]), usable_cpus() == before)
 """) == "False False True"  # fmt: skip
 
 
@@ -91,7 +91,7 @@ def test_only_the_threads_that_are_named_give_way_and_none_becomes_less_nice() -
 started = os.getpriority(os.PRIO_PROCESS, 0)
 polite, other, humble = made(), made(), made()
 os.setpriority(os.PRIO_PROCESS, humble, 19)
-give_way([polite, humble, 2**22 + 1], 5)
+lower_priority([polite, humble, 2**22 + 1], 5)
 nice = [os.getpriority(os.PRIO_PROCESS, each) for each in (polite, other, humble)]
 print(nice == [min(19, started + 5), started, 19])
 """)
@@ -100,11 +100,11 @@ print(nice == [min(19, started + 5), started, 19])
 
 def test_who_works_beside_others_keeps_off_their_processors_or_off_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_affinity, "usable_cpus", lambda: frozenset({2, 3, 5}))
-    assert cpu_affinity.beside(()) == {2, 3, 5}
-    assert cpu_affinity.beside((3, 5)) == {2}
-    assert cpu_affinity.beside((3, 2, 5)) == {2, 5}
+    assert cpu_affinity.cpus_apart_from(()) == {2, 3, 5}
+    assert cpu_affinity.cpus_apart_from((3, 5)) == {2}
+    assert cpu_affinity.cpus_apart_from((3, 2, 5)) == {2, 5}
     monkeypatch.setattr(cpu_affinity, "usable_cpus", lambda: frozenset({4}))
-    assert cpu_affinity.beside((4,)) == {4}
+    assert cpu_affinity.cpus_apart_from((4,)) == {4}
 
 
 @linux
@@ -114,11 +114,11 @@ def test_a_thread_stays_where_it_is_told_and_so_do_those_that_it_starts() -> Non
     seen: list[frozenset[int]] = []
 
     def work() -> None:
-        stay_on(one)
+        pin_thread(one)
         inner = threading.Thread(target=lambda: seen.append(usable_cpus()))
         inner.start()
         inner.join()
-        stay_on({1 << 9})  # is not there: nothing changes
+        pin_thread({1 << 9})  # is not there: nothing changes
         seen.append(usable_cpus())
 
     thread = threading.Thread(target=work)

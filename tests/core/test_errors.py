@@ -23,25 +23,25 @@ from chairlift.core.errors import (
     MethodNotAllowed,
     ModelError,
     ModelNotFound,
+    NoAllowedToken,
     NonFiniteLogits,
     NotFound,
-    NothingLeft,
     OutOfBlocks,
     Overloaded,
     QueueFull,
     RateLimited,
-    Refused,
     RequestFailed,
+    RequestRejected,
     RequestTimeout,
     RequestTooLarge,
     SamplingFailed,
-    StructureFailed,
+    StructuredOutputFailed,
     TokenOutOfRange,
     Unauthorized,
     Unavailable,
     UnsupportedArchitecture,
     UnsupportedMediaType,
-    rebuild,
+    error_from_wire,
 )
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, ChairliftError)]
@@ -66,11 +66,11 @@ EXAMPLES = [
     ForwardFailed("the model raised"),
     NonFiniteLogits("NaN"),
     SamplingFailed("the sampler raised"),
-    NothingLeft("all tokens are banned"),
-    StructureFailed("too many states"),
+    NoAllowedToken("all tokens are banned"),
+    StructuredOutputFailed("too many states"),
     DetokenizeFailed("no text"),
     EngineDead("killed", exit_code=-9),
-    Refused("no"),
+    RequestRejected("no"),
     MalformedRequest("no JSON"),
     Unauthorized("a key is needed"),
     Forbidden("not from a page"),
@@ -106,7 +106,7 @@ def test_the_tree_in_the_docstring_is_the_tree() -> None:
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: error.code)
 def test_an_error_that_crossed_a_border_is_the_same_error(error: ChairliftError) -> None:
-    back = rebuild(error.code, error.message, error.details)
+    back = error_from_wire(error.code, error.message, error.details)
     assert type(back) is type(error)
     assert (str(back), back.message, back.details) == (str(error), error.message, error.details)
     assert (back.code, back.retryable) == (error.code, error.retryable)
@@ -114,17 +114,17 @@ def test_an_error_that_crossed_a_border_is_the_same_error(error: ChairliftError)
 
 def test_a_rebuilt_error_can_be_raised_and_caught_by_its_parents() -> None:
     with pytest.raises(InvalidRequest, match="outside the vocabulary of 304"):
-        raise rebuild("token_out_of_range", str(TokenOutOfRange(999, 304)), {})
+        raise error_from_wire("token_out_of_range", str(TokenOutOfRange(999, 304)), {})
 
 
 def test_an_unknown_code_becomes_the_base() -> None:
-    error = rebuild("from_the_future", "said", {"n": 1})
+    error = error_from_wire("from_the_future", "said", {"n": 1})
     assert type(error) is ChairliftError and error.details == {"n": 1}
 
 
 @pytest.mark.parametrize("name", ["message", "self", "code"])
 def test_details_may_have_any_name(name: str) -> None:
-    assert rebuild("queue_full", "said", {name: 3}).details == {name: 3}
+    assert error_from_wire("queue_full", "said", {name: 3}).details == {name: 3}
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,9 @@ def test_the_state_has_to_be_told() -> None:
 
 
 def test_a_report_survives_the_wire() -> None:
-    report = LoadReport(state=ReplicaState.DRAINING, waiting_requests=3, free_blocks=7, total_blocks=9, step_age=0.25)
+    report = LoadReport(
+        state=ReplicaState.DRAINING, waiting_requests=3, free_blocks=7, total_blocks=9, step_age_seconds=0.25
+    )
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(report), type=LoadReport) == report
 
 

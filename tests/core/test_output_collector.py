@@ -5,47 +5,49 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chairlift.core.output_collector import News
-from chairlift.core.request import FinishReason, Output, Usage
+from chairlift.core.output_collector import OutputCollector
+from chairlift.core.request import EngineOutput, FinishReason, Usage
 
 USAGE = Usage(3, 5, 0)
 
 
 def test_what_a_choice_says_in_a_row_is_one_output() -> None:
-    news = News()
-    counts = [news.put(Output("a", (1,))), news.put(Output("b", (7,))), news.put(Output("a", (2, 3)))]
+    news = OutputCollector()
+    counts = [news.put(EngineOutput("a", (1,))), news.put(EngineOutput("b", (7,))), news.put(EngineOutput("a", (2, 3)))]
     assert counts == [1, 1, 2] and bool(news)
-    assert news.take() == [Output("a", (1, 2, 3)), Output("b", (7,))]
-    assert not news and news.take() == []
+    assert news.drain() == [EngineOutput("a", (1, 2, 3)), EngineOutput("b", (7,))]
+    assert not news and news.drain() == []
 
 
 def test_the_last_of_a_request_is_behind_all_others_of_it() -> None:
-    news = News()
-    ends = Output("a", (2,), finish_reason=FinishReason.STOP, usage=USAGE)
-    for output in (Output("a", (1,)), Output("a", (9,), choice=1), ends):
+    news = OutputCollector()
+    ends = EngineOutput("a", (2,), finish_reason=FinishReason.STOP, usage=USAGE)
+    for output in (EngineOutput("a", (1,)), EngineOutput("a", (9,), choice_index=1), ends):
         news.put(output)
-    assert news.take() == [Output("a", (9,), choice=1), ends._replace(token_ids=(1, 2))]
+    assert news.drain() == [EngineOutput("a", (9,), choice_index=1), ends._replace(token_ids=(1, 2))]
 
 
 def test_a_choice_that_has_ended_keeps_its_end_where_the_request_ends_behind_it() -> None:
-    news = News()
-    over = Output("a", (1,), finish_reason=FinishReason.LENGTH)
-    abort = Output("a", finish_reason=FinishReason.ABORT, usage=USAGE)
-    for output in (over, Output("a", (5,), choice=1), abort):
+    news = OutputCollector()
+    over = EngineOutput("a", (1,), finish_reason=FinishReason.LENGTH)
+    abort = EngineOutput("a", finish_reason=FinishReason.ABORT, usage=USAGE)
+    for output in (over, EngineOutput("a", (5,), choice_index=1), abort):
         news.put(output)
-    assert news.take() == [over, Output("a", (5,), choice=1), abort]
+    assert news.drain() == [over, EngineOutput("a", (5,), choice_index=1), abort]
 
 
-def story(chance: random.Random) -> list[Output]:
+def story(chance: random.Random) -> list[EngineOutput]:
     """All that an engine says of two requests, in an order that may be: some choices end, then the request does."""
-    told: dict[str, list[Output]] = {}
+    told: dict[str, list[EngineOutput]] = {}
     for name in "ab":
-        said = [Output(name, (token,), choice=chance.randrange(3)) for token in range(chance.randrange(12))]
+        said = [EngineOutput(name, (token,), choice_index=chance.randrange(3)) for token in range(chance.randrange(12))]
         over = {choice for choice in range(3) if chance.random() < 0.5}
-        ends = [Output(name, (100 + choice,), finish_reason=FinishReason.STOP, choice=choice) for choice in over]
+        ends = [
+            EngineOutput(name, (100 + choice,), finish_reason=FinishReason.STOP, choice_index=choice) for choice in over
+        ]
         chance.shuffle(ends)
-        last = ends.pop()._replace(usage=USAGE) if len(over) == 3 else Output(
-            name, finish_reason=FinishReason.ABORT, usage=USAGE, choice=chance.randrange(3)
+        last = ends.pop()._replace(usage=USAGE) if len(over) == 3 else EngineOutput(
+            name, finish_reason=FinishReason.ABORT, usage=USAGE, choice_index=chance.randrange(3)
         )  # fmt: skip
         told[name] = [*said, *ends, last]
     whose = [name for name, said in told.items() for _ in said]
@@ -57,18 +59,18 @@ def story(chance: random.Random) -> list[Output]:
 def test_however_often_it_is_taken_nothing_is_lost_and_every_end_stands_where_it_did(
     chance: random.Random, often: float
 ) -> None:
-    news, taken, said = News(), list[Output](), story(chance)
+    news, taken, said = OutputCollector(), list[EngineOutput](), story(chance)
     for output in said:
         news.put(output)
         if chance.random() < often:
-            taken += news.take()
-    taken += news.take()
+            taken += news.drain()
+    taken += news.drain()
     for name in "ab":
         mine = [output for output in taken if output.request_id == name]
-        assert [output.is_last for output in mine] == [False] * (len(mine) - 1) + [True]
+        assert [output.is_final for output in mine] == [False] * (len(mine) - 1) + [True]
         for choice in range(3):
-            of_choice = [output for output in mine if output.choice == choice]
-            before = [output for output in said if (output.request_id, output.choice) == (name, choice)]
+            of_choice = [output for output in mine if output.choice_index == choice]
+            before = [output for output in said if (output.request_id, output.choice_index) == (name, choice)]
             assert [token for output in of_choice for token in output.token_ids] == [
                 token for output in before for token in output.token_ids
             ]

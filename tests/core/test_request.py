@@ -10,9 +10,9 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.core.request import (
     MAX_PRIORITY,
     MAX_TIMEOUT,
+    EngineOutput,
     FinishReason,
     GenerateRequest,
-    Output,
     RequestState,
     Timeline,
     TimelineEvent,
@@ -21,7 +21,7 @@ from chairlift.core.request import (
 )
 from chairlift.core.sampling import LogitBias, SamplingParams
 
-PARAMS = SamplingParams(logit_bias={3: 1.5}, stop=["END"]).resolved({}, max_tokens=9, seed=4)
+PARAMS = SamplingParams(logit_bias={3: 1.5}, stop=["END"]).with_defaults({}, max_tokens=9, seed=4)
 REQUEST = GenerateRequest(request_id="a", prompt_token_ids=(1, 2, 3), params=PARAMS)
 
 
@@ -71,11 +71,11 @@ def test_requests_and_outputs_cannot_be_changed_afterwards() -> None:
     with pytest.raises(AttributeError):
         REQUEST.priority = 1  # type: ignore[misc]
     with pytest.raises(AttributeError):
-        Output("a").finish_reason = FinishReason.STOP  # type: ignore[misc]
+        EngineOutput("a").finish_reason = FinishReason.STOP  # type: ignore[misc]
 
 
 def test_an_output_says_nothing_until_it_is_told() -> None:
-    quiet = Output("a")
+    quiet = EngineOutput("a")
     assert quiet.token_ids == quiet.logprobs == ()
     assert quiet.finish_reason is quiet.error is quiet.usage is quiet.timeline is None
 
@@ -104,11 +104,12 @@ def test_what_was_said_in_a_row_can_be_said_at_once() -> None:
     one = TokenLogprob(1, -0.5)
     timeline = Timeline((TimelineEvent("queued", 0.0),))
     row = [
-        Output("r", (1,), (one,), choice=2, prompt_logprobs=(one,)), Output("r", (2, 3), (one, one), choice=2),
-        Output("r", (), timeline=timeline, choice=2),
-        Output("r", (4,), (one,), FinishReason.LENGTH, usage=Usage(1, 4, 0), choice=2),
+        EngineOutput("r", (1,), (one,), choice_index=2, prompt_logprobs=(one,)),
+        EngineOutput("r", (2, 3), (one, one), choice_index=2),
+        EngineOutput("r", (), timeline=timeline, choice_index=2),
+        EngineOutput("r", (4,), (one,), FinishReason.LENGTH, usage=Usage(1, 4, 0), choice_index=2),
     ]  # fmt: skip
-    assert Output.joined(row) == Output(
+    assert EngineOutput.merged(row) == EngineOutput(
         "r", (1, 2, 3, 4), (one,) * 4, FinishReason.LENGTH, None, Usage(1, 4, 0), timeline, 2, (one,)
     )
-    assert Output.joined(row[:1]) is row[0]
+    assert EngineOutput.merged(row[:1]) is row[0]

@@ -25,7 +25,7 @@ from chairlift.core.sampling import (
     MAX_STOP_STRINGS,
     MAX_STOP_TOKEN_IDS,
     MAX_TOKENS,
-    NEUTRAL,
+    NEUTRAL_VALUES,
     SAMPLING_FIELDS,
     LogitBias,
     SamplingParams,
@@ -298,44 +298,47 @@ def test_a_temperature_of_nothing_is_greedy(temperature: float | None, greedy: b
 
 
 def test_what_is_none_takes_the_models_default_then_the_neutral_value() -> None:
-    params = SamplingParams(top_k=7).resolved({"temperature": 0.6, "top_k": 50}, max_tokens=11, seed=3)
+    params = SamplingParams(top_k=7).with_defaults({"temperature": 0.6, "top_k": 50}, max_tokens=11, seed=3)
     assert (params.temperature, params.top_k) == (0.6, 7)
     assert (params.top_p, params.min_p, params.repetition_penalty) == (1.0, 0.0, 1.0)
     assert (params.max_tokens, params.seed, params.logprobs) == (11, 3, None)
 
 
-@pytest.mark.parametrize("name", NEUTRAL)
+@pytest.mark.parametrize("name", NEUTRAL_VALUES)
 def test_a_default_of_none_counts_as_absent(name: str) -> None:
-    params = SamplingParams().resolved({name: None}, max_tokens=1, seed=0)
-    assert getattr(params, name) == NEUTRAL[name]
+    params = SamplingParams().with_defaults({name: None}, max_tokens=1, seed=0)
+    assert getattr(params, name) == NEUTRAL_VALUES[name]
 
 
 def test_a_zero_that_was_asked_for_is_not_absent() -> None:
     asked = SamplingParams(temperature=0, top_k=0, min_p=0.0, seed=0)
     defaults = {"temperature": 0.6, "top_k": 50, "min_p": 0.1}
-    params = asked.resolved(defaults, max_tokens=1, seed=9)
+    params = asked.with_defaults(defaults, max_tokens=1, seed=9)
     assert (params.temperature, params.top_k, params.min_p, params.seed) == (0, 0, 0, 0)
 
 
 def test_resolving_twice_changes_nothing_and_the_original_stays() -> None:
     original = SamplingParams()
-    once = original.resolved({"top_p": 0.9}, max_tokens=5, seed=1)
-    assert once.resolved({"top_p": 0.1, "temperature": 0.1}, max_tokens=99, seed=99) == once
+    once = original.with_defaults({"top_p": 0.9}, max_tokens=5, seed=1)
+    assert once.with_defaults({"top_p": 0.1, "temperature": 0.1}, max_tokens=99, seed=99) == once
     assert original == SamplingParams()
 
 
 def test_other_defaults_of_a_model_do_not_matter() -> None:
-    assert SamplingParams().resolved({"do_sample": True, "stop": "x", "num_beams": 4}, max_tokens=1, seed=0).stop == ()
+    assert (
+        SamplingParams().with_defaults({"do_sample": True, "stop": "x", "num_beams": 4}, max_tokens=1, seed=0).stop
+        == ()
+    )
 
 
 def test_an_impossible_default_is_refused_by_its_name() -> None:
     with pytest.raises(InvalidRequest, match="temperature must be between 0 and 2, got 3"):
-        SamplingParams().resolved({"temperature": 3}, max_tokens=1, seed=0)
+        SamplingParams().with_defaults({"temperature": 3}, max_tokens=1, seed=0)
 
 
 def test_more_min_tokens_than_fit_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="min_tokens is 10, more than max_tokens 9"):
-        SamplingParams(min_tokens=10).resolved({}, max_tokens=9, seed=0)
+        SamplingParams(min_tokens=10).with_defaults({}, max_tokens=9, seed=0)
 
 
 @pytest.mark.parametrize(
@@ -362,8 +365,8 @@ def test_plain_parameters_fit_any_vocabulary() -> None:
 
 @pytest.mark.parametrize("more", [{"echo": True}, {"prompt_logprobs": 0}])
 def test_no_token_at_all_may_be_asked_for_where_something_is_said_of_the_prompt(more: dict[str, Any]) -> None:
-    assert SamplingParams(max_tokens=0, **more).scores_only
-    assert not SamplingParams(max_tokens=1, **more).scores_only
+    assert SamplingParams(max_tokens=0, **more).is_prompt_logprobs_only
+    assert not SamplingParams(max_tokens=1, **more).is_prompt_logprobs_only
 
 
 def test_fewer_drawn_than_wanted_are_refused() -> None:

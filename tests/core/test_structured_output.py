@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.structured_output import MAX_CHOICE_STRINGS, MAX_DEPTH, MAX_STRUCTURE_CHARS, StructuredOutput
+from chairlift.core.structured_output import MAX_CHOICE_STRINGS, MAX_DEPTH, MAX_STRUCTURED_CHARS, StructuredOutput
 
 KINDS: dict[str, Any] = {
     "json_schema": {"type": "object"}, "json_object": True, "regex": "[0-9]+", "grammar": 'start: "a"',
@@ -67,10 +67,10 @@ def cyclic() -> Any:
         ({"json_schema": "5"}, "got int"), ({"json_schema": {"a": {1, 2}}}, "what JSON can say"),
         ({"json_schema": {"a": "\ud800"}}, "JSON"), ({"json_schema": nested(MAX_DEPTH + 1)}, "nested deeper than"),
         ({"json_schema": cyclic()}, "nested deeper|more than"), ({"json_schema": "[" * 200_000}, "must be JSON"),
-        ({"json_schema": {"a": "x" * MAX_STRUCTURE_CHARS}}, "characters as JSON"),
-        ({"json_schema": " " * (MAX_STRUCTURE_CHARS + 1)}, "the limit is"),
+        ({"json_schema": {"a": "x" * MAX_STRUCTURED_CHARS}}, "characters as JSON"),
+        ({"json_schema": " " * (MAX_STRUCTURED_CHARS + 1)}, "the limit is"),
         ({"json_object": 1}, "must be true or false"), ({"regex": ""}, "1 to"), ({"regex": 5}, "must hold strings"),
-        ({"regex": "x" * (MAX_STRUCTURE_CHARS + 1)}, "characters"), ({"regex": "(" * 30_000}, "nest brackets deeper"),
+        ({"regex": "x" * (MAX_STRUCTURED_CHARS + 1)}, "characters"), ({"regex": "(" * 30_000}, "nest brackets deeper"),
         ({"grammar": "start: " + "(" * 100 + ")" * 100}, "nest brackets deeper"), ({"grammar": "\udc00"}, "surrogate"),
         ({"choice": [""]}, "1 to"), ({"choice": [5]}, "strings"), ({"choice": {"a"}}, "list"),
         ({"choice": ["a"] * (MAX_CHOICE_STRINGS + 1)}, "entries"),

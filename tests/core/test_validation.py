@@ -12,26 +12,26 @@ from chairlift.core.errors import InvalidRequest
     ("value", "said"), [(1, "1"), (10**19, str(10**19)), (10**20, "a huge number"), (-(10**400), "a huge number")]
 )
 def test_a_number_in_a_sentence_fills_no_page(value: int, said: str) -> None:
-    assert validation.shown(value) == said
+    assert validation.format_value(value) == said
 
 
 @pytest.mark.parametrize("value", [True, False])
 def test_a_flag_is_kept(value: bool) -> None:
-    assert validation.flag("x", value) is value
+    assert validation.boolean("x", value) is value
 
 
 @pytest.mark.parametrize(
     ("check", "said"),
     [
-        (lambda: validation.flag("x", 1), "x must be true or false, got int"),
+        (lambda: validation.boolean("x", 1), "x must be true or false, got int"),
         (lambda: validation.string("x", 5, 3), "x must hold strings, got int"),
         (lambda: validation.string("x", "", 3), "x must hold strings of 1 to 3 characters, got 0"),
         (lambda: validation.string("x", "abcd", 3), "x must hold strings of 1 to 3 characters, got 4"),
         (lambda: validation.string("x", "\ud800", 3), "half of a surrogate pair"),
         (lambda: validation.token_ids("x", [1, 2, 3], 2, 9), "x has 3 entries, the limit is 2"),
         (lambda: validation.token_ids("x", [10], 2, 9), "x must be between 0 and 9, got 10"),
-        (lambda: validation.listed("x", {1}, 2, int), "x must be a list, got set"),
-        (lambda: validation.whole("x", 1.0, 0, 2), "x must be an integer, got float"),
+        (lambda: validation.as_tuple("x", {1}, 2, int), "x must be a list, got set"),
+        (lambda: validation.integer("x", 1.0, 0, 2), "x must be an integer, got float"),
         (lambda: validation.number("x", 0, 0, 2, open_low=True), "x must be greater than 0 and at most 2, got 0"),
     ],
 )

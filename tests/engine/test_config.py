@@ -15,7 +15,8 @@ from chairlift.engine.config import CacheConfig, SchedulerConfig
     [
         ("max_batch_tokens", 0, 1), ("max_running_requests", 0, 1), ("max_prefill_tokens", 0, 1),
         ("long_prefill_threshold", -1, 1), ("max_chunk_tokens", 0, 1), ("max_queue_size", 0, 1),
-        ("max_model_len", 1, 2), ("protect_after", 0, 1), ("max_bypass", -1, 0), ("prefix_wait_steps", -1, 0),
+        ("max_model_len", 1, 2), ("protect_after_preemptions", 0, 1), ("max_bypass", -1, 0),
+        ("prefix_wait_steps", -1, 0),
     ],
 )  # fmt: skip
 def test_an_option_below_its_bound_is_refused(option: str, value: int, low: int) -> None:
@@ -49,30 +50,30 @@ def test_derived_limits_stay_within_those_that_were_given(
         max_batch_tokens=batch, max_running_requests=running, max_prefill_tokens=prefill,
         long_prefill_threshold=threshold, max_chunk_tokens=chunk,
     )  # fmt: skip
-    assert 1 <= config.seats <= min(batch, running)
-    assert 1 <= config.fair_chunk <= config.max_chunk <= config.prefill_budget <= batch
-    assert config.prefill_budget <= (prefill or batch) and config.max_chunk <= (chunk or batch)
-    assert config.fair_chunk <= config.final_chunk <= config.max_chunk
-    assert config.final_chunk <= (threshold or 2 * config.fair_chunk)
+    assert 1 <= config.max_running_sequences <= min(batch, running)
+    assert 1 <= config.fair_prefill_chunk <= config.max_prefill_chunk <= config.prefill_budget <= batch
+    assert config.prefill_budget <= (prefill or batch) and config.max_prefill_chunk <= (chunk or batch)
+    assert config.fair_prefill_chunk <= config.final_prefill_chunk <= config.max_prefill_chunk
+    assert config.final_prefill_chunk <= (threshold or 2 * config.fair_prefill_chunk)
 
 
 def test_the_fair_chunk_is_a_quarter_of_the_prompt_tokens_of_a_step() -> None:
-    assert SchedulerConfig(max_batch_tokens=2048).fair_chunk == 512
-    assert SchedulerConfig(max_batch_tokens=3).fair_chunk == 1
+    assert SchedulerConfig(max_batch_tokens=2048).fair_prefill_chunk == 512
+    assert SchedulerConfig(max_batch_tokens=3).fair_prefill_chunk == 1
 
 
 def test_the_final_chunk_is_half_of_them_where_nothing_else_is_said() -> None:
-    assert SchedulerConfig(max_batch_tokens=2048).final_chunk == 1024
-    assert SchedulerConfig(max_batch_tokens=2048, max_chunk_tokens=600).final_chunk == 600
-    assert SchedulerConfig(max_batch_tokens=2048, long_prefill_threshold=100).final_chunk == 100
+    assert SchedulerConfig(max_batch_tokens=2048).final_prefill_chunk == 1024
+    assert SchedulerConfig(max_batch_tokens=2048, max_chunk_tokens=600).final_prefill_chunk == 600
+    assert SchedulerConfig(max_batch_tokens=2048, long_prefill_threshold=100).final_prefill_chunk == 100
 
 
 def test_overlap_means_two_launches() -> None:
-    assert (SchedulerConfig().depth, SchedulerConfig(overlap=True).depth) == (1, 2)
+    assert (SchedulerConfig().max_in_flight_steps, SchedulerConfig(overlap=True).max_in_flight_steps) == (1, 2)
 
 
 def test_what_a_runner_likes_holds_where_nothing_is_set() -> None:
-    assert SchedulerConfig().liked_by(256).prefill_budget == 256
-    assert SchedulerConfig(max_batch_tokens=64).liked_by(256).prefill_budget == 64
-    assert SchedulerConfig(max_prefill_tokens=1000).liked_by(256).prefill_budget == 1000
-    assert SchedulerConfig().liked_by(None) == SchedulerConfig()
+    assert SchedulerConfig().with_runner_defaults(256).prefill_budget == 256
+    assert SchedulerConfig(max_batch_tokens=64).with_runner_defaults(256).prefill_budget == 64
+    assert SchedulerConfig(max_prefill_tokens=1000).with_runner_defaults(256).prefill_budget == 1000
+    assert SchedulerConfig().with_runner_defaults(None) == SchedulerConfig()

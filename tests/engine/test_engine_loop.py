@@ -82,7 +82,7 @@ def test_a_dead_runner_is_not_tried_again() -> None:
         lift.submit(ask("a", 3))
         with pytest.raises(EngineDead, match="the device is gone"):
             lift.step(2)
-        assert lift.loop.step_began is None
+        assert lift.loop.step_started_at is None
         lift.close()
 
 
@@ -90,9 +90,9 @@ def test_overlap_keeps_two_launches_in_flight() -> None:
     lift = Lift(FAKE, overlap=True)
     lift.submit(ask("a", 10, 20), ask("b", [4, 5], 20))
     lift.step()
-    assert len(lift.scheduler.flights) == 1
+    assert len(lift.scheduler.in_flight_steps) == 1
     lift.step()
-    assert len(lift.scheduler.flights) == 1 and lift.scheduler.counters.max_in_flight == 2
+    assert len(lift.scheduler.in_flight_steps) == 1 and lift.scheduler.counters.max_in_flight == 2
     lift.drain()
     lift.prove(calm=True)
     lift.close()
@@ -124,9 +124,9 @@ def test_who_watches_and_raises_hurts_nobody(caplog: pytest.LogCaptureFixture) -
 
 def test_what_is_wrong_with_the_ledger_is_logged_and_returned(caplog: pytest.LogCaptureFixture) -> None:
     lift = Lift(FAKE)
-    lift.cache.pool.take(1)
+    lift.cache.pool.allocate(1)
     with caplog.at_level(logging.ERROR):
-        assert lift.loop.check() == ["block 0 has 1 references, tables hold it 0 times"]
+        assert lift.loop.check_integrity() == ["block 0 has 1 references, tables hold it 0 times"]
     assert "ledger: block 0" in caplog.text
 
 
@@ -166,7 +166,7 @@ def test_a_runner_gets_chunks_of_the_size_it_likes_unless_another_is_asked_for(
 ) -> None:
     runner, steps = FakeRunner(FAKE), list[StepStats]()
     start = runner.start
-    monkeypatch.setattr(runner, "start", lambda: replace(start(), chunk_tokens=8))
+    monkeypatch.setattr(runner, "start", lambda: replace(start(), preferred_prefill_tokens=8))
     loop = EngineLoop(runner, SchedulerConfig(max_prefill_tokens=asked), clock=FakeClock(), on_step=steps.append)
     loop.start()
     assert not loop.submit(ask("a", 41))

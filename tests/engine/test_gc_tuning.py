@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from chairlift.engine.gc_tuning import THRESHOLD, relax
+from chairlift.engine.gc_tuning import THRESHOLD, tune_gc
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def test_what_is_there_is_looked_at_no_more_and_new_cycles_still_go() -> None:
     class Thing:
         pass
 
-    relax()
+    tune_gc()
     assert gc.get_threshold()[0] == THRESHOLD and gc.get_freeze_count() > 0
     thing = Thing()
     thing.itself = thing  # type: ignore[attr-defined]

@@ -4,7 +4,7 @@ import pytest
 
 from chairlift.core.errors import ForwardFailed
 from chairlift.core.request import FinishReason, RequestState
-from chairlift.engine.sequence import Sequence, Status
+from chairlift.engine.sequence import Sequence, SequenceStatus
 from support_engine import answer, ask, make_scheduler, turn
 
 
@@ -14,7 +14,7 @@ def make(prompt: int = 6, outputs: int = 3, **options: object) -> Sequence:
 
 def test_a_new_sequence_wants_its_whole_prompt() -> None:
     sequence = make()
-    assert (sequence.num_wanted, sequence.num_seen, sequence.num_outputs) == (6, 6, 0)
+    assert (sequence.num_unscheduled_tokens, sequence.num_tokens_with_pending, sequence.num_output_tokens) == (6, 6, 0)
     assert sequence.deadline is None and sequence.slot == -1 and sequence.table is None
 
 
@@ -24,14 +24,14 @@ def test_a_deadline_counts_from_the_arrival() -> None:
 
 def test_what_is_pending_counts_as_seen_and_may_be_wanted() -> None:
     sequence = make()
-    sequence.num_scheduled, sequence.num_pending = 6, 1
-    assert (sequence.num_wanted, sequence.num_seen) == (1, 7)
+    sequence.num_scheduled_tokens, sequence.num_pending_samples = 6, 1
+    assert (sequence.num_unscheduled_tokens, sequence.num_tokens_with_pending) == (1, 7)
 
 
 def test_nothing_is_wanted_once_the_samples_in_flight_reach_the_limit() -> None:
     sequence = make(outputs=1)
-    sequence.num_scheduled, sequence.num_pending = 6, 1
-    assert sequence.num_wanted == 0
+    sequence.num_scheduled_tokens, sequence.num_pending_samples = 6, 1
+    assert sequence.num_unscheduled_tokens == 0
 
 
 def test_all_kinds_of_stop_ids_count() -> None:
@@ -40,10 +40,10 @@ def test_all_kinds_of_stop_ids_count() -> None:
 
 def test_blocks_are_named_as_they_fill() -> None:
     sequence = make()
-    sequence.name_blocks(4)
+    sequence.update_block_hashes(4)
     assert len(sequence.block_hashes) == 1
     sequence.token_ids += [1, 2]
-    sequence.name_blocks(4)
+    sequence.update_block_hashes(4)
     assert len(sequence.block_hashes) == 2
 
 
@@ -51,8 +51,8 @@ def test_the_boarding_card_says_how_many_tokens_are_outputs() -> None:
     sequence = make(adapter="x", eos_token_ids=(2,))
     sequence.token_ids += [8, 9]
     sequence.slot = 5
-    card = sequence.boarding_card()
-    assert (card.slot, card.token_ids, card.num_prior_outputs) == (5, (1, 2, 3, 4, 5, 6, 8, 9), 2)
+    card = sequence.to_new_sequence()
+    assert (card.slot, card.token_ids, card.num_output_tokens) == (5, (1, 2, 3, 4, 5, 6, 8, 9), 2)
     assert (card.adapter, card.eos_token_ids, card.params) == ("x", (2,), sequence.request.params)
 
 
@@ -65,13 +65,13 @@ def test_the_boarding_card_says_how_many_tokens_are_outputs() -> None:
 )  # fmt: skip
 def test_the_last_state_tells_how_it_ended(reason: FinishReason, state: RequestState) -> None:
     sequence = make()
-    sequence.status, sequence.finish_reason = Status.FINISHED, reason
+    sequence.status, sequence.finish_reason = SequenceStatus.FINISHED, reason
     assert sequence.state is state
 
 
 def test_the_states_of_a_chunked_prompt_with_a_preemption() -> None:
     scheduler = make_scheduler(max_chunk_tokens=4)
-    scheduler.add(ask("a", 6, 3), 0.0)
+    scheduler.add_request(ask("a", 6, 3), 0.0)
     sequence = scheduler.sequences["a"]
     seen = [sequence.state]
     for _ in range(2):
@@ -80,7 +80,7 @@ def test_the_states_of_a_chunked_prompt_with_a_preemption() -> None:
         seen.append(sequence.state)
         scheduler.commit(answer(plan), 0.0)
         seen.append(sequence.state)
-    scheduler.roster.preempt(sequence, 0.0)
+    scheduler.table.preempt(sequence, 0.0)
     seen.append(sequence.state)
     turn(scheduler)
     seen.append(sequence.state)
@@ -94,7 +94,7 @@ def test_the_states_of_a_chunked_prompt_with_a_preemption() -> None:
 
 def test_a_whole_prompt_in_one_step_is_prefilling() -> None:
     scheduler = make_scheduler()
-    scheduler.add(ask("a", 6, 3), 0.0)
+    scheduler.add_request(ask("a", 6, 3), 0.0)
     plan = scheduler.schedule(0.0)
     assert plan is not None and scheduler.sequences["a"].state is RequestState.PREFILLING
     sequence = scheduler.sequences["a"]

@@ -7,7 +7,7 @@ import pytest
 from chairlift.core.errors import InvalidRequest, RequestTimeout
 from chairlift.core.request import FinishReason, RequestState
 from chairlift.engine.runner.fake import FakeConfig, expected_tokens
-from chairlift.engine.sequence import Status
+from chairlift.engine.sequence import SequenceStatus
 from chairlift.engine.step_plan import StepPlan
 from support_engine import Lift, ask, expected_end, make_scheduler, turn
 
@@ -34,14 +34,14 @@ def test_every_choice_gets_its_own_tokens(
 @pytest.mark.parametrize("prompt", [33, 32, 40])
 def test_the_prompt_is_allocated_once(prompt: int, caching: bool) -> None:
     scheduler = make_scheduler(num_blocks=200, caching=caching)
-    scheduler.add(ask("a", prompt, 8, n=4), 0.0)
+    scheduler.add_request(ask("a", prompt, 8, n=4), 0.0)
     turn(scheduler)
     plan, _ = turn(scheduler)
     assert plan.num_rows == 4 and plan.num_new_tokens.tolist() == [1, 1, 1, 1]
     shared, rest = divmod(prompt - 1, 4)
     tails = 1 + -(-(prompt + 1) // 4) - shared - 1  # blocks behind the shared ones, of the leader
     assert scheduler.cache.counts().held == shared + tails + 3 * (1 if rest < 4 else 2)
-    assert len(plan.copies) == (3 if rest else 0)
+    assert len(plan.block_copies) == (3 if rest else 0)
 
 
 def test_the_choices_count_as_one_request_and_its_prompt_once() -> None:
@@ -67,29 +67,29 @@ def test_a_choice_that_ends_leaves_the_others_alone() -> None:
 
 def test_those_held_back_are_in_no_line_and_are_pending() -> None:
     scheduler = make_scheduler(max_batch_tokens=4)
-    scheduler.add(ask("a", 10, 4, n=3), 0.0)
-    assert len(scheduler.line) == 1 and scheduler.waiting_tokens == 10
-    assert {scheduler.sequences["a", index].status for index in (1, 2)} == {Status.HELD}
-    assert scheduler.sequences["a", 1].state is RequestState.PENDING and scheduler.check() == []
+    scheduler.add_request(ask("a", 10, 4, n=3), 0.0)
+    assert len(scheduler.waiting) == 1 and scheduler.waiting_tokens == 10
+    assert {scheduler.sequences["a", index].status for index in (1, 2)} == {SequenceStatus.DEFERRED}
+    assert scheduler.sequences["a", 1].state is RequestState.PENDING and scheduler.check_integrity() == []
     for _ in range(3):
         assert len(scheduler.sequences) == 3
         turn(scheduler)
-    assert len(scheduler.line) == 2
+    assert len(scheduler.waiting) == 2
 
 
 def test_when_the_reader_is_taken_away_another_one_reads() -> None:
     scheduler = make_scheduler(max_batch_tokens=4)
-    scheduler.add(ask("a", 10, 4, n=3), 0.0)
+    scheduler.add_request(ask("a", 10, 4, n=3), 0.0)
     turn(scheduler)
     ended = scheduler.abort("a", 0.0, 0)
-    assert ended is not None and ended.finish_reason is FinishReason.ABORT and not ended.is_last
-    assert scheduler.sequences["a", 1].status is Status.WAITING
-    assert scheduler.sequences["a", 2].status is Status.HELD
+    assert ended is not None and ended.finish_reason is FinishReason.ABORT and not ended.is_final
+    assert scheduler.sequences["a", 1].status is SequenceStatus.WAITING
+    assert scheduler.sequences["a", 2].status is SequenceStatus.DEFERRED
     last = None
-    while scheduler.families:
+    while scheduler.sequence_groups:
         _, outputs = turn(scheduler)
         last = outputs[-1] if outputs else last
-    assert last is not None and last.is_last and scheduler.check() == []
+    assert last is not None and last.is_final and scheduler.check_integrity() == []
 
 
 def test_one_output_is_enough_to_let_the_others_follow() -> None:
@@ -102,16 +102,16 @@ def test_one_output_is_enough_to_let_the_others_follow() -> None:
 
 def test_an_abort_ends_all_choices_with_one_output_and_a_choice_s_only_its_own() -> None:
     scheduler = make_scheduler()
-    scheduler.add(ask("a", 6, 9, n=3), 0.0)
+    scheduler.add_request(ask("a", 6, 9, n=3), 0.0)
     turn(scheduler)
     turn(scheduler)
     one = scheduler.abort("a", 0.0, 1)
-    assert one is not None and one.choice == 1 and one.usage is None
+    assert one is not None and one.choice_index == 1 and one.usage is None
     assert scheduler.abort("a", 0.0, 1) is None
     turn(scheduler)
     rest = scheduler.abort("a", 0.0)
-    assert rest is not None and rest.is_last and rest.finish_reason is FinishReason.ABORT
-    assert not scheduler.sequences and scheduler.check() == []
+    assert rest is not None and rest.is_final and rest.finish_reason is FinishReason.ABORT
+    assert not scheduler.sequences and scheduler.check_integrity() == []
 
 
 def test_a_choice_that_fails_ends_its_request() -> None:
@@ -123,17 +123,17 @@ def test_a_choice_that_fails_ends_its_request() -> None:
     lift = Lift(fake)
     lift.submit(request, ask("b", 5, 6))
     lift.drain()
-    assert lift.finals["a"].finish_reason is FinishReason.ERROR and lift.finals["a"].choice == 1
+    assert lift.finals["a"].finish_reason is FinishReason.ERROR and lift.finals["a"].choice_index == 1
     assert lift.finals["b"].finish_reason is FinishReason.LENGTH
 
 
 def test_a_timeout_ends_what_is_left_of_all_choices() -> None:
     scheduler = make_scheduler()
-    scheduler.add(ask("a", 6, 9, n=3, timeout=5.0), 0.0)
+    scheduler.add_request(ask("a", 6, 9, n=3, timeout=5.0), 0.0)
     turn(scheduler)
     turn(scheduler)
     (last,) = scheduler.expire(6.0)
-    assert last.is_last and isinstance(last.error, RequestTimeout) and not scheduler.sequences
+    assert last.is_final and isinstance(last.error, RequestTimeout) and not scheduler.sequences
 
 
 @pytest.mark.parametrize("overlap", [True, False])
@@ -154,7 +154,7 @@ def test_a_step_that_fails_with_the_copy_of_a_block_computes_it_again(
     lift.drain()
     lift.prove(calm=True)
     lift.close()
-    assert len(failed) == 1 and bool(len(failed[0].copies)) == bool((prompt - 1) % 3)
+    assert len(failed) == 1 and bool(len(failed[0].block_copies)) == bool((prompt - 1) % 3)
 
 
 @pytest.mark.parametrize("num_blocks", [9, 12, 16])
@@ -241,7 +241,7 @@ def test_scores_that_were_delivered_are_not_made_again_after_a_preemption() -> N
     lift.submit(*(ask(str(number), [number, *range(14)], 14, prompt_logprobs=0) for number in range(4)))
     for _ in range(4):
         lift.step()
-    lift.scheduler.roster.preempt(next(iter(lift.scheduler.running.values())), lift.clock.now())
+    lift.scheduler.table.preempt(next(iter(lift.scheduler.running.values())), lift.clock.now())
     lift.drain()
     lift.prove(calm=True)
     assert lift.scheduler.counters.preemptions

@@ -6,10 +6,10 @@ from support_engine import answer, ask, make_scheduler, turn
 
 def test_the_line_in_order_and_why_each_waits() -> None:
     scheduler = make_scheduler(max_batch_tokens=8, max_chunk_tokens=4, max_running_requests=2)
-    scheduler.add(ask("a", 16, 9), 0.0)
-    scheduler.add(ask("twin", 16, 9), 0.0)
-    scheduler.add(ask("b", [9] * 6, 9), 0.0)
-    scheduler.add(ask("c", [8], 9), 0.0)
+    scheduler.add_request(ask("a", 16, 9), 0.0)
+    scheduler.add_request(ask("twin", 16, 9), 0.0)
+    scheduler.add_request(ask("b", [9] * 6, 9), 0.0)
+    scheduler.add_request(ask("c", [8], 9), 0.0)
     plan = scheduler.schedule(0.0)
     assert plan is not None
     state = scheduler_state(scheduler)
@@ -31,16 +31,16 @@ def test_an_idle_scheduler_has_nothing_to_tell() -> None:
 def test_a_snapshot_does_not_change_afterwards() -> None:
     scheduler = make_scheduler()
     state = scheduler_state(scheduler)
-    scheduler.add(ask("a", 3, 1), 0.0)
+    scheduler.add_request(ask("a", 3, 1), 0.0)
     turn(scheduler)
     assert state["finished_by_reason"]["length"] == 0
 
 
 def test_the_pool_in_numbers() -> None:
     scheduler = make_scheduler(num_blocks=20, block_size=4)
-    scheduler.add(ask("a", 8, 1), 0.0)
+    scheduler.add_request(ask("a", 8, 1), 0.0)
     turn(scheduler)
-    scheduler.add(ask("b", [9] * 10, 9), 0.0)
+    scheduler.add_request(ask("b", [9] * 10, 9), 0.0)
     turn(scheduler)
     assert cache_state(scheduler.cache) == {
         "total_blocks": 20, "free_blocks": 15, "cached_blocks": 2, "allocated_blocks": 3, "block_size": 4,

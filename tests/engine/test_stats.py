@@ -61,9 +61,9 @@ def test_the_phases_of_all_steps_lie_one_after_another_on_one_clock(overlap: boo
     lift.close()
     spans = []
     for stats in told:
-        launched = stats.began_ms + stats.schedule_ms + stats.launch_ms
-        spans += [(stats.began_ms, launched), (stats.collect_began_ms, stats.ended_ms)]
-        assert 0 <= stats.began_ms <= launched <= stats.collect_began_ms <= stats.ended_ms
+        launched = stats.started_ms + stats.schedule_ms + stats.launch_ms
+        spans += [(stats.started_ms, launched), (stats.collect_started_ms, stats.ended_ms)]
+        assert 0 <= stats.started_ms <= launched <= stats.collect_started_ms <= stats.ended_ms
     spans.sort()
     assert all(first[1] <= second[0] + 1e-6 for first, second in itertools.pairwise(spans))
-    assert [stats.began_ms for stats in told] == sorted(stats.began_ms for stats in told)
+    assert [stats.started_ms for stats in told] == sorted(stats.started_ms for stats in told)

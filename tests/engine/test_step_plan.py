@@ -9,7 +9,7 @@ from chairlift.engine.step_plan import StepPlan
 def plan() -> StepPlan:
     rows = np.array([2, 0], np.int32)
     return StepPlan(
-        step_id=3, released=(), admitted=(), slots=rows, num_new_tokens=np.array([1, 3], np.int32),
+        step_id=3, released_slots=(), new_sequences=(), slots=rows, num_new_tokens=np.array([1, 3], np.int32),
         start_positions=rows, new_blocks=np.empty((0, 4), np.int32), input_ids=np.arange(4, dtype=np.int32),
         sample_rows=np.array([1], np.int32),
     )  # fmt: skip
@@ -28,7 +28,7 @@ def test_a_plan_counts_what_its_rows_see() -> None:
 def test_pairs_of_long_prompts_do_not_overflow() -> None:
     rows = np.array([0], np.int32)
     long = StepPlan(
-        step_id=0, released=(), admitted=(), slots=rows, num_new_tokens=np.array([100_000], np.int32),
+        step_id=0, released_slots=(), new_sequences=(), slots=rows, num_new_tokens=np.array([100_000], np.int32),
         start_positions=np.array([1_000_000], np.int32), new_blocks=np.empty((0, 4), np.int32),
         input_ids=np.zeros(100_000, np.int32), sample_rows=rows,
     )  # fmt: skip
@@ -36,7 +36,7 @@ def test_pairs_of_long_prompts_do_not_overflow() -> None:
 
 
 def test_a_plan_without_copies_has_an_empty_list_of_pairs() -> None:
-    assert plan().copies.shape == (0, 2) and plan().copies.dtype == np.int32
+    assert plan().block_copies.shape == (0, 2) and plan().block_copies.dtype == np.int32
 
 
 def test_a_plan_is_frozen() -> None:

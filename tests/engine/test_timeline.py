@@ -6,54 +6,54 @@ import pytest
 
 from chairlift.core.request import Timeline
 from chairlift.engine.runner.fake import FakeConfig
-from chairlift.engine.timeline import Diary, WaitClock, WaitReason
+from chairlift.engine.timeline import QueueWaitClock, TimelineRecorder, WaitReason
 from support_engine import Lift, ask
 from support_requests import ride
 
 
 def test_the_clock_counts_each_reason_for_as_long_as_it_holds() -> None:
-    clock = WaitClock()
+    clock = QueueWaitClock()
     clock.set(WaitReason.BLOCKS, 2.0)
     clock.set(WaitReason.RUNNING_LIMIT, 5.0)
     assert clock.read(5.5) == [2.0, 3.0, 0.5, 0.0] and clock.reason is WaitReason.RUNNING_LIMIT
 
 
 def test_a_diary_reads_the_difference() -> None:
-    clock, diary = WaitClock(), Diary(10.0)
+    clock, diary = QueueWaitClock(), TimelineRecorder(10.0)
     clock.set(WaitReason.BLOCKS, 10.0)
-    diary.joined(clock, 12.0)
+    diary.enqueued(clock, 12.0)
     clock.set(WaitReason.BUDGET, 15.0)
-    diary.left(clock, 16.0)
-    assert dict(diary.timeline().waited) == {"budget": 1.0, "blocks": 3.0}
+    diary.dequeued(clock, 16.0)
+    assert dict(diary.build().wait_seconds) == {"budget": 1.0, "blocks": 3.0}
 
 
 def test_waiting_for_a_prefix_is_its_own_whatever_the_line_does() -> None:
-    clock, diary = WaitClock(), Diary(0.0)
-    diary.joined(clock, 0.0)
+    clock, diary = QueueWaitClock(), TimelineRecorder(0.0)
+    diary.enqueued(clock, 0.0)
     clock.set(WaitReason.BLOCKS, 1.0)
     diary.prefix_wait(clock, 2.0)
     diary.prefix_wait(clock, 3.0)
     assert diary.waits_for_prefix
-    diary.prefix_over(clock, 6.0)
-    diary.prefix_over(clock, 7.0)
+    diary.prefix_wait_ended(clock, 6.0)
+    diary.prefix_wait_ended(clock, 7.0)
     assert not diary.waits_for_prefix
-    diary.left(clock, 8.0)
-    assert dict(diary.timeline().waited) == {"budget": 1.0, "blocks": 3.0, "prefix": 4.0}
+    diary.dequeued(clock, 8.0)
+    assert dict(diary.build().wait_seconds) == {"budget": 1.0, "blocks": 3.0, "prefix": 4.0}
 
 
 def test_leaving_the_line_ends_the_wait_for_a_prefix() -> None:
-    clock, diary = WaitClock(), Diary(0.0)
-    diary.joined(clock, 0.0)
+    clock, diary = QueueWaitClock(), TimelineRecorder(0.0)
+    diary.enqueued(clock, 0.0)
     diary.prefix_wait(clock, 2.0)
-    diary.left(clock, 5.0)
-    assert dict(diary.timeline().waited) == {"budget": 2.0, "prefix": 3.0}
+    diary.dequeued(clock, 5.0)
+    assert dict(diary.build().wait_seconds) == {"budget": 2.0, "prefix": 3.0}
 
 
 def test_moments_are_told_from_when_it_was_queued() -> None:
-    diary = Diary(100.0)
-    diary.note("scheduled", 101.5)
-    diary.note("finished", 103.0, "stop")
-    assert [(event.name, event.at, event.detail) for event in diary.timeline().events] == [
+    diary = TimelineRecorder(100.0)
+    diary.record("scheduled", 101.5)
+    diary.record("finished", 103.0, "stop")
+    assert [(event.name, event.at, event.detail) for event in diary.build().events] == [
         ("queued", 0.0, ""), ("scheduled", 1.5, ""), ("finished", 3.0, "stop"),
     ]  # fmt: skip
 
@@ -74,8 +74,8 @@ def test_the_seconds_waited_add_up_to_the_time_in_line(seed: int) -> None:
     """Whatever happens: preemptions, aborts, faults, prefixes; and the events are in order of time."""
     for final in ride(seed, 60).finals.values():
         if final.timeline is not None:
-            assert sum(seconds for _, seconds in final.timeline.waited) == pytest.approx(in_line(final.timeline))
-            assert all(seconds > 0 for _, seconds in final.timeline.waited)
+            assert sum(seconds for _, seconds in final.timeline.wait_seconds) == pytest.approx(in_line(final.timeline))
+            assert all(seconds > 0 for _, seconds in final.timeline.wait_seconds)
             moments = [event.at for event in final.timeline.events]
             assert moments == sorted(moments) and final.timeline.events[-1].name == "finished"
 
@@ -94,7 +94,7 @@ def test_every_reason_is_told_as_it_was() -> None:
         lift.submit(*[ask(str(number), prompt, 5) for number, prompt in enumerate(prompts)])
         lift.drain()
         timeline = lift.finals["1"].timeline
-        assert timeline is not None and [name for name, _ in timeline.waited] == [reason], reason
+        assert timeline is not None and [name for name, _ in timeline.wait_seconds] == [reason], reason
 
 
 def test_a_request_that_gave_its_prefix_up_waits_for_something_else_from_then_on() -> None:
@@ -103,14 +103,14 @@ def test_a_request_that_gave_its_prefix_up_waits_for_something_else_from_then_on
     lift.submit(ask("a", 20, 20), ask("b", 20, 20))
     lift.step()
     lift.clock.advance(1.0)
-    assert lift.sequence("b").diary.waits_for_prefix
+    assert lift.sequence("b").timeline_recorder.waits_for_prefix
     for _ in range(5):
         lift.step()
         lift.clock.advance(1.0)
     assert lift.sequence("b").table is None, "it was to find no room"
-    assert not lift.sequence("b").diary.waits_for_prefix
+    assert not lift.sequence("b").timeline_recorder.waits_for_prefix
     lift.drain()
     timeline = lift.finals["b"].timeline
     assert timeline is not None
-    waited = dict(timeline.waited)
+    waited = dict(timeline.wait_seconds)
     assert waited["prefix"] == pytest.approx(3.0) and waited["blocks"] > 0

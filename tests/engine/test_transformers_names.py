@@ -17,12 +17,12 @@ def cache() -> PagedAttentionCache:
 def test_a_scheduler_is_made_of_a_cache_alone() -> None:
     scheduler = FIFOScheduler(cache())
     assert isinstance(scheduler, Scheduler) and scheduler.config.batching == "fifo"
-    scheduler.add(ask("a", 3, 2), 0.0)
+    scheduler.add_request(ask("a", 3, 2), 0.0)
     turn(scheduler)
     turn(scheduler)
-    assert scheduler.is_idle and scheduler.check() == []
+    assert scheduler.is_idle and scheduler.check_integrity() == []
     with pytest.raises(ContextLengthExceeded, match="together the limit is 40"):
-        scheduler.add(ask("b", 20, 22), 0.0)
+        scheduler.add_request(ask("b", 20, 22), 0.0)
 
 
 def test_the_safety_margin_is_the_schedulers_and_the_rest_is_the_configs() -> None:
@@ -34,11 +34,11 @@ def test_the_safety_margin_is_the_schedulers_and_the_rest_is_the_configs() -> No
 
 def test_prefill_first_puts_prompts_first() -> None:
     scheduler = PrefillFirstScheduler(cache(), SchedulerConfig(max_batch_tokens=4, max_running_requests=2))
-    scheduler.add(ask("a", 4, 4), 0.0)
+    scheduler.add_request(ask("a", 4, 4), 0.0)
     turn(scheduler)
-    scheduler.add(ask("b", [7] * 4, 4), 0.0)
+    scheduler.add_request(ask("b", [7] * 4, 4), 0.0)
     plan, _ = turn(scheduler)
-    assert [card.token_ids for card in plan.admitted] == [(7, 7, 7, 7)] and plan.num_rows == 1
+    assert [card.token_ids for card in plan.new_sequences] == [(7, 7, 7, 7)] and plan.num_rows == 1
 
 
 def test_every_state_they_have_is_here() -> None:

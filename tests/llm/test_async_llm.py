@@ -14,7 +14,7 @@ import pytest
 
 from chairlift import AsyncLLM, SamplingParams
 from chairlift.core.errors import DuplicateRequestId, EngineDead, InvalidRequest, NonFiniteLogits, TokenOutOfRange
-from chairlift.core.request import FinishReason, Output
+from chairlift.core.request import EngineOutput, FinishReason
 from chairlift.engine.step_plan import StepPlan
 from chairlift.llm.async_llm import PORTION, _Box, _Mailroom
 from chairlift.llm.output_processor import Assembler
@@ -47,7 +47,7 @@ def run(service: Service, story: Any) -> Any:
             found = await story(llm)
             while not is_idle(service):
                 await asyncio.sleep(0.005)
-            assert await llm.validate() == []
+            assert await llm.check_integrity() == []
             return found
 
     return asyncio.run(asyncio.wait_for(told(), 60))
@@ -247,7 +247,7 @@ def test_an_event_loop_that_went_away_does_not_hurt_the_engine() -> None:
     loop.run_until_complete(anext(stream))
     loop.close()
     assert ids(asyncio.run(whole(llm, "y"))) == tokens_of("y", SEEDED)
-    assert service.client.validate() == []
+    assert service.client.check_integrity() == []
     llm.close()
 
 
@@ -534,9 +534,9 @@ def test_a_choice_that_has_ended_keeps_its_end_when_its_request_fails(
         reading = asyncio.create_task(read())
         await asyncio.sleep(0)
         for output in (
-            Output(name, (65, 66), finish_reason=FinishReason.LENGTH),
-            Output(name, (67,), choice=1),
-            Output.failed(assembler.request, EngineDead("the device is gone")),
+            EngineOutput(name, (65, 66), finish_reason=FinishReason.LENGTH),
+            EngineOutput(name, (67,), choice_index=1),
+            EngineOutput.failed(assembler.request, EngineDead("the device is gone")),
         ):
             sinks[0]([output])
             for _ in range(0 if slow else 5):
@@ -603,7 +603,7 @@ def test_readers_are_woken_in_portions_and_nobody_is_forgotten() -> None:
 
         readers = [asyncio.create_task(read(box)) for box in boxes]
         await asyncio.sleep(0)
-        room.sink([Output(str(number), (7,)) for number in range(count)])
+        room.sink([EngineOutput(str(number), (7,)) for number in range(count)])
         while not all(reader.done() for reader in readers):
             await asyncio.sleep(0)
             turn += 1
@@ -625,7 +625,7 @@ def test_who_is_gone_when_its_turn_comes_holds_up_nobody() -> None:
         await asyncio.sleep(0)
         for number in range(0, len(boxes), 2):
             readers[number].cancel()
-        room.sink([Output(str(number), (7,)) for number in range(len(boxes))])
+        room.sink([EngineOutput(str(number), (7,)) for number in range(len(boxes))])
         found = await asyncio.wait_for(asyncio.gather(*readers, return_exceptions=True), 20)
         assert all(isinstance(each, list) for each in found[1::2])
         assert not room._sleepers and not room._is_waking
@@ -646,13 +646,13 @@ def test_news_are_spaced_and_what_comes_meanwhile_is_told_together() -> None:
             (output,) = await box.take(at_once=True)
             return output.token_ids, loop.time()
 
-        room.sink([Output("a", (1,))])
+        room.sink([EngineOutput("a", (1,))])
         first, began = await told()
         for token in (2, 3, 4):
-            room.sink([Output("a", (token,))])
+            room.sink([EngineOutput("a", (token,))])
             await asyncio.sleep(0.01)
         second, later = await told()
-        room.sink([Output("a", (5,))])
+        room.sink([EngineOutput("a", (5,))])
         third, _ = await told()
         assert (first, second, third) == ((1,), (2, 3, 4), (5,))
         assert later - began >= 0.19 and asked == []

@@ -48,7 +48,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         def close(self) -> None:
             told.append("closed")
 
-    monkeypatch.setattr("chairlift.engine.client.process.Launched", Noted)
+    monkeypatch.setattr("chairlift.engine.client.process.PrespawnedProcess", Noted)
     return told
 
 
@@ -124,7 +124,7 @@ def changed(source: Path, target: Path, **files: dict[str, Any] | None) -> Path:
 def llm(folder: Path) -> Iterator[LLM]:
     with LLM(folder, dtype="float64") as made:
         yield made
-        assert made.validate() == []
+        assert made.check_integrity() == []
 
 
 def greedy_of_transformers(prompt: list[int], max_tokens: int) -> list[int]:
@@ -173,7 +173,7 @@ def test_a_process_of_its_own_gives_the_same(llm: LLM, folder: Path) -> None:
     with LLM(folder, dtype="float64", client="process", overlap=True, num_blocks=64) as other:
         there = other.generate(PROMPTS, params, use_tqdm=False)
         assert other.cache_state()["total_blocks"] == 64
-        assert other.validate() == [] and other.scheduler_state()["active_requests"] == 0
+        assert other.check_integrity() == [] and other.scheduler_state()["active_requests"] == 0
         assert other.report["dtype"] == "float64"
     for one, other_one in zip(here, there, strict=True):
         assert one.outputs[0].token_ids == other_one.outputs[0].token_ids

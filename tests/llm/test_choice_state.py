@@ -7,7 +7,7 @@ from chairlift.text.tokenizer import ByteTokenizer
 
 
 def choice(**params: object) -> Choice:
-    resolved = SamplingParams(**params).resolved({}, max_tokens=9, seed=4)
+    resolved = SamplingParams(**params).with_defaults({}, max_tokens=9, seed=4)
     return Choice(GenerateRequest(request_id="r", prompt_token_ids=(1,), params=resolved), 1, ByteTokenizer(), None)
 
 

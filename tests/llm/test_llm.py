@@ -32,7 +32,7 @@ SEEDED = SamplingParams(max_tokens=24, seed=3)
 def service() -> Iterator[Service]:
     made = fake_service()
     yield made
-    assert made.client.validate() == []
+    assert made.client.check_integrity() == []
     made.client.close()
 
 
@@ -284,7 +284,7 @@ def test_the_timeline_tells_the_life_in_order(llm: LLM) -> None:
 def test_the_timeline_says_what_a_request_waited_for() -> None:
     with LLM.over(fake_service(max_running_requests=1)) as llm:
         _, second = run(llm, ["first", "second"])
-    assert dict(second.timeline.waited)["running_limit"] > 0
+    assert dict(second.timeline.wait_seconds)["running_limit"] > 0
 
 
 # -- seeds and defaults ------------------------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ def test_a_request_that_fails_does_not_raise_and_its_neighbours_do_not_notice(
         results = run(llm, [*prompts[:4], "bad " + chr(bad), *prompts[4:]],
                       [*(params for _, params in quiet[:4]), SEEDED, *(params for _, params in quiet[4:])])  # fmt: skip
         failed = results.pop(4)
-        assert is_idle(service) and llm.validate() == []
+        assert is_idle(service) and llm.check_integrity() == []
     assert len(quiet) == 8
     assert isinstance(failed.error, kind)
     assert failed.outputs[0].finish_reason == "error" and failed.outputs[0].token_ids == []
@@ -460,7 +460,7 @@ def test_the_states_name_what_is_promised(llm: LLM) -> None:
     cache = llm.cache_state()
     assert cache["free_blocks"] + cache["cached_blocks"] + cache["allocated_blocks"] == cache["total_blocks"] == 128
     assert llm.scheduler_state().keys() >= {"waiting_requests", "active_requests", "waiting_order", "wait_reasons"}
-    assert llm.validate() == []
+    assert llm.check_integrity() == []
     assert llm.load().running_requests == 0
     assert llm.report == {}
 

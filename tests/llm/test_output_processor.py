@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chairlift.core.errors import DetokenizeFailed, EngineDead
-from chairlift.core.request import FinishReason, GenerateRequest, Output, TokenLogprob, Usage
+from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest, TokenLogprob, Usage
 from chairlift.core.sampling import SamplingParams
 from chairlift.llm.output_processor import Assembler
 from chairlift.text.tokenizer import ByteTokenizer
@@ -21,7 +21,7 @@ def assembler(
     eos: tuple[int, ...] = (), tokenizer: Any = None, bare: bool = False, resume: tuple[bytes, ...] = (),
     prompt: str | None = "prompt", **params: Any,
 ) -> Assembler:  # fmt: skip
-    asked = SamplingParams(**params).resolved({}, max_tokens=100, seed=4)
+    asked = SamplingParams(**params).with_defaults({}, max_tokens=100, seed=4)
     drawn = replace(asked, logprobs=0) if asked.num_choices > asked.n and asked.logprobs is None else asked
     request = GenerateRequest(
         request_id="r", prompt_token_ids=PROMPT, params=replace(drawn, max_tokens=drawn.max_tokens or 1),
@@ -30,11 +30,11 @@ def assembler(
     return Assembler(request, prompt, None if bare else tokenizer or ByteTokenizer(), asked)
 
 
-def outputs(pieces: list[bytes], reason: FinishReason, **last: Any) -> list[Output]:
+def outputs(pieces: list[bytes], reason: FinishReason, **last: Any) -> list[EngineOutput]:
     usage = Usage(3, sum(map(len, pieces)), 2)
     return [
-        *(Output("r", tuple(piece)) for piece in pieces[:-1]),
-        Output("r", tuple(pieces[-1]), finish_reason=reason, usage=usage, **last),
+        *(EngineOutput("r", tuple(piece)) for piece in pieces[:-1]),
+        EngineOutput("r", tuple(pieces[-1]), finish_reason=reason, usage=usage, **last),
     ]
 
 
@@ -71,11 +71,11 @@ def test_half_a_character_at_the_end_is_a_replacement_character() -> None:
 
 def test_after_a_stop_string_the_engines_news_is_dropped() -> None:
     under_test = assembler(stop="b")
-    (first,) = under_test.take(Output("r", tuple(b"abc")))
+    (first,) = under_test.take(EngineOutput("r", tuple(b"abc")))
     assert first.finish_reason == "stop" and first.token_ids == tuple(b"ab")
     assert under_test.aborts == [0] and under_test.is_finished
-    assert under_test.take(Output("r", tuple(b"ddd"))) == []
-    assert under_test.take(Output("r", (), finish_reason=FinishReason.ABORT)) == []
+    assert under_test.take(EngineOutput("r", tuple(b"ddd"))) == []
+    assert under_test.take(EngineOutput("r", (), finish_reason=FinishReason.ABORT)) == []
     result = under_test.result()
     assert result.outputs[0].text == "a" and result.usage == Usage(3, 2, 0)
 
@@ -108,14 +108,14 @@ def test_a_stop_token_that_came_too_early_to_stop_is_text() -> None:
 @pytest.mark.parametrize(("skip", "text"), [(True, "ab"), (False, "a<|bos|>b")])
 def test_special_tokens_are_text_only_when_asked_for(skip: bool, text: str) -> None:
     under_test = assembler(skip_special_tokens=skip)
-    under_test.take(Output("r", (97, 256, 98), finish_reason=FinishReason.LENGTH, usage=Usage(3, 3, 0)))
+    under_test.take(EngineOutput("r", (97, 256, 98), finish_reason=FinishReason.LENGTH, usage=Usage(3, 3, 0)))
     assert under_test.result().outputs[0].text == text
 
 
 def test_an_engines_error_keeps_what_was_said() -> None:
     under_test, error = assembler(), EngineDead("gone")
-    under_test.take(Output("r", tuple(b"so far")))
-    (event,) = under_test.take(Output.failed(under_test.request, error))
+    under_test.take(EngineOutput("r", tuple(b"so far")))
+    (event,) = under_test.take(EngineOutput.failed(under_test.request, error))
     assert event.error is error and event.is_last
     result = under_test.result()
     assert result.error is error and result.outputs[0].text == "so far"
@@ -124,8 +124,8 @@ def test_an_engines_error_keeps_what_was_said() -> None:
 
 def test_text_that_cannot_be_made_is_a_typed_error_and_asks_for_an_abort() -> None:
     under_test = assembler(tokenizer=AsciiTokenizer(broken=66))
-    under_test.take(Output("r", tuple(b"ok")))
-    (event,) = under_test.take(Output("r", (66,)))
+    under_test.take(EngineOutput("r", tuple(b"ok")))
+    (event,) = under_test.take(EngineOutput("r", (66,)))
     assert isinstance(event.error, DetokenizeFailed) and event.finish_reason == "error"
     assert under_test.aborts == [0]
     assert under_test.result().outputs[0].text == "ok"
@@ -134,7 +134,7 @@ def test_text_that_cannot_be_made_is_a_typed_error_and_asks_for_an_abort() -> No
 def test_logprobs_follow_the_tokens_that_count() -> None:
     under_test = assembler(stop="b", logprobs=1)
     entries = tuple(TokenLogprob(token, -0.5) for token in b"abc")
-    under_test.take(Output("r", tuple(b"abc"), entries))
+    under_test.take(EngineOutput("r", tuple(b"abc"), entries))
     assert [entry.token_id for entry in under_test.result().outputs[0].logprobs or ()] == list(b"ab")
 
 
@@ -154,9 +154,11 @@ def test_each_choice_has_its_own_text_and_end() -> None:
     events = [
         event
         for output in (
-            Output("r", tuple(b"ab"), choice=1), Output("r", tuple(b"x")), Output("r", tuple(b"c!d"), choice=1),
-            Output("r", tuple(b"zz"), choice=1), Output("r", (), finish_reason=FinishReason.ABORT, choice=1),
-            Output("r", tuple(b"y"), finish_reason=FinishReason.LENGTH, usage=Usage(3, 9, 1)),
+            EngineOutput("r", tuple(b"ab"), choice_index=1), EngineOutput("r", tuple(b"x")),
+            EngineOutput("r", tuple(b"c!d"), choice_index=1),
+            EngineOutput("r", tuple(b"zz"), choice_index=1),
+            EngineOutput("r", (), finish_reason=FinishReason.ABORT, choice_index=1),
+            EngineOutput("r", tuple(b"y"), finish_reason=FinishReason.LENGTH, usage=Usage(3, 9, 1)),
         )
         for event in under_test.take(output)
     ]  # fmt: skip
@@ -169,8 +171,8 @@ def test_each_choice_has_its_own_text_and_end() -> None:
 
 def test_an_error_ends_all_choices_that_are_open() -> None:
     under_test, error = assembler(n=3), EngineDead("gone")
-    under_test.take(Output("r", tuple(b"a"), finish_reason=FinishReason.LENGTH, choice=1))
-    events = under_test.take(Output.failed(under_test.request, error))
+    under_test.take(EngineOutput("r", tuple(b"a"), finish_reason=FinishReason.LENGTH, choice_index=1))
+    events = under_test.take(EngineOutput.failed(under_test.request, error))
     assert [(event.index, event.error) for event in events] == [(0, error), (2, error)]
     assert [event.is_last for event in events] == [False, True]
     result = under_test.result()
@@ -180,8 +182,8 @@ def test_an_error_ends_all_choices_that_are_open() -> None:
 
 def test_an_error_is_told_where_the_choice_that_it_names_has_ended() -> None:
     under_test, error = assembler(n=2), EngineDead("gone")
-    under_test.take(Output("r", tuple(b"a"), finish_reason=FinishReason.LENGTH))
-    events = under_test.take(Output.failed(under_test.request, error))
+    under_test.take(EngineOutput("r", tuple(b"a"), finish_reason=FinishReason.LENGTH))
+    events = under_test.take(EngineOutput.failed(under_test.request, error))
     assert [(event.index, event.finish_reason, event.error) for event in events] == [(1, "error", error)]
     assert under_test.result().error is error
 
@@ -189,8 +191,8 @@ def test_an_error_is_told_where_the_choice_that_it_names_has_ended() -> None:
 def test_an_error_is_told_where_the_best_were_to_be_found() -> None:
     under_test, error = assembler(n=1, best_of=2, logprobs=0), EngineDead("gone")
     ids, entries = scored(b"whole", -1.0)
-    assert under_test.take(Output("r", ids, entries, FinishReason.LENGTH)) == []
-    (event,) = under_test.take(Output.failed(under_test.request, error))
+    assert under_test.take(EngineOutput("r", ids, entries, FinishReason.LENGTH)) == []
+    (event,) = under_test.take(EngineOutput.failed(under_test.request, error))
     assert (event.finish_reason, event.error, event.is_last) == ("error", error, True)
     result = under_test.result()
     assert result.error is error and result.outputs[0].finish_reason == "error"
@@ -198,7 +200,7 @@ def test_an_error_is_told_where_the_best_were_to_be_found() -> None:
 
 def test_the_text_of_one_choice_that_cannot_be_made_ends_them_all() -> None:
     under_test = assembler(n=2, tokenizer=AsciiTokenizer(broken=66))
-    events = under_test.take(Output("r", (66,), choice=1))
+    events = under_test.take(EngineOutput("r", (66,), choice_index=1))
     assert [event.finish_reason for event in events] == ["error", "error"] and under_test.is_finished
     assert sorted(under_test.aborts) == [0, 1]
 
@@ -214,7 +216,7 @@ def test_of_many_drawn_the_likeliest_come_back_when_all_have_ended(logprobs: int
     for index, (text, logprob) in enumerate([(b"worst", -9.0), (b"good", -1.0), (b"bad", -5.0), (b"best", -0.1)]):
         ids, entries = scored(text, logprob)
         usage = Usage(3, 16, 0) if index == 3 else None
-        events += under_test.take(Output("r", ids, entries, FinishReason.LENGTH, choice=index, usage=usage))
+        events += under_test.take(EngineOutput("r", ids, entries, FinishReason.LENGTH, choice_index=index, usage=usage))
         assert bool(events) == (index == 3)
     assert [(event.index, event.delta) for event in events] == [(0, "best"), (1, "good")]
     assert events[-1].usage == Usage(3, 16, 0)
@@ -229,10 +231,10 @@ def test_of_many_drawn_the_likeliest_come_back_when_all_have_ended(logprobs: int
 @pytest.mark.parametrize(("prompt", "text"), [("the prompt: ", "the prompt: ok"), (None, "\x01\x02\x03ok")])
 def test_an_echo_is_the_prompt_before_the_output(prompt: str | None, text: str) -> None:
     under_test = assembler(prompt=prompt, echo=True, n=2)
-    events = under_test.take(Output("r", tuple(b"o")))
-    events += under_test.take(Output("r", tuple(b"k"), finish_reason=FinishReason.LENGTH))
+    events = under_test.take(EngineOutput("r", tuple(b"o")))
+    events += under_test.take(EngineOutput("r", tuple(b"k"), finish_reason=FinishReason.LENGTH))
     assert "".join(event.delta for event in events) == text
-    under_test.take(Output("r", (), finish_reason=FinishReason.LENGTH, choice=1, usage=Usage(3, 2, 0)))
+    under_test.take(EngineOutput("r", (), finish_reason=FinishReason.LENGTH, choice_index=1, usage=Usage(3, 2, 0)))
     result = under_test.result()
     assert [choice.text for choice in result.outputs] == [text, text.removesuffix("ok")]
     assert result.outputs[0].token_ids == list(b"ok")
@@ -241,8 +243,10 @@ def test_an_echo_is_the_prompt_before_the_output(prompt: str | None, text: str) 
 def test_scores_of_the_prompt_come_in_pieces_and_the_first_token_has_none() -> None:
     under_test = assembler(prompt_logprobs=0, max_tokens=0, echo=True)
     entries = (TokenLogprob(2, -0.5), TokenLogprob(3, -0.25))
-    events = under_test.take(Output("r", prompt_logprobs=entries[:1]))
-    last = Output("r", (65,), finish_reason=FinishReason.LENGTH, usage=Usage(3, 1, 0), prompt_logprobs=entries[1:])
+    events = under_test.take(EngineOutput("r", prompt_logprobs=entries[:1]))
+    last = EngineOutput(
+        "r", (65,), finish_reason=FinishReason.LENGTH, usage=Usage(3, 1, 0), prompt_logprobs=entries[1:]
+    )
     events += under_test.take(last)
     assert [event.prompt_logprobs for event in events] == [entries[:1], entries[1:]]
     result = under_test.result()
@@ -255,10 +259,10 @@ def test_scores_of_the_prompt_come_in_pieces_and_the_first_token_has_none() -> N
 def test_a_resumed_text_is_what_was_not_said_before(cut: int) -> None:
     said, stop = "ab中!stoc stop x".encode(), "stop"
     whole, first = assembler(stop=stop), assembler(stop=stop)
-    expected = [event for token in said for event in whole.take(Output("r", (token,)))]
-    before = [event.delta for token in said[:cut] for event in first.take(Output("r", (token,)))]
+    expected = [event for token in said for event in whole.take(EngineOutput("r", (token,)))]
+    before = [event.delta for token in said[:cut] for event in first.take(EngineOutput("r", (token,)))]
     resumed = assembler(stop=stop, resume=(said[:cut],))
-    after = [event for token in said[cut:] for event in resumed.take(Output("r", (token,)))]
+    after = [event for token in said[cut:] for event in resumed.take(EngineOutput("r", (token,)))]
     assert "".join(before) + "".join(event.delta for event in after) == "".join(event.delta for event in expected)
     assert resumed.result().outputs == whole.result().outputs
     assert resumed.result().usage == whole.result().usage
@@ -267,13 +271,15 @@ def test_a_resumed_text_is_what_was_not_said_before(cut: int) -> None:
 def test_a_choice_that_had_met_its_stop_string_is_ended_here_and_not_said_again() -> None:
     under_test = assembler(n=2, stop="!", resume=(b"ab!", b"x"))
     assert under_test.aborts == [0]
-    events = under_test.take(Output("r", (), finish_reason=FinishReason.ABORT))
+    events = under_test.take(EngineOutput("r", (), finish_reason=FinishReason.ABORT))
     assert [(event.index, event.delta, event.finish_reason) for event in events] == [(0, "", "stop")]
-    under_test.take(Output("r", tuple(b"y"), finish_reason=FinishReason.LENGTH, choice=1, usage=Usage(3, 5, 0)))
+    under_test.take(
+        EngineOutput("r", tuple(b"y"), finish_reason=FinishReason.LENGTH, choice_index=1, usage=Usage(3, 5, 0))
+    )
     assert [choice.text for choice in under_test.result().outputs] == ["ab", "xy"]
 
 
 def test_an_echo_is_not_said_again() -> None:
     under_test = assembler(echo=True, resume=(b"a",))
-    (event,) = under_test.take(Output("r", tuple(b"b"), finish_reason=FinishReason.LENGTH, usage=Usage(3, 2, 0)))
+    (event,) = under_test.take(EngineOutput("r", tuple(b"b"), finish_reason=FinishReason.LENGTH, usage=Usage(3, 2, 0)))
     assert event.delta == "b" and under_test.result().outputs[0].text == "promptab"

@@ -134,7 +134,7 @@ def test_a_full_disk_is_told_when_the_profile_is_closed(caplog: pytest.LogCaptur
 def test_everything_else_is_passed_on(tmp_path: Path) -> None:
     client = ProfiledClient(inline(), open_trace(tmp_path / "t.json"))
     assert client.info.vocab_size == FAKE.vocab_size and client.limits.max_model_len == FAKE.max_model_len
-    assert client.load().state is ReplicaState.READY and client.validate() == [] and client.flush_cache() == 0
+    assert client.load().state is ReplicaState.READY and client.check_integrity() == [] and client.flush_cache() == 0
     assert (client.state, client.restarts) == (ReplicaState.READY, 0)
     assert client.cache_state()["total_blocks"] == 64 and client.scheduler_state()["steps"] == 0
     assert client.warmup() >= 0
@@ -155,7 +155,7 @@ def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 def ended(at: float, step_id: int = 0) -> StepStats:
-    return make_stats(step_id, began_ms=at - 1, collect_began_ms=at)
+    return make_stats(step_id, started_ms=at - 1, collect_started_ms=at)
 
 
 def test_the_clocks_are_joined_where_a_step_is_shown_soonest(at: Callable[[float], None]) -> None:
@@ -183,9 +183,9 @@ def test_a_new_life_begins_where_the_last_one_ended_or_later(at: Callable[[float
 def test_a_new_life_that_was_idle_for_long_is_seen_by_its_step_ids(at: Callable[[float], None]) -> None:
     clock = StepClock()
     at(20.0)
-    assert clock.shift(make_stats(7, began_ms=19.0, collect_began_ms=20.0)) == pytest.approx(0.0)
+    assert clock.shift(make_stats(7, started_ms=19.0, collect_started_ms=20.0)) == pytest.approx(0.0)
     at(60.0)  # its zero is at 30
-    assert clock.shift(make_stats(0, began_ms=29.0, collect_began_ms=30.0)) == pytest.approx(30.0)
+    assert clock.shift(make_stats(0, started_ms=29.0, collect_started_ms=30.0)) == pytest.approx(30.0)
 
 
 @pytest.mark.parametrize("client", ["inline", "process"])

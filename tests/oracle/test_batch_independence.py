@@ -84,7 +84,7 @@ def test_a_preemption_does_not_change_a_draw(family: str, name: str, overlap: bo
         assert tight.scheduler_state()["preemptions"] > 0
         assert params.n > 1 or "preempted" in [event.name for event in made.timeline.events]
         assert [choice.token_ids for choice in made.outputs] == [choice.token_ids for choice in alone.outputs]
-        assert tight.validate() == []
+        assert tight.check_integrity() == []
 
 
 MADE = {
@@ -122,7 +122,7 @@ def test_the_batch_does_not_change_what_a_structure_or_a_processor_makes(name: s
             mine = tight.generate(prompts, others, use_tqdm=False)[place]
             assert mine.error is None
             assert [choice.token_ids for choice in mine.outputs] == [choice.token_ids for choice in alone.outputs]
-        assert tight.scheduler_state()["preemptions"] > 0 and tight.validate() == []
+        assert tight.scheduler_state()["preemptions"] > 0 and tight.check_integrity() == []
 
 
 def test_a_flushed_cache_does_not_change_a_draw(folder: str) -> None:

@@ -17,7 +17,7 @@ def folder(request: pytest.FixtureRequest) -> str:
 def tokens(folder: str, asked: SamplingParams = ASKED, **options: object) -> list[list[list[int]]]:
     with LLM(folder, dtype="float64", **{"num_blocks": 600, **options}) as llm:  # type: ignore[arg-type]
         results = llm.generate(PROMPTS, asked, use_tqdm=False)
-        assert llm.validate() == []
+        assert llm.check_integrity() == []
     return [[choice.token_ids for choice in result.outputs] for result in results]
 
 

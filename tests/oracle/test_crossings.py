@@ -14,14 +14,14 @@ from queue import SimpleQueue
 
 import pytest
 
-from chairlift.core.request import FinishReason, GenerateRequest, Output
+from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.client.base import EngineClient
 from chairlift.engine.client.inline import InlineClient
-from chairlift.engine.client.process import open_engine
+from chairlift.engine.client.process import start_engine_process
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
-from chairlift.engine.request_limits import Limits
+from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner
 from chairlift.model.runner.runner_config import RunnerConfig
@@ -58,7 +58,7 @@ class Run:
     aborted: list[GenerateRequest]
     num_blocks: int
     config: SchedulerConfig
-    news: "SimpleQueue[list[Output]]" = field(default_factory=SimpleQueue)
+    news: "SimpleQueue[list[EngineOutput]]" = field(default_factory=SimpleQueue)
 
 
 def request_of(
@@ -66,7 +66,7 @@ def request_of(
 ) -> GenerateRequest:
     params = SamplingParams(temperature=0, max_tokens=max_tokens, ignore_eos=ignore_eos)
     eos = () if ignore_eos else (2, 7)
-    resolved = params.resolved({}, max_tokens=max_tokens, seed=0)
+    resolved = params.with_defaults({}, max_tokens=max_tokens, seed=0)
     return GenerateRequest(
         request_id=name, prompt_token_ids=prompt, params=resolved, eos_token_ids=eos, priority=priority, tenant=tenant
     )
@@ -107,7 +107,7 @@ def tightest(case: Case, run: Run, windows: tuple[int | None, ...]) -> int:
     info = RunnerInfo(
         vocab_size=304, max_model_len=MAX_MODEL_LEN, num_blocks=PLENTY, block_size=case.block_size, windows=windows
     )
-    limits = Limits.of(run.config, info)
+    limits = RequestLimits.from_config(run.config, info)
     everybody = [*run.warm_up, *run.kept, *run.aborted]
     return max(limits.blocks_needed(len(r.prompt_token_ids) + (r.params.max_tokens or 0) - 1) for r in everybody)
 
@@ -203,7 +203,7 @@ def client_of(case: Case, run: Run) -> Iterator[EngineClient]:
     if case.client == "inline":
         client = InlineClient(EngineLoop(spec.build(), run.config))
     else:
-        client = open_engine(spec, run.config)
+        client = start_engine_process(spec, run.config)
     try:
         yield client
     finally:
@@ -215,7 +215,7 @@ class Passenger:
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
-        self.last: Output | None = None
+        self.last: EngineOutput | None = None
 
 
 def ride(case: Case, run: Run, client: EngineClient) -> dict[str, Passenger]:
@@ -303,7 +303,7 @@ def check_factors(case: Case, run: Run, passengers: dict[str, Passenger], client
         assert cached == [prefix] * len(cached)
     if case.aborts:
         assert aborted_in_time(run, passengers)
-    assert client.validate() == []
+    assert client.check_integrity() == []
     assert cache["allocated_blocks"] == 0
 
 

@@ -9,10 +9,10 @@ from hypothesis.strategies import DataObject, data, integers, lists, sampled_fro
 
 from chairlift.core.errors import OutOfBlocks
 from chairlift.engine.config import CacheConfig
-from chairlift.engine.kv.block_hash import BlockHash, extend_chain
+from chairlift.engine.kv.block_hash import BlockHash, extend_block_hashes
 from chairlift.engine.kv.block_table import BlockTable
-from chairlift.engine.kv.free_block_list import NO_BLOCK
-from chairlift.engine.kv.kv_cache_manager import Hit, KVCache
+from chairlift.engine.kv.free_block_list import NULL_BLOCK
+from chairlift.engine.kv.kv_cache_manager import KVCacheManager, PrefixHit
 from support_engine import FULL
 
 ROOT = b"root"
@@ -41,7 +41,7 @@ class CacheAgainstAModel(RuleBasedStateMachine):
     )  # fmt: skip
     def begin(self, size: int, num_blocks: int, windows: tuple[int | None, ...]) -> None:
         self.size, self.windows = size, windows
-        self.cache = KVCache(CacheConfig(num_blocks=num_blocks, block_size=size, windows=windows))
+        self.cache = KVCacheManager(CacheConfig(num_blocks=num_blocks, block_size=size, windows=windows))
         self.order = list(range(num_blocks))
         self.references = dict.fromkeys(range(num_blocks), 0)
         self.names: dict[Name, int] = {}
@@ -83,19 +83,19 @@ class CacheAgainstAModel(RuleBasedStateMachine):
 
     def hashes_of(self, tokens: list[int]) -> list[BlockHash]:
         hashes: list[BlockHash] = []
-        extend_chain(hashes, ROOT, tokens, self.size)
+        extend_block_hashes(hashes, ROOT, tokens, self.size)
         return hashes
 
-    def check_hit(self, hit: Hit, tokens: list[int]) -> None:
+    def check_hit(self, hit: PrefixHit, tokens: list[int]) -> None:
         length = self.longest(tokens)
         assert hit.num_tokens == length * self.size < len(tokens)
         for group, blocks in enumerate(hit.blocks):
             first = self.first_needed(group, hit.num_tokens)
             wanted = [self.names[self.name(group, tokens, index)] for index in range(min(first, length), length)]
-            assert list(blocks) == [NO_BLOCK] * min(first, length) + wanted
-        shared = [block for blocks in hit.blocks for block in blocks if block != NO_BLOCK]
+            assert list(blocks) == [NULL_BLOCK] * min(first, length) + wanted
+        shared = [block for blocks in hit.blocks for block in blocks if block != NULL_BLOCK]
         assert hit.num_shared == len(shared)
-        assert hit.num_revived == sum(1 for block in shared if not self.references[block])
+        assert hit.num_reactivated == sum(1 for block in shared if not self.references[block])
 
     @rule(tokens=lists(integers(0, 1), min_size=1, max_size=14), choice=data())
     def board(self, tokens: list[int], choice: DataObject) -> None:
@@ -104,15 +104,15 @@ class CacheAgainstAModel(RuleBasedStateMachine):
         self.check_hit(hit, tokens)
         wanted = choice.draw(integers(hit.num_tokens + 1, len(tokens)))
         new = sum(-(-wanted // self.size) - len(blocks) for blocks in hit.blocks)
-        if new + hit.num_revived > len(self.order):
+        if new + hit.num_reactivated > len(self.order):
             with pytest.raises(OutOfBlocks):
-                self.cache.open(hit, wanted, hashes)
+                self.cache.allocate_table(hit, wanted, hashes)
             return
-        table = self.cache.open(hit, wanted, hashes)
+        table = self.cache.allocate_table(hit, wanted, hashes)
         rider = Rider(tokens, table, hit.num_tokens, [{} for _ in self.windows], hit.num_tokens // self.size, hashes)
         for group, blocks in enumerate(hit.blocks):
             for index, block in enumerate(blocks):
-                if block != NO_BLOCK:
+                if block != NULL_BLOCK:
                     if not self.references[block]:
                         self.order.remove(block)
                     self.references[block] += 1
@@ -180,14 +180,14 @@ class CacheAgainstAModel(RuleBasedStateMachine):
     @rule()
     def flush(self) -> None:
         cached = {name for name, block in self.names.items() if not self.references[block]}
-        assert self.cache.flush() == len(cached)
+        assert self.cache.evict_all() == len(cached)
         self.names = {name: block for name, block in self.names.items() if name not in cached}
 
     @invariant()
     def the_same(self) -> None:
         if not hasattr(self, "cache"):
             return
-        assert self.cache.check() == []
+        assert self.cache.check_integrity() == []
         assert list(self.cache.pool._order) == self.order
         for rider in self.riders:
             held = [(group, index, block) for group, held in enumerate(rider.held) for index, block in held.items()]

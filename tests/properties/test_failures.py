@@ -59,7 +59,7 @@ def test_every_allocation_may_fail_once(overlap: bool, windows: tuple[int | None
 
         def prepare(lift: Lift, call: NthCall = call) -> None:
             lift.audit.lenient = True
-            take = lift.cache.pool.take
+            take = lift.cache.pool.allocate
 
             def failing(count: int) -> list[BlockId]:
                 with suppress(RuntimeError):
@@ -67,7 +67,7 @@ def test_every_allocation_may_fail_once(overlap: bool, windows: tuple[int | None
                     return take(count)
                 raise OutOfBlocks(free=0, total=lift.cache.pool.total, needed=count)
 
-            lift.cache.pool.take = failing  # type: ignore[method-assign]
+            lift.cache.pool.allocate = failing  # type: ignore[method-assign]
 
         lift = the_ride(overlap, windows, prepare=prepare)
         failed = [final.error for final in lift.finals.values() if final.finish_reason is FinishReason.ERROR]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from chairlift.core.cpu_affinity import usable_cpus
-from chairlift.core.request import GenerateRequest, Output
+from chairlift.core.request import EngineOutput, GenerateRequest
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner, masked_token, next_token
@@ -39,10 +39,10 @@ class Rider:
     was_disturbed: bool = False
     has_ended: bool = False
 
-    def hear(self, output: Output) -> None:
+    def hear(self, output: EngineOutput) -> None:
         assert not self.has_ended, "a word behind the last one"
-        self.tokens.setdefault(output.choice, []).extend(output.token_ids)
-        self.has_ended = output.is_last
+        self.tokens.setdefault(output.choice_index, []).extend(output.token_ids)
+        self.has_ended = output.is_final
         if output.error is not None:
             assert "a step that fails" in output.error.message, output.error
             self.was_disturbed = True
@@ -61,11 +61,11 @@ def alone(rider: Rider, fake: FakeConfig, choice: int) -> list[int]:
         assert token is not None
         drawn.append(token)
         context.append(token)
-        if token in request.stop_ids:
+        if token in request.all_stop_token_ids:
             break
         if grammar is not None:
             grammar.advance(token)
-            if grammar.is_over:
+            if grammar.is_terminated:
                 break
     return drawn
 
@@ -99,7 +99,7 @@ def test_each_draws_what_it_draws_alone(seed: int, grammars: list[Grammar]) -> N
     loop.start()
     riders: dict[str, Rider] = {}
 
-    def hear(outputs: list[Output]) -> None:
+    def hear(outputs: list[EngineOutput]) -> None:
         for output in outputs:
             riders[output.request_id].hear(output)
 
@@ -122,7 +122,7 @@ def test_each_draws_what_it_draws_alone(seed: int, grammars: list[Grammar]) -> N
                 ended = loop.abort(name)
                 hear([] if ended is None else [ended])
             hear(loop.step())
-        assert loop.check() == []
+        assert loop.check_integrity() == []
     finally:
         loop.stop()
     for rider in riders.values():

@@ -8,11 +8,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from hypothesis.strategies import DataObject, data, integers, sampled_from
 
 from chairlift.core.errors import OutOfBlocks
-from chairlift.engine.kv.block_pool import BlockName, BlockPool
+from chairlift.engine.kv.block_pool import BlockKey, BlockPool
 from support_engine import FULL
 
 TOTAL = 6
-NAMES: list[BlockName] = [(group, bytes([number])) for group in range(2) for number in range(3)]
+NAMES: list[BlockKey] = [(group, bytes([number])) for group in range(2) for number in range(3)]
 
 
 class PoolAgainstAModel(RuleBasedStateMachine):
@@ -23,16 +23,16 @@ class PoolAgainstAModel(RuleBasedStateMachine):
         self.pool = BlockPool(TOTAL)
         self.order = list(range(TOTAL))
         self.held: Counter[int] = Counter()
-        self.names: dict[BlockName, int] = {}
+        self.names: dict[BlockKey, int] = {}
 
     @rule(count=integers(0, TOTAL + 1))
     def take(self, count: int) -> None:
         if count > len(self.order):
             with pytest.raises(OutOfBlocks, match=f"{count} blocks needed, {len(self.order)} of {TOTAL} are free"):
-                self.pool.take(count)
+                self.pool.allocate(count)
             return
         wanted, self.order = self.order[:count], self.order[count:]
-        assert self.pool.take(count) == wanted
+        assert self.pool.allocate(count) == wanted
         self.names = {name: block for name, block in self.names.items() if block not in wanted}
         self.held.update(wanted)
 
@@ -40,9 +40,9 @@ class PoolAgainstAModel(RuleBasedStateMachine):
     @rule(choice=data())
     def share(self, choice: DataObject) -> None:
         name = choice.draw(sampled_from(sorted(self.names)))
-        block = self.pool.find(name)
+        block = self.pool.lookup(name)
         assert block == self.names[name]
-        self.pool.share(block)
+        self.pool.add_reference(block)
         if not self.held[block]:
             self.order.remove(block)
         self.held[block] += 1
@@ -51,7 +51,7 @@ class PoolAgainstAModel(RuleBasedStateMachine):
     @rule(choice=data())
     def give_back(self, choice: DataObject) -> None:
         block = choice.draw(sampled_from(sorted(+self.held)))
-        self.pool.give_back([block])
+        self.pool.free([block])
         self.held[block] -= 1
         if not self.held[block]:
             named = block in self.names.values()
@@ -59,7 +59,7 @@ class PoolAgainstAModel(RuleBasedStateMachine):
 
     @precondition(lambda self: +self.held)
     @rule(choice=data(), name=sampled_from(NAMES))
-    def publish(self, choice: DataObject, name: BlockName) -> None:
+    def publish(self, choice: DataObject, name: BlockKey) -> None:
         block = choice.draw(sampled_from(sorted(+self.held)))
         self.pool.publish(block, name)
         if name not in self.names and block not in self.names.values():
@@ -68,14 +68,14 @@ class PoolAgainstAModel(RuleBasedStateMachine):
     @rule()
     def forget_cached(self) -> None:
         cached = {name for name, block in self.names.items() if not self.held[block]}
-        assert self.pool.forget_cached() == len(cached)
+        assert self.pool.evict_all_cached() == len(cached)
         self.names = {name: block for name, block in self.names.items() if name not in cached}
 
     @invariant()
     def the_same(self) -> None:
         assert self.pool.check(self.held.elements()) == []
         assert list(self.pool._order) == self.order
-        assert {name: block for name in NAMES if (block := self.pool.find(name)) is not None} == self.names
+        assert {name: block for name in NAMES if (block := self.pool.lookup(name)) is not None} == self.names
         counts = self.pool.counts()
         cached = sum(1 for block in self.names.values() if not self.held[block])
         assert (counts.cached, counts.held) == (cached, len(+self.held))

@@ -28,7 +28,8 @@ class Machine(RuleBasedStateMachine):
         windows=sampled_from([(None,), (None, 6), (4, 9)]), caching=booleans(),
         max_batch_tokens=sampled_from([3, 9, 64]), max_running_requests=sampled_from([2, 6]),
         max_chunk_tokens=sampled_from([None, 1, 5]), max_prefill_tokens=sampled_from([None, 4]),
-        max_bypass=sampled_from([0, 2]), prefix_wait_steps=sampled_from([0, 3, 100]), protect_after=integers(1, 3),
+        max_bypass=sampled_from([0, 2]), prefix_wait_steps=sampled_from([0, 3, 100]),
+        protect_after_preemptions=integers(1, 3),
         batching=sampled_from(NAMES), policy=sampled_from(sorted(POLICIES)),
         target_itl_ms=sampled_from([None, 0.5, 6.0]),
         trouble=booleans(),
@@ -38,7 +39,7 @@ class Machine(RuleBasedStateMachine):
         trouble: bool, **options: Any,
     ) -> None:  # fmt: skip
         config = SchedulerConfig(overlap=overlap, **options)
-        peak = peak_of(windows, block_size, LONGEST, config.max_chunk * config.depth)
+        peak = peak_of(windows, block_size, LONGEST, config.max_prefill_chunk * config.max_in_flight_steps)
         poison, nan = BAD_TOKENS if trouble else (None, None)
         fake = FakeConfig(vocab_size=50, max_model_len=LONGEST, num_blocks=int(peak * room), block_size=block_size,
                           windows=windows, poison=poison, nan=nan, seconds_per_step=0.002,
@@ -100,7 +101,7 @@ class Machine(RuleBasedStateMachine):
     @rule(choice=data(), index=none() | integers(0, 2))
     def abort(self, choice: DataObject, index: int | None) -> None:
         name, scheduler = choice.draw(sampled_from(sorted(self.lift.requests))), self.lift.scheduler
-        is_open = name in scheduler.families if index is None else key_of(name, index) in scheduler.sequences
+        is_open = name in scheduler.sequence_groups if index is None else key_of(name, index) in scheduler.sequences
         self.disturbed = self.disturbed or is_open
         assert (self.lift.abort(name, index) is not None) == is_open
 
@@ -121,19 +122,19 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        self.lift.cache.flush()
+        self.lift.cache.evict_all()
 
     @invariant()
     def ledger(self) -> None:
         if not hasattr(self, "lift"):
             return
         scheduler = self.lift.scheduler
-        assert scheduler.check() == []
-        assert scheduler.waiting_tokens == sum(len(sequence.token_ids) for sequence in scheduler.line)
-        order = list(scheduler.line)
-        assert len(set(order)) == len(order) == len(scheduler.line), "somebody is in line twice, or not at all"
+        assert scheduler.check_integrity() == []
+        assert scheduler.waiting_tokens == sum(len(sequence.token_ids) for sequence in scheduler.waiting)
+        order = list(scheduler.waiting)
+        assert len(set(order)) == len(order) == len(scheduler.waiting), "somebody is in line twice, or not at all"
         if scheduler.config.policy == "fifo":
-            assert order == sorted(order, key=lambda each: each.arrival), "somebody lost its place"
+            assert order == sorted(order, key=lambda each: each.arrival_index), "somebody lost its place"
 
     def teardown(self) -> None:
         if hasattr(self, "lift"):

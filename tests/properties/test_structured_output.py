@@ -75,7 +75,7 @@ def test_outputs_validate_in_batches(options: dict[str, Any]) -> None:
             asked = [params(start + at, schema, n=4 if is_tight else 1 + at % 2) for at, schema in enumerate(some)]
             for schema, result in zip(some, llm.generate(["{"] * len(some), asked, use_tqdm=False), strict=True):
                 check(schema, result)
-        assert llm.validate() == []
+        assert llm.check_integrity() == []
         assert (llm.load().preemptions > 0) == is_tight
 
 
@@ -195,4 +195,4 @@ def test_every_valid_instance_can_be_written(number: int) -> None:
         for token in text.encode():
             assert token in allowed(grammar), text
             grammar.advance(token)
-        assert grammar.is_over or EOS in allowed(grammar), text
+        assert grammar.is_terminated or EOS in allowed(grammar), text

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from chairlift import LLM, SamplingParams, StructuredOutput
 from chairlift.engine.structured.grammar import BITS, Grammar
-from chairlift.engine.structured.grammar_tokenizer import Vocabulary
+from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of
 from support_models import save_tiny
 from support_schemas import schemas
@@ -59,7 +59,7 @@ def llm(style: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
 def tokenizer_and_view(style: str) -> tuple[Tokenizer, Any]:
     tokenizer, config = build(style)
     eos = tokenizer.token_to_id(config["eos_token"])
-    return tokenizer, make_tokenizer(Vocabulary(tokenizer.to_str().encode(), (eos,)), tokenizer.get_vocab_size())
+    return tokenizer, make_tokenizer(GrammarTokenizer(tokenizer.to_str().encode(), (eos,)), tokenizer.get_vocab_size())
 
 
 def sampled(count: int, **structure: Any) -> list[SamplingParams]:
@@ -106,7 +106,7 @@ def test_texts_can_be_written_as_the_tokenizer_writes_them(style: str) -> None:
         for token in tokens:
             assert token in allowed(grammar), (text, tokenizer.id_to_token(token))
             grammar.advance(token)
-        assert grammar.is_over or view.eos_token in allowed(grammar)
+        assert grammar.is_terminated or view.eos_token in allowed(grammar)
 
 
 @pytest.mark.parametrize("schema", OPEN)

@@ -9,6 +9,8 @@ from jsonschema import Draft202012Validator
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.sampling import (
+    FLOAT_BOUNDS,
+    INT_BOUNDS,
     MAX_ALLOWED_TOKEN_IDS,
     MAX_BAD_WORDS,
     MAX_LOGIT_BIAS,
@@ -18,9 +20,7 @@ from chairlift.core.sampling import (
     MAX_STOP_STRINGS,
     MAX_STOP_TOKEN_IDS,
     MAX_TOKENS,
-    NUMBERS,
     SAMPLING_FIELDS,
-    WHOLES,
     SamplingParams,
 )
 from chairlift.core.structured_output import STRUCTURED_FIELDS
@@ -108,18 +108,18 @@ def test_both_routes_mean_the_same_by_the_same_sampling_field() -> None:
             assert CHAT[name] == COMPLETION[name], name
 
 
-@pytest.mark.parametrize(("name", "route"), [each for each in SAMPLED if each[0] in NUMBERS])
+@pytest.mark.parametrize(("name", "route"), [each for each in SAMPLED if each[0] in FLOAT_BOUNDS])
 def test_numbers_have_the_bounds_of_the_parameter(name: str, route: str) -> None:
-    low, high, _ = NUMBERS[name]
+    low, high, _ = FLOAT_BOUNDS[name]
     tiny = 1e-9
     for value in (low, high, low - tiny, high + tiny, low + tiny, high - tiny, (low + high) / 2, True, "1", [1.0]):
         assert fits(TABLES[route][name], value) == is_taken(name, value), value
     assert fits(TABLES[route][name], high) and not fits(TABLES[route][name], high + tiny)
 
 
-@pytest.mark.parametrize(("name", "route"), [each for each in SAMPLED if each[0] in WHOLES])
+@pytest.mark.parametrize(("name", "route"), [each for each in SAMPLED if each[0] in INT_BOUNDS])
 def test_integers_have_the_bounds_of_the_parameter(name: str, route: str) -> None:
-    low, high = WHOLES[name]
+    low, high = INT_BOUNDS[name]
     for value in {low - 1, low, low + 1, 1, high, high + 1, 1.5, "1"} - ({0} if name == "max_tokens" else set()):
         assert fits(TABLES[route][name], value) == is_taken(name, value), value
     assert fits(TABLES[route][name], high) and not fits(TABLES[route][name], high + 1)
@@ -183,9 +183,10 @@ def test_biases_have_the_bounds_of_the_parameter(table: Mapping[str, Field]) -> 
 
 
 def test_every_sampling_field_was_held_against_its_parameter() -> None:
-    assert {name for name, _ in SAMPLED} == NUMBERS.keys() | WHOLES.keys() - {"logprobs", "prompt_logprobs"} | (
-        BOUNDS.keys() | {"logit_bias"}
-    )
+    assert {name for name, _ in SAMPLED} == FLOAT_BOUNDS.keys() | INT_BOUNDS.keys() - {
+        "logprobs",
+        "prompt_logprobs",
+    } | (BOUNDS.keys() | {"logit_bias"})
 
 
 def test_what_the_routes_allow_the_engine_takes() -> None:

@@ -50,7 +50,7 @@ def test_every_error_is_there_with_its_status() -> None:
         if (
             isinstance(kind, type)
             and issubclass(kind, errors.ChairliftError)
-            and name not in ("ChairliftError", "Refused")
+            and name not in ("ChairliftError", "RequestRejected")
         ):
             assert f"`{kind.code}`" in page, name
     assert "| 404 | `model_not_found` | no |" in page and "| 429 | `overloaded` | yes |" in page

@@ -49,7 +49,7 @@ def test_the_state_is_that_of_the_engine() -> None:
         async with opened(fake_service(), keys=ring()) as door:
             await door.http.post(CHAT, json=HELLO)
             told = (await door.http.get("/admin/state", headers=KEY)).json()
-            assert told["ledger_faults"] == [] and told["scheduler"]["finished_by_reason"]["length"] == 1
+            assert told["integrity_errors"] == [] and told["scheduler"]["finished_by_reason"]["length"] == 1
             assert told["cache"]["allocated_blocks"] == 0 and told["cache"]["cached_blocks"] > 0
 
     run(ask())
@@ -74,7 +74,7 @@ def test_the_load_is_a_report() -> None:
             await door.http.post(CHAT, json=HELLO)
             told = (await door.http.get("/load")).json()
             assert told["state"] == "ready" and told["finished_requests"] == 1 and told["output_tokens"] == 5
-            assert told["door_waiting_requests"] == 0 and told["expected_wait"] == 0
+            assert told["admission_waiting_requests"] == 0 and told["expected_wait_seconds"] == 0
 
     run(ask())
 

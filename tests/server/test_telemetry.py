@@ -53,8 +53,9 @@ def seen(**more: Any) -> Seen:
 def step(**more: Any) -> StepStats:
     told: dict[str, Any] = {
         "step_id": 1, "num_sequences": 3, "num_tokens": 12, "num_prefill_tokens": 10, "num_outputs": 2,
-        "context_tokens": 0, "prefill_pairs": 0, "running": 3, "waiting": 4, "free_blocks": 0, "held_slots": 0,
-        "unused_slots": 0, "preemptions": 0, "in_flight": 1, "schedule_ms": 1.0, "launch_ms": 2.0, "collect_ms": 4.0,
+        "context_tokens": 0, "prefill_pairs": 0, "running": 3, "waiting": 4, "free_blocks": 0, "allocated_kv_tokens": 0,
+        "unused_kv_tokens": 0, "preemptions": 0, "in_flight": 1, "schedule_ms": 1.0, "launch_ms": 2.0,
+        "collect_ms": 4.0,
         "commit_ms": 8.0,
     }  # fmt: skip
     return StepStats(**{**told, **more})
@@ -128,7 +129,7 @@ def test_the_end_of_a_generation(telemetry: Telemetry) -> None:
     }  # fmt: skip
     assert telemetry.record("r") == {
         "request_id": "r", "outcome": "stop", "seconds": 2.0, "events": [[*event] for event in events],
-        "waited": {"blocks": 0.125}, "usage": [10, 5, 4],
+        "wait_seconds": {"blocks": 0.125}, "usage": [10, 5, 4],
     }  # fmt: skip
     assert telemetry.record("s") is None
 
@@ -140,7 +141,7 @@ def test_a_generation_of_which_nothing_is_known_counts_no_tokens(telemetry: Tele
     assert moved.pop("requests_total{outcome=engine_dead}") == moved.pop("requests_total{outcome=abort}") == 1
     assert moved == {"request_seconds_count": 2, "request_seconds_sum": 2}
     record = telemetry.record("r")
-    assert record is not None and (record["usage"], record["events"], record["waited"]) == (None, [], {})
+    assert record is not None and (record["usage"], record["events"], record["wait_seconds"]) == (None, [], {})
 
 
 def test_the_last_requests_are_remembered_and_no_more(telemetry: Telemetry) -> None:

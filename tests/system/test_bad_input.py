@@ -469,7 +469,7 @@ def test_64_the_administration_has_its_own_key(guarded: Server) -> None:
     refused(httpx.get(url, headers={"authorization": f"Bearer {KEY}"}), 401)
     admin = {"authorization": f"Bearer {ADMIN}"}
     answer = httpx.get(url, headers=admin)
-    assert answer.status_code == 200 and answer.json()["ledger_faults"] == []
+    assert answer.status_code == 200 and answer.json()["integrity_errors"] == []
     refused(httpx.get(url, headers={**admin, "origin": "https://elsewhere.example"}), 403)
     refused(httpx.post(guarded.url + "/admin/frobnicate", headers=admin), 404)
 

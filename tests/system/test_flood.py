@@ -20,7 +20,7 @@ ONE_RIDER = {"max_running_requests": 1}
 def door_of(server: Server) -> tuple[int, int]:
     """Return how many wait at the door, and how many are open."""
     load = httpx.get(server.url + "/load", timeout=PATIENCE).json()
-    return load["door_waiting_requests"], round(server.metric("open_requests"))
+    return load["admission_waiting_requests"], round(server.metric("open_requests"))
 
 
 async def flood(server: Server, count: int, **asked: Any) -> list[httpx.Response]:

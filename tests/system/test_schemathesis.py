@@ -111,7 +111,7 @@ EVENT = 'event: error\ndata: {"error": {"message": "%s", "type": "t", "param": n
 
 @pytest.mark.parametrize("text", [
     "", "data: {}\n\n", "data: [DONE]\n\ndata: {}\n\n", EVENT % ("the engine stopped", "engine_dead"),
-    "data: {}\n\n" + EVENT % ("no token is left", "nothing_left"),
+    "data: {}\n\n" + EVENT % ("no token is left", "no_allowed_token"),
 ])  # fmt: skip
 def test_a_stream_without_an_explained_end_is_found(text: str) -> None:
     with pytest.raises(AssertionError):
@@ -119,7 +119,7 @@ def test_a_stream_without_an_explained_end_is_found(text: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "body"), [
-    ("data: {}\n\ndata: [DONE]\n\n", {}), (EVENT % ("no token is left", "nothing_left"), {"choice": ["a"]}),
+    ("data: {}\n\ndata: [DONE]\n\n", {}), (EVENT % ("no token is left", "no_allowed_token"), {"choice": ["a"]}),
     (EVENT % ("the request did not finish within its timeout of 0.5 s", "timeout"), {}),
 ])  # fmt: skip
 def test_a_stream_may_end_in_these_ways(text: str, body: dict[str, Any]) -> None:
@@ -132,7 +132,7 @@ def test_a_stream_may_end_in_these_ways(text: str, body: dict[str, Any]) -> None
     (answered(400, param="temperature", message="temperature must be an integer, got float"), asked()),
     (answered(404, code="model_not_found", message="x"), asked()), (answered(500, code="x", message="x"), asked()),
     (answered(401, code="invalid_api_key", message="x"), asked()), (answered(429, code="overloaded"), asked()),
-    (answered(400, code="nothing_left", message="x"), asked()),
+    (answered(400, code="no_allowed_token", message="x"), asked()),
 ])  # fmt: skip
 def test_a_refusal_that_nothing_explains_is_found(answer: Any, case: Any) -> None:
     with pytest.raises(AssertionError, match="no reason explains"):
@@ -166,7 +166,7 @@ def test_parameters_that_exclude_every_token_are_the_requests_own_fault(
 ) -> None:
     body = {"model": "chairlift:demo", "prompt": "a", "stream": stream, **contradiction}
     answer = httpx.post(server.url + COMPLETIONS, json=body, timeout=PATIENCE)
-    assert answer.status_code == 400 and answer.json()["error"]["code"] == "nothing_left", answer.text
+    assert answer.status_code == 400 and answer.json()["error"]["code"] == "no_allowed_token", answer.text
     assert answer.headers["content-type"] == "application/json"
 
 

@@ -33,7 +33,7 @@ def takes(grammar: Grammar, said: str) -> bool:
         if byte not in allowed(grammar):
             return False
         grammar.advance(byte)
-    return grammar.is_over or EOS in allowed(grammar)
+    return grammar.is_terminated or EOS in allowed(grammar)
 
 
 def call(notation: str, name: str, arguments: str) -> str:

@@ -57,15 +57,15 @@ STATUSES = {
     "ForwardFailed": 500,
     "NonFiniteLogits": 500,
     "SamplingFailed": 500,
-    "NothingLeft": 400,
-    "StructureFailed": 500,
+    "NoAllowedToken": 400,
+    "StructuredOutputFailed": 500,
     "DetokenizeFailed": 500,
     "EngineDead": 503,
     "OutOfBlocks": 503,
     "Unavailable": 503,
 }
 AT_START = {"ConfigError", "ModelError", "UnsupportedArchitecture"}
-BASES = {"ChairliftError", "Refused"}
+BASES = {"ChairliftError", "RequestRejected"}
 
 
 def kinds(root: type[ChairliftError] = ChairliftError) -> Iterator[type[ChairliftError]]:
@@ -76,7 +76,7 @@ def kinds(root: type[ChairliftError] = ChairliftError) -> Iterator[type[Chairlif
 
 
 def made(kind: type[ChairliftError], message: str = SECRET, **details: Any) -> ChairliftError:
-    return kind.rebuilt(message, details)
+    return kind.from_wire(message, details)
 
 
 def headers(error: BaseException) -> dict[str, str]:

@@ -8,7 +8,7 @@ from functools import partial
 
 import msgspec
 
-from chairlift.engine.client.process import ProcessClient, open_engine
+from chairlift.engine.client.process import ProcessClient, start_engine_process
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.runner.base import RunnerSpec
 from chairlift.engine.runner.fake import FakeConfig
@@ -31,7 +31,7 @@ def service(seconds_per_step: float) -> Service:
     fake = replace(FAKE, seconds_per_step=seconds_per_step)
     spec = RunnerSpec("chairlift.engine.runner.fake:build", msgspec.msgpack.encode(fake))
     return Service(
-        client=open_engine(spec, SCHEDULER), tokenizer=ByteTokenizer(), chat_template=None,
+        client=start_engine_process(spec, SCHEDULER), tokenizer=ByteTokenizer(), chat_template=None,
         defaults=ModelDefaults(), model=MODEL, max_queue_size=SCHEDULER.max_queue_size, seeds=random.Random(5),
     )  # fmt: skip
 
@@ -42,7 +42,7 @@ def main(seconds_per_step: float) -> int:
         config=ServerConfig(served_names=(MODEL,)), listening=Listening(port=0),
         read_keys=lambda: read_keys(None, os.environ), start=partial(service, seconds_per_step),
         engine_pid=engine_pid,
-        budget=SCHEDULER.max_batch_tokens, seats=SCHEDULER.seats, say=_say,
+        budget=SCHEDULER.max_batch_tokens, seats=SCHEDULER.max_running_sequences, say=_say,
     ))  # fmt: skip
 
 

@@ -63,7 +63,7 @@ def metrics_page() -> str:
 
 def errors_page() -> str:
     """Return docs/errors.md."""
-    found = [(kind, answer_of(kind.rebuilt("", {}))) for kind in _kinds(ChairliftError)]
+    found = [(kind, answer_of(kind.from_wire("", {}))) for kind in _kinds(ChairliftError)]
     answered = sorted(
         ((kind, answer) for kind, answer in found if answer is not UNKNOWN), key=lambda each: each[1].status
     )

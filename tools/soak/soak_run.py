@@ -107,7 +107,7 @@ class Soak:
         while time.monotonic() < end:
             if found := await state(self._place.port):
                 riders = found["scheduler"]["active_requests"] + found["scheduler"]["waiting_requests"]
-                blocks, faults = found["cache"]["allocated_blocks"], found["ledger_faults"]
+                blocks, faults = found["cache"]["allocated_blocks"], found["integrity_errors"]
                 if riders == blocks == 0:
                     break
             await asyncio.sleep(FORGETS)

@@ -19,7 +19,7 @@ def usable_cpus() -> frozenset[int]:
     return frozenset(range(os.cpu_count() or 1))
 
 
-def threads() -> frozenset[int]:
+def thread_ids() -> frozenset[int]:
     """Return the system's numbers of this process's threads; none where it does not tell."""
     try:
         return frozenset(int(each.name) for each in TASKS.iterdir())
@@ -27,18 +27,18 @@ def threads() -> frozenset[int]:
         return frozenset()
 
 
-def use_only(cpus: Iterable[int]) -> bool:
+def pin_process(cpus: Iterable[int]) -> bool:
     """Have every thread of this process, and what they start later, run on these; returns whether it does."""
     wanted = frozenset(cpus)
     if not wanted or not hasattr(os, "sched_setaffinity"):
         return False
-    for thread in threads() or {0}:
+    for thread in thread_ids() or {0}:
         with contextlib.suppress(OSError):  # it has ended, or may not run on any of them
             os.sched_setaffinity(thread, wanted)
     return usable_cpus() <= wanted
 
 
-def beside(busy: Sequence[int]) -> frozenset[int]:
+def cpus_apart_from(busy: Sequence[int]) -> frozenset[int]:
     """Return where a thread should run that works while others keep some processors busy.
 
     On those that are left; where none is, on all but the first: its thread hands the work out.
@@ -47,14 +47,14 @@ def beside(busy: Sequence[int]) -> frozenset[int]:
     return usable - frozenset(busy) or usable - frozenset(busy[:1]) or usable
 
 
-def stay_on(cpus: Iterable[int]) -> None:
+def pin_thread(cpus: Iterable[int]) -> None:
     """Have the calling thread, and those that it starts, run on these."""
     if hasattr(os, "sched_setaffinity"):
         with contextlib.suppress(OSError):  # none of them is there
             os.sched_setaffinity(0, cpus)
 
 
-def give_way(of: Iterable[int], niceness: int) -> None:
+def lower_priority(of: Iterable[int], niceness: int) -> None:
     """Have some threads be nicer by so much than the calling one; one that is as nice already stays so."""
     if not TASKS.exists():  # elsewhere a thread's number would be taken for a process's
         return

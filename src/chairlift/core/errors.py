@@ -17,11 +17,11 @@
     │   ├── ForwardFailed           the model raised, and this request alone makes it raise
     │   ├── NonFiniteLogits         NaN or infinite logits
     │   ├── SamplingFailed          no token could be drawn
-    │   │   └── NothingLeft         the request's own parameters exclude every token
-    │   ├── StructureFailed         its structure became too costly to follow
+    │   │   └── NoAllowedToken      the request's own parameters exclude every token
+    │   ├── StructuredOutputFailed  its grammar became too costly to follow
     │   └── DetokenizeFailed        its text could not be made
     ├── EngineDead                  the engine process died, hangs, or was closed
-    └── Refused                     what a door says before anybody looks at what is asked
+    └── RequestRejected             rejected before the request is submitted to the engine
         ├── MalformedRequest        no HTTP, or no JSON
         ├── Unauthorized            no key, or none that is known
         ├── Forbidden               a key that may not do this
@@ -59,7 +59,7 @@ class ChairliftError(Exception):
         self.details = details
 
     @classmethod
-    def rebuilt(cls, message: str, details: dict[str, Detail]) -> Self:
+    def from_wire(cls, message: str, details: dict[str, Detail]) -> Self:
         """Make the error again from what crossed a border, without its constructor's own sentence."""
         error = cls.__new__(cls)
         ChairliftError.__init__(error, message, **details)
@@ -202,16 +202,16 @@ class SamplingFailed(RequestFailed):
     code = "sampling_failed"
 
 
-class NothingLeft(SamplingFailed):
+class NoAllowedToken(SamplingFailed):
     """The request's own parameters exclude every token, alone or together with its structure."""
 
-    code = "nothing_left"
+    code = "no_allowed_token"
 
 
-class StructureFailed(RequestFailed):
+class StructuredOutputFailed(RequestFailed):
     """The structure of the output cannot be followed any further within the limits of a step."""
 
-    code = "structure_failed"
+    code = "structured_output_failed"
 
 
 class DetokenizeFailed(RequestFailed):
@@ -227,31 +227,31 @@ class EngineDead(ChairliftError):
     retryable = True
 
 
-class Refused(ChairliftError):
+class RequestRejected(ChairliftError):
     """A door's own refusal; the engine hears nothing of it."""
 
     code = "refused"
 
 
-class MalformedRequest(Refused):
+class MalformedRequest(RequestRejected):
     """What came is no HTTP request, or its body is no JSON object."""
 
     code = "malformed_request"
 
 
-class Unauthorized(Refused):
+class Unauthorized(RequestRejected):
     """No key came, or one that nobody knows. Why exactly stays in the log."""
 
     code = "invalid_api_key"
 
 
-class Forbidden(Refused):
+class Forbidden(RequestRejected):
     """The key is good, and not for this."""
 
     code = "forbidden"
 
 
-class NotFound(Refused):
+class NotFound(RequestRejected):
     """There is no such route, or nothing of this name."""
 
     code = "not_found"
@@ -266,51 +266,51 @@ class ModelNotFound(NotFound):
         super().__init__(f"the model {model[:200]!r} is not served here; there is {served}", param="model")
 
 
-class MethodNotAllowed(Refused):
+class MethodNotAllowed(RequestRejected):
     """The route exists for other methods; `details["allow"]` names them."""
 
     code = "method_not_allowed"
 
 
-class BodyTimeout(Refused):
+class BodyTimeout(RequestRejected):
     """The body did not come within its time."""
 
     code = "body_timeout"
 
 
-class BodyTooLarge(Refused):
+class BodyTooLarge(RequestRejected):
     """The body has more bytes than the limit."""
 
     code = "body_too_large"
 
 
-class HeadersTooLarge(Refused):
+class HeadersTooLarge(RequestRejected):
     """The head of the request has more bytes, or more lines, than the limit."""
 
     code = "headers_too_large"
 
 
-class UnsupportedMediaType(Refused):
+class UnsupportedMediaType(RequestRejected):
     """A body of another type than JSON, or a compressed one."""
 
     code = "unsupported_media_type"
 
 
-class RateLimited(Refused):
+class RateLimited(RequestRejected):
     """A tenant asked for more than its share; `details["retry_after"]` are the seconds until it has some again."""
 
     code = "rate_limited"
     retryable = True
 
 
-class Overloaded(Refused):
+class Overloaded(RequestRejected):
     """The line is too long; `details["retry_after"]` are the seconds until it is expected to be shorter."""
 
     code = "overloaded"
     retryable = True
 
 
-class Unavailable(Refused):
+class Unavailable(RequestRejected):
     """Nobody is served now: `details["state"]` says why, `details["retry_after"]` when to come again."""
 
     code = "unavailable"
@@ -324,6 +324,6 @@ def _tree(root: type[ChairliftError]) -> dict[str, type[ChairliftError]]:
     return kinds
 
 
-def rebuild(code: str, message: str, details: dict[str, Detail]) -> ChairliftError:
+def error_from_wire(code: str, message: str, details: dict[str, Detail]) -> ChairliftError:
     """Turn an error that crossed a process border back into its kind (an unknown code becomes the base)."""
-    return _tree(ChairliftError).get(code, ChairliftError).rebuilt(message, details)
+    return _tree(ChairliftError).get(code, ChairliftError).from_wire(message, details)

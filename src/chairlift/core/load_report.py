@@ -30,4 +30,4 @@ class LoadReport:
     output_tokens: int = 0
     finished_requests: int = 0
     preemptions: int = 0
-    step_age: float = 0.0  # seconds that the step in progress has taken so far
+    step_age_seconds: float = 0.0  # seconds that the step in progress has taken so far

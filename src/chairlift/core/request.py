@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from chairlift.core.errors import ChairliftError
 from chairlift.core.sampling import SamplingParams
-from chairlift.core.validation import number, refuse, whole
+from chairlift.core.validation import integer, invalid_param, number
 
 MAX_PRIORITY = 2**31
 """Priorities lie between this and its negative."""
@@ -74,36 +74,40 @@ class GenerateRequest:
 
     def __post_init__(self) -> None:
         if not self.prompt_token_ids:
-            raise refuse("prompt", "has 0 tokens, at least 1 is needed")
+            raise invalid_param("prompt", "has 0 tokens, at least 1 is needed")
         if not self.request_id:
-            raise refuse("request_id", "must not be empty")
-        whole("priority", self.priority, -MAX_PRIORITY, MAX_PRIORITY)
+            raise invalid_param("request_id", "must not be empty")
+        integer("priority", self.priority, -MAX_PRIORITY, MAX_PRIORITY)
         if self.timeout is not None:
             number("timeout", self.timeout, 0, MAX_TIMEOUT)
         self._check_resume()
 
     @property
-    def stop_ids(self) -> frozenset[int]:
+    def all_stop_token_ids(self) -> frozenset[int]:
         """Tokens that end an output."""
         return frozenset(self.eos_token_ids).union(self.params.stop_token_ids)
 
-    def resumed(self, index: int) -> tuple[int, ...]:
+    def resumed_tokens(self, index: int) -> tuple[int, ...]:
         """Return the output tokens of a choice that were delivered before."""
         return self.resume[index] if index < len(self.resume) else ()
 
     def _check_resume(self) -> None:
         if not self.resume:
             return
-        params, stops = self.params, self.stop_ids
+        params, stops = self.params, self.all_stop_token_ids
         if params.num_choices > params.n:
-            raise refuse("resume", "cannot go with best_of: what was delivered has no logprobs")
+            raise invalid_param("resume", "cannot go with best_of: what was delivered has no logprobs")
         if len(self.resume) > params.num_choices:
-            raise refuse("resume", f"has tokens of {len(self.resume)} choices, the request has {params.num_choices}")
+            raise invalid_param(
+                "resume", f"has tokens of {len(self.resume)} choices, the request has {params.num_choices}"
+            )
         for tokens in self.resume:
             if params.max_tokens is not None and len(tokens) > params.max_tokens:
-                raise refuse("resume", f"has {len(tokens)} tokens of a choice, max_tokens is {params.max_tokens}")
+                raise invalid_param(
+                    "resume", f"has {len(tokens)} tokens of a choice, max_tokens is {params.max_tokens}"
+                )
             if not stops.isdisjoint(tokens[:-1]):
-                raise refuse("resume", "has tokens behind one that ends the output")
+                raise invalid_param("resume", "has tokens behind one that ends the output")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +146,10 @@ class Timeline:
     """
 
     events: tuple[TimelineEvent, ...]
-    waited: tuple[tuple[str, float], ...] = ()
+    wait_seconds: tuple[tuple[str, float], ...] = ()
 
 
-class Output(NamedTuple):
+class EngineOutput(NamedTuple):
     """News of one choice of a request since its last one. Each choice's last one, and only it, has a finish_reason.
 
     The request's last Output, and only it, has its usage. Where choices are open then, they end with its finish_reason:
@@ -170,16 +174,16 @@ class Output(NamedTuple):
     error: ChairliftError | None = None
     usage: Usage | None = None
     timeline: Timeline | None = None
-    choice: int = 0
+    choice_index: int = 0
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
     @property
-    def is_last(self) -> bool:
+    def is_final(self) -> bool:
         """Whether nothing more comes of the request."""
         return self.usage is not None
 
     @classmethod
-    def joined(cls, outputs: "Sequence[Output]") -> "Output":
+    def merged(cls, outputs: "Sequence[EngineOutput]") -> "EngineOutput":
         """Make one of all that was said of a choice in a row."""
         first, last = outputs[0], outputs[-1]
         if first is last:
@@ -188,19 +192,19 @@ class Output(NamedTuple):
         return cls(
             first.request_id, tuple(chain.from_iterable(output.token_ids for output in outputs)),
             tuple(chain.from_iterable(output.logprobs for output in outputs)), last.finish_reason, last.error,
-            last.usage, next(timelines, None), first.choice,
+            last.usage, next(timelines, None), first.choice_index,
             tuple(chain.from_iterable(output.prompt_logprobs for output in outputs)),
         )  # fmt: skip
 
     @classmethod
-    def failed(cls, request: GenerateRequest, error: ChairliftError) -> "Output":
+    def failed(cls, request: GenerateRequest, error: ChairliftError) -> "EngineOutput":
         """Make the only Output of a request that no engine took, or the last one where the engine is gone."""
         return cls.ended(request, FinishReason.ERROR, error)
 
     @classmethod
     def ended(
         cls, request: GenerateRequest, reason: FinishReason, error: ChairliftError | None = None
-    ) -> "Output":  # fmt: skip
+    ) -> "EngineOutput":  # fmt: skip
         """Make the last Output of a request of which nothing more is known."""
         usage = Usage(len(request.prompt_token_ids), sum(map(len, request.resume)), 0)
         return cls(request.request_id, finish_reason=reason, error=error, usage=usage)

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 from chairlift.core import validation
 from chairlift.core.errors import TokenOutOfRange
 from chairlift.core.structured_output import StructuredOutput
-from chairlift.core.validation import listed, number, refuse, string, token_ids, whole
+from chairlift.core.validation import as_tuple, integer, invalid_param, number, string, token_ids
 
 MAX_CHOICES = 128
 MAX_LOGPROBS = 20
@@ -30,18 +30,18 @@ MAX_PROCESSOR_ARGUMENTS = 16_384
 """Characters of JSON."""
 MAX_TOKENS = 2**31 - 1
 
-NEUTRAL: Mapping[str, float | int] = {
+NEUTRAL_VALUES: Mapping[str, float | int] = {
     "temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0, "typical_p": 1.0, "epsilon_cutoff": 0.0,
     "eta_cutoff": 0.0, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0,
 }  # fmt: skip
 
-_OPTIONAL = frozenset(NEUTRAL) | {"max_tokens", "seed", "logprobs", "prompt_logprobs", "best_of"}
-NUMBERS: Mapping[str, tuple[float, float, bool]] = {  # lowest, highest, whether the lowest itself is refused
+_OPTIONAL = frozenset(NEUTRAL_VALUES) | {"max_tokens", "seed", "logprobs", "prompt_logprobs", "best_of"}
+FLOAT_BOUNDS: Mapping[str, tuple[float, float, bool]] = {  # lowest, highest, whether the lowest itself is refused
     "temperature": (0, 2, False), "top_p": (0, 1, True), "min_p": (0, 1, False), "typical_p": (0, 1, True),
     "epsilon_cutoff": (0, 1, False), "eta_cutoff": (0, 1, False), "repetition_penalty": (0, 10, True),
     "presence_penalty": (-2, 2, False), "frequency_penalty": (-2, 2, False),
 }  # fmt: skip
-WHOLES: Mapping[str, tuple[int, int]] = {
+INT_BOUNDS: Mapping[str, tuple[int, int]] = {
     "top_k": (-1, MAX_TOKENS), "no_repeat_ngram_size": (0, MAX_TOKENS), "max_tokens": (0, MAX_TOKENS),
     "min_tokens": (0, MAX_TOKENS), "seed": (-(2**63), 2**63 - 1), "logprobs": (0, MAX_LOGPROBS),
     "prompt_logprobs": (0, MAX_LOGPROBS), "n": (1, MAX_CHOICES), "best_of": (1, MAX_CHOICES),
@@ -68,37 +68,39 @@ class LogitBias(dict[int, float]):
         if value is None:
             return cls()
         if not isinstance(value, Mapping):
-            raise refuse("logit_bias", f"must map token ids to numbers, got {type(value).__name__}")
+            raise invalid_param("logit_bias", f"must map token ids to numbers, got {type(value).__name__}")
         if len(value) > MAX_LOGIT_BIAS:
-            raise refuse("logit_bias", f"has {len(value)} entries, the limit is {MAX_LOGIT_BIAS}")
+            raise invalid_param("logit_bias", f"has {len(value)} entries, the limit is {MAX_LOGIT_BIAS}")
         return cls(
-            (whole("logit_bias", token, 0, MAX_TOKENS), number("logit_bias", bias, -100, 100))
+            (integer("logit_bias", token, 0, MAX_TOKENS), number("logit_bias", bias, -100, 100))
             for token, bias in value.items()
         )
 
 
 def _bad_words_ids(value: Any) -> tuple[tuple[int, ...], ...]:
     param = "bad_words_ids"
-    words = listed(param, value, 2 * MAX_BAD_WORDS, str)
+    words = as_tuple(param, value, 2 * MAX_BAD_WORDS, str)
     found = tuple(token_ids(param, word, MAX_BAD_WORD_TOKENS, MAX_TOKENS) for word in words)
     if not all(found):
-        raise refuse(param, "must hold lists of at least one token id, got an empty one")
+        raise invalid_param(param, "must hold lists of at least one token id, got an empty one")
     return found
 
 
 def _processors(value: Any) -> tuple[tuple[str, str], ...]:
     """Return (name, arguments as JSON) of each: a name, a list of names, (name, arguments) pairs, or a mapping."""
     param = "logits_processors"
-    entries = list(value.items()) if isinstance(value, Mapping) else listed(param, value, MAX_LOGITS_PROCESSORS, str)
+    entries = list(value.items()) if isinstance(value, Mapping) else as_tuple(param, value, MAX_LOGITS_PROCESSORS, str)
     if len(entries) > MAX_LOGITS_PROCESSORS:
-        raise refuse(param, f"has {len(entries)} entries, the limit is {MAX_LOGITS_PROCESSORS}")
+        raise invalid_param(param, f"has {len(entries)} entries, the limit is {MAX_LOGITS_PROCESSORS}")
     found = []
     for entry in entries:
         name, arguments = entry if isinstance(entry, tuple | list) and len(entry) == 2 else (entry, None)
         if not isinstance(arguments, str):  # text is what was kept before, when parameters are replaced
             arguments = _as_json(param, {} if arguments is None else arguments)
         if len(arguments) > MAX_PROCESSOR_ARGUMENTS or not arguments.startswith("{"):
-            raise refuse(param, f"takes arguments as an object of at most {MAX_PROCESSOR_ARGUMENTS} characters of JSON")
+            raise invalid_param(
+                param, f"takes arguments as an object of at most {MAX_PROCESSOR_ARGUMENTS} characters of JSON"
+            )
         found.append((string(param, name, MAX_STOP_STRING_CHARS), arguments))
     return tuple(found)
 
@@ -107,15 +109,15 @@ def _as_json(param: str, value: Any) -> str:
     try:
         return json.dumps(value, allow_nan=False, sort_keys=True)
     except (TypeError, ValueError, RecursionError) as error:
-        raise refuse(param, f"takes arguments that JSON can say: {error}") from None
+        raise invalid_param(param, f"takes arguments that JSON can say: {error}") from None
 
 
 def _texts(value: Any, *, name: str, limit: int) -> tuple[str, ...]:
-    return tuple(string(name, text, MAX_STOP_STRING_CHARS) for text in listed(name, value, limit, str))
+    return tuple(string(name, text, MAX_STOP_STRING_CHARS) for text in as_tuple(name, value, limit, str))
 
 
 def _top_k(value: Any) -> int:
-    return max(0, whole("top_k", value, *WHOLES["top_k"]))
+    return max(0, integer("top_k", value, *INT_BOUNDS["top_k"]))
 
 
 def _checks() -> dict[str, Callable[[Any], Any]]:
@@ -123,11 +125,11 @@ def _checks() -> dict[str, Callable[[Any], Any]]:
     made: dict[str, Callable[[Any], Any]] = {
         "logit_bias": LogitBias.of, "bad_words_ids": _bad_words_ids, "logits_processors": _processors
     }  # fmt: skip
-    for name, (low, high, open_low) in NUMBERS.items():
+    for name, (low, high, open_low) in FLOAT_BOUNDS.items():
         made[name] = partial(number, name, low=low, high=high, open_low=open_low)
-    for name, (least, most) in WHOLES.items():
-        made[name] = partial(whole, name, low=least, high=most)
-    made |= {name: partial(validation.flag, name) for name in _FLAGS}
+    for name, (least, most) in INT_BOUNDS.items():
+        made[name] = partial(integer, name, low=least, high=most)
+    made |= {name: partial(validation.boolean, name) for name in _FLAGS}
     made |= {name: partial(token_ids, name, limit=limit, highest=MAX_TOKENS) for name, limit in _IDS.items()}
     made |= {name: partial(_texts, name=name, limit=limit) for name, limit in _STRINGS.items()}
     return made | {"top_k": _top_k}
@@ -225,14 +227,16 @@ class SamplingParams:
 
     def _check_together(self) -> None:
         """Refuse what is possible alone and not together."""
-        if self.max_tokens == 0 and not self.scores_only:
-            raise refuse("max_tokens", f"must be between 1 and {MAX_TOKENS}, got 0 without echo or prompt_logprobs")
+        if self.max_tokens == 0 and not self.is_prompt_logprobs_only:
+            raise invalid_param(
+                "max_tokens", f"must be between 1 and {MAX_TOKENS}, got 0 without echo or prompt_logprobs"
+            )
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
-            raise refuse("min_tokens", f"is {self.min_tokens}, more than max_tokens {self.max_tokens}")
+            raise invalid_param("min_tokens", f"is {self.min_tokens}, more than max_tokens {self.max_tokens}")
         if self.best_of is not None and self.best_of < self.n:
-            raise refuse("best_of", f"is {self.best_of}, less than n {self.n}")
+            raise invalid_param("best_of", f"is {self.best_of}, less than n {self.n}")
         if self.structured is not None and not isinstance(self.structured, StructuredOutput):
-            raise refuse("structured", f"must be a StructuredOutput, got {type(self.structured).__name__}")
+            raise invalid_param("structured", f"must be a StructuredOutput, got {type(self.structured).__name__}")
 
     @property
     def greedy(self) -> bool:
@@ -240,7 +244,7 @@ class SamplingParams:
         return self.temperature is not None and self.temperature < 1e-5
 
     @property
-    def scores_only(self) -> bool:
+    def is_prompt_logprobs_only(self) -> bool:
         """Whether it may ask for no output at all, because something is said of the prompt."""
         return self.max_tokens == 0 and (self.echo or self.prompt_logprobs is not None)
 
@@ -249,14 +253,14 @@ class SamplingParams:
         """How many choices are drawn."""
         return self.n if self.best_of is None else self.best_of
 
-    def resolved(self, defaults: Mapping[str, Any], *, max_tokens: int, seed: int) -> "SamplingParams":
+    def with_defaults(self, defaults: Mapping[str, Any], *, max_tokens: int, seed: int) -> "SamplingParams":
         """Fill every None: first from the model's defaults, then from NEUTRAL; length and seed from the caller.
 
         A default that is None counts as absent. Raises InvalidRequest when a default is impossible, or when min_tokens
         is more than the max_tokens that is filled in.
         """
         filled: dict[str, Any] = {}
-        for name, neutral in NEUTRAL.items():
+        for name, neutral in NEUTRAL_VALUES.items():
             if getattr(self, name) is None:
                 default = defaults.get(name)
                 filled[name] = neutral if default is None else default

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from chairlift.core.validation import flag, listed, refuse, string
+from chairlift.core.validation import as_tuple, boolean, invalid_param, string
 
-MAX_STRUCTURE_CHARS = 262_144
+MAX_STRUCTURED_CHARS = 262_144
 """Characters of a schema (as JSON), a regular expression, a grammar, or of all choices together."""
 
 MAX_CHOICE_STRINGS = 32_768
@@ -44,20 +44,22 @@ class StructuredOutput:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        flag("structured.json_object", self.json_object)
+        boolean("structured.json_object", self.json_object)
         if self.json_schema is not None:
             put(self, "json_schema", _schema_text(self.json_schema))
         for name in ("regex", "grammar"):
             if (text := getattr(self, name)) is not None:
-                put(self, name, string(f"structured.{name}", text, MAX_STRUCTURE_CHARS))
+                put(self, name, string(f"structured.{name}", text, MAX_STRUCTURED_CHARS))
                 _check_brackets(f"structured.{name}", text)
-        choice = listed("structured.choice", self.choice, MAX_CHOICE_STRINGS, str)
-        put(self, "choice", tuple(string("structured.choice", text, MAX_STRUCTURE_CHARS) for text in choice))
-        if (total := sum(map(len, self.choice))) > MAX_STRUCTURE_CHARS:
-            raise refuse("structured.choice", f"has {total} characters, the limit is {MAX_STRUCTURE_CHARS}")
+        choice = as_tuple("structured.choice", self.choice, MAX_CHOICE_STRINGS, str)
+        put(self, "choice", tuple(string("structured.choice", text, MAX_STRUCTURED_CHARS) for text in choice))
+        if (total := sum(map(len, self.choice))) > MAX_STRUCTURED_CHARS:
+            raise invalid_param("structured.choice", f"has {total} characters, the limit is {MAX_STRUCTURED_CHARS}")
         given = [name for name in _KINDS if getattr(self, name) not in (None, False, ())]
         if len(given) != 1:
-            raise refuse("structured", f"needs exactly one of {', '.join(_KINDS)}, got {' and '.join(given) or 'none'}")
+            raise invalid_param(
+                "structured", f"needs exactly one of {', '.join(_KINDS)}, got {' and '.join(given) or 'none'}"
+            )
 
     @property
     def size(self) -> int:
@@ -78,24 +80,24 @@ def _schema_text(schema: Any) -> str:
     """Return a schema as compact JSON text that is not too long and not too deep."""
     param = "structured.json_schema"
     if isinstance(schema, str):
-        if len(schema) > MAX_STRUCTURE_CHARS:
-            raise refuse(param, f"has {len(schema)} characters, the limit is {MAX_STRUCTURE_CHARS}")
+        if len(schema) > MAX_STRUCTURED_CHARS:
+            raise invalid_param(param, f"has {len(schema)} characters, the limit is {MAX_STRUCTURED_CHARS}")
         try:
             schema = json.loads(schema, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:
-            raise refuse(param, f"must be JSON: {str(error)[:200]}") from None
+            raise invalid_param(param, f"must be JSON: {str(error)[:200]}") from None
     if not isinstance(schema, Mapping | bool):
-        raise refuse(param, f"must be an object, true or false, got {type(schema).__name__}")
+        raise invalid_param(param, f"must be an object, true or false, got {type(schema).__name__}")
     if isinstance(schema, Mapping) and "x-guidance" in schema:
-        raise refuse(param, "must not have x-guidance, which changes how JSON is written")
+        raise invalid_param(param, "must not have x-guidance, which changes how JSON is written")
     _check_depth(param, schema)
     try:
         text = json.dumps(schema, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         text.encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise refuse(param, f"must be what JSON can say: {str(error)[:200]}") from None
-    if len(text) > MAX_STRUCTURE_CHARS:
-        raise refuse(param, f"has {len(text)} characters as JSON, the limit is {MAX_STRUCTURE_CHARS}")
+        raise invalid_param(param, f"must be what JSON can say: {str(error)[:200]}") from None
+    if len(text) > MAX_STRUCTURED_CHARS:
+        raise invalid_param(param, f"has {len(text)} characters as JSON, the limit is {MAX_STRUCTURED_CHARS}")
     return text
 
 
@@ -109,9 +111,9 @@ def _check_depth(param: str, value: Any) -> None:
     while level:
         seen += len(level)
         if depth > MAX_DEPTH:
-            raise refuse(param, f"must not be nested deeper than {MAX_DEPTH} levels")
-        if seen > MAX_STRUCTURE_CHARS:
-            raise refuse(param, f"must not have more than {MAX_STRUCTURE_CHARS} values")
+            raise invalid_param(param, f"must not be nested deeper than {MAX_DEPTH} levels")
+        if seen > MAX_STRUCTURED_CHARS:
+            raise invalid_param(param, f"must not have more than {MAX_STRUCTURED_CHARS} values")
         inner: list[Any] = []
         for each in level:
             if isinstance(each, Mapping):
@@ -128,6 +130,6 @@ def _check_brackets(param: str, text: str) -> None:
         if letter in "([{":
             depth += 1
             if depth > MAX_DEPTH:
-                raise refuse(param, f"must not nest brackets deeper than {MAX_DEPTH} levels")
+                raise invalid_param(param, f"must not nest brackets deeper than {MAX_DEPTH} levels")
         elif letter in ")]}" and depth:
             depth -= 1

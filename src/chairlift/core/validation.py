@@ -6,12 +6,12 @@ from typing import Any
 from chairlift.core.errors import InvalidRequest
 
 
-def refuse(param: str, said: str) -> InvalidRequest:
+def invalid_param(param: str, said: str) -> InvalidRequest:
     """Make the error for one field: its name, the value, the bound."""
     return InvalidRequest(f"{param} {said}", param=param)
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Write a value for a sentence; what would fill a page is a huge number."""
     return "a huge number" if isinstance(value, int) and abs(value) >= 10**20 else str(value)
 
@@ -19,54 +19,54 @@ def shown(value: Any) -> str:
 def number(param: str, value: Any, low: float, high: float, *, open_low: bool = False) -> float:
     """Return a real number (numpy's too) as a float; refuse what is not finite and in [low, high] (or (low, high])."""
     if isinstance(value, bool) or not issubclass(type(value), Real):
-        raise refuse(param, f"must be a number, got {type(value).__name__}")
+        raise invalid_param(param, f"must be a number, got {type(value).__name__}")
     if not low <= value <= high or (open_low and value == low):
         bound = f"greater than {low:g} and at most {high:g}" if open_low else f"between {low:g} and {high:g}"
-        raise refuse(param, f"must be {bound}, got {shown(value)}")
+        raise invalid_param(param, f"must be {bound}, got {format_value(value)}")
     return float(value)
 
 
-def whole(param: str, value: Any, low: int, high: int) -> int:
+def integer(param: str, value: Any, low: int, high: int) -> int:
     """Return an integer (numpy's too) as an int; refuse what is not in [low, high]."""
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise refuse(param, f"must be an integer, got {type(value).__name__}")
+        raise invalid_param(param, f"must be an integer, got {type(value).__name__}")
     plain = int(value)
     if not low <= plain <= high:
-        raise refuse(param, f"must be between {low} and {high}, got {shown(plain)}")
+        raise invalid_param(param, f"must be between {low} and {high}, got {format_value(plain)}")
     return plain
 
 
-def flag(param: str, value: Any) -> bool:
+def boolean(param: str, value: Any) -> bool:
     """Return a bool; refuse everything else."""
     if not isinstance(value, bool):
-        raise refuse(param, f"must be true or false, got {type(value).__name__}")
+        raise invalid_param(param, f"must be true or false, got {type(value).__name__}")
     return value
 
 
-def listed(param: str, value: Any, limit: int, single: type) -> tuple[Any, ...]:
+def as_tuple(param: str, value: Any, limit: int, single: type) -> tuple[Any, ...]:
     """Return the entries of a list or tuple; one bare entry is a list of one, None is an empty list."""
     if value is None:
         return ()
     if isinstance(value, single):
         return (value,)
     if not isinstance(value, list | tuple):
-        raise refuse(param, f"must be a list, got {type(value).__name__}")
+        raise invalid_param(param, f"must be a list, got {type(value).__name__}")
     if len(value) > limit:
-        raise refuse(param, f"has {len(value)} entries, the limit is {limit}")
+        raise invalid_param(param, f"has {len(value)} entries, the limit is {limit}")
     return tuple(value)
 
 
 def token_ids(param: str, value: Any, limit: int, highest: int) -> tuple[int, ...]:
     """Return token ids of a list, or a single one, as a tuple of ints from 0 to highest."""
-    return tuple(whole(param, token, 0, highest) for token in listed(param, value, limit, Integral))
+    return tuple(integer(param, token, 0, highest) for token in as_tuple(param, value, limit, Integral))
 
 
 def string(param: str, value: Any, limit: int, *, least: int = 1) -> str:
     """Return a plain string of `least` to `limit` characters that can be written as UTF-8."""
     if not isinstance(value, str):
-        raise refuse(param, f"must hold strings, got {type(value).__name__}")
+        raise invalid_param(param, f"must hold strings, got {type(value).__name__}")
     if not least <= len(value) <= limit:
-        raise refuse(param, f"must hold strings of {least} to {limit} characters, got {len(value)}")
+        raise invalid_param(param, f"must hold strings of {least} to {limit} characters, got {len(value)}")
     if any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise refuse(param, "must hold valid Unicode, got half of a surrogate pair")
+        raise invalid_param(param, "must hold valid Unicode, got half of a surrogate pair")
     return str.__str__(value)

@@ -39,7 +39,7 @@ class SchedulerConfig:
         overlap: two launches in flight.
         max_bypass: how many smaller requests may pass one that does not fit, in its whole life.
         prefix_wait_steps: how many steps a request waits for blocks that another one is computing.
-        protect_after: preemptions after which a request is a victim only when no other is left.
+        protect_after_preemptions: preemptions after which a request is a victim only when no other is left.
         priority_ageing: seconds of waiting that are worth one step of priority (policy "priority").
         tenant_weights: share of service of each tenant, 1 where none is given (policy "fair").
         target_itl_ms: milliseconds that a step in which somebody generates should take; the prompt tokens in it are
@@ -59,7 +59,7 @@ class SchedulerConfig:
     overlap: bool = False
     max_bypass: int = 16
     prefix_wait_steps: int = 256
-    protect_after: int = 3
+    protect_after_preemptions: int = 3
     priority_ageing: float = 10.0
     tenant_weights: dict[str, float] = field(default_factory=dict)
     target_itl_ms: float | None = None
@@ -69,7 +69,7 @@ class SchedulerConfig:
             1, max_batch_tokens=self.max_batch_tokens, max_running_requests=self.max_running_requests,
             max_prefill_tokens=self.max_prefill_tokens, long_prefill_threshold=self.long_prefill_threshold,
             max_chunk_tokens=self.max_chunk_tokens, max_queue_size=self.max_queue_size,
-            protect_after=self.protect_after,
+            protect_after_preemptions=self.protect_after_preemptions,
         )  # fmt: skip
         _at_least(2, max_model_len=self.max_model_len)
         _at_least(0, max_bypass=self.max_bypass, prefix_wait_steps=self.prefix_wait_steps)
@@ -78,19 +78,19 @@ class SchedulerConfig:
             **{f"tenant_weights[{tenant!r}]": weight for tenant, weight in self.tenant_weights.items()},
         )  # fmt: skip
 
-    def liked_by(self, chunk_tokens: int | None) -> "SchedulerConfig":
+    def with_runner_defaults(self, chunk_tokens: int | None) -> "SchedulerConfig":
         """Return these limits for a runner that likes so many prompt tokens in a step; what is set stays."""
         if chunk_tokens is None or self.max_prefill_tokens is not None:
             return self
         return replace(self, max_prefill_tokens=chunk_tokens)
 
     @property
-    def depth(self) -> int:
+    def max_in_flight_steps(self) -> int:
         """How many launches may be in flight."""
         return 2 if self.overlap else 1
 
     @property
-    def seats(self) -> int:
+    def max_running_sequences(self) -> int:
         """Requests that can ride at once: every one of them may bring a token to each step."""
         return min(self.max_running_requests, self.max_batch_tokens)
 
@@ -100,18 +100,22 @@ class SchedulerConfig:
         return min(self.max_batch_tokens, self.max_prefill_tokens or self.max_batch_tokens)
 
     @property
-    def fair_chunk(self) -> int:
+    def fair_prefill_chunk(self) -> int:
         """Prompt tokens of one request in one step while others want some."""
         share = self.long_prefill_threshold or max(1, self.prefill_budget // 4)
-        return min(share, self.max_chunk)
+        return min(share, self.max_prefill_chunk)
 
     @property
-    def final_chunk(self) -> int:
+    def final_prefill_chunk(self) -> int:
         """Prompt tokens that one request gets at once, whatever the others want, where they are its last."""
-        return self.fair_chunk if self.long_prefill_threshold else min(2 * self.fair_chunk, self.max_chunk)
+        return (
+            self.fair_prefill_chunk
+            if self.long_prefill_threshold
+            else min(2 * self.fair_prefill_chunk, self.max_prefill_chunk)
+        )
 
     @property
-    def reads_in_turn(self) -> bool:
+    def may_prefill_sequentially(self) -> bool:
         """Whether prompts may be read one after the other where nobody in line wants less.
 
         Not where a target leaves prompts less as soon as the first of them is over; other lines have their own reasons.
@@ -119,7 +123,7 @@ class SchedulerConfig:
         return self.policy == "fifo" and self.long_prefill_threshold is None and self.target_itl_ms is None
 
     @property
-    def max_chunk(self) -> int:
+    def max_prefill_chunk(self) -> int:
         """Prompt tokens of one request in one step, whatever the others want."""
         return min(self.prefill_budget, self.max_chunk_tokens or self.prefill_budget)
 

@@ -11,18 +11,18 @@ from collections.abc import Sequence as Items
 from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.errors import ChairliftError, EngineDead
 from chairlift.core.load_report import LoadReport, ReplicaState
-from chairlift.core.request import GenerateRequest, Output
+from chairlift.core.request import EngineOutput, GenerateRequest
 from chairlift.engine.config import CacheConfig, SchedulerConfig
-from chairlift.engine.kv.kv_cache_manager import KVCache
-from chairlift.engine.request_limits import Limits
+from chairlift.engine.kv.kv_cache_manager import KVCacheManager
+from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.runner.base import Runner, RunnerInfo
 from chairlift.engine.runner.threaded import ThreadedRunner
 from chairlift.engine.scheduler.scheduler import Scheduler
-from chairlift.engine.scheduler.step_builder import Flight
+from chairlift.engine.scheduler.step_builder import InFlightStep
 from chairlift.engine.stats import StepStats
 from chairlift.engine.step_plan import StepPlan
 from chairlift.engine.structured.grammar import Grammar
-from chairlift.engine.structured.mask_worker import Masking
+from chairlift.engine.structured.mask_worker import MaskWorker
 
 log = logging.getLogger(__name__)
 
@@ -52,25 +52,25 @@ class EngineLoop:
         self.on_step = on_step
         self._began: dict[int, tuple[float, float, float]] = {}  # by step: begin, end of schedule, end of launch
         self._zero = time.perf_counter()
-        self._masking = Masking()
-        self.step_began: float | None = None
-        self.warmup_began: float | None = None
+        self._masking = MaskWorker()
+        self.step_started_at: float | None = None
+        self.warmup_started_at: float | None = None
         self.info: RunnerInfo
-        self.limits: Limits
+        self.limits: RequestLimits
         self.scheduler: Scheduler
 
     def start(self) -> RunnerInfo:
         """Start the runner and build the scheduler for what it reports."""
         self.info = info = self._runner.start()
         self._zero = time.perf_counter()
-        self._config = self._config.liked_by(info.chunk_tokens)
-        self.limits = Limits.of(self._config, info)
-        self._masking = Masking(info.cpus, rests=self._config.depth == 1)
+        self._config = self._config.with_runner_defaults(info.preferred_prefill_tokens)
+        self.limits = RequestLimits.from_config(self._config, info)
+        self._masking = MaskWorker(info.busy_cpus, rests=self._config.max_in_flight_steps == 1)
         cache = CacheConfig(
             num_blocks=info.num_blocks, block_size=info.block_size, windows=info.windows,
             enable_prefix_caching=self._caching, model_id=info.model_id,
         )  # fmt: skip
-        self.scheduler = Scheduler(self._config, KVCache(cache), self.limits)
+        self.scheduler = Scheduler(self._config, KVCacheManager(cache), self.limits)
         return info
 
     def stop(self) -> None:
@@ -82,42 +82,44 @@ class EngineLoop:
 
     # -- intake ----------------------------------------------------------------------------------------------------
 
-    def submit(self, request: GenerateRequest, grammars: Items[Grammar] = (), waited: float = 0.0) -> list[Output]:
+    def submit(
+        self, request: GenerateRequest, grammars: Items[Grammar] = (), waited: float = 0.0
+    ) -> list[EngineOutput]:
         """Put a request in line, with a grammar for each choice or none, whose making took `waited` seconds.
 
         Returns the Outputs of choices that are over already, or the last Output of a request that is refused.
         """
         try:
-            return self.scheduler.add(request, self._clock.now(), grammars, waited)
+            return self.scheduler.add_request(request, self._clock.now(), grammars, waited)
         except ChairliftError as error:
-            return [Output.failed(request, error)]
+            return [EngineOutput.failed(request, error)]
 
-    def abort(self, request_id: str, index: int | None = None) -> Output | None:
+    def abort(self, request_id: str, index: int | None = None) -> EngineOutput | None:
         """End a request, or one choice of it; its last Output, None when it is not open."""
         return self.scheduler.abort(request_id, self._clock.now(), index)
 
     # -- one step --------------------------------------------------------------------------------------------------
 
-    def step(self) -> list[Output]:
+    def step(self) -> list[EngineOutput]:
         """Turn the wheel once; returns the news. Raises EngineDead when the runner is beyond help."""
-        self.step_began = time.monotonic()
+        self.step_started_at = time.monotonic()
         try:
             outputs = self.scheduler.expire(self._clock.now())
             began = time.perf_counter()
             plan = self.scheduler.schedule(self._clock.now())
             if plan is not None:
                 outputs += self._launch(plan, began)
-            flights = self.scheduler.flights
-            if flights and (plan is None or len(flights) >= self._config.depth):
+            flights = self.scheduler.in_flight_steps
+            if flights and (plan is None or len(flights) >= self._config.max_in_flight_steps):
                 outputs += self._collect()
             return outputs
         finally:
-            self.step_began = None
+            self.step_started_at = None
 
-    def _launch(self, plan: StepPlan, began: float) -> list[Output]:
+    def _launch(self, plan: StepPlan, began: float) -> list[EngineOutput]:
         scheduled = time.perf_counter()
         try:
-            self._begin(plan)
+            self._launch_with_masks(plan)
         except EngineDead:
             raise
         except Exception as error:
@@ -126,12 +128,12 @@ class EngineLoop:
         self._began[plan.step_id] = (began, scheduled, time.perf_counter())
         return []
 
-    def _begin(self, plan: StepPlan) -> None:
+    def _launch_with_masks(self, plan: StepPlan) -> None:
         """Launch a step; what its masked rows allow is found out meanwhile."""
-        if not len(plan.masked):
+        if not len(plan.masked_samples):
             self._runner.launch(plan)
             return
-        with self._masking.begun(plan.masked, self.scheduler.flights[-1].grammars) as masks:
+        with self._masking.for_step(plan.masked_samples, self.scheduler.in_flight_steps[-1].grammars) as masks:
             is_early = self._masking.shares and masks.come_soon()
             if is_early:
                 self._runner.supply_masks(plan.step_id, masks.result())
@@ -139,9 +141,9 @@ class EngineLoop:
             if not is_early:
                 self._runner.supply_masks(plan.step_id, masks.result())
 
-    def _collect(self) -> list[Output]:
+    def _collect(self) -> list[EngineOutput]:
         scheduler, waits = self.scheduler, time.perf_counter()
-        flight = scheduler.flights[0]
+        flight = scheduler.in_flight_steps[0]
         try:
             result = self._runner.collect()
         except EngineDead:
@@ -149,12 +151,12 @@ class EngineLoop:
         except Exception as error:
             log.warning("step %d failed: %r", flight.plan.step_id, error)
             self._began.clear()
-            while len(scheduler.flights) > 1:
-                scheduler.rollback(scheduler.flights[-1].plan)
+            while len(scheduler.in_flight_steps) > 1:
+                scheduler.rollback(scheduler.in_flight_steps[-1].plan)
             return scheduler.rollback(flight.plan, error, self._clock.now())
         collected = time.perf_counter()
         outputs = scheduler.commit(result, self._clock.now())
-        self._masking.ahead(flight.grammars)
+        self._masking.prefetch(flight.grammars)
         moments = (*self._began.pop(flight.plan.step_id), waits, collected, time.perf_counter())
         if (on_step := self.on_step) is not None:
             try:
@@ -163,7 +165,7 @@ class EngineLoop:
                 log.exception("who watches the steps raised")
         return outputs
 
-    def _stats(self, flight: Flight, num_outputs: int, moments: tuple[float, ...]) -> StepStats:
+    def _stats(self, flight: InFlightStep, num_outputs: int, moments: tuple[float, ...]) -> StepStats:
         scheduler, plan = self.scheduler, flight.plan
         began, scheduled, launched, waits, collected, ended = ((moment - self._zero) * 1e3 for moment in moments)
         pool, cache = scheduler.cache.pool, scheduler.cache
@@ -171,33 +173,34 @@ class EngineLoop:
             step_id=plan.step_id, num_sequences=plan.num_rows, num_tokens=plan.num_tokens,
             num_prefill_tokens=flight.num_prefill_tokens, num_outputs=num_outputs,
             context_tokens=plan.num_context_tokens, prefill_pairs=plan.num_prefill_pairs,
-            running=len(scheduler.running), waiting=len(scheduler.line), free_blocks=pool.available,
-            held_slots=(pool.total - pool.available) * cache.config.block_size, unused_slots=scheduler.unused_slots,
-            preemptions=scheduler.counters.preemptions, in_flight=len(scheduler.flights) + 1,
+            running=len(scheduler.running), waiting=len(scheduler.waiting), free_blocks=pool.available,
+            allocated_kv_tokens=(pool.total - pool.available) * cache.config.block_size,
+            unused_kv_tokens=scheduler.unused_kv_tokens,
+            preemptions=scheduler.counters.preemptions, in_flight=len(scheduler.in_flight_steps) + 1,
             schedule_ms=scheduled - began, launch_ms=launched - scheduled, collect_ms=collected - waits,
-            commit_ms=ended - collected, began_ms=began, collect_began_ms=waits,
+            commit_ms=ended - collected, started_ms=began, collect_started_ms=waits,
         )  # fmt: skip
 
-    def land(self) -> list[Output]:
+    def collect_in_flight(self) -> list[EngineOutput]:
         """Collect what is in flight without launching more; returns the news."""
-        outputs: list[Output] = []
-        self.step_began = time.monotonic()
+        outputs: list[EngineOutput] = []
+        self.step_started_at = time.monotonic()
         try:
-            while self.scheduler.flights:
+            while self.scheduler.in_flight_steps:
                 outputs += self._collect()
         finally:
-            self.step_began = None
+            self.step_started_at = None
         return outputs
 
     def warmup(self) -> float:
         """Have the runner compute a warm-up, with nothing in flight; returns seconds. Raises what it raises."""
-        assert not self.scheduler.flights, "land first"
+        assert not self.scheduler.in_flight_steps, "land first"
         began = time.perf_counter()
-        self.warmup_began = time.monotonic()
+        self.warmup_started_at = time.monotonic()
         try:
             self._runner.warmup()
         finally:
-            self.warmup_began = None
+            self.warmup_started_at = None
         return time.perf_counter() - began
 
     # -- rest ------------------------------------------------------------------------------------------------------
@@ -207,9 +210,9 @@ class EngineLoop:
         """Whether step() would do nothing until somebody submits."""
         return self.scheduler.is_idle
 
-    def check(self) -> list[str]:
+    def check_integrity(self) -> list[str]:
         """Prove the ledger; what is wrong is logged and returned."""
-        found = self.scheduler.check()
+        found = self.scheduler.check_integrity()
         for line in found:
             log.error("ledger: %s", line)
         return found
@@ -219,7 +222,7 @@ class EngineLoop:
         scheduler, counters = self.scheduler, self.scheduler.counters
         return LoadReport(
             state=ReplicaState.READY,
-            waiting_requests=len(scheduler.line),
+            waiting_requests=len(scheduler.waiting),
             waiting_tokens=scheduler.waiting_tokens,
             running_requests=len(scheduler.running),
             total_blocks=scheduler.cache.pool.total,

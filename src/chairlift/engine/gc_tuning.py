@@ -8,7 +8,7 @@ THRESHOLD = 50_000
 GENERATIONS = (20, 20)
 
 
-def relax() -> None:
+def tune_gc() -> None:
     """Look seldom, and never again at what is there now; for a process that is an engine's own.
 
     At 1,024 running sequences a step's own cost falls by about a sixth.

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, RequestTooLarge, TokenOutOfRange
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.kv.layer_groups import GroupLayout, peak_blocks
+from chairlift.engine.kv.layer_groups import LayerGroupLayout, peak_blocks
 from chairlift.engine.runner.base import RunnerInfo
 
 MAX_REQUEST_ID_CHARS = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class RequestLimits:
     """The numbers that a request is held against.
 
     Attributes:
@@ -28,17 +28,17 @@ class Limits:
     vocab_size: int
     max_model_len: int
     num_blocks: int
-    layouts: tuple[GroupLayout, ...]
+    layouts: tuple[LayerGroupLayout, ...]
     lookahead: int
-    capacity: int
+    max_cached_tokens: int
     logits_processors: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, config: SchedulerConfig, info: RunnerInfo) -> "Limits":
+    def from_config(cls, config: SchedulerConfig, info: RunnerInfo) -> "RequestLimits":
         """Put the scheduler's and the runner's numbers together."""
         max_model_len = min(config.max_model_len or info.max_model_len, info.max_model_len)
-        layouts = tuple(GroupLayout(window, info.block_size) for window in info.windows)
-        lookahead = config.max_chunk * config.depth
+        layouts = tuple(LayerGroupLayout(window, info.block_size) for window in info.windows)
+        lookahead = config.max_prefill_chunk * config.max_in_flight_steps
         low, high = 0, max_model_len
         while low < high:
             middle = (low + high + 1) // 2
@@ -46,22 +46,22 @@ class Limits:
             low, high = (middle, high) if fits else (low, middle - 1)
         return cls(
             vocab_size=info.vocab_size, max_model_len=max_model_len, num_blocks=info.num_blocks, layouts=layouts,
-            lookahead=lookahead, capacity=low, logits_processors=info.logits_processors,
+            lookahead=lookahead, max_cached_tokens=low, logits_processors=info.logits_processors,
         )  # fmt: skip
 
     def blocks_needed(self, num_tokens: int) -> int:
         """Most blocks that a sequence of num_tokens holds at once."""
         return peak_blocks(self.layouts, num_tokens, self.lookahead)
 
-    def room(self, prompt_tokens: int) -> int:
+    def max_output_tokens(self, prompt_tokens: int) -> int:
         """Most output tokens after such a prompt; below 1 when there is no room for any.
 
         The last output token is never read back, so it needs no block.
         """
-        return min(self.max_model_len, self.capacity + 1) - prompt_tokens
+        return min(self.max_model_len, self.max_cached_tokens + 1) - prompt_tokens
 
 
-def check(request: GenerateRequest, limits: Limits) -> None:
+def validate_request(request: GenerateRequest, limits: RequestLimits) -> None:
     """Raise the InvalidRequest that says why this engine can never serve the request; return when it can."""
     if not 0 < len(request.request_id) <= MAX_REQUEST_ID_CHARS:
         raise InvalidRequest(

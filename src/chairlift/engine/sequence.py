@@ -10,19 +10,19 @@ from enum import Enum, auto
 
 from chairlift.core.errors import ChairliftError
 from chairlift.core.request import FinishReason, GenerateRequest, RequestState
-from chairlift.engine.kv.block_hash import BlockHash, extend_chain
+from chairlift.engine.kv.block_hash import BlockHash, extend_block_hashes
 from chairlift.engine.kv.block_table import BlockTable
 from chairlift.engine.step_plan import NewSequence
 from chairlift.engine.structured.grammar import Grammar
-from chairlift.engine.timeline import Diary
+from chairlift.engine.timeline import TimelineRecorder
 
-SequenceKey = str | tuple[str, int]
+SequenceId = str | tuple[str, int]
 
 
-class Status(Enum):
+class SequenceStatus(Enum):
     """Which list of the scheduler a sequence is in."""
 
-    HELD = auto()
+    DEFERRED = auto()
     WAITING = auto()
     RUNNING = auto()
     FINISHED = auto()
@@ -59,100 +59,130 @@ class Sequence:
     """
 
     __slots__ = (
-        "arrival", "block_hashes", "cached_tokens", "deadline", "diary", "error", "finish_reason", "grammar",
-        "has_spoken", "hash_root", "index", "key", "known", "longest", "max_outputs", "milestone", "name",
-        "num_computed", "num_pending", "num_preemptions", "num_prompt", "num_scheduled", "num_scored", "prefix_steps",
-        "request", "ride", "slot", "status", "stop_ids", "table", "times_passed", "token_ids", "waiting_for",
+        "arrival_index",
+        "awaited_block_hash",
+        "block_hashes",
+        "cached_tokens",
+        "choice_index",
+        "deadline",
+        "epoch",
+        "error",
+        "fast_path_end",
+        "finish_reason",
+        "grammar",
+        "has_first_token",
+        "hash_root",
+        "is_in_runner",
+        "max_length",
+        "max_output_tokens",
+        "num_bypasses",
+        "num_computed_tokens",
+        "num_pending_samples",
+        "num_preemptions",
+        "num_prefix_waits",
+        "num_prompt_logprobs_done",
+        "num_prompt_tokens",
+        "num_scheduled_tokens",
+        "request",
+        "request_id",
+        "seq_id",
+        "slot",
+        "status",
+        "stop_ids",
+        "table",
+        "timeline_recorder",
+        "token_ids",
     )  # fmt: skip
 
     def __init__(
         self, request: GenerateRequest, arrival: int, hash_root: BlockHash, now: float, index: int = 0,
         grammar: Grammar | None = None,
     ) -> None:  # fmt: skip
-        params, resumed = request.params, request.resumed(index)
+        params, resumed = request.params, request.resumed_tokens(index)
         assert params.max_tokens is not None, "the engine takes resolved parameters only"
         self.request = request
-        self.index = index
-        self.name = request.request_id
-        self.key: SequenceKey = (request.request_id, index) if index else request.request_id
+        self.choice_index = index
+        self.request_id = request.request_id
+        self.seq_id: SequenceId = (request.request_id, index) if index else request.request_id
         self.grammar = grammar
-        self.has_spoken = False
-        self.arrival = arrival
+        self.has_first_token = False
+        self.arrival_index = arrival
         self.hash_root = hash_root
         self.token_ids = [*request.prompt_token_ids, *resumed]
-        self.num_prompt = len(request.prompt_token_ids)
+        self.num_prompt_tokens = len(request.prompt_token_ids)
         # Scores come once a request, before its first token.
         is_scored = params.prompt_logprobs is not None and not index and not resumed
-        self.num_scored = 1 if is_scored else self.num_prompt
-        self.max_outputs = params.max_tokens
-        self.longest = self.num_prompt + self.max_outputs
-        self.stop_ids = request.stop_ids
+        self.num_prompt_logprobs_done = 1 if is_scored else self.num_prompt_tokens
+        self.max_output_tokens = params.max_tokens
+        self.max_length = self.num_prompt_tokens + self.max_output_tokens
+        self.stop_ids = request.all_stop_token_ids
         self.deadline = None if request.timeout is None else now + request.timeout
-        self.num_scheduled = self.num_computed = self.num_pending = 0
-        self.milestone = 0
+        self.num_scheduled_tokens = self.num_computed_tokens = self.num_pending_samples = 0
+        self.fast_path_end = 0
         self.block_hashes: list[BlockHash] = []
         self.table: BlockTable | None = None
         self.slot = -1
-        self.known = False
-        self.ride = 0
-        self.status = Status.WAITING
+        self.is_in_runner = False
+        self.epoch = 0
+        self.status = SequenceStatus.WAITING
         self.finish_reason: FinishReason | None = None
         self.error: ChairliftError | None = None
         self.cached_tokens = 0
-        self.num_preemptions = self.times_passed = self.prefix_steps = 0
-        self.waiting_for: BlockHash | None = None
-        self.diary = Diary(now)
+        self.num_preemptions = self.num_bypasses = self.num_prefix_waits = 0
+        self.awaited_block_hash: BlockHash | None = None
+        self.timeline_recorder = TimelineRecorder(now)
 
     @property
-    def num_outputs(self) -> int:
+    def num_output_tokens(self) -> int:
         """Output tokens known so far."""
-        return len(self.token_ids) - self.num_prompt
+        return len(self.token_ids) - self.num_prompt_tokens
 
     @property
-    def num_wanted(self) -> int:
+    def num_unscheduled_tokens(self) -> int:
         """Tokens that can be handed out now.
 
         0 when the samples in flight already reach its length limit, or decide what its grammar allows next.
         """
-        known = len(self.token_ids) + self.num_pending
-        if known >= self.longest or (self.num_pending and self.grammar is not None):
+        known = len(self.token_ids) + self.num_pending_samples
+        if known >= self.max_length or (self.num_pending_samples and self.grammar is not None):
             return 0
-        return known - self.num_scheduled
+        return known - self.num_scheduled_tokens
 
     @property
-    def num_seen(self) -> int:
+    def num_tokens_with_pending(self) -> int:
         """Tokens, those still in flight included."""
-        return len(self.token_ids) + self.num_pending
+        return len(self.token_ids) + self.num_pending_samples
 
     @property
     def state(self) -> RequestState:
         """What a user sees, derived from the counters."""
-        if self.status is Status.FINISHED:
+        if self.status is SequenceStatus.FINISHED:
             ends = {FinishReason.ERROR: RequestState.FAILED, FinishReason.ABORT: RequestState.CANCELLED}
             return ends.get(self.finish_reason or FinishReason.STOP, RequestState.FINISHED)
-        if self.status in {Status.WAITING, Status.HELD}:
+        if self.status in {SequenceStatus.WAITING, SequenceStatus.DEFERRED}:
             return RequestState.PENDING
-        if self.num_computed >= len(self.token_ids) - 1 and self.num_outputs:
+        if self.num_computed_tokens >= len(self.token_ids) - 1 and self.num_output_tokens:
             return RequestState.DECODING
-        if self.num_scheduled > self.num_computed:
-            whole = self.num_scheduled >= len(self.token_ids)
+        if self.num_scheduled_tokens > self.num_computed_tokens:
+            whole = self.num_scheduled_tokens >= len(self.token_ids)
             return RequestState.PREFILLING if whole else RequestState.PREFILLING_SPLIT
         return RequestState.SPLIT_PENDING_REMAINDER
 
-    def name_blocks(self, block_size: int) -> None:
+    def update_block_hashes(self, block_size: int) -> None:
         """Hash the blocks that token_ids have filled since the last call."""
-        extend_chain(self.block_hashes, self.hash_root, self.token_ids, block_size)
+        extend_block_hashes(self.block_hashes, self.hash_root, self.token_ids, block_size)
 
     @property
-    def wants_scores(self) -> bool:
+    def needs_prompt_logprobs(self) -> bool:
         """Whether logprobs of its prompt are still to come: then the prompt is computed, whatever is cached."""
-        return self.num_scored < self.num_prompt
+        return self.num_prompt_logprobs_done < self.num_prompt_tokens
 
-    def boarding_card(self) -> NewSequence:
+    def to_new_sequence(self) -> NewSequence:
         """Return what the runner must know of it."""
         request = self.request
-        token_ids = tuple(self.token_ids) if self.num_outputs else request.prompt_token_ids
+        token_ids = tuple(self.token_ids) if self.num_output_tokens else request.prompt_token_ids
         return NewSequence(
-            self.slot, token_ids, self.num_outputs, request.params, request.eos_token_ids, request.adapter, self.index,
-            self.num_scored,
+            self.slot, token_ids, self.num_output_tokens, request.params, request.eos_token_ids, request.adapter,
+            self.choice_index,
+            self.num_prompt_logprobs_done,
         )  # fmt: skip

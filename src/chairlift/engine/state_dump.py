@@ -1,6 +1,6 @@
 """Snapshots of a scheduler and its cache, for people, admin pages and tests."""
 
-from chairlift.engine.kv.kv_cache_manager import KVCache
+from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.sequence import Sequence
 from chairlift.engine.stats import CacheState, SchedulerState
@@ -8,14 +8,14 @@ from chairlift.engine.timeline import WaitReason
 
 
 def _why(sequence: Sequence, line_reason: WaitReason) -> str:
-    if sequence.diary.waits_for_prefix:
+    if sequence.timeline_recorder.waits_for_prefix:
         return WaitReason.PREFIX
     return line_reason
 
 
 def scheduler_state(scheduler: Scheduler) -> SchedulerState:
     """Who waits, in order, and why; who rides, and how far each one is."""
-    waiting = list(scheduler.line)
+    waiting = list(scheduler.waiting)
     reason = scheduler.wait_clock.reason
     counters = scheduler.counters
     return SchedulerState(
@@ -23,8 +23,8 @@ def scheduler_state(scheduler: Scheduler) -> SchedulerState:
         active_requests=len(scheduler.running),
         waiting_order=[sequence.request.request_id for sequence in waiting],
         wait_reasons={sequence.request.request_id: _why(sequence, reason) for sequence in waiting},
-        states={name: next(iter(family.open.values())).state for name, family in scheduler.families.items()},
-        in_flight=len(scheduler.flights),
+        states={name: next(iter(family.open.values())).state for name, family in scheduler.sequence_groups.items()},
+        in_flight=len(scheduler.in_flight_steps),
         max_in_flight=counters.max_in_flight,
         steps=counters.steps,
         preemptions=counters.preemptions,
@@ -33,7 +33,7 @@ def scheduler_state(scheduler: Scheduler) -> SchedulerState:
     )
 
 
-def cache_state(cache: KVCache) -> CacheState:
+def cache_state(cache: KVCacheManager) -> CacheState:
     """The pool in numbers."""
     counts = cache.counts()
     return CacheState(

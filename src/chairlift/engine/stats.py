@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 from chairlift.core.request import FinishReason
 
 if TYPE_CHECKING:
-    from chairlift.engine.scheduler.step_builder import Flight
+    from chairlift.engine.scheduler.step_builder import InFlightStep
 
 
 @dataclass(slots=True)
@@ -25,18 +25,18 @@ class Counters:
     max_in_flight: int = 0
     finished_by_reason: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FinishReason, 0))
 
-    def launched(self, flight: Flight, in_flight: int) -> None:
+    def record_step(self, flight: InFlightStep, in_flight: int) -> None:
         """Count a step, and how many are on their way with it."""
         self.steps += 1
         self.max_in_flight = max(self.max_in_flight, in_flight)
         self.scheduled_tokens += flight.plan.num_tokens
 
-    def boarded(self, prompt_tokens: int, cached_tokens: int) -> None:
+    def record_first_schedule(self, prompt_tokens: int, cached_tokens: int) -> None:
         """Count a request's first ride."""
         self.prompt_tokens += prompt_tokens
         self.cached_tokens += cached_tokens
 
-    def finished(self, reason: FinishReason) -> None:
+    def record_finish(self, reason: FinishReason) -> None:
         """Count an end."""
         self.finished_by_reason[reason] += 1
 
@@ -60,8 +60,8 @@ class StepStats:
         unused_slots: those of them that hold no confirmed token yet.
         preemptions: total since the start.
         in_flight: launches on their way when this one's result came, itself included; the last one of all finds 1.
-        began_ms: from the engine's start to the moment when this step began to be decided.
-        collect_began_ms: from the engine's start to the moment when its result was waited for. With two launches in
+        started_ms: from the engine's start to the moment when this step began to be decided.
+        collect_started_ms: from the engine's start to the moment when its result was waited for. With two launches in
             flight another step's phases lie between this one's launch and that.
         schedule_ms: deciding.
         launch_ms: handing the plan to the runner (computing, where the runner computes at once).
@@ -79,21 +79,21 @@ class StepStats:
     running: int
     waiting: int
     free_blocks: int
-    held_slots: int
-    unused_slots: int
+    allocated_kv_tokens: int
+    unused_kv_tokens: int
     preemptions: int
     in_flight: int
     schedule_ms: float
     launch_ms: float
     collect_ms: float
     commit_ms: float
-    began_ms: float = 0.0
-    collect_began_ms: float = 0.0
+    started_ms: float = 0.0
+    collect_started_ms: float = 0.0
 
     @property
     def ended_ms(self) -> float:
         """From the engine's start to the moment when the result was taken in."""
-        return self.collect_began_ms + self.collect_ms + self.commit_ms
+        return self.collect_started_ms + self.collect_ms + self.commit_ms
 
 
 class SchedulerState(TypedDict):

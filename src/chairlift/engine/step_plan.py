@@ -40,16 +40,16 @@ class NewSequence:
 
     slot: int
     token_ids: tuple[int, ...]
-    num_prior_outputs: int
+    num_output_tokens: int
     params: SamplingParams
     eos_token_ids: tuple[int, ...] = ()
     adapter: str = ""
-    choice: int = 0
+    choice_index: int = 0
     prompt_logprobs_from: int = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Masks:
+class TokenMasks:
     """What may be drawn next in some rows of a step, made before it or while the model runs.
 
     Attributes:
@@ -57,12 +57,12 @@ class Masks:
         bits: int32 [M, ceil(V / 32)], one bit a token, lowest first: whether it is allowed.
     """
 
-    places: Int32
-    bits: Int32
+    sample_indices: Int32
+    bitmask: Int32
 
     def by_row(self) -> dict[int, Int32]:
         """Return the bits by place among the sample rows."""
-        return dict(zip(self.places.tolist(), self.bits, strict=True))
+        return dict(zip(self.sample_indices.tolist(), self.bitmask, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +84,16 @@ class StepPlan:
     """
 
     step_id: int
-    released: tuple[int, ...]
-    admitted: tuple[NewSequence, ...]
+    released_slots: tuple[int, ...]
+    new_sequences: tuple[NewSequence, ...]
     slots: Int32
     num_new_tokens: Int32
     start_positions: Int32
     new_blocks: Int32
     input_ids: Int32
     sample_rows: Int32
-    copies: Int32 = field(default_factory=lambda: np.empty((0, 2), np.int32))
-    masked: Int32 = field(default_factory=lambda: np.empty(0, np.int32))
+    block_copies: Int32 = field(default_factory=lambda: np.empty((0, 2), np.int32))
+    masked_samples: Int32 = field(default_factory=lambda: np.empty(0, np.int32))
 
     @property
     def num_rows(self) -> int:
@@ -136,5 +136,5 @@ class StepResult:
     tokens: Int32
     cu_tokens: Int32
     logprobs: tuple[TokenLogprob | None, ...] = ()
-    faults: tuple[tuple[int, ChairliftError], ...] = ()
+    row_errors: tuple[tuple[int, ChairliftError], ...] = ()
     prompt_logprobs: tuple[tuple[int, tuple[TokenLogprob, ...]], ...] = ()

@@ -20,29 +20,29 @@ class WaitReason(StrEnum):
     PREFIX = "prefix"  # another request is computing its next block
 
 
-LINE_REASONS = (WaitReason.BUDGET, WaitReason.BLOCKS, WaitReason.RUNNING_LIMIT, WaitReason.POLICY)
+QUEUE_WAIT_REASONS = (WaitReason.BUDGET, WaitReason.BLOCKS, WaitReason.RUNNING_LIMIT, WaitReason.POLICY)
 
 
-class WaitClock:
+class QueueWaitClock:
     """Seconds for which the line has stood still, by reason, since the engine began; one reason at any time.
 
     So the seconds that a request waited, by reason, add up to its time in line.
     """
 
     def __init__(self) -> None:
-        self._seconds = [0.0] * len(LINE_REASONS)
-        self._place = LINE_REASONS.index(WaitReason.BUDGET)
+        self._seconds = [0.0] * len(QUEUE_WAIT_REASONS)
+        self._place = QUEUE_WAIT_REASONS.index(WaitReason.BUDGET)
         self._since = 0.0
 
     @property
     def reason(self) -> WaitReason:
         """Why whoever is in line did not board."""
-        return LINE_REASONS[self._place]
+        return QUEUE_WAIT_REASONS[self._place]
 
     def set(self, reason: WaitReason, now: float) -> None:
         """Say why the line stands still from now on."""
         self._seconds[self._place] += now - self._since
-        self._place, self._since = LINE_REASONS.index(reason), now
+        self._place, self._since = QUEUE_WAIT_REASONS.index(reason), now
 
     def read(self, now: float) -> list[float]:
         """Return the seconds so far, in the order of LINE_REASONS."""
@@ -51,7 +51,7 @@ class WaitClock:
         return seconds
 
 
-class Diary:
+class TimelineRecorder:
     """What one request writes down of itself."""
 
     __slots__ = ("_events", "_mark", "_prefix_since", "_waited", "queued_at")
@@ -68,44 +68,44 @@ class Diary:
         """Whether the wait for somebody else's block is on."""
         return self._prefix_since is not None
 
-    def note(self, name: str, now: float, detail: str = "") -> None:
+    def record(self, name: str, now: float, detail: str = "") -> None:
         """Write down a moment."""
         self._events.append((name, now, detail))
 
-    def joined(self, clock: WaitClock, now: float) -> None:
+    def enqueued(self, clock: QueueWaitClock, now: float) -> None:
         """It stands in line from now on."""
         self._mark = clock.read(now)
 
-    def prefix_wait(self, clock: WaitClock, now: float) -> None:
+    def prefix_wait(self, clock: QueueWaitClock, now: float) -> None:
         """From now on it waits for another's prefix, whatever the line does."""
         if self._prefix_since is None:
             self._settle(clock, now)
             self._prefix_since = now
-            self.note("waiting_for_prefix", now)
+            self.record("waiting_for_prefix", now)
 
-    def prefix_over(self, clock: WaitClock, now: float) -> None:
+    def prefix_wait_ended(self, clock: QueueWaitClock, now: float) -> None:
         """The prefix is there, or the wait was given up."""
         if self._prefix_since is not None:
             self._add(WaitReason.PREFIX, now - self._prefix_since)
             self._prefix_since = None
             self._mark = clock.read(now)
 
-    def left(self, clock: WaitClock, now: float) -> None:
+    def dequeued(self, clock: QueueWaitClock, now: float) -> None:
         """It stands in line no more."""
-        self.prefix_over(clock, now)
+        self.prefix_wait_ended(clock, now)
         self._settle(clock, now)
         self._mark = None
 
-    def _settle(self, clock: WaitClock, now: float) -> None:
+    def _settle(self, clock: QueueWaitClock, now: float) -> None:
         if self._mark is not None:
-            for reason, was, seconds in zip(LINE_REASONS, self._mark, clock.read(now), strict=True):
+            for reason, was, seconds in zip(QUEUE_WAIT_REASONS, self._mark, clock.read(now), strict=True):
                 self._add(reason, seconds - was)
 
     def _add(self, reason: WaitReason, seconds: float) -> None:
         if seconds > 0:
             self._waited[reason] = self._waited.get(reason, 0.0) + seconds
 
-    def timeline(self) -> Timeline:
+    def build(self) -> Timeline:
         """Return what was written, in seconds since the request was queued."""
         events = tuple([TimelineEvent(name, at - self.queued_at, detail) for name, at, detail in self._events])
         return Timeline(events, tuple(self._waited.items()))

@@ -12,13 +12,13 @@ from dataclasses import replace
 
 from chairlift.core.request import RequestState
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.kv.kv_cache_manager import KVCache
-from chairlift.engine.request_limits import Limits
+from chairlift.engine.kv.kv_cache_manager import KVCacheManager
+from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.scheduler.batching_policy import DEFAULT_SAFETY_MARGIN
 from chairlift.engine.scheduler.scheduler import Scheduler
 
-PagedAttentionCache = KVCache
+PagedAttentionCache = KVCacheManager
 RequestStatus = RequestState
 
 ANY_TOKEN = 2**31 - 1
@@ -28,7 +28,7 @@ class FIFOScheduler(Scheduler):
     """Those who generate first, then prompts in order of arrival, as long as enough blocks are free."""
 
     def __init__(
-        self, cache: KVCache, config: SchedulerConfig | None = None, *, limits: Limits | None = None,
+        self, cache: KVCacheManager, config: SchedulerConfig | None = None, *, limits: RequestLimits | None = None,
         safety_margin: float = DEFAULT_SAFETY_MARGIN,
     ) -> None:  # fmt: skip
         """Schedule over a cache.
@@ -48,17 +48,19 @@ class FIFOScheduler(Scheduler):
 class PrefillFirstScheduler(Scheduler):
     """Prompts first, those who generate with what is left, but not left out for long."""
 
-    def __init__(self, cache: KVCache, config: SchedulerConfig | None = None, *, limits: Limits | None = None) -> None:
+    def __init__(
+        self, cache: KVCacheManager, config: SchedulerConfig | None = None, *, limits: RequestLimits | None = None
+    ) -> None:
         """Schedule over a cache; see FIFOScheduler."""
         config = replace(config or SchedulerConfig(), batching="prefill_first", safety_margin=None)
         super().__init__(config, cache, limits or limits_of(cache, config))
 
 
-def limits_of(cache: KVCache, config: SchedulerConfig) -> Limits:
+def limits_of(cache: KVCacheManager, config: SchedulerConfig) -> RequestLimits:
     """What a cache can hold, with any vocabulary."""
     own = cache.config
     info = RunnerInfo(
         vocab_size=ANY_TOKEN, max_model_len=own.num_blocks * own.block_size, num_blocks=own.num_blocks,
         block_size=own.block_size, windows=own.windows,
     )  # fmt: skip
-    return Limits.of(config, info)
+    return RequestLimits.from_config(config, info)

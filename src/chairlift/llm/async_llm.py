@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from chairlift.core.load_report import LoadReport
-from chairlift.core.output_collector import News
-from chairlift.core.request import Output
+from chairlift.core.output_collector import OutputCollector
+from chairlift.core.request import EngineOutput
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.stats import CacheState, SchedulerState
 from chairlift.llm.batch_run import tell_aborts
@@ -37,7 +37,7 @@ class _Box:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._news = News()
+        self._news = OutputCollector()
         self._reader: asyncio.Future[None] | None = None
         self._is_due = False
         self._at_once = True
@@ -52,19 +52,19 @@ class _Box:
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
 
-    def put(self, output: Output) -> None:
+    def put(self, output: EngineOutput) -> None:
         """Take news in."""
         unread = self._news.put(output)
-        self._is_due = self._is_due or output.is_last or unread >= UNREAD
+        self._is_due = self._is_due or output.is_final or unread >= UNREAD
 
-    async def take(self, *, at_once: bool) -> list[Output]:
+    async def take(self, *, at_once: bool) -> list[EngineOutput]:
         """Wait until there is something, and take all of it; without `at_once`, until it is the end or a lot."""
         self._at_once = at_once
         while not (self._is_due or (at_once and self._news)):
             self._reader = self._loop.create_future()
             await self._reader
         self._is_due = False
-        return self._news.take()
+        return self._news.drain()
 
 
 class _Mailroom:
@@ -80,7 +80,7 @@ class _Mailroom:
         self._quiet_until = 0.0  # on the loop's clock
         self._boxes: dict[str, _Box] = {}
         self._lock = threading.Lock()
-        self._arrived: list[Output] = []
+        self._arrived: list[EngineOutput] = []
         self._sleepers: dict[_Box, None] = {}  # with news, in order
         self._is_waking = False
         self.sink = self._from_engine
@@ -95,7 +95,7 @@ class _Mailroom:
     def open_ids(self) -> list[str]:
         return list(self._boxes)
 
-    def _from_engine(self, outputs: list[Output]) -> None:
+    def _from_engine(self, outputs: list[EngineOutput]) -> None:
         with self._lock:
             is_first = not self._arrived
             self._arrived += outputs
@@ -255,7 +255,7 @@ class AsyncLLM:
                         continue
                     assembler = assemblers[number]
                     batch += [(number, event) for event in assembler.take(output)]
-                    if output.is_last:
+                    if output.is_final:
                         self._left(mailroom, riding, output.request_id)
                     elif assembler.is_finished:
                         self._left(mailroom, riding, output.request_id)
@@ -295,7 +295,7 @@ class AsyncLLM:
     @property
     def report(self) -> dict[str, str]:
         """What was derived at start and how long each phase took."""
-        return dict(self._service.client.info.report)
+        return dict(self._service.client.info.startup_report)
 
     async def scheduler_state(self) -> SchedulerState:
         """Who waits, in order, and why; who rides."""
@@ -305,9 +305,9 @@ class AsyncLLM:
         """The pool of KV blocks in numbers."""
         return await asyncio.to_thread(self._service.client.cache_state)
 
-    async def validate(self) -> list[str]:
+    async def check_integrity(self) -> list[str]:
         """Prove the ledger; returns what is wrong, nothing when all is well."""
-        return await asyncio.to_thread(self._service.client.validate)
+        return await asyncio.to_thread(self._service.client.check_integrity)
 
     async def warmup(self) -> float:
         """Compute the largest steps, and one of each size, so that no request pays for the first; returns seconds.

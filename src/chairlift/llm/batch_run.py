@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from queue import SimpleQueue
 
 from chairlift.core.errors import EngineDead, QueueFull
-from chairlift.core.request import Output
+from chairlift.core.request import EngineOutput
 from chairlift.engine.client.base import EngineClient
 from chairlift.llm.output_processor import Assembler
 from chairlift.llm.outputs import TextEvent
@@ -24,7 +24,7 @@ def pump(client: EngineClient, assemblers: Sequence[Assembler], window: int) -> 
     abort those that are open; who leaves a loop over it early must close it. Raises EngineDead when the engine takes no
     request at all; when it dies later, its requests end with that error.
     """
-    news: SimpleQueue[list[Output]] = SimpleQueue()
+    news: SimpleQueue[list[EngineOutput]] = SimpleQueue()
     sink = news.put
     line = deque(assemblers)
     riding: dict[str, Assembler] = {}
@@ -40,19 +40,19 @@ def pump(client: EngineClient, assemblers: Sequence[Assembler], window: int) -> 
                 except EngineDead as error:
                     if len(line) == len(assemblers) - 1:
                         raise
-                    news.put([Output.failed(assembler.request, error)])
+                    news.put([EngineOutput.failed(assembler.request, error)])
                 tell_aborts(client, assembler)
             for output in news.get():
                 assembler = riding[output.request_id]
                 silent.discard(output.request_id)
-                if output.is_last:
+                if output.is_final:
                     del riding[output.request_id]
                 if isinstance(output.error, QueueFull):
                     time.sleep(FULL_QUEUE_PAUSE)
                     line.appendleft(assembler)
                     continue
                 events = assembler.take(output)
-                if not output.is_last:
+                if not output.is_final:
                     tell_aborts(client, assembler)
                 for event in events:
                     yield assembler, event

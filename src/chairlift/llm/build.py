@@ -16,9 +16,9 @@ from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.base import RunnerSpec
-from chairlift.engine.scheduler.batching_policy import make_batching
+from chairlift.engine.scheduler.batching_policy import make_batching_policy
 from chairlift.engine.scheduler.waiting_queue.base import check_policy
-from chairlift.engine.structured.grammar_tokenizer import Vocabulary
+from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 from chairlift.llm.model_names import DEMO, RANDOM, embedded_folder, tell_no_model
 from chairlift.llm.options import Options
 from chairlift.llm.text_service import ModelDefaults, Service
@@ -27,7 +27,7 @@ from chairlift.text.chat_template import ChatTemplate
 from chairlift.text.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
 
 if TYPE_CHECKING:
-    from chairlift.engine.client.process import Launched
+    from chairlift.engine.client.process import PrespawnedProcess
     from chairlift.model.runner.runner_config import RunnerConfig
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class Prepared:
     chat_template: ChatTemplate | None
     defaults: ModelDefaults
     seeds: random.Random
-    launched: "Launched | None" = None
+    launched: "PrespawnedProcess | None" = None
 
     def start(self) -> Service:
         """Load the weights and start the engine. Raises ConfigError, ModelError."""
@@ -80,18 +80,18 @@ class Prepared:
         except BaseException:
             self.close()
             raise
-        for name, value in client.info.report:
+        for name, value in client.info.startup_report:
             log.info("%s: %s", name, value)
         return Service(
             client=client, tokenizer=self.tokenizer, chat_template=self.chat_template, defaults=self.defaults,
             model=self.model, max_queue_size=self.scheduler.max_queue_size, seeds=self.seeds,
         )  # fmt: skip
 
-    def vocabulary(self) -> Vocabulary | None:
+    def vocabulary(self) -> GrammarTokenizer | None:
         """Return what structured output is made with; None without a tokenizer."""
         if self.tokenizer is None:
             return None
-        return Vocabulary(self.tokenizer.serialized().encode(), self.defaults.eos_token_ids)
+        return GrammarTokenizer(self.tokenizer.serialized().encode(), self.defaults.eos_token_ids)
 
     def close(self) -> None:
         """Let go what was launched for an engine that does not start."""
@@ -142,7 +142,7 @@ def check_options(options: Options) -> SchedulerConfig:
     _check_types(given)
     scheduler = SchedulerConfig(**_part(given, SchedulerConfig))
     check_policy(scheduler.policy)
-    make_batching(scheduler)
+    make_batching_policy(scheduler)
     return scheduler
 
 
@@ -280,20 +280,20 @@ def _inline(made: Prepared) -> EngineClient:
 
 
 def _process(made: Prepared) -> EngineClient:
-    from chairlift.engine.client.process import open_engine
+    from chairlift.engine.client.process import start_engine_process
 
-    return open_engine(
+    return start_engine_process(
         made.spec, made.scheduler, enable_prefix_caching=made.caching, vocabulary=made.vocabulary(),
         launched=made.launched,
     )  # fmt: skip
 
 
-def _launch() -> "Launched | None":
+def _launch() -> "PrespawnedProcess | None":
     """Have the process there early; where there can be none now, whoever starts the engine will say so."""
-    from chairlift.engine.client.process import Launched
+    from chairlift.engine.client.process import PrespawnedProcess
 
     try:
-        return Launched([RUNNER.partition(":")[0]])
+        return PrespawnedProcess([RUNNER.partition(":")[0]])
     except OSError:
         return None
 

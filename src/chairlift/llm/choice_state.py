@@ -25,7 +25,7 @@ class Choice:
         """Begin where the request resumes; with `echo` the text begins with that, the prompt's."""
         params = request.params
         self._request = request
-        self._stop_ids = request.stop_ids
+        self._stop_ids = request.all_stop_token_ids
         self._stops = StopStrings(params.stop, params.include_stop_str_in_output) if params.stop else None
         context = () if echo is None else request.prompt_token_ids
         self._detokenizer = None if tokenizer is None else Detokenizer(tokenizer, params.skip_special_tokens, context)
@@ -37,7 +37,7 @@ class Choice:
         self.delivered = ""
         self.ended = False
         self.resumed_to_stop_string: str | None = None
-        if resumed := request.resumed(index):
+        if resumed := request.resumed_tokens(index):
             self._resume(resumed)
 
     @property

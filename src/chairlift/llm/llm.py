@@ -123,7 +123,7 @@ class LLM:
     @property
     def report(self) -> dict[str, str]:
         """What was derived at start and how long each phase took."""
-        return dict(self._service.client.info.report)
+        return dict(self._service.client.info.startup_report)
 
     def scheduler_state(self) -> SchedulerState:
         """Who waits, in order, and why; who rides."""
@@ -133,9 +133,9 @@ class LLM:
         """The pool of KV blocks in numbers."""
         return self._service.client.cache_state()
 
-    def validate(self) -> list[str]:
+    def check_integrity(self) -> list[str]:
         """Prove the ledger; returns what is wrong, nothing when all is well."""
-        return self._service.client.validate()
+        return self._service.client.check_integrity()
 
     def flush_cache(self) -> int:
         """Forget every cached block that nobody holds; returns how many."""

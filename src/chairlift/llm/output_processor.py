@@ -7,7 +7,7 @@ engine's Output ──► its choice: text, stop strings ──► TextEvent    
 from dataclasses import replace
 
 from chairlift.core.errors import ChairliftError, DetokenizeFailed
-from chairlift.core.request import FinishReason, GenerateRequest, Output, Timeline, TokenLogprob, Usage
+from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest, Timeline, TokenLogprob, Usage
 from chairlift.core.sampling import SamplingParams
 from chairlift.llm.choice_state import Choice
 from chairlift.llm.outputs import RequestOutput, TextEvent
@@ -59,17 +59,17 @@ class Assembler:
         """Whether the last event was made."""
         return self._usage is not None
 
-    def take(self, output: Output) -> list[TextEvent]:
+    def take(self, output: EngineOutput) -> list[TextEvent]:
         """Turn news into events; none where what they are of has ended here already."""
         if self.is_finished:
             return []
         self._prompt_logprobs += output.prompt_logprobs
         self._timeline = output.timeline or self._timeline
         self._error = output.error or self._error  # of the whole request, also where this choice has ended
-        events = self._of_choice(self._choices[output.choice], output)
+        events = self._of_choice(self._choices[output.choice_index], output)
         if events and output.prompt_logprobs:
             events[0] = replace(events[0], prompt_logprobs=output.prompt_logprobs)
-        if output.is_last or self._error is not None:
+        if output.is_final or self._error is not None:
             reason = FinishReason.ERROR if self._error is not None else output.finish_reason or FinishReason.ERROR
             events += [self._ended(choice, reason) for choice in self._choices if not choice.ended]
         if not self._num_open:
@@ -80,7 +80,7 @@ class Assembler:
     def _is_ranked(self) -> bool:
         return self._asked.num_choices > self._asked.n
 
-    def _of_choice(self, choice: Choice, output: Output) -> list[TextEvent]:
+    def _of_choice(self, choice: Choice, output: EngineOutput) -> list[TextEvent]:
         if choice.ended:
             return []
         if choice.resumed_to_stop_string is not None:
@@ -90,18 +90,18 @@ class Assembler:
             delta, count, matched = choice.push(output.token_ids, last=ends)
         except Exception as error:
             self._error = _typed(error)
-            self.aborts += [] if output.is_last else [each.output.index for each in self._choices if not each.ended]
+            self.aborts += [] if output.is_final else [each.output.index for each in self._choices if not each.ended]
             return [self._ended(choice, FinishReason.ERROR, None, "", output.token_ids, output.logprobs)]
         tokens, logprobs = output.token_ids[:count], output.logprobs[:count]
-        if self._asked.scores_only:
+        if self._asked.is_prompt_logprobs_only:
             delta, tokens, logprobs, matched = "", (), (), None
         if matched is not None:
-            self.aborts += [] if ends else [output.choice]
+            self.aborts += [] if ends else [output.choice_index]
             return [self._ended(choice, FinishReason.STOP, matched, delta, tokens, logprobs)]
         if output.finish_reason is None:
             return [self._event(choice, delta, tokens, logprobs)]
         reason, stop = output.finish_reason, None
-        if self._asked.scores_only and reason is FinishReason.STOP:
+        if self._asked.is_prompt_logprobs_only and reason is FinishReason.STOP:
             reason = FinishReason.LENGTH
         elif reason is FinishReason.STOP:
             stop = choice.stop_of(tokens)
@@ -128,7 +128,7 @@ class Assembler:
         error = self._error if reason is FinishReason.ERROR else None
         return replace(event, finish_reason=reason, stop_reason=stop, error=error)
 
-    def _finish(self, events: list[TextEvent], output: Output) -> list[TextEvent]:
+    def _finish(self, events: list[TextEvent], output: EngineOutput) -> list[TextEvent]:
         """All choices have ended: the last event says what the request took."""
         request, seen = self.request, sum(len(choice.output.token_ids) for choice in self._choices)
         if self._is_ranked:

@@ -11,9 +11,9 @@ from typing import Any
 from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, TokenOutOfRange
 from chairlift.core.request import GenerateRequest
 from chairlift.core.sampling import SamplingParams
-from chairlift.core.validation import whole
+from chairlift.core.validation import integer
 from chairlift.engine.client.base import EngineClient
-from chairlift.engine.request_limits import MAX_REQUEST_ID_CHARS, check
+from chairlift.engine.request_limits import MAX_REQUEST_ID_CHARS, validate_request
 from chairlift.llm.output_processor import Assembler
 from chairlift.text.chat_template import ChatTemplate
 from chairlift.text.tokenizer import Tokenizer
@@ -105,7 +105,7 @@ class Service:
         self, text: str | None, ids: tuple[int, ...], params: SamplingParams | None, request_id: str | None,
         priority: int, tenant: str, timeout: float | None, resume: Resume, cache_salt: str,
     ) -> Assembler:  # fmt: skip
-        whole("priority", priority, -MAX_PRIORITY, MAX_PRIORITY)
+        integer("priority", priority, -MAX_PRIORITY, MAX_PRIORITY)
         _check_name("tenant", tenant, 0, MAX_TENANT_CHARS)
         _check_name("cache_salt", cache_salt, 0, MAX_TENANT_CHARS)
         if request_id is None:
@@ -120,7 +120,7 @@ class Service:
             eos_token_ids=() if runs_on else self.defaults.eos_token_ids, priority=priority, tenant=tenant,
             timeout=timeout, resume=_resumed(resume), cache_salt=cache_salt,
         )  # fmt: skip
-        check(request, self.client.limits)
+        validate_request(request, self.client.limits)
         return Assembler(request, text, self.tokenizer, asked)
 
     def _encode(self, prompt: str) -> tuple[int, ...]:
@@ -147,7 +147,7 @@ class Service:
 
     def _resolved(self, params: SamplingParams, prompt_tokens: int) -> SamplingParams:
         """Fill what the request leaves open: length as far as it fits, a seed of our own."""
-        room = max(1, self.client.limits.room(prompt_tokens))
+        room = max(1, self.client.limits.max_output_tokens(prompt_tokens))
         wanted = self.defaults.max_tokens
         seed = params.seed if params.seed is not None else self.seeds.getrandbits(63)
         if self.tokenizer is None:
@@ -158,7 +158,7 @@ class Service:
             words = {tuple(self.tokenizer.encode(before + word.lstrip(" "), add_special_tokens=False))
                      for word in params.bad_words for before in ("", " ")}  # fmt: skip
             params = replace(params, bad_words_ids=(*params.bad_words_ids, *sorted(words - {()})))
-        return params.resolved(
+        return params.with_defaults(
             self.defaults.sampling, max_tokens=room if wanted is None else min(room, wanted), seed=seed
         )
 

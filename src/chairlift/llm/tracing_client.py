@@ -12,9 +12,9 @@ from os import PathLike
 
 from chairlift.core.errors import ConfigError
 from chairlift.core.load_report import LoadReport, ReplicaState
-from chairlift.core.request import GenerateRequest, Output
-from chairlift.engine.client.base import EngineClient, Sink, StepSink
-from chairlift.engine.request_limits import Limits
+from chairlift.core.request import EngineOutput, GenerateRequest
+from chairlift.engine.client.base import EngineClient, OutputSink, StepStatsSink
+from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.stats import CacheState, SchedulerState, StepStats
 from chairlift.observability.trace import Trace, life
@@ -49,7 +49,7 @@ class StepClock:
         ahead = self.now() - stats.ended_ms
         is_new_life = stats.step_id <= self._last_step or stats.ended_ms < self._last[0]
         if self._shift is None or is_new_life:
-            self._shift = max(ahead, self._last[1] - stats.began_ms)
+            self._shift = max(ahead, self._last[1] - stats.started_ms)
             self._least = ahead
         self._least = min(self._least, ahead)
         self._last, self._last_step = (stats.ended_ms, stats.ended_ms + self._shift), stats.step_id
@@ -63,11 +63,11 @@ class StepClock:
 class _Tap:
     """Looks at the news of one sink before it does; one for all its open requests, so that it gets one list a step."""
 
-    def __init__(self, sink: Sink, look: Sink) -> None:
+    def __init__(self, sink: OutputSink, look: OutputSink) -> None:
         self._sink, self._look = sink, look
         self.num_open = 0
 
-    def __call__(self, outputs: list[Output]) -> None:
+    def __call__(self, outputs: list[EngineOutput]) -> None:
         try:
             self._look(outputs)
         except Exception:
@@ -87,7 +87,7 @@ class ProfiledClient:
         self._taps: dict[int, _Tap] = {}  # by id(sink), which its tap keeps alive
         self._since: dict[str, float] = {}
         self._first: dict[str, float] = {}  # when the first news of a request came
-        self._step_sink: StepSink | None = None
+        self._step_sink: StepStatsSink | None = None
         inner.watch_steps(self._stepped)
 
     @property
@@ -106,11 +106,11 @@ class ProfiledClient:
         return self._inner.info
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> RequestLimits:
         """What a request is held against before it is queued."""
         return self._inner.limits
 
-    def submit(self, request: GenerateRequest, sink: Sink) -> None:
+    def submit(self, request: GenerateRequest, sink: OutputSink) -> None:
         """Queue a request; see EngineClient."""
         with self._lock:
             tap = self._taps.setdefault(id(sink), _Tap(sink, lambda outputs: self._news(id(sink), outputs)))
@@ -129,7 +129,7 @@ class ProfiledClient:
         """End a request, or one choice of it; see EngineClient."""
         self._inner.abort(request_id, index)
 
-    def watch_steps(self, sink: StepSink | None) -> None:
+    def watch_steps(self, sink: StepStatsSink | None) -> None:
         """Show every step to one more sink; see EngineClient."""
         self._step_sink = sink
 
@@ -145,9 +145,9 @@ class ProfiledClient:
         """The pool in numbers."""
         return self._inner.cache_state()
 
-    def validate(self) -> list[str]:
+    def check_integrity(self) -> list[str]:
         """Prove the ledger."""
-        return self._inner.validate()
+        return self._inner.check_integrity()
 
     def flush_cache(self) -> int:
         """Forget every cached block that nobody holds."""
@@ -177,7 +177,7 @@ class ProfiledClient:
 
     def _draw(self, stats: StepStats) -> None:
         shift = self._clock.shift(stats)
-        began, collect = stats.began_ms + shift, stats.collect_began_ms + shift
+        began, collect = stats.started_ms + shift, stats.collect_started_ms + shift
         scheduled, collected = began + stats.schedule_ms, collect + stats.collect_ms
         ended = collected + stats.commit_ms
         phases = [
@@ -193,15 +193,15 @@ class ProfiledClient:
         })  # fmt: skip
         self._trace.counters(ended, {
             "requests": {"running": stats.running, "waiting": stats.waiting},
-            "free blocks": {"blocks": stats.free_blocks}, "unused slots": {"slots": stats.unused_slots},
+            "free blocks": {"blocks": stats.free_blocks}, "unused slots": {"slots": stats.unused_kv_tokens},
         })  # fmt: skip
 
-    def _news(self, sink: int, outputs: list[Output]) -> None:
+    def _news(self, sink: int, outputs: list[EngineOutput]) -> None:
         now = self._clock.now()
         for output in outputs:
             if output.request_id not in self._first:
                 self._first[output.request_id] = now
-        ended = [output for output in outputs if output.is_last]
+        ended = [output for output in outputs if output.is_final]
         spans = [(self._since.pop(last.request_id, now), self._first.pop(last.request_id)) for last in ended]
         self._let_go(sink, len(ended))
         for last, (since, first) in zip(ended, spans, strict=True):
@@ -213,7 +213,7 @@ class ProfiledClient:
             if self._taps[sink].num_open == 0:
                 del self._taps[sink]
 
-    def _ended(self, last: Output, since: float, first: float, now: float) -> None:
+    def _ended(self, last: EngineOutput, since: float, first: float, now: float) -> None:
         if last.timeline is None:
             phases, end = [("queued", since)], now
         else:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from chairlift.core.sampling import (
+    FLOAT_BOUNDS,
+    INT_BOUNDS,
     MAX_ALLOWED_TOKEN_IDS,
     MAX_BAD_WORDS,
     MAX_LOGIT_BIAS,
@@ -15,10 +17,8 @@ from chairlift.core.sampling import (
     MAX_STOP_STRING_CHARS,
     MAX_STOP_TOKEN_IDS,
     MAX_TOKENS,
-    NUMBERS,
-    WHOLES,
 )
-from chairlift.core.structured_output import MAX_CHOICE_STRINGS, MAX_STRUCTURE_CHARS
+from chairlift.core.structured_output import MAX_CHOICE_STRINGS, MAX_STRUCTURED_CHARS
 from chairlift.protocol.request_schemas import (
     MESSAGE,
     RESPONSE_FORMAT,
@@ -72,20 +72,20 @@ class Field:
 _ID: Schema = {"type": "integer", "minimum": 0, "maximum": MAX_TOKENS}
 _TOKENS: Schema = {"type": "array", "items": _ID}
 _SHORT: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_STOP_STRING_CHARS}
-_LONG: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_STRUCTURE_CHARS}
+_LONG: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_STRUCTURED_CHARS}
 _TEXTS: Schema = {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1, "maxItems": MAX_PROMPTS}
 
 
 def number(name: str, help: str) -> Field:
     """Declare a field of SamplingParams that is a number."""
-    low, high, open_low = NUMBERS[name]
+    low, high, open_low = FLOAT_BOUNDS[name]
     least = {"exclusiveMinimum": low} if open_low else {"minimum": low}
     return Field({"type": "number", **least, "maximum": high}, help, sampling=True)
 
 
 def whole(name: str, help: str, least: int | None = None) -> Field:
     """Declare a field of SamplingParams that is an integer; a route may ask for more at `least`."""
-    low, high = WHOLES[name]
+    low, high = INT_BOUNDS[name]
     low = low if least is None else least
     return Field({"type": "integer", "minimum": low, "maximum": high}, help, sampling=True)
 

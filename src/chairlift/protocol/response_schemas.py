@@ -83,16 +83,16 @@ HEALTH = shape(state=_STATE, reason=TEXT, phase=TEXT, uptime_seconds=_SECONDS)
 LOAD = shape(
     state=_STATE, waiting_requests=COUNT, waiting_tokens=COUNT, running_requests=COUNT, total_blocks=COUNT,
     free_blocks=COUNT, steps=COUNT, prompt_tokens=COUNT, cached_tokens=COUNT, output_tokens=COUNT,
-    finished_requests=COUNT, preemptions=COUNT, step_age=_SECONDS, door_waiting_requests=COUNT,
-    door_waiting_tokens=COUNT, expected_wait=_SECONDS,
+    finished_requests=COUNT, preemptions=COUNT, step_age_seconds=_SECONDS, admission_waiting_requests=COUNT,
+    admission_waiting_tokens=COUNT, expected_wait_seconds=_SECONDS,
 )  # fmt: skip
 STATE = shape(
-    scheduler={"type": "object"}, cache={"type": "object"}, ledger_faults=many(TEXT), start={"type": "object"}
+    scheduler={"type": "object"}, cache={"type": "object"}, integrity_errors=many(TEXT), start={"type": "object"}
 )
 REQUEST: Schema = {
     "anyOf": [
         shape(request_id=TEXT, outcome=TEXT, seconds=_SECONDS, events=many({"type": "array"}),
-              waited={"type": "object"}, usage=maybe(many(COUNT))),
+              wait_seconds={"type": "object"}, usage=maybe(many(COUNT))),
         shape(request_id=TEXT, rides={"type": "object"}),
     ]
 }  # fmt: skip

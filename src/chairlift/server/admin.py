@@ -27,8 +27,9 @@ class Operations:
         """Say how busy the replica is, for whoever routes."""
         report, line = await self._replica.load(), self._replica.line
         await send_object(
-            send, {**asdict(report), "door_waiting_requests": line.waiting_requests,
-                   "door_waiting_tokens": line.waiting_tokens, "expected_wait": round(line.expected_wait, 3)},
+            send, {**asdict(report), "admission_waiting_requests": line.waiting_requests,
+                   "admission_waiting_tokens": line.waiting_tokens,
+                   "expected_wait_seconds": round(line.expected_wait, 3)},
         )  # fmt: skip
 
     async def drain(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -43,7 +44,7 @@ class Operations:
         found = {
             "scheduler": await llm.scheduler_state(),
             "cache": await llm.cache_state(),
-            "ledger_faults": await llm.validate(),
+            "integrity_errors": await llm.check_integrity(),
             "start": llm.report,
         }
         await send_object(send, found)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from chairlift.core.errors import ChairliftError, InvalidRequest, ModelNotFound
 from chairlift.core.load_report import LoadReport, ReplicaState
-from chairlift.core.validation import refuse
+from chairlift.core.validation import invalid_param
 from chairlift.engine.stats import StepStats
 from chairlift.llm.async_llm import AsyncLLM
 from chairlift.llm.text_service import Service
@@ -184,7 +184,9 @@ class Replica:
             return []
         told = ", ".join(map(_header_word, names[:MAX_IGNORED_NAMES]))
         if self.config.strict:
-            raise refuse(names[0][:64], f"has no effect here (and this server is strict): {told[:MAX_IGNORED_CHARS]}")
+            raise invalid_param(
+                names[0][:64], f"has no effect here (and this server is strict): {told[:MAX_IGNORED_CHARS]}"
+            )
         return [(b"x-ignored-parameters", told[:MAX_IGNORED_CHARS].encode())]
 
     def timeout(self, scope: Scope, asked: float | None) -> float | None:
@@ -193,7 +195,7 @@ class Replica:
         if given is None:
             return asked
         if not given.isdigit() or len(given) > 9 or not 0 < int(given) <= MAX_TIMEOUT_MS:
-            raise refuse("x-request-timeout-ms", f"must be 1 to {MAX_TIMEOUT_MS} milliseconds")
+            raise invalid_param("x-request-timeout-ms", f"must be 1 to {MAX_TIMEOUT_MS} milliseconds")
         seconds = int(given) / 1000
         return seconds if asked is None else min(seconds, asked)
 
@@ -230,7 +232,7 @@ class Replica:
         if self._service is not None:
             client = self._service.client
             restarts = client.restarts
-            block_bytes = float(client.info.page_bytes)
+            block_bytes = float(client.info.block_bytes)
             if (pid := self._engine_pid()) is not None:
                 pids["engine"] = pid
             try:

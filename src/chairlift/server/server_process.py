@@ -23,7 +23,7 @@ from typing import Any
 import uvicorn
 import uvloop
 
-from chairlift.core.cpu_affinity import usable_cpus, use_only
+from chairlift.core.cpu_affinity import pin_process, usable_cpus
 from chairlift.core.errors import ChairliftError, ConfigError
 from chairlift.core.load_report import ReplicaState
 from chairlift.llm.text_service import Service
@@ -228,10 +228,10 @@ class _Server:
         service = starting.result()
         self._replica.serve(service, lambda: self._parts.engine_pid(service), self._parts.budget, self._parts.seats)
         if self._parts.engine_pid(service) is not None:  # else its threads are of this process
-            self._keep_off(service.client.info.cpus)
+            self._keep_off(service.client.info.busy_cpus)
         gc.collect()
         gc.freeze()  # what is there now stays for good, and is not looked through again
-        for name, value in service.client.info.report:
+        for name, value in service.client.info.startup_report:
             self._parts.say(f"  {name:<26} {value}")
         url = self._parts.listening.url(self._taken)
         self._parts.say(f"ready after {time.monotonic() - self._began:.1f} s: {url}")
@@ -247,7 +247,7 @@ class _Server:
     def _keep_off(self, cpus: Iterable[int]) -> None:
         """Leave the engine its processors, where there are others: a thread of its that waits here holds up all."""
         own = usable_cpus()
-        if (left := own - frozenset(cpus)) and left != own and use_only(left):
+        if (left := own - frozenset(cpus)) and left != own and pin_process(left):
             self._parts.say(f"  {'processors of this door':<26} {', '.join(map(str, sorted(left)))}")
 
     async def _finish(self) -> None:

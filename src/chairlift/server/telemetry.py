@@ -93,7 +93,7 @@ class Telemetry:
         self._records[request_id] = {
             "request_id": request_id, "outcome": outcome, "seconds": round(seconds, 6),
             "events": [list(moment) for moment in moments],
-            "waited": {} if timeline is None else dict(timeline.waited),
+            "wait_seconds": {} if timeline is None else dict(timeline.wait_seconds),
             "usage": None if usage is None else [usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens],
         }  # fmt: skip
         while len(self._records) > MAX_RECORDS:

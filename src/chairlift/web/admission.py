@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.errors import ConfigError, Overloaded
-from chairlift.core.validation import shown
+from chairlift.core.validation import format_value
 
 PACE_SECONDS = 30.0
 """That a pace is measured over: those who board together end together, so several batches have to be in it."""
@@ -65,7 +65,7 @@ class AdmissionLimits:
     def __post_init__(self) -> None:
         for name in ("waiting_requests", "waiting_tokens", "wait_seconds", "short_line"):
             if not getattr(self, name) >= 0:
-                raise ConfigError(f"{name} must be at least 0, got {shown(getattr(self, name))}", option=name)
+                raise ConfigError(f"{name} must be at least 0, got {format_value(getattr(self, name))}", option=name)
 
 
 class Pace:

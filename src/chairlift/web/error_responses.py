@@ -57,9 +57,9 @@ _TABLE: dict[str, Answer] = {
     "request_failed": Answer(500, SERVER, "the request failed inside the model"),
     "forward_failed": Answer(500, SERVER, "the model fails on this request"),
     "non_finite_logits": Answer(500, SERVER, "the model computed no finite number for this request"),
-    "nothing_left": Answer(400, INVALID),
+    "no_allowed_token": Answer(400, INVALID),
     "sampling_failed": Answer(500, SERVER, "no token can be drawn for this request"),
-    "structure_failed": Answer(500, SERVER, "the structure of this output cannot be followed any further"),
+    "structured_output_failed": Answer(500, SERVER, "the structure of this output cannot be followed any further"),
     "detokenize_failed": Answer(500, SERVER, "no text can be made of this output"),
 }  # fmt: skip
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.errors import ConfigError, RateLimited
-from chairlift.core.validation import shown
+from chairlift.core.validation import format_value
 
 MAX_TENANTS = 10_000
 MINUTE = 60.0
@@ -29,7 +29,7 @@ class TenantLimits:
         for name in ("requests_per_minute", "tokens_per_minute", "open_requests"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
-                raise ConfigError(f"{name} must be a positive number, got {shown(value)}", option=name)
+                raise ConfigError(f"{name} must be a positive number, got {format_value(value)}", option=name)
 
 
 class Bucket:

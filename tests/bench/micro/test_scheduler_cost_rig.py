@@ -19,8 +19,8 @@ def test_the_seats_stay_taken_the_line_keeps_its_length_and_one_in_twenty_leaves
     assert seen.rows / 200 == pytest.approx(32, abs=0.5)
     assert seen.finished / seen.rows == pytest.approx(0.05, rel=0.15)
     assert seen.prefill_tokens / seen.finished == pytest.approx(40, rel=0.3), "prompts ride, and some are cached"
-    assert len(rig._scheduler.line) + len(rig._scheduler.running) == 32 + 40
-    assert rig._scheduler.check() == []
+    assert len(rig._scheduler.waiting) + len(rig._scheduler.running) == 32 + 40
+    assert rig._scheduler.check_integrity() == []
     assert rig._scheduler.counters.cached_tokens > 0
 
 

@@ -19,7 +19,7 @@ def test_both_batches_run_whole_in_each_turn() -> None:
     assert len(found["plain"]) == len(found["structured"]) == len(found["by_turn"]) == 3
     for each in (*found["plain"], *found["structured"]):
         assert each["requests"] == {"total": 6, "completed": 6, "failed": 0, "errors": {}}
-    assert found["ratio"] == sorted(found["by_turn"])[1] and found["ledger_faults"] == []
+    assert found["ratio"] == sorted(found["by_turn"])[1] and found["integrity_errors"] == []
     order = [line.split()[4] for line in said]
     assert order == ["plain", "structured", "structured", "plain", "plain", "structured"]
 
@@ -30,7 +30,7 @@ def test_no_output_under_a_schema_ends_before_its_length() -> None:
         choices = allowed(grammar)
         assert EOS not in choices
         grammar.advance(pick(sorted(choices)))
-    assert not grammar.is_over
+    assert not grammar.is_terminated
 
 
 def test_the_schemas_say_something() -> None:

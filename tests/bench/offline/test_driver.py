@@ -59,7 +59,7 @@ def test_a_request_is_sent_when_it_arrives_though_others_are_not_served(monkeypa
     run.start()
     assert gate.reached.wait(20)  # the first step hangs
     wait_until(lambda: len(sent) == 3)
-    assert service.client.death is None and run.is_alive()
+    assert service.client.fatal_error is None and run.is_alive()
     gate.opened.set()
     run.join(20)
     assert not run.is_alive()

@@ -40,7 +40,7 @@ def test_a_run_tells_everything(options: dict[str, object]) -> None:
     assert seen["kv_use"]["total_slots"] == 300 * 16
     assert seen["engine"]["num_blocks"] == 300 and seen["engine"]["batching"] == options.get("batching", "mixed")
     assert seen["engine"]["client"] == options.get("client", "inline")
-    assert seen["ledger_faults"] == [] and seen["vocab_size"] == 259
+    assert seen["integrity_errors"] == [] and seen["vocab_size"] == 259
     assert seen["threads"] >= 1 and seen["peak_memory_bytes"] > 10_000_000
 
 

@@ -21,8 +21,8 @@ def test_the_duration_of_a_step_is_all_its_phases() -> None:
 def test_use_and_waste_are_weighted_by_duration_and_also_told_by_step() -> None:
     told = watch(
         100,
-        {"held_slots": 40, "unused_slots": 10, "launch_ms": 30.0},
-        {"held_slots": 80, "unused_slots": 0, "launch_ms": 10.0},
+        {"allocated_kv_tokens": 40, "unused_kv_tokens": 10, "launch_ms": 30.0},
+        {"allocated_kv_tokens": 80, "unused_kv_tokens": 0, "launch_ms": 10.0},
     ).summed_up(1000.0)
     assert told["kv_use"] == {"mean": pytest.approx(0.5), "mean_by_step": pytest.approx(0.6), "peak": 0.8,
                               "total_slots": 100}  # fmt: skip
@@ -31,7 +31,9 @@ def test_use_and_waste_are_weighted_by_duration_and_also_told_by_step() -> None:
 
 
 def test_a_step_after_which_nobody_holds_anything_has_no_waste() -> None:
-    told = watch(100, {"held_slots": 50, "unused_slots": 5, "launch_ms": 1.0}, {"launch_ms": 99.0}).summed_up(0.0)
+    told = watch(
+        100, {"allocated_kv_tokens": 50, "unused_kv_tokens": 5, "launch_ms": 1.0}, {"launch_ms": 99.0}
+    ).summed_up(0.0)
     assert told["kv_waste"]["mean"] == pytest.approx(0.1)
     assert told["kv_use"]["mean"] == pytest.approx(0.005)
 

@@ -15,8 +15,8 @@ REPORT: dict[str, Any] = {
     "samples": {"latency_seconds": [1.0, 2.0, 4.0], "ttft_seconds": [0.1, 0.1, 0.2]},
     "kv_use": {"total_slots": 100},
     "timeline": {
-        "at": [0.1, 0.2, 0.3], "running": [3, 2, 0], "waiting": [1, 0, 0], "held_slots": [48, 32, 0],
-        "unused_slots": [4, 8, 0],
+        "at": [0.1, 0.2, 0.3], "running": [3, 2, 0], "waiting": [1, 0, 0], "allocated_kv_tokens": [48, 32, 0],
+        "unused_kv_tokens": [4, 8, 0],
     },
     "arms": [{"name": "chairlift", "runs": [{}]}],
 }  # fmt: skip

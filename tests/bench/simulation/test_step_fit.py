@@ -81,7 +81,7 @@ def test_too_few_steps_are_refused_with_both_numbers() -> None:
 def test_steps_are_read_from_lines_of_stats(tmp_path: Path) -> None:
     steps = [
         replace(
-            make_stats(number, num_sequences=number + 1), began_ms=10.0 * number, collect_began_ms=10.0 * number + 1
+            make_stats(number, num_sequences=number + 1), started_ms=10.0 * number, collect_started_ms=10.0 * number + 1
         )
         for number in range(3)
     ]

@@ -117,7 +117,7 @@ def test_a_fault_of_the_ledger_ends_with_1(capsys: pytest.CaptureFixture[str], m
 
     real = bench_offline.measure
     monkeypatch.setattr(
-        bench_offline, "measure", lambda *given: {**real(*given), "ledger_faults": ["block 5 has two holders"]}
+        bench_offline, "measure", lambda *given: {**real(*given), "integrity_errors": ["block 5 has two holders"]}
     )
     assert bench(*FEW) == 1
     assert "the engine's ledger is wrong: block 5 has two holders" in capsys.readouterr().err

@@ -55,9 +55,9 @@ def test_step_times_by_hand_are_what_it_runs_on(tmp_path: Path) -> None:
 
 
 def test_step_times_can_be_fitted_and_written_down(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    steps = [make_stats(number, num_sequences=1 + number % 7, began_ms=100.0 * number) for number in range(30)]
+    steps = [make_stats(number, num_sequences=1 + number % 7, started_ms=100.0 * number) for number in range(30)]
     lines = [
-        {**{each.name: getattr(step, each.name) for each in fields(step)}, "collect_began_ms": step.began_ms,
+        {**{each.name: getattr(step, each.name) for each in fields(step)}, "collect_started_ms": step.started_ms,
          "collect_ms": 10.0 + 2 * step.num_sequences}
         for step in steps
     ]  # fmt: skip

@@ -9,7 +9,7 @@ import pytest
 
 from chairlift.core.errors import ConfigError, DuplicateRequestId, EngineDead, QueueFull, TokenOutOfRange
 from chairlift.core.load_report import ReplicaState
-from chairlift.core.request import FinishReason, GenerateRequest, Output
+from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
@@ -64,7 +64,7 @@ def test_a_request_gets_its_tokens_and_one_last_output(client: InlineClient) -> 
     final = box.wait()
     assert box.tokens == expected_tokens(request.prompt_token_ids, request.params, FAKE)
     assert len(box.finals) == 1 and final.finish_reason is FinishReason.LENGTH
-    assert client.validate() == []
+    assert client.check_integrity() == []
 
 
 def test_requests_from_many_threads_all_end(client: InlineClient) -> None:
@@ -82,7 +82,7 @@ def test_requests_from_many_threads_all_end(client: InlineClient) -> None:
     for number, box in enumerate(boxes):
         assert box.wait().finish_reason is FinishReason.LENGTH
         assert len(box.tokens) == 1 + number % 9
-    assert client.validate() == [] and client.cache_state()["allocated_blocks"] == 0
+    assert client.check_integrity() == [] and client.cache_state()["allocated_blocks"] == 0
 
 
 def test_one_sink_gets_one_list_a_step(gated: InlineClient, gate: Gate) -> None:
@@ -138,7 +138,7 @@ def test_an_abort_ends_the_request_through_its_sink(gated: InlineClient, gate: G
     gated.abort("nobody")
     gate.opened.set()
     assert box.wait().finish_reason is FinishReason.ABORT
-    assert gated.validate() == [] and gated.cache_state()["allocated_blocks"] == 0
+    assert gated.check_integrity() == [] and gated.cache_state()["allocated_blocks"] == 0
 
 
 def test_closing_ends_everybody_and_frees_the_runner(gate: Gate) -> None:
@@ -154,7 +154,7 @@ def test_closing_ends_everybody_and_frees_the_runner(gate: Gate) -> None:
     with pytest.raises(EngineDead):
         client.submit(ask("b", 3), Box())
     with pytest.raises(EngineDead):
-        client.validate()
+        client.check_integrity()
     client.abort("a")
     assert client.load().state is ReplicaState.STOPPED
 
@@ -234,7 +234,7 @@ def test_a_loop_that_cannot_be_built_stops_the_runner_it_started() -> None:
 
 
 def test_a_sink_that_raises_harms_nobody(client: InlineClient) -> None:
-    def bad(outputs: list[Output]) -> None:
+    def bad(outputs: list[EngineOutput]) -> None:
         raise RuntimeError("a broken sink")
 
     box = Box()
@@ -247,12 +247,12 @@ def test_a_sink_may_submit_ask_and_close(client: InlineClient) -> None:
     """It runs in the engine's own thread, which must not wait for itself."""
     second = Box()
 
-    def chain(outputs: list[Output]) -> None:
+    def chain(outputs: list[EngineOutput]) -> None:
         if outputs[-1].finish_reason is not None:
-            assert client.validate() == []
+            assert client.check_integrity() == []
             client.submit(ask("a", [2], 2), closing)
 
-    def closing(outputs: list[Output]) -> None:
+    def closing(outputs: list[EngineOutput]) -> None:
         second(outputs)
         if second.done.is_set():
             client.close()
@@ -268,7 +268,7 @@ def test_every_step_is_shown_before_its_outputs_until_it_is_enough(client: Inlin
     box = Box()
     client.watch_steps(heard.append)
 
-    def sink(outputs: list[Output]) -> None:
+    def sink(outputs: list[EngineOutput]) -> None:
         heard.append(outputs)
         box(outputs)
 
@@ -304,7 +304,7 @@ def test_a_warm_up_between_steps_changes_nothing(overlap: bool) -> None:
     before = client.load(), client.cache_state(), client.scheduler_state()
     client.warmup()
     assert (client.load(), client.cache_state(), client.scheduler_state()) == before
-    assert runner.warmups == 6 and client.validate() == [] and before[0].output_tokens == 8 * 90
+    assert runner.warmups == 6 and client.check_integrity() == [] and before[0].output_tokens == 8 * 90
     client.close()
     with pytest.raises(EngineDead):
         client.warmup()
@@ -327,10 +327,10 @@ def test_a_warm_up_that_fails_is_told_and_the_engine_goes_on(monkeypatch: pytest
 def test_a_runner_that_dies_while_its_steps_are_collected_for_a_warm_up_ends_everybody(
     gated: InlineClient, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def land() -> list[Output]:
+    def land() -> list[EngineOutput]:
         raise EngineDead("the device is gone")
 
-    monkeypatch.setattr(gated._loop, "land", land)
+    monkeypatch.setattr(gated._loop, "collect_in_flight", land)
     box = Box()
     gated.submit(ask("a", 3, 90), box)
     gate.opened.set()
@@ -342,16 +342,16 @@ def test_a_runner_that_dies_while_its_steps_are_collected_for_a_warm_up_ends_eve
 def test_a_fault_of_ours_while_steps_are_collected_for_a_warm_up_ends_the_engine(
     gated: InlineClient, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def land() -> list[Output]:
+    def land() -> list[EngineOutput]:
         raise AssertionError("half committed")
 
-    monkeypatch.setattr(gated._loop, "land", land)
+    monkeypatch.setattr(gated._loop, "collect_in_flight", land)
     box = Box()
     gated.submit(ask("a", 3, 90), box)
     gate.opened.set()
     with pytest.raises(EngineDead, match="died of a fault"):
         gated.warmup()
-    assert box.wait().finish_reason is FinishReason.ERROR and gated.death is not None
+    assert box.wait().finish_reason is FinishReason.ERROR and gated.fatal_error is not None
 
 
 def test_a_runner_that_dies_of_its_warm_up_ends_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,7 +364,7 @@ def test_a_runner_that_dies_of_its_warm_up_ends_the_engine(monkeypatch: pytest.M
     with pytest.raises(EngineDead, match="the device is gone"):
         client.warmup()
     client._thread.join(SECONDS)
-    assert client.death is not None
+    assert client.fatal_error is not None
     client.close()
 
 
@@ -401,7 +401,7 @@ def test_an_idle_engine_sleeps(client: InlineClient) -> None:
     box = Box()
     client.submit(ask("a", 3), box)
     box.wait()
-    assert client.validate() == []
+    assert client.check_integrity() == []
     clock = time.pthread_getcpuclockid(client._thread.ident or 0)
     turns = client._loop.scheduler.counters.steps
     used = []
@@ -434,13 +434,13 @@ def test_an_engine_proves_its_ledger_when_it_falls_idle(overlap: bool, monkeypat
     """Pitfall 18: free + cached + held == all, looked at by itself."""
     client = start(overlap=overlap)
     proved = threading.Event()
-    check = client._loop.check
+    check = client._loop.check_integrity
 
     def noted() -> list[str]:
         proved.set()
         return check()
 
-    monkeypatch.setattr(client._loop, "check", noted)
+    monkeypatch.setattr(client._loop, "check_integrity", noted)
     box = Box()
     client.submit(ask("a", 3), box)
     box.wait()
@@ -464,4 +464,4 @@ def test_a_question_is_answered_between_two_steps(gated: InlineClient, gate: Gat
 def test_requests_are_refused_by_the_limits_the_client_shows(client: InlineClient) -> None:
     request: GenerateRequest = ask("a", 3)
     assert client.info.num_blocks == client.limits.num_blocks == 64
-    assert client.limits.room(len(request.prompt_token_ids)) == 64 * 4 + 1 - 3
+    assert client.limits.max_output_tokens(len(request.prompt_token_ids)) == 64 * 4 + 1 - 3

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from chairlift.core.cpu_affinity import usable_cpus
-from chairlift.core.errors import EngineDead, InvalidRequest, QueueFull, RequestTimeout, StructureFailed
+from chairlift.core.errors import EngineDead, InvalidRequest, QueueFull, RequestTimeout, StructuredOutputFailed
 from chairlift.core.request import FinishReason, GenerateRequest
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.client import inline
@@ -21,11 +21,11 @@ from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner
-from chairlift.engine.step_plan import Masks, StepPlan
+from chairlift.engine.step_plan import StepPlan, TokenMasks
 from chairlift.engine.structured import mask_worker
-from chairlift.engine.structured.grammar import Filler
-from chairlift.engine.structured.grammar_compiler import Structures
-from chairlift.engine.structured.grammar_tokenizer import Vocabulary
+from chairlift.engine.structured.grammar import MaskFiller
+from chairlift.engine.structured.grammar_compiler import GrammarCompiler
+from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 from support_engine import PATIENCE, Box, Hook, ask
 from support_process import wait_until
 from support_structure import EOS, VOCAB_SIZE, VOCABULARY, grammar_of
@@ -33,7 +33,7 @@ from support_structure import EOS, VOCAB_SIZE, VOCABULARY, grammar_of
 FAKE = FakeConfig(vocab_size=VOCAB_SIZE, num_blocks=64, block_size=4)
 
 
-def start(vocabulary: Vocabulary = VOCABULARY, *, hook: Hook | None = None, **options: Any) -> InlineClient:
+def start(vocabulary: GrammarTokenizer = VOCABULARY, *, hook: Hook | None = None, **options: Any) -> InlineClient:
     return InlineClient(EngineLoop(FakeRunner(FAKE, hook=hook), SchedulerConfig(**options)), vocabulary)
 
 
@@ -47,13 +47,13 @@ def client() -> Iterator[InlineClient]:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """Until this is set no structure is found good."""
-    gate, checked = threading.Event(), Structures._checked
+    gate, checked = threading.Event(), GrammarCompiler._checked
 
-    def held(self: Structures, structured: StructuredOutput) -> str:
+    def held(self: GrammarCompiler, structured: StructuredOutput) -> str:
         assert gate.wait(PATIENCE)
         return checked(self, structured)
 
-    monkeypatch.setattr(Structures, "_checked", held)
+    monkeypatch.setattr(GrammarCompiler, "_checked", held)
     yield gate
     gate.set()
 
@@ -69,7 +69,7 @@ def test_masks_that_come_soon_are_there_before_the_launch(is_slow: bool, monkeyp
     seen: list[str] = []
 
     class Watched(FakeRunner):
-        def supply_masks(self, step_id: int, masks: Masks) -> None:
+        def supply_masks(self, step_id: int, masks: TokenMasks) -> None:
             seen.append(f"masks {step_id}")
             super().supply_masks(step_id, masks)
 
@@ -78,8 +78,8 @@ def test_masks_that_come_soon_are_there_before_the_launch(is_slow: bool, monkeyp
 
     monkeypatch.setattr(mask_worker, "PATIENCE_SECONDS", 0.0 if is_slow else PATIENCE)
     if is_slow:
-        real = Filler.fill
-        monkeypatch.setattr(Filler, "fill", lambda *given: (time.sleep(0.01), real(*given)))
+        real = MaskFiller.fill
+        monkeypatch.setattr(MaskFiller, "fill", lambda *given: (time.sleep(0.01), real(*given)))
     loop = EngineLoop(Watched(replace(FAKE, cpus=tuple(sorted(usable_cpus()))), hook=hook), SchedulerConfig())
     loop.start()
     try:
@@ -95,7 +95,7 @@ def test_masks_that_come_soon_are_there_before_the_launch(is_slow: bool, monkeyp
 
 def is_idle(client: InlineClient) -> bool:
     report = client.load()
-    return not report.waiting_requests and not report.running_requests and client.validate() == []
+    return not report.waiting_requests and not report.running_requests and client.check_integrity() == []
 
 
 def test_the_output_follows_it_and_its_life_tells_when_it_was_compiled(client: InlineClient) -> None:
@@ -146,9 +146,9 @@ def test_one_choice_of_it_can_be_aborted_before_it_is_compiled(client: InlineCli
     client.abort("a", 1)
     gate.set()
     box.wait_for_last()
-    reasons = {output.choice: output.finish_reason for output in box.finals}
+    reasons = {output.choice_index: output.finish_reason for output in box.finals}
     assert reasons == {0: FinishReason.STOP, 1: FinishReason.ABORT, 2: FinishReason.STOP}
-    assert {output.choice for output in box.outputs if output.token_ids} == {0, 2} and is_idle(client)
+    assert {output.choice_index for output in box.outputs if output.token_ids} == {0, 2} and is_idle(client)
 
 
 def test_its_time_runs_while_it_is_compiled_and_what_is_said_names_all_of_it(
@@ -224,13 +224,13 @@ def test_as_many_can_be_compiled_as_can_be_in_line(gate: threading.Event) -> Non
 def test_a_fault_of_ours_while_it_is_compiled_is_its_error_alone(
     client: InlineClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(self: Structures, structured: StructuredOutput) -> str:
+    def broken(self: GrammarCompiler, structured: StructuredOutput) -> str:
         raise ZeroDivisionError("a fault")
 
-    monkeypatch.setattr(Structures, "_checked", broken)
+    monkeypatch.setattr(GrammarCompiler, "_checked", broken)
     box, other = Box(), Box()
     client.submit(structured("a"), box)
-    assert isinstance(box.wait().error, StructureFailed)
+    assert isinstance(box.wait().error, StructuredOutputFailed)
     client.submit(ask("b", 3), other)
     assert other.wait().finish_reason is FinishReason.LENGTH and is_idle(client)
 
@@ -238,14 +238,14 @@ def test_a_fault_of_ours_while_it_is_compiled_is_its_error_alone(
 def test_where_no_thread_can_be_had_it_is_its_error_alone(
     client: InlineClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def none_left(self: Structures, request: GenerateRequest) -> None:
+    def none_left(self: GrammarCompiler, request: GenerateRequest) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(Structures, "prepare", none_left)
+    monkeypatch.setattr(GrammarCompiler, "compile_request", none_left)
     box = Box()
     client.submit(structured("a"), box)
     error = box.wait().error
-    assert isinstance(error, StructureFailed) and "can't start new thread" in error.message and is_idle(client)
+    assert isinstance(error, StructuredOutputFailed) and "can't start new thread" in error.message and is_idle(client)
 
 
 def test_what_every_grammar_needs_is_made_when_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +267,7 @@ def test_a_model_whose_words_no_grammar_can_follow_serves_everybody_else(caplog:
     words = {f"w{number}": number for number in range(VOCAB_SIZE)}
     tokenizer = json.loads(Tokenizer(WordLevel(words, unk_token="w0")).to_str())
     caplog.set_level(logging.INFO, "chairlift")
-    client = start(Vocabulary(json.dumps(tokenizer).encode(), (EOS,)))
+    client = start(GrammarTokenizer(json.dumps(tokenizer).encode(), (EOS,)))
     plain, box = Box(), Box()
     client.submit(ask("a", 5, 5), plain)
     assert plain.wait().finish_reason is FinishReason.LENGTH

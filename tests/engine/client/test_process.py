@@ -26,13 +26,13 @@ from chairlift.core.errors import (
     TokenOutOfRange,
 )
 from chairlift.core.load_report import ReplicaState
-from chairlift.core.request import FinishReason, Output
+from chairlift.core.request import EngineOutput, FinishReason
 from chairlift.engine.client.base import EngineClient
 from chairlift.engine.client.inline import InlineClient
-from chairlift.engine.client.process import ProcessClient, connect, open_engine
+from chairlift.engine.client.process import ProcessClient, connect, start_engine_process
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
-from chairlift.engine.ipc.liveness import WatchConfig
+from chairlift.engine.ipc.liveness import LivenessConfig
 from chairlift.engine.ipc.spawn import spawn
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner, expected_tokens
 from chairlift.engine.stats import StepStats
@@ -120,7 +120,7 @@ def test_outputs_equal_those_of_an_inline_engine_and_of_none(overlap: bool) -> N
         inline.close()
     with engine(fake_spec(fake), config) as client:
         got = outcome(client, requests)
-        assert client.validate() == []
+        assert client.check_integrity() == []
         assert client.info == inline.info and client.limits == inline.limits
     assert got == wanted
     faults = {name for name, (_, _, reason, _, _) in got.items() if reason is FinishReason.ERROR}
@@ -149,7 +149,7 @@ def test_a_slow_sink_gets_everything_in_few_large_lists() -> None:
     with engine(fake_spec(fake)) as client:
         news = News()
 
-        def slow(outputs: list[Output]) -> None:
+        def slow(outputs: list[EngineOutput]) -> None:
             time.sleep(0.005)
             news(outputs)
 
@@ -164,7 +164,7 @@ def test_a_slow_sink_gets_everything_in_few_large_lists() -> None:
 
 
 def test_a_sink_that_raises_harms_nobody() -> None:
-    def bad(outputs: list[Output]) -> None:
+    def bad(outputs: list[EngineOutput]) -> None:
         raise RuntimeError("a bad sink")
 
     with engine() as client:
@@ -230,7 +230,7 @@ def test_an_abort_ends_a_request_once_and_frees_its_blocks() -> None:
         client.abort("never was")
         last = news.end("a")
         assert last.finish_reason is FinishReason.ABORT and last.usage is not None and last.usage.completion_tokens > 2
-        assert client.cache_state()["allocated_blocks"] == 0 and client.validate() == []
+        assert client.cache_state()["allocated_blocks"] == 0 and client.check_integrity() == []
 
 
 def test_a_request_ends_when_its_own_time_is_up() -> None:
@@ -263,7 +263,7 @@ def test_questions_are_answered() -> None:
 def test_the_state_is_told_without_asking_the_engine() -> None:
     with engine(fake_spec(FakeConfig(seconds_per_step=2))) as client:
         client.submit(make_request("a"), News())
-        wait_until(lambda: client.load().step_age > 0)
+        wait_until(lambda: client.load().step_age_seconds > 0)
         assert (client.state, client.restarts) == (ReplicaState.READY, 0)
     assert (client.state, client.restarts) == (ReplicaState.STOPPED, 0)
 
@@ -320,7 +320,7 @@ def test_who_watches_and_raises_hurts_nobody(caplog: pytest.LogCaptureFixture) -
 
 
 def test_a_warm_up_is_no_hang_and_changes_nothing() -> None:
-    watch = WatchConfig(heartbeat_timeout=2.0, step_timeout=0.4, ask_timeout=0.4)
+    watch = LivenessConfig(heartbeat_timeout=2.0, step_timeout=0.4, call_timeout=0.4)
     with engine(spec_of(slow_warmup, FakeConfig(seconds_per_step=0.01)), watch=watch) as client:
         news, request = News(), make_request("a", max_tokens=60)
         client.submit(request, news)
@@ -330,7 +330,7 @@ def test_a_warm_up_is_no_hang_and_changes_nothing() -> None:
         assert news.tokens["a"] == expected_tokens(request.prompt_token_ids, request.params, FakeConfig())
         load = client.load()
         assert (load.steps, load.output_tokens, load.prompt_tokens) == (60, 60, 3)
-        assert client.restarts == 0 and client.validate() == []
+        assert client.restarts == 0 and client.check_integrity() == []
 
 
 def warm_up(client: ProcessClient, said: list[Exception]) -> threading.Thread:
@@ -349,7 +349,7 @@ def warm_up(client: ProcessClient, said: list[Exception]) -> threading.Thread:
 
 
 def test_a_warm_up_that_hangs_is_seen_and_the_engine_is_started_again() -> None:
-    watch, said = WatchConfig(heartbeat_timeout=2.0, stop_timeout=2.0), list[Exception]()
+    watch, said = LivenessConfig(heartbeat_timeout=2.0, stop_timeout=2.0), list[Exception]()
     with engine(spec_of(endless_warmup), watch=watch) as client:
         warming, news, states = warm_up(client, said), News(), list[ReplicaState]()
         client.submit(make_request("a"), news)
@@ -369,14 +369,14 @@ def test_a_warm_up_that_hangs_is_seen_and_the_engine_is_started_again() -> None:
 
 
 def test_the_questions_of_others_wait_for_a_warm_up_and_have_their_own_limit_then() -> None:
-    watch = WatchConfig(heartbeat_timeout=2.0, ask_timeout=0.4)
+    watch = LivenessConfig(heartbeat_timeout=2.0, call_timeout=0.4)
     with engine(spec_of(slow_warmup), watch=watch) as client:
         assert client.process is not None
         other, said = connect(client.process.address, watch=watch), list[Exception]()
         try:
             warming = warm_up(other, said)
             wait_until(lambda: client._link is not None and client._link._warmup_age > 0)
-            assert client.validate() == [] and other.cache_state()["total_blocks"] > 0
+            assert client.check_integrity() == [] and other.cache_state()["total_blocks"] > 0
             warming.join(PATIENCE)
             assert not said and client.restarts == 0
         finally:
@@ -384,19 +384,19 @@ def test_the_questions_of_others_wait_for_a_warm_up_and_have_their_own_limit_the
 
 
 def test_a_long_step_delays_answers_but_load_uses_the_last_heartbeat() -> None:
-    with engine(fake_spec(FakeConfig(seconds_per_step=2.5)), watch=WatchConfig(heartbeat_timeout=1.5)) as client:
+    with engine(fake_spec(FakeConfig(seconds_per_step=2.5)), watch=LivenessConfig(heartbeat_timeout=1.5)) as client:
         news = News()
         client.submit(make_request("a", max_tokens=1), news)
         ages = []
         while "a" not in news.ends and len(ages) < 20:
-            ages.append(client.load().step_age)
+            ages.append(client.load().step_age_seconds)
         assert max(ages) > 0
         assert news.end("a").finish_reason is FinishReason.LENGTH
         assert client.restarts == 0
 
 
 def test_a_step_longer_than_the_heartbeat_timeout_is_no_hang() -> None:
-    watch = WatchConfig(heartbeat_timeout=1.0)
+    watch = LivenessConfig(heartbeat_timeout=1.0)
     with engine(fake_spec(FakeConfig(seconds_per_step=2.0)), watch=watch) as client:
         pid, news = pid_of(client), News()
         client.submit(make_request("a", max_tokens=1), news)
@@ -449,35 +449,35 @@ def test_the_socket_lies_in_a_folder_of_this_user_alone() -> None:
 
 def test_a_model_that_cannot_be_loaded_is_a_typed_error_of_the_constructor() -> None:
     with pytest.raises(ModelError, match=r"model.safetensors is truncated: 10 bytes of 4096") as caught:
-        open_engine(spec_of(no_model), SchedulerConfig(), watch=BRISK)
+        start_engine_process(spec_of(no_model), SchedulerConfig(), watch=BRISK)
     assert caught.value.details == {"file": "model.safetensors", "size": 10}
     assert type(caught.value) is ModelError
 
 
 def test_any_other_failure_to_start_is_engine_dead_with_its_sentence() -> None:
     with pytest.raises(EngineDead, match="did not start: ZeroDivisionError: nobody expected this"):
-        open_engine(spec_of(broken_start), SchedulerConfig(), watch=BRISK)
+        start_engine_process(spec_of(broken_start), SchedulerConfig(), watch=BRISK)
 
 
 def test_a_factory_that_is_not_there_is_named() -> None:
     with pytest.raises(Exception, match=r"no runner factory 'chairlift\.engine\.runner\.fake:nothing'") as caught:
-        open_engine(type(fake_spec())("chairlift.engine.runner.fake:nothing"), SchedulerConfig(), watch=BRISK)
+        start_engine_process(type(fake_spec())("chairlift.engine.runner.fake:nothing"), SchedulerConfig(), watch=BRISK)
     assert caught.value.code == "config_error"  # type: ignore[attr-defined]
 
 
 def test_an_engine_that_never_starts_is_given_up() -> None:
-    watch = WatchConfig(heartbeat_timeout=2.0, start_timeout=1.0, stop_timeout=2.0)
+    watch = LivenessConfig(heartbeat_timeout=2.0, start_timeout=1.0, stop_timeout=2.0)
     with pytest.raises(EngineDead, match="did not start within 1 s"):
-        open_engine(spec_of(endless_start), SchedulerConfig(), watch=watch)
+        start_engine_process(spec_of(endless_start), SchedulerConfig(), watch=watch)
 
 
 def test_an_engine_may_take_its_time_to_start() -> None:
-    with engine(spec_of(slow_start), watch=WatchConfig(heartbeat_timeout=1.0)) as client:
+    with engine(spec_of(slow_start), watch=LivenessConfig(heartbeat_timeout=1.0)) as client:
         assert works(client) and client.restarts == 0
 
 
 def test_nobody_at_the_address_is_engine_dead(tmp_path: Path) -> None:
-    watch = WatchConfig(heartbeat_timeout=0.5, start_silence=0.3)
+    watch = LivenessConfig(heartbeat_timeout=0.5, start_heartbeat_timeout=0.3)
     with pytest.raises(EngineDead, match="silent"):
         connect(f"ipc://{tmp_path}/nobody", watch=watch)
 
@@ -495,7 +495,7 @@ def test_close_ends_open_requests_and_can_be_called_again() -> None:
         with pytest.raises(EngineDead, match="closed"):
             client.submit(make_request("b"), news)
         with pytest.raises(EngineDead, match="closed"):
-            client.validate()
+            client.check_integrity()
         client.abort("a")
         assert client.load().state is ReplicaState.STOPPED
     assert len(news.ends["a"]) == 1
@@ -557,7 +557,7 @@ import sys
 sys.path.insert(0, {tests!r})
 print("imported", flush=True)
 from support_process import *
-client = open_engine(fake_spec(), SchedulerConfig(), watch=BRISK)
+client = start_engine_process(fake_spec(), SchedulerConfig(), watch=BRISK)
 assert works(client)
 print(pid_of(client), socket_of(client), flush=True)
 {end}

@@ -9,15 +9,25 @@ import pytest
 import zmq
 
 from chairlift.core.load_report import LoadReport, ReplicaState
-from chairlift.engine.ipc.engine_connection import Link
-from chairlift.engine.ipc.liveness import WatchConfig
-from chairlift.engine.ipc.messages import PROTOCOL, Beat, Goodbye, Hello, Pulse, Stranger, ToClient, ToEngine, encode
-from chairlift.engine.ipc.messages import read_by_engine as read
-from chairlift.engine.ipc.wakeup_queue import Mailbox
+from chairlift.engine.ipc.engine_connection import EngineConnection
+from chairlift.engine.ipc.liveness import LivenessConfig
+from chairlift.engine.ipc.messages import (
+    PROTOCOL,
+    ClientHeartbeat,
+    EngineHeartbeat,
+    Goodbye,
+    Hello,
+    ToClient,
+    ToEngine,
+    UnknownClient,
+    encode,
+)
+from chairlift.engine.ipc.messages import decode_client_message as read
+from chairlift.engine.ipc.wakeup_queue import WakeupQueue
 from support_process import PATIENCE
 
 READY = LoadReport(state=ReplicaState.READY)
-LONG = WatchConfig(heartbeat_timeout=600.0)
+LONG = LivenessConfig(heartbeat_timeout=600.0)
 
 
 class Engine:
@@ -46,8 +56,8 @@ def context() -> "Iterator[zmq.Context[zmq.Socket[bytes]]]":
 
 
 @pytest.fixture
-def bell() -> Iterator[Mailbox[int]]:
-    mailbox: Mailbox[int] = Mailbox()
+def bell() -> Iterator[WakeupQueue[int]]:
+    mailbox: WakeupQueue[int] = WakeupQueue()
     yield mailbox
     mailbox.close()
 
@@ -57,7 +67,7 @@ def address(tmp_path: Path) -> str:
     return f"ipc://{tmp_path}/engine"
 
 
-def receive(link: Link) -> list[ToClient]:
+def receive(link: EngineConnection) -> list[ToClient]:
     end = time.monotonic() + PATIENCE
     while not (got := link.receive()):
         assert time.monotonic() < end
@@ -65,31 +75,33 @@ def receive(link: Link) -> list[ToClient]:
 
 
 def test_it_says_hello_and_reads_what_comes(
-    context: "zmq.Context[zmq.Socket[bytes]]", address: str, bell: Mailbox[int]
+    context: "zmq.Context[zmq.Socket[bytes]]", address: str, bell: WakeupQueue[int]
 ) -> None:
-    engine, link = Engine(context, address), Link(context, address, bell.fileno(), LONG, None)
+    engine, link = Engine(context, address), EngineConnection(context, address, bell.fileno(), LONG, None)
     assert engine.hear() == Hello(PROTOCOL, 120.0, 600.0) and not link.ready
     engine.say(b"\xc1 no message")
-    engine.say(Beat(replace(READY, steps=9)))
-    engine.say(Stranger())
-    assert receive(link) == [Stranger()]
+    engine.say(EngineHeartbeat(replace(READY, steps=9)))
+    engine.say(UnknownClient())
+    assert receive(link) == [UnknownClient()]
     assert link.load.steps == 9
     link.close("enough")
     assert engine.hear() == Goodbye("enough")
 
 
-def test_it_has_a_pulse(context: "zmq.Context[zmq.Socket[bytes]]", address: str, bell: Mailbox[int]) -> None:
+def test_it_has_a_pulse(context: "zmq.Context[zmq.Socket[bytes]]", address: str, bell: WakeupQueue[int]) -> None:
     engine = Engine(context, address)
-    link = Link(context, address, bell.fileno(), WatchConfig(heartbeat_timeout=0.1), None)
+    link = EngineConnection(context, address, bell.fileno(), LivenessConfig(heartbeat_timeout=0.1), None)
     assert isinstance(engine.hear(), Hello)
     for _ in range(3):
         link.receive()
-    assert engine.hear() == Pulse()
+    assert engine.hear() == ClientHeartbeat()
     link.close("")
 
 
-def test_a_bell_ends_the_waiting(context: "zmq.Context[zmq.Socket[bytes]]", address: str, bell: Mailbox[int]) -> None:
-    link = Link(context, address, bell.fileno(), LONG, None)
+def test_a_bell_ends_the_waiting(
+    context: "zmq.Context[zmq.Socket[bytes]]", address: str, bell: WakeupQueue[int]
+) -> None:
+    link = EngineConnection(context, address, bell.fileno(), LONG, None)
     bell.wake()
     began = time.monotonic()
     assert link.receive() == []
@@ -98,62 +110,62 @@ def test_a_bell_ends_the_waiting(context: "zmq.Context[zmq.Socket[bytes]]", addr
 
 
 def test_silence_is_a_fault_and_has_another_limit_while_the_engine_starts(
-    context: "zmq.Context[zmq.Socket[bytes]]", address: str, bell: Mailbox[int]
+    context: "zmq.Context[zmq.Socket[bytes]]", address: str, bell: WakeupQueue[int]
 ) -> None:
-    watch = WatchConfig(heartbeat_timeout=0.2, start_silence=600.0)
-    link = Link(context, address, bell.fileno(), watch, None)
+    watch = LivenessConfig(heartbeat_timeout=0.2, start_heartbeat_timeout=600.0)
+    link = EngineConnection(context, address, bell.fileno(), watch, None)
     for _ in range(20):
         link.receive()
-        assert link.fault() is None, "it starts"
+        assert link.failure_reason() is None, "it starts"
     link.ready = True
     for _ in range(20):
         link.receive()
-        if (said := link.fault()) is not None:
+        if (said := link.failure_reason()) is not None:
             break
     assert said is not None and "silent" in said
     link.close("")
 
 
 def test_an_old_step_is_a_fault_though_the_engine_speaks(
-    context: "zmq.Context[zmq.Socket[bytes]]", address: str, bell: Mailbox[int]
+    context: "zmq.Context[zmq.Socket[bytes]]", address: str, bell: WakeupQueue[int]
 ) -> None:
-    link = Link(context, address, bell.fileno(), WatchConfig(step_timeout=3.0), None)
+    link = EngineConnection(context, address, bell.fileno(), LivenessConfig(step_timeout=3.0), None)
     link.ready = True
-    link.load = replace(READY, step_age=3.0)
-    assert link.fault() is None
-    link.load = replace(READY, step_age=3.1)
-    assert link.fault() == "the engine hangs: a step takes 3.1 s, the limit is 3 s"
+    link.load = replace(READY, step_age_seconds=3.0)
+    assert link.failure_reason() is None
+    link.load = replace(READY, step_age_seconds=3.1)
+    assert link.failure_reason() == "the engine hangs: a step takes 3.1 s, the limit is 3 s"
     link.close("")
 
 
 def test_a_warm_up_may_take_as_long_as_a_start_and_no_longer(
-    context: "zmq.Context[zmq.Socket[bytes]]", address: str, bell: Mailbox[int]
+    context: "zmq.Context[zmq.Socket[bytes]]", address: str, bell: WakeupQueue[int]
 ) -> None:
     engine = Engine(context, address)
-    link = Link(context, address, bell.fileno(), replace(LONG, step_timeout=3.0, start_timeout=30.0), None)
+    link = EngineConnection(context, address, bell.fileno(), replace(LONG, step_timeout=3.0, start_timeout=30.0), None)
     engine.hear()
     link.ready = True
 
     def hears(warmup_age: float) -> None:
-        engine.say(Beat(READY, warmup_age))
-        engine.say(Stranger())
-        assert receive(link) == [Stranger()]
+        engine.say(EngineHeartbeat(READY, warmup_age))
+        engine.say(UnknownClient())
+        assert receive(link) == [UnknownClient()]
 
     hears(0.0)
-    assert link.warmed < 0 and link.fault() is None
+    assert link.warmup_seen_at < 0 and link.failure_reason() is None
     hears(30.0)
-    assert link.warmed > 0 and link.fault() is None
+    assert link.warmup_seen_at > 0 and link.failure_reason() is None
     hears(30.1)
-    assert link.fault() == "the engine hangs: a warm-up takes 30.1 s, the limit is 30 s"
+    assert link.failure_reason() == "the engine hangs: a warm-up takes 30.1 s, the limit is 30 s"
     hears(0.0)
-    assert link.warmed == link.warmed > 0 and link.fault() is None, "it is over"
+    assert link.warmup_seen_at == link.warmup_seen_at > 0 and link.failure_reason() is None, "it is over"
     link.close("")
 
 
-def test_a_start_has_an_end(context: "zmq.Context[zmq.Socket[bytes]]", address: str, bell: Mailbox[int]) -> None:
-    link = Link(context, address, bell.fileno(), WatchConfig(start_timeout=1e-6), None)
+def test_a_start_has_an_end(context: "zmq.Context[zmq.Socket[bytes]]", address: str, bell: WakeupQueue[int]) -> None:
+    link = EngineConnection(context, address, bell.fileno(), LivenessConfig(start_timeout=1e-6), None)
     time.sleep(0.01)
-    assert link.fault() == "the engine did not start within 1e-06 s"
+    assert link.failure_reason() == "the engine did not start within 1e-06 s"
     link.ready = True
-    assert link.fault() is None
+    assert link.failure_reason() is None
     link.close("")

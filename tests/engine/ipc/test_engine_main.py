@@ -17,19 +17,19 @@ from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.engine_main import read_message
 from chairlift.engine.ipc.messages import (
     PROTOCOL,
-    Beat,
-    Failed,
+    EngineHeartbeat,
     Goodbye,
     Hello,
     Outputs,
-    Start,
+    Ready,
+    StartFailed,
+    StartMessage,
     Submit,
     ToClient,
     ToEngine,
-    Welcome,
     WireError,
+    decode_engine_message,
     encode,
-    read_by_client,
 )
 from chairlift.engine.ipc.spawn import STOP
 from chairlift.engine.runner.base import RunnerSpec
@@ -59,7 +59,7 @@ class Child:
             [sys.executable, "-m", "chairlift.engine.ipc.engine_main"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, env=child_environment(),
         )  # fmt: skip
-        start = encode(Start(
+        start = encode(StartMessage(
             spec=spec, config=SchedulerConfig(), enable_prefix_caching=True, address=self.address, log_level=20,
             stop_timeout=0.5,
         ))  # fmt: skip
@@ -79,7 +79,7 @@ class Child:
         """Return the next message of these kinds."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
-            if self.socket.poll(1000) and isinstance(message := read_by_client(self.socket.recv()), kinds):
+            if self.socket.poll(1000) and isinstance(message := decode_engine_message(self.socket.recv()), kinds):
                 return message
         raise AssertionError(f"no {kinds} came")
 
@@ -120,8 +120,8 @@ def start(children: list[Child], tmp_path: Path, spec: RunnerSpec | None = None)
 
 def test_it_serves_and_leaves_when_the_pipe_closes(children: list[Child], tmp_path: Path) -> None:
     child = start(children, tmp_path)
-    welcome = child.hear(Welcome)
-    assert isinstance(welcome, Welcome) and welcome.pid == child.process.pid
+    welcome = child.hear(Ready)
+    assert isinstance(welcome, Ready) and welcome.pid == child.process.pid
     child.say(Submit(make_request("a", max_tokens=1)))
     outputs = child.hear(Outputs)
     assert isinstance(outputs, Outputs) and outputs.outputs[-1].finish_reason is FinishReason.LENGTH
@@ -135,7 +135,7 @@ def test_a_word_in_the_pipe_ends_its_requests_and_signals_to_the_group_do_not(
     children: list[Child], tmp_path: Path
 ) -> None:
     child = start(children, tmp_path, fake_spec(FakeConfig(seconds_per_step=0.02)))
-    child.hear(Welcome)
+    child.hear(Ready)
     child.say(Submit(make_request("a", max_tokens=900)))
     child.hear(Outputs)
     child.process.send_signal(signal.SIGINT)
@@ -152,9 +152,9 @@ def test_a_word_in_the_pipe_ends_its_requests_and_signals_to_the_group_do_not(
 
 def test_a_step_that_hangs_does_not_keep_it(children: list[Child], tmp_path: Path) -> None:
     child = start(children, tmp_path, spec_of(faulty))
-    child.hear(Welcome)
+    child.hear(Ready)
     child.say(Submit(make_request("a", (HANG,))))
-    while not (isinstance(beat := child.hear(Beat), Beat) and beat.load.step_age > 0):
+    while not (isinstance(beat := child.hear(EngineHeartbeat), EngineHeartbeat) and beat.load.step_age_seconds > 0):
         pass
     child.stop()
     assert isinstance(child.hear(Goodbye), Goodbye)
@@ -163,15 +163,15 @@ def test_a_step_that_hangs_does_not_keep_it(children: list[Child], tmp_path: Pat
 
 def test_it_answers_while_it_starts(children: list[Child], tmp_path: Path) -> None:
     child = start(children, tmp_path, spec_of(slow_start))
-    first = child.hear(Beat, Welcome)
-    assert isinstance(first, Beat) and first.load.state is ReplicaState.STARTING
-    assert isinstance(child.hear(Welcome), Welcome)
+    first = child.hear(EngineHeartbeat, Ready)
+    assert isinstance(first, EngineHeartbeat) and first.load.state is ReplicaState.STARTING
+    assert isinstance(child.hear(Ready), Ready)
 
 
 def test_a_failed_start_is_told_and_waits_for_the_spawner(children: list[Child], tmp_path: Path) -> None:
     child = start(children, tmp_path, spec_of(no_model))
-    failed = child.hear(Failed)
-    assert isinstance(failed, Failed) and type(failed.error) is ModelError
+    failed = child.hear(StartFailed)
+    assert isinstance(failed, StartFailed) and type(failed.error) is ModelError
     assert failed.error.details == {"file": "model.safetensors", "size": 10}
     assert child.process.poll() is None
     child.close_pipe()
@@ -181,7 +181,7 @@ def test_a_failed_start_is_told_and_waits_for_the_spawner(children: list[Child],
 
 def test_what_the_runner_prints_goes_to_standard_error(children: list[Child], tmp_path: Path) -> None:
     child = start(children, tmp_path, spec_of(faulty))
-    child.hear(Welcome)
+    child.hear(Ready)
     child.say(Submit(make_request("a", (PRINT,), max_tokens=1)))
     child.hear(Outputs)
     child.close_pipe()

@@ -10,35 +10,35 @@ import pytest
 from chairlift.core.clock import Clock, FakeClock
 from chairlift.core.errors import ConfigError, DuplicateRequestId, EngineDead, InvalidRequest, ModelError, QueueFull
 from chairlift.core.load_report import ReplicaState
-from chairlift.core.request import FinishReason, Output
+from chairlift.core.request import EngineOutput, FinishReason
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
-from chairlift.engine.ipc.engine_server import IDLE_SECONDS, LONGEST_PAUSE_SECONDS, Desk
+from chairlift.engine.ipc.engine_server import IDLE_SECONDS, LONGEST_PAUSE_SECONDS, EngineServer
 from chairlift.engine.ipc.messages import (
+    ACK_WINDOW,
     PROTOCOL,
-    WINDOW,
     Abort,
     Ack,
-    Answer,
-    Ask,
-    Beat,
-    Failed,
+    ClientHeartbeat,
+    EngineHeartbeat,
     Goodbye,
     Hello,
     Outputs,
-    Pulse,
-    Stranger,
+    Ready,
+    RemoteCall,
+    RemoteReply,
+    StartFailed,
     Submit,
     ToClient,
     ToEngine,
-    Watch,
-    Welcome,
+    UnknownClient,
+    WatchSteps,
+    decode_engine_message,
     encode,
     read_answer,
-    read_by_client,
 )
-from chairlift.engine.ipc.output_queue import Backlog
+from chairlift.engine.ipc.output_queue import OutputQueue
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner, expected_tokens
 from support_process import PATIENCE, make_request, wait_until
 
@@ -55,20 +55,20 @@ class Office:
         self.deaf: set[bytes] = set()
         self.posted: deque[Callable[[], None]] = deque()
         self.config = SchedulerConfig(**options)
-        self.desk = Desk(self._send, self.posted.append, self.config, pid=77, clock=clock)
+        self.desk = EngineServer(self._send, self.posted.append, self.config, pid=77, clock=clock)
         self.engine = InlineClient(EngineLoop(FakeRunner(fake or FakeConfig()), self.config))
 
     def _send(self, identity: bytes, frame: bytes) -> bool:
         if identity in self.deaf:
             return False
-        self.letters.setdefault(identity, []).append(read_by_client(frame))
+        self.letters.setdefault(identity, []).append(decode_engine_message(frame))
         return True
 
     def say(self, identity: bytes, message: ToEngine | bytes, now: float = 0.0) -> None:
         self.desk.receive(identity, message if isinstance(message, bytes) else encode(message), now)
 
     def open(self) -> None:
-        self.desk.opened(self.engine)
+        self.desk.engine_started(self.engine)
 
     def run(self, until: Callable[[], bool]) -> None:
         def step() -> bool:
@@ -78,7 +78,7 @@ class Office:
 
         wait_until(step)
 
-    def outputs(self, identity: bytes, name: str) -> list[Output]:
+    def outputs(self, identity: bytes, name: str) -> list[EngineOutput]:
         return [
             output
             for letter in self.letters.get(identity, [])
@@ -87,15 +87,15 @@ class Office:
             if output.request_id == name
         ]
 
-    def end(self, identity: bytes, name: str) -> Output:
+    def end(self, identity: bytes, name: str) -> EngineOutput:
         self.run(lambda: any(output.finish_reason for output in self.outputs(identity, name)))
         (last,) = [output for output in self.outputs(identity, name) if output.finish_reason]
         return last
 
-    def answer(self, identity: bytes, number: int) -> Answer:
-        def found() -> list[Answer]:
+    def answer(self, identity: bytes, number: int) -> RemoteReply:
+        def found() -> list[RemoteReply]:
             letters = self.letters.get(identity, [])
-            return [letter for letter in letters if isinstance(letter, Answer) and letter.number == number]
+            return [letter for letter in letters if isinstance(letter, RemoteReply) and letter.number == number]
 
         self.run(lambda: bool(found()))
         (letter,) = found()
@@ -120,9 +120,9 @@ def test_a_client_hears_beats_while_the_engine_starts_and_a_welcome_then(offices
     office.say(b"a", HELLO)
     office.desk.tick(0.0)
     (beat,) = office.letters[b"a"]
-    assert isinstance(beat, Beat) and beat.load.state is ReplicaState.STARTING
+    assert isinstance(beat, EngineHeartbeat) and beat.load.state is ReplicaState.STARTING
     office.open()
-    assert office.letters[b"a"][1] == Welcome(77, office.engine.info, office.config)
+    assert office.letters[b"a"][1] == Ready(77, office.engine.info, office.config)
     office.say(b"b", HELLO)
     assert office.letters[b"b"] == [office.letters[b"a"][1]], "who comes later is welcome at once"
 
@@ -138,11 +138,11 @@ def test_beats_come_as_often_as_a_client_wants(offices: Callable[..., Office]) -
 def test_a_failed_start_is_told_to_everybody(offices: Callable[..., Office]) -> None:
     office = offices()
     office.say(b"a", HELLO)
-    office.desk.failed(ModelError("no weights"))
+    office.desk.engine_failed(ModelError("no weights"))
     office.say(b"b", HELLO)
     for name in (b"a", b"b"):
         (letter,) = office.letters[name]
-        assert isinstance(letter, Failed) and type(letter.error) is ModelError
+        assert isinstance(letter, StartFailed) and type(letter.error) is ModelError
 
 
 def test_a_request_runs_under_its_clients_own_id(offices: Callable[..., Office]) -> None:
@@ -222,8 +222,8 @@ def test_the_requests_of_a_client_that_is_gone_end(how: str, offices: Callable[.
     assert office.desk.num_guests == (2 if how == "hello again" else 1)
     assert not any(output.finish_reason for output in office.outputs(b"b", "other"))
     if how != "hello again":
-        office.say(b"a", Pulse())
-        assert office.letters[b"a"][-1] == Stranger()
+        office.say(b"a", ClientHeartbeat())
+        assert office.letters[b"a"][-1] == UnknownClient()
 
 
 def test_a_pulse_breaks_the_silence(offices: Callable[..., Office]) -> None:
@@ -231,7 +231,7 @@ def test_a_pulse_breaks_the_silence(offices: Callable[..., Office]) -> None:
     office.say(b"a", HELLO)
     for now in range(1, 20):
         office.desk.tick(float(now))
-        office.say(b"a", Pulse(), now=float(now))
+        office.say(b"a", ClientHeartbeat(), now=float(now))
     assert office.desk.num_guests == 1
 
 
@@ -246,7 +246,7 @@ def test_a_stranger_is_told_so(offices: Callable[..., Office]) -> None:
     office = offices()
     office.open()
     office.say(b"x", Submit(make_request("r")))
-    assert office.letters[b"x"] == [Stranger()] and office.desk.num_guests == 0
+    assert office.letters[b"x"] == [UnknownClient()] and office.desk.num_guests == 0
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_a_client_of_another_protocol_is_refused(hello: Hello, offices: Callable
     office = offices()
     office.say(b"x", hello)
     (letter,) = office.letters[b"x"]
-    assert isinstance(letter, Failed) and type(letter.error) is ConfigError and office.desk.num_guests == 0
+    assert isinstance(letter, StartFailed) and type(letter.error) is ConfigError and office.desk.num_guests == 0
 
 
 def test_what_is_no_message_is_dropped(offices: Callable[..., Office], caplog: pytest.LogCaptureFixture) -> None:
@@ -285,7 +285,7 @@ def test_questions_are_answered_without_waiting_for_the_step(offices: Callable[.
     office.run(lambda: bool(office.outputs(b"a", "rides")))
     office.say(b"b", Submit(make_request("waits")))
     for number, name in ((1, b"a"), (2, b"b")):
-        office.say(name, Ask(number, "scheduler_state"))
+        office.say(name, RemoteCall(number, "scheduler_state"))
     mine = read_answer("scheduler_state", office.answer(b"a", 1).payload)
     theirs = read_answer("scheduler_state", office.answer(b"b", 2).payload)
     assert (mine["waiting_order"], theirs["waiting_order"]) == (["client 2: waits"], ["waits"])
@@ -299,7 +299,7 @@ def test_only_questions_can_be_asked(question: str, offices: Callable[..., Offic
     office = offices()
     office.open()
     office.say(b"a", HELLO)
-    office.say(b"a", Ask(1, question))
+    office.say(b"a", RemoteCall(1, question))
     assert type(office.answer(b"a", 1).error) is InvalidRequest
 
 
@@ -314,7 +314,7 @@ def test_a_step_does_not_age_while_the_whole_process_sleeps(offices: Callable[..
     office.desk.tick(began)
     office.desk.tick(began + 3600.0)  # Ctrl-Z and, an hour later, fg
     letter = office.letters[b"a"][-1]
-    assert isinstance(letter, Beat) and letter.load.step_age <= 2 * IDLE_SECONDS
+    assert isinstance(letter, EngineHeartbeat) and letter.load.step_age_seconds <= 2 * IDLE_SECONDS
 
 
 def test_beats_carry_counts_and_the_age_of_the_step(offices: Callable[..., Office]) -> None:
@@ -326,18 +326,18 @@ def test_beats_carry_counts_and_the_age_of_the_step(offices: Callable[..., Offic
     began = office.engine.step_began
     assert began is not None
     for second in range(50):
-        office.say(b"a", Pulse(), began + second)
+        office.say(b"a", ClientHeartbeat(), began + second)
         office.desk.tick(began + second)
     letter = office.letters[b"a"][-1]
-    assert isinstance(letter, Beat) and letter.load.step_age == pytest.approx(49.0)
+    assert isinstance(letter, EngineHeartbeat) and letter.load.step_age_seconds == pytest.approx(49.0)
     now = [began + 50.0]
 
     def rides() -> bool:
         now[0] += 1.0
-        office.say(b"a", Pulse(), now[0])
+        office.say(b"a", ClientHeartbeat(), now[0])
         office.desk.tick(now[0])
         letter = office.letters[b"a"][-1]
-        return isinstance(letter, Beat) and letter.load.running_requests == 1
+        return isinstance(letter, EngineHeartbeat) and letter.load.running_requests == 1
 
     office.run(rides)
 
@@ -353,15 +353,18 @@ def test_beats_carry_the_age_of_a_warm_up(offices: Callable[..., Office], monkey
     began = office.engine.warmup_began
     assert began is not None and office.engine.step_began is None
     for second in range(50):
-        office.say(b"a", Pulse(), began + second)
+        office.say(b"a", ClientHeartbeat(), began + second)
         office.desk.tick(began + second)
     letter = office.letters[b"a"][-1]
-    assert isinstance(letter, Beat) and (letter.warmup_age, letter.load.step_age) == (pytest.approx(49.0), 0.0)
+    assert isinstance(letter, EngineHeartbeat) and (letter.warmup_age, letter.load.step_age_seconds) == (
+        pytest.approx(49.0),
+        0.0,
+    )
     release.set()
     warming.join(PATIENCE)
     office.desk.tick(began + 50.0)
     letter = office.letters[b"a"][-1]
-    assert isinstance(letter, Beat) and letter.warmup_age == 0.0
+    assert isinstance(letter, EngineHeartbeat) and letter.warmup_age == 0.0
 
 
 def test_an_idle_desk_posts_nothing(offices: Callable[..., Office]) -> None:
@@ -392,11 +395,11 @@ def test_a_client_that_acknowledges_nothing_gets_a_window_and_is_dropped_when_to
         return [letter for letter in office.letters[b"a"] if isinstance(letter, Outputs)]
 
     office.run(lambda: len(guest.backlog) > 100)
-    assert len(news()) == WINDOW
+    assert len(news()) == ACK_WINDOW
     office.desk.tick(1.0)
     assert office.desk.num_guests == 0
     office.run(lambda: not guest.backlog and not guest.ids and office.engine.load().running_requests == 0)
-    assert len(news()) == WINDOW and not office.desk._owners
+    assert len(news()) == ACK_WINDOW and not office.desk._owners
 
 
 def test_an_engine_that_ends_waits_for_no_client(
@@ -404,7 +407,7 @@ def test_an_engine_that_ends_waits_for_no_client(
 ) -> None:
     waits: list[bool] = []
     office = offices(FakeConfig(seconds_per_step=0.005))
-    monkeypatch.setattr(Backlog, "wait", lambda self, count: waits.append(office.engine.death is None))
+    monkeypatch.setattr(OutputQueue, "throttle", lambda self, count: waits.append(office.engine.fatal_error is None))
     office.open()
     office.say(b"a", HELLO)
     for number in range(4):
@@ -427,19 +430,21 @@ def test_what_a_client_was_not_told_that_is_gone_is_let_go_at_little_cost(
     office.say(b"a", Submit(make_request("r", max_tokens=900)))
     guest = office.desk._guests[b"a"]
     office.run(lambda: len(guest.backlog) > 20)
-    rename = office.desk._renamed
-    monkeypatch.setattr(office.desk, "_renamed", lambda *given: renamed.append(given[1].request_id) or rename(*given))
+    rename = office.desk._with_client_id
+    monkeypatch.setattr(
+        office.desk, "_with_client_id", lambda *given: renamed.append(given[1].request_id) or rename(*given)
+    )
     office.say(b"a", Goodbye("enough"))
     office.run(lambda: not guest.backlog and not guest.ids)
     assert len(renamed) == 1
 
 
-class Refilled(deque[list[Output]]):
+class Refilled(deque[list[EngineOutput]]):
     """A backlog to which a fast engine adds a step whenever one is taken."""
 
     taken = 0
 
-    def popleft(self) -> list[Output]:
+    def popleft(self) -> list[EngineOutput]:
         self.taken += 1
         assert self.taken < 100, "the desk's thread is held at one client's backlog"
         self.append([])
@@ -455,7 +460,7 @@ def test_a_fast_engine_does_not_hold_the_desk_at_one_backlog(here: bool, offices
     if not here:
         office.say(b"a", Goodbye("enough"))
     office.desk._owners["7"], guest.ids["r"] = (guest, "r"), "7"
-    steps = guest.backlog._steps = Refilled([[Output("7", (1,))], [Output("7", (2,))]])
+    steps = guest.backlog._steps = Refilled([[EngineOutput("7", (1,))], [EngineOutput("7", (2,))]])
     office.desk._flush(guest)
     assert len(steps) == 2
     assert guest.unread == int(here)
@@ -495,7 +500,7 @@ def test_only_who_watches_is_shown_the_steps_no_later_than_their_news(offices: C
     for name in (b"a", b"b"):
         office.say(name, HELLO)
     assert office.engine._loop.on_step is None, "nobody watches, nothing is spent"
-    office.say(b"a", Watch(True))
+    office.say(b"a", WatchSteps(True))
     for name in (b"a", b"b"):
         office.say(name, Submit(make_request("r", max_tokens=9)))
     for name in (b"a", b"b"):
@@ -507,14 +512,14 @@ def test_only_who_watches_is_shown_the_steps_no_later_than_their_news(offices: C
             mine += sum(len(output.token_ids) for output in letter.outputs)
             assert mine <= seen
     assert steps_of(office, b"a")[:9] == list(range(9)) and steps_of(office, b"b") == []
-    office.say(b"a", Watch(False))
+    office.say(b"a", WatchSteps(False))
     assert office.engine._loop.on_step is None
 
 
 def test_who_has_no_request_sees_the_steps_with_the_next_heartbeat(offices: Callable[..., Office]) -> None:
     office = offices()
     office.say(b"a", HELLO)
-    office.say(b"a", Watch(True))
+    office.say(b"a", WatchSteps(True))
     office.open()
     office.say(b"b", HELLO)
     office.say(b"b", Submit(make_request("r", max_tokens=9)))
@@ -529,8 +534,8 @@ def test_nobody_is_shown_steps_when_who_watched_has_gone(how: str, offices: Call
     office = offices()
     office.open()
     office.say(b"a", HELLO)
-    office.say(b"a", Watch(True))
-    office.say(b"a", Watch(True))
+    office.say(b"a", WatchSteps(True))
+    office.say(b"a", WatchSteps(True))
     assert office.engine._loop.on_step is not None
     office.say(b"a", Goodbye("enough") if how == "goodbye" else HELLO)
     assert office.engine._loop.on_step is None
@@ -543,7 +548,7 @@ def test_a_slow_client_that_watches_misses_steps_but_no_news(
     office = offices(FakeConfig(seconds_per_step=0.002))
     office.open()
     office.say(b"a", HELLO)
-    office.say(b"a", Watch(True))
+    office.say(b"a", WatchSteps(True))
     office.say(b"a", Submit(make_request("r", max_tokens=900)))
     (guest,) = office.desk._guests.values()
     office.run(lambda: len(guest.backlog) > 120)
@@ -551,7 +556,7 @@ def test_a_slow_client_that_watches_misses_steps_but_no_news(
         office.say(b"a", Ack(1))
         office.run(lambda: True)
     letters = [letter for letter in office.letters[b"a"] if isinstance(letter, Outputs)]
-    unseen = sum(letter.unseen for letter in letters)
+    unseen = sum(letter.num_dropped_stats for letter in letters)
     assert unseen > 0 and len(steps_of(office, b"a")) + unseen == 900
     assert steps_of(office, b"a") == sorted(steps_of(office, b"a"))
     assert len([token for output in office.outputs(b"a", "r") for token in output.token_ids]) == 900
@@ -561,7 +566,7 @@ def test_leaving_is_told_to_everybody(offices: Callable[..., Office]) -> None:
     office = offices()
     for name in (b"a", b"b"):
         office.say(name, HELLO)
-    office.desk.leave("time is up")
+    office.desk.shutdown("time is up")
     assert all(office.letters[name] == [Goodbye("time is up")] for name in (b"a", b"b"))
 
 
@@ -569,9 +574,9 @@ def test_who_watches_twice_keeps_its_steps_also_an_empty_list_of_them(offices: C
     office = offices()
     office.open()
     office.say(b"a", HELLO)
-    office.say(b"a", Watch(True))
+    office.say(b"a", WatchSteps(True))
     (before,) = office.desk._watched_by  # the engine's thread may be about to add to it
-    office.say(b"a", Watch(True))
+    office.say(b"a", WatchSteps(True))
     (after,) = office.desk._watched_by
     assert not before and after is before
 
@@ -584,7 +589,7 @@ def unhurried(offices: Callable[..., Office], pause: float) -> tuple[Office, Fak
     """An office whose client has heard of its request p once, and has not heard of q, which came later and is over."""
     clock = FakeClock()
     office = offices(clock=clock)
-    office.desk.opened(office.engine, pause)
+    office.desk.engine_started(office.engine, pause)
     office.say(b"a", HELLO, now=clock.now())
     office.say(b"a", Submit(make_request("p", max_tokens=4)), now=clock.now())
     office.run(lambda: bool(news_of(office)))
@@ -599,7 +604,7 @@ def ended(office: Office) -> bool:
     (guest,) = office.desk._guests.values()
     told = [output for letter in news_of(office) for output in letter.outputs]
     kept = [output for outputs in tuple(guest.backlog._steps) for output in outputs]
-    return sum(output.is_last for output in told + kept) == 2
+    return sum(output.is_final for output in told + kept) == 2
 
 
 def test_a_client_that_shares_the_processor_is_left_alone_a_while_and_then_hears_all_at_once(
@@ -623,13 +628,13 @@ def test_no_client_is_left_alone_for_longer_than_the_longest_pause(offices: Call
     office, clock = unhurried(offices, 1e9)
     clock.advance(LONGEST_PAUSE_SECONDS + 0.001)
     office.desk.tick(clock.now())
-    assert sum(output.is_last for name in "pq" for output in office.outputs(b"a", name)) == 2
+    assert sum(output.is_final for name in "pq" for output in office.outputs(b"a", name)) == 2
 
 
 def test_a_pause_does_not_hurry_a_client_that_has_enough_to_read(offices: Callable[..., Office]) -> None:
     office, clock = unhurried(offices, 0.001)
     (guest,) = office.desk._guests.values()
-    guest.unread = WINDOW
+    guest.unread = ACK_WINDOW
     clock.advance(1.0)
     before = len(news_of(office))
     office.desk.tick(clock.now())
@@ -640,6 +645,6 @@ def test_a_pause_does_not_hurry_a_client_that_has_enough_to_read(offices: Callab
 
 def test_what_was_kept_back_is_told_before_the_engine_is_gone(offices: Callable[..., Office]) -> None:
     office, _ = unhurried(offices, 1e9)
-    office.desk.leave("time is up")
+    office.desk.shutdown("time is up")
     assert office.outputs(b"a", "q")[-1].finish_reason is FinishReason.LENGTH
     assert office.letters[b"a"][-1] == Goodbye("time is up")

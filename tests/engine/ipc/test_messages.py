@@ -15,9 +15,9 @@ from chairlift.core import errors
 from chairlift.core.errors import ChairliftError, ContextLengthExceeded, EngineDead, InvalidRequest, QueueFull
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request import (
+    EngineOutput,
     FinishReason,
     GenerateRequest,
-    Output,
     Timeline,
     TimelineEvent,
     TokenLogprob,
@@ -28,30 +28,30 @@ from chairlift.engine.client.base import EngineClient
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.messages import (
     PROTOCOL,
-    QUESTIONS,
+    REMOTE_METHODS,
     Abort,
     Ack,
-    Answer,
-    Ask,
-    Beat,
-    Failed,
+    ClientHeartbeat,
+    EngineHeartbeat,
     Goodbye,
     Hello,
     Outputs,
-    Pulse,
-    Start,
-    Stranger,
+    Ready,
+    RemoteCall,
+    RemoteReply,
+    StartFailed,
+    StartMessage,
     Submit,
-    Watch,
-    Welcome,
+    UnknownClient,
+    WatchSteps,
     WireError,
     answer,
+    as_engine_error,
+    decode_client_message,
+    decode_engine_message,
     encode,
     read_answer,
-    read_by_client,
-    read_by_engine,
     read_start,
-    typed,
 )
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
 from support_stats import make_stats
@@ -66,8 +66,10 @@ REQUEST = GenerateRequest(
     request_id="a/\u20ac", prompt_token_ids=(0, 1, 2**31 - 1), params=EVERYTHING, eos_token_ids=(2, 7), priority=-3,
     tenant="t", timeout=1.5, adapter="ad",
 )  # fmt: skip
-INFO = RunnerInfo(vocab_size=9, max_model_len=8, num_blocks=7, block_size=6, windows=(None, 4), report=(("a", "b"),))
-LAST = Output(
+INFO = RunnerInfo(
+    vocab_size=9, max_model_len=8, num_blocks=7, block_size=6, windows=(None, 4), startup_report=(("a", "b"),)
+)
+LAST = EngineOutput(
     "a", (1, 2), (TokenLogprob(1, -0.25, ((1, -0.25), (5, float("-inf")))),), FinishReason.LENGTH, None, Usage(3, 2, 1),
     Timeline((TimelineEvent("queued", 0.0), TimelineEvent("finished", 0.5, "length")), (("blocks", 0.25),)),
 )  # fmt: skip
@@ -79,34 +81,34 @@ LAST = Output(
         Hello(PROTOCOL, 1.0, 5.0),
         Submit(REQUEST),
         Abort("a"),
-        Watch(True),
-        Ask(2**40, "load"),
+        WatchSteps(True),
+        RemoteCall(2**40, "load"),
         Ack(7),
-        Pulse(),
+        ClientHeartbeat(),
         Goodbye("why"),
     ],
     ids=lambda message: type(message).__name__,
 )
 def test_what_a_client_says_arrives(message: Any) -> None:
-    assert read_by_engine(encode(message)) == message
+    assert decode_client_message(encode(message)) == message
 
 
 @pytest.mark.parametrize(
     "message",
     [
-        Welcome(12, INFO, SchedulerConfig(max_prefill_tokens=3)), Beat(LoadReport(state=ReplicaState.READY)),
-        Outputs([Output("x", (1,)), LAST, Output("y")]),
-        Outputs([LAST], [make_stats(7, began_ms=0.125, running=3)], 5),
-        Answer(3, b"\x01"), Stranger(), Goodbye("why"),
+        Ready(12, INFO, SchedulerConfig(max_prefill_tokens=3)), EngineHeartbeat(LoadReport(state=ReplicaState.READY)),
+        Outputs([EngineOutput("x", (1,)), LAST, EngineOutput("y")]),
+        Outputs([LAST], [make_stats(7, started_ms=0.125, running=3)], 5),
+        RemoteReply(3, b"\x01"), UnknownClient(), Goodbye("why"),
     ],
     ids=lambda message: type(message).__name__,
 )  # fmt: skip
 def test_what_an_engine_says_arrives(message: Any) -> None:
-    assert read_by_client(encode(message)) == message
+    assert decode_engine_message(encode(message)) == message
 
 
 def test_a_logit_bias_keeps_its_integer_keys_and_its_type() -> None:
-    message = read_by_engine(encode(Submit(REQUEST)))
+    message = decode_client_message(encode(Submit(REQUEST)))
     assert isinstance(message, Submit)
     assert message.request.params.logit_bias == {0: -100.0, 2**31 - 1: 0.5, 7: 1.0}
     assert type(message.request.params.logit_bias) is LogitBias
@@ -114,14 +116,16 @@ def test_a_logit_bias_keeps_its_integer_keys_and_its_type() -> None:
 
 
 def test_outputs_come_out_in_their_own_types() -> None:
-    message = read_by_client(encode(Outputs([LAST])))
+    message = decode_engine_message(encode(Outputs([LAST])))
     assert isinstance(message, Outputs)
     (output,) = message.outputs
-    assert type(output) is Output and type(output.finish_reason) is FinishReason and type(output.token_ids) is tuple
+    assert (
+        type(output) is EngineOutput and type(output.finish_reason) is FinishReason and type(output.token_ids) is tuple
+    )
 
 
 def test_a_step_costs_few_bytes() -> None:
-    step = Outputs([Output(str(row), (40_000 + row,)) for row in range(100)])
+    step = Outputs([EngineOutput(str(row), (40_000 + row,)) for row in range(100)])
     assert len(encode(step)) < 100 * 20
 
 
@@ -130,9 +134,9 @@ KINDS = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issu
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_error_arrives_as_itself(kind: type[ChairliftError]) -> None:
-    error = kind.rebuilt("what happened", {"param": "prompt", "limit": 3, "share": 0.5, "none": None})
-    for message in (Outputs([Output("a", error=error)]), Failed(error), Answer(1, b"", error)):
-        arrived: Any = read_by_client(encode(message))
+    error = kind.from_wire("what happened", {"param": "prompt", "limit": 3, "share": 0.5, "none": None})
+    for message in (Outputs([EngineOutput("a", error=error)]), StartFailed(error), RemoteReply(1, b"", error)):
+        arrived: Any = decode_engine_message(encode(message))
         got = arrived.outputs[0].error if isinstance(message, Outputs) else arrived.error
         assert type(got) is kind
         assert (got.message, got.details, str(got)) == ("what happened", error.details, "what happened")
@@ -140,34 +144,36 @@ def test_every_kind_of_error_arrives_as_itself(kind: type[ChairliftError]) -> No
 
 def test_an_error_keeps_the_sentence_of_its_constructor() -> None:
     error = ContextLengthExceeded(5000, 10, 4096)
-    message = read_by_client(encode(Failed(error)))
-    assert isinstance(message, Failed) and str(message.error) == str(error) and message.error.details == error.details
+    message = decode_engine_message(encode(StartFailed(error)))
+    assert (
+        isinstance(message, StartFailed) and str(message.error) == str(error) and message.error.details == error.details
+    )
 
 
 def test_an_error_crosses_whatever_it_carries() -> None:
     odd: dict[str, Any] = {
         "huge": 2**70, "numpy": np.int64(3), "real": np.float32(0.5), "half": "\ud800", "thing": object, "flag": True,
     }  # fmt: skip
-    message = read_by_client(encode(Failed(QueueFull.rebuilt("half \ud800", odd))))
-    assert isinstance(message, Failed) and type(message.error) is QueueFull
+    message = decode_engine_message(encode(StartFailed(QueueFull.from_wire("half \ud800", odd))))
+    assert isinstance(message, StartFailed) and type(message.error) is QueueFull
     assert message.error.message == "half ?"
     details = message.error.details
     assert (details["huge"], details["numpy"], details["real"], details["half"]) == (str(2**70), 3, 0.5, "?")
 
 
 def test_an_error_of_another_program_becomes_the_base_or_engine_dead() -> None:
-    frame = encode(Failed(QueueFull(1, 2))).replace(b"queue_full", b"from_later")
-    message = read_by_client(frame)
-    assert isinstance(message, Failed) and type(message.error) is ChairliftError
-    assert type(typed(ValueError("no"), "it failed")) is EngineDead
-    assert str(typed(ValueError("no"), "it failed")) == "it failed: ValueError: no"
-    assert typed(kept := QueueFull(1, 2), "it failed") is kept
+    frame = encode(StartFailed(QueueFull(1, 2))).replace(b"queue_full", b"from_later")
+    message = decode_engine_message(frame)
+    assert isinstance(message, StartFailed) and type(message.error) is ChairliftError
+    assert type(as_engine_error(ValueError("no"), "it failed")) is EngineDead
+    assert str(as_engine_error(ValueError("no"), "it failed")) == "it failed: ValueError: no"
+    assert as_engine_error(kept := QueueFull(1, 2), "it failed") is kept
 
 
 def test_numbers_of_numpy_are_written_as_numbers() -> None:
     ids: Any = tuple(np.array([1, 2], np.int32))
     request = GenerateRequest(request_id="n", prompt_token_ids=ids, params=EVERYTHING)
-    message = read_by_engine(encode(Submit(request)))
+    message = decode_client_message(encode(Submit(request)))
     assert isinstance(message, Submit) and message.request.prompt_token_ids == (1, 2)
 
 
@@ -183,12 +189,12 @@ def test_a_request_that_could_not_have_been_made_is_no_message() -> None:
     broken = frame.replace(msgspec.msgpack.encode(0.5), msgspec.msgpack.encode(7.5))
     assert broken != frame
     with pytest.raises(WireError, match="top_p"):
-        read_by_engine(broken)
+        decode_client_message(broken)
 
 
 @given(st.binary(max_size=64))
 def test_random_bytes_raise_nothing_else(frame: bytes) -> None:
-    for read in (read_by_engine, read_by_client, read_start, lambda some: read_answer("load", some)):
+    for read in (decode_client_message, decode_engine_message, read_start, lambda some: read_answer("load", some)):
         with contextlib.suppress(WireError):
             read(frame)
 
@@ -196,46 +202,46 @@ def test_random_bytes_raise_nothing_else(frame: bytes) -> None:
 @given(st.randoms(use_true_random=False))
 def test_damaged_messages_raise_nothing_else(dice: random.Random) -> None:
     message = dice.choice(
-        [Submit(REQUEST), Hello(1, 1.0, 5.0), Outputs([LAST]), Failed(QueueFull(1, 2)), Ask(1, "load")]
+        [Submit(REQUEST), Hello(1, 1.0, 5.0), Outputs([LAST]), StartFailed(QueueFull(1, 2)), RemoteCall(1, "load")]
     )
     frame = bytearray(encode(message))
     for _ in range(dice.randint(1, 4)):
         frame[dice.randrange(len(frame))] = dice.randrange(256)
     damaged = bytes(frame[: dice.randint(0, len(frame))]) + dice.randbytes(dice.choice((0, 0, 3)))
-    for read in (read_by_engine, read_by_client):
+    for read in (decode_client_message, decode_engine_message):
         with contextlib.suppress(WireError):
             read(damaged)
 
 
 def test_one_sides_messages_are_none_for_the_other() -> None:
     with pytest.raises(WireError):
-        read_by_client(encode(Pulse()))
+        decode_engine_message(encode(ClientHeartbeat()))
     with pytest.raises(WireError):
-        read_by_engine(encode(Stranger()))
+        decode_client_message(encode(UnknownClient()))
 
 
 def test_whatever_can_be_asked_is_a_method_of_every_client() -> None:
-    assert set(QUESTIONS) == {"load", "scheduler_state", "cache_state", "validate", "flush_cache", "warmup"}
-    assert all(hasattr(EngineClient, question) for question in QUESTIONS)
+    assert set(REMOTE_METHODS) == {"load", "scheduler_state", "cache_state", "check_integrity", "flush_cache", "warmup"}
+    assert all(hasattr(EngineClient, question) for question in REMOTE_METHODS)
 
 
 @pytest.mark.parametrize(
     ("question", "value"),
-    [("load", LoadReport(state=ReplicaState.READY, steps=3)), ("validate", ["a", "b"]), ("flush_cache", 7)],
+    [("load", LoadReport(state=ReplicaState.READY, steps=3)), ("check_integrity", ["a", "b"]), ("flush_cache", 7)],
 )
 def test_an_answer_arrives(question: str, value: Any) -> None:
-    message = read_by_client(encode(answer(5, value)))
-    assert isinstance(message, Answer) and message.number == 5 and message.error is None
+    message = decode_engine_message(encode(answer(5, value)))
+    assert isinstance(message, RemoteReply) and message.number == 5 and message.error is None
     assert read_answer(question, message.payload) == value
 
 
 def test_a_question_that_fails_is_answered_with_the_error() -> None:
-    message = read_by_client(encode(answer(5, InvalidRequest("no", param="question"))))
-    assert isinstance(message, Answer) and type(message.error) is InvalidRequest
+    message = decode_engine_message(encode(answer(5, InvalidRequest("no", param="question"))))
+    assert isinstance(message, RemoteReply) and type(message.error) is InvalidRequest
 
 
 def test_the_start_message_arrives() -> None:
-    start = Start(
+    start = StartMessage(
         spec=RunnerSpec("a:b", b"\x00\xff"), config=SchedulerConfig(policy="fifo"), enable_prefix_caching=False,
         address="ipc:///x/engine", log_level=20, stop_timeout=3.0,
     )  # fmt: skip

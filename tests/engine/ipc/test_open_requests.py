@@ -3,8 +3,8 @@
 import pytest
 
 from chairlift.core.errors import DuplicateRequestId, EngineDead
-from chairlift.core.request import FinishReason, Output, Usage
-from chairlift.engine.ipc.messages import Submit, encode, read_by_engine
+from chairlift.core.request import EngineOutput, FinishReason, Usage
+from chairlift.engine.ipc.messages import Submit, decode_client_message, encode
 from chairlift.engine.ipc.open_requests import OpenRequest, OpenRequests
 from support_process import News, make_request
 
@@ -18,16 +18,20 @@ def test_news_goes_to_its_sink_all_of_a_step_at_once() -> None:
     requests, one, two = OpenRequests(), News(), News()
     for name, news in (("a", one), ("b", two), ("c", one)):
         requests.add(entry(name, news))
-    requests.deliver([Output("a", (1,)), Output("b", (2,)), Output("c", (3,)), Output("unknown", (4,))])
-    assert one.batches == [[Output("a", (1,)), Output("c", (3,))]] and two.batches == [[Output("b", (2,))]]
+    requests.deliver(
+        [EngineOutput("a", (1,)), EngineOutput("b", (2,)), EngineOutput("c", (3,)), EngineOutput("unknown", (4,))]
+    )
+    assert one.batches == [[EngineOutput("a", (1,)), EngineOutput("c", (3,))]] and two.batches == [
+        [EngineOutput("b", (2,))]
+    ]
 
 
 def test_nothing_comes_after_the_last_output() -> None:
     requests, news = OpenRequests(), News()
     requests.add(entry("a", news))
-    last = Output("a", (1,), finish_reason=FinishReason.STOP, usage=Usage(1, 1, 0))
+    last = EngineOutput("a", (1,), finish_reason=FinishReason.STOP, usage=Usage(1, 1, 0))
     requests.deliver([last])
-    requests.deliver([last, Output("a", (2,))])
+    requests.deliver([last, EngineOutput("a", (2,))])
     requests.end(EngineDead("dead"))
     assert news.batches == [[last]]
 
@@ -51,35 +55,35 @@ def test_an_end_says_why_and_close_takes_no_more() -> None:
     requests.add(entry("b", news))
     dead = EngineDead("dead")
     requests.close(dead)
-    wanted = [Output(name, finish_reason=FinishReason.ERROR, error=dead, usage=Usage(3, 0, 0)) for name in "ab"]
+    wanted = [EngineOutput(name, finish_reason=FinishReason.ERROR, error=dead, usage=Usage(3, 0, 0)) for name in "ab"]
     assert news.batches == [wanted]
     with pytest.raises(EngineDead):
         requests.add(entry("c", news))
 
 
 def test_a_sink_that_raises_keeps_nothing_from_the_others(caplog: pytest.LogCaptureFixture) -> None:
-    def bad(outputs: list[Output]) -> None:
+    def bad(outputs: list[EngineOutput]) -> None:
         raise RuntimeError("bad sink")
 
     requests, news = OpenRequests(), News()
     requests.add(OpenRequest(make_request("bad"), bad, b"", 0.0))
     requests.add(entry("good", news))
-    requests.deliver([Output("bad"), Output("good", (1,))])
-    assert news.batches == [[Output("good", (1,))]] and "bad sink" in caplog.text
+    requests.deliver([EngineOutput("bad"), EngineOutput("good", (1,))])
+    assert news.batches == [[EngineOutput("good", (1,))]] and "bad sink" in caplog.text
 
 
 def test_waiting_counts_against_a_requests_own_timeout() -> None:
     waited = entry("a", News(), since=10.0, timeout=4.0)
-    assert waited.to_send(now=13.0) == waited.frame, "it did not wait"
+    assert waited.to_frame(now=13.0) == waited.frame, "it did not wait"
     waited.has_waited = True
-    message = read_by_engine(waited.to_send(now=13.0))
+    message = decode_client_message(waited.to_frame(now=13.0))
     assert isinstance(message, Submit) and message.request.timeout == 1.0
-    assert not waited.is_late(13.9) and waited.is_late(14.0)
-    message = read_by_engine(waited.to_send(now=20.0))
+    assert not waited.is_expired(13.9) and waited.is_expired(14.0)
+    message = decode_client_message(waited.to_frame(now=20.0))
     assert isinstance(message, Submit) and message.request.timeout == 1e-6
 
 
 def test_without_a_timeout_nothing_is_written_again() -> None:
     waited = entry("a", News())
     waited.has_waited = True
-    assert waited.to_send(1e9) is waited.frame and not waited.is_late(1e9)
+    assert waited.to_frame(1e9) is waited.frame and not waited.is_expired(1e9)

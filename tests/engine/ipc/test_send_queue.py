@@ -4,9 +4,9 @@ from typing import Any
 
 from chairlift.core.errors import QueueFull, RequestTimeout
 from chairlift.core.request import FinishReason
-from chairlift.engine.ipc.messages import Abort, Ask, Submit, Watch, encode, read_by_engine
+from chairlift.engine.ipc.messages import Abort, RemoteCall, Submit, WatchSteps, decode_client_message, encode
 from chairlift.engine.ipc.open_requests import OpenRequest, OpenRequests
-from chairlift.engine.ipc.send_queue import Outbox
+from chairlift.engine.ipc.send_queue import SendQueue
 from support_process import News, make_request
 
 
@@ -16,7 +16,7 @@ class FakeLink:
         self.sent: list[Any] = []
 
     def send(self, message: Any) -> None:
-        self.sent.append(read_by_engine(message) if isinstance(message, bytes) else message)
+        self.sent.append(decode_client_message(message) if isinstance(message, bytes) else message)
 
     def names(self) -> list[str]:
         return [letter.request.request_id if isinstance(letter, Submit) else letter for letter in self.sent]
@@ -27,7 +27,7 @@ class Desktop:
 
     def __init__(self) -> None:
         self.requests, self.news = OpenRequests(), News()
-        self.outbox = Outbox(self.requests)
+        self.outbox = SendQueue(self.requests)
 
     def submit(self, name: str, timeout: float | None = None, since: float = 1e12) -> OpenRequest:
         request = make_request(name, timeout=timeout)
@@ -37,16 +37,16 @@ class Desktop:
         return entry
 
     def post(self, link: FakeLink | None) -> None:
-        self.outbox.post(link)  # type: ignore[arg-type]
+        self.outbox.flush(link)  # type: ignore[arg-type]
 
 
 def test_letters_leave_in_the_order_in_which_they_came() -> None:
     desk, link = Desktop(), FakeLink()
     desk.submit("a")
-    desk.outbox.put(Ask(1, "load"))
+    desk.outbox.put(RemoteCall(1, "load"))
     desk.submit("b")
     desk.post(link)
-    assert link.names() == ["a", Ask(1, "load"), "b"]
+    assert link.names() == ["a", RemoteCall(1, "load"), "b"]
     desk.outbox.put(Abort("a"))
     desk.post(link)
     assert link.sent[-1] == Abort("a") and desk.news.batches == []
@@ -56,15 +56,15 @@ def test_letters_leave_in_the_order_in_which_they_came() -> None:
 def test_that_somebody_watches_is_told_to_an_engine_that_is_there_and_kept_for_none() -> None:
     desk, link = Desktop(), FakeLink(ready=False)
     for there in (None, link):
-        desk.outbox.put(Watch(True))
+        desk.outbox.put(WatchSteps(True))
         desk.post(there)
     link.ready = True
     desk.post(link)
     assert link.sent == []
     for wanted in (True, False, True):
-        desk.outbox.put(Watch(wanted))
+        desk.outbox.put(WatchSteps(wanted))
     desk.post(link)
-    assert link.sent == [Watch(True), Watch(False), Watch(True)]
+    assert link.sent == [WatchSteps(True), WatchSteps(False), WatchSteps(True)]
     desk.outbox.close()
 
 
@@ -108,7 +108,7 @@ def test_a_request_that_waits_too_long_ends() -> None:
 def test_a_request_that_ended_while_it_waited_is_not_sent() -> None:
     desk, link = Desktop(), FakeLink()
     old = desk.submit("same")
-    desk.requests.deliver([old.last(FinishReason.ABORT)])
+    desk.requests.deliver([old.final_output(FinishReason.ABORT)])
     new = desk.submit("same")
     desk.post(link)
     assert link.names() == ["same"]

@@ -11,11 +11,11 @@ import pytest
 
 from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.ipc.liveness import WatchConfig
+from chairlift.engine.ipc.liveness import LivenessConfig
 from chairlift.engine.ipc.spawn import (
     LONGEST_SOCKET_PATH,
     EngineProcess,
-    Launched,
+    PrespawnedProcess,
     _level_of_the_stream,
     _private_folder,
     spawn,
@@ -28,7 +28,7 @@ def folder_of(process: EngineProcess) -> Path:
     return Path(process.address.removeprefix("ipc://")).parent
 
 
-def start(watch: WatchConfig = BRISK) -> EngineProcess:
+def start(watch: LivenessConfig = BRISK) -> EngineProcess:
     process = spawn(fake_spec(), SchedulerConfig(), watch=watch)
     wait_until((folder_of(process) / "engine").exists)
     return process
@@ -61,7 +61,7 @@ def test_a_process_that_was_launched_before_becomes_the_engines(
     (tmp_path / "early_bird.py").write_text(f"open({str(seen)!r}, 'w').close()\n", encoding="utf-8")
     (tmp_path / "broken_bird.py").write_text("raise RuntimeError\n", encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), child_environment()["PYTHONPATH"]]))
-    launched = Launched(["early_bird", "broken_bird", "no_bird"])
+    launched = PrespawnedProcess(["early_bird", "broken_bird", "no_bird"])
     assert launched._process is not None
     pid = launched._process.pid
     wait_until(seen.exists)
@@ -80,7 +80,7 @@ def test_a_process_that_was_launched_before_becomes_the_engines(
 
 
 def test_a_launched_process_that_died_is_replaced_and_one_that_is_not_wanted_leaves() -> None:
-    dead, unwanted, forgotten = Launched(), Launched(), Launched()
+    dead, unwanted, forgotten = PrespawnedProcess(), PrespawnedProcess(), PrespawnedProcess()
     pids = [each._process.pid for each in (dead, unwanted, forgotten) if each._process is not None]
     os.kill(pids[0], signal.SIGKILL)
     wait_until(lambda: dead._process is not None and dead._process.poll() is not None)
@@ -110,7 +110,7 @@ def test_an_engine_that_still_starts_can_be_stopped(monkeypatch: pytest.MonkeyPa
 
 
 def test_an_engine_that_is_stopped_by_a_signal_can_be_stopped() -> None:
-    process = start(WatchConfig(stop_timeout=0.3))
+    process = start(LivenessConfig(stop_timeout=0.3))
     os.kill(process.pid, signal.SIGSTOP)
     process.stop()
     assert process.exit_code == -signal.SIGKILL and not folder_of(process).exists()

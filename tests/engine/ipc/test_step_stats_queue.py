@@ -2,12 +2,12 @@
 
 import pytest
 
-from chairlift.engine.ipc.step_stats_queue import StepBacklog
+from chairlift.engine.ipc.step_stats_queue import StepStatsQueue
 from support_stats import make_stats
 
 
 def test_steps_come_out_in_order_and_once() -> None:
-    backlog = StepBacklog()
+    backlog = StepStatsQueue()
     assert not backlog
     for step in range(3):
         backlog.add(make_stats(step))
@@ -19,7 +19,7 @@ def test_steps_come_out_in_order_and_once() -> None:
 
 def test_those_that_do_not_fit_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chairlift.engine.ipc.step_stats_queue.MAX_STEPS", 4)
-    backlog = StepBacklog()
+    backlog = StepStatsQueue()
     for step in range(7):
         backlog.add(make_stats(step))
     steps, unseen = backlog.take()

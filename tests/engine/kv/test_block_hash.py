@@ -5,12 +5,12 @@ from itertools import product
 from hypothesis import given
 from hypothesis.strategies import integers, lists, text
 
-from chairlift.engine.kv.block_hash import BlockHash, extend_chain, root_hash
+from chairlift.engine.kv.block_hash import BlockHash, extend_block_hashes, root_hash
 
 
 def chain(tokens: list[int], block_size: int = 2, root: BlockHash = b"root") -> list[BlockHash]:
     hashes: list[BlockHash] = []
-    extend_chain(hashes, root, tokens, block_size)
+    extend_block_hashes(hashes, root, tokens, block_size)
     return hashes
 
 
@@ -52,8 +52,8 @@ def test_moving_a_border_changes_the_root(model: str, left: str, right: str, las
 @given(lists(integers(0, 2**31 - 1), max_size=20), integers(1, 5), integers(0, 20))
 def test_a_chain_that_grows_is_the_chain_of_the_whole(tokens: list[int], block_size: int, cut: int) -> None:
     hashes: list[BlockHash] = []
-    extend_chain(hashes, b"root", tokens[:cut], block_size)
-    extend_chain(hashes, b"root", tokens, block_size)
+    extend_block_hashes(hashes, b"root", tokens[:cut], block_size)
+    extend_block_hashes(hashes, b"root", tokens, block_size)
     assert hashes == chain(tokens, block_size)
 
 

@@ -3,99 +3,99 @@
 import pytest
 
 from chairlift.core.errors import OutOfBlocks
-from chairlift.engine.kv.block_pool import BlockName, BlockPool, PoolCounts
+from chairlift.engine.kv.block_pool import BlockCounts, BlockKey, BlockPool
 
-A: BlockName = (0, b"a")
-B: BlockName = (0, b"b")
+A: BlockKey = (0, b"a")
+B: BlockKey = (0, b"b")
 
 
 def test_a_block_goes_from_free_to_held_to_cached_and_back() -> None:
     pool = BlockPool(3)
-    [block] = pool.take(1)
-    assert pool.counts() == PoolCounts(total=3, free=2, cached=0, held=1)
+    [block] = pool.allocate(1)
+    assert pool.counts() == BlockCounts(total=3, free=2, cached=0, held=1)
     pool.publish(block, A)
-    pool.give_back([block])
-    assert pool.counts() == PoolCounts(total=3, free=2, cached=1, held=0)
-    assert pool.find(A) == block
-    pool.share(block)
-    assert pool.counts() == PoolCounts(total=3, free=2, cached=0, held=1)
+    pool.free([block])
+    assert pool.counts() == BlockCounts(total=3, free=2, cached=1, held=0)
+    assert pool.lookup(A) == block
+    pool.add_reference(block)
+    assert pool.counts() == BlockCounts(total=3, free=2, cached=0, held=1)
 
 
 def test_taking_too_many_changes_nothing_and_says_all_numbers() -> None:
     pool = BlockPool(4)
-    pool.take(1)
+    pool.allocate(1)
     with pytest.raises(OutOfBlocks, match="5 blocks needed, 3 of 4 are free"):
-        pool.take(5)
+        pool.allocate(5)
     assert pool.available == 3 and pool.check([0]) == []
 
 
 def test_eviction_takes_one_block_at_a_time_the_least_recently_used_first() -> None:
     """Pitfall 13: not all or nothing."""
     pool = BlockPool(3)
-    blocks = pool.take(3)
+    blocks = pool.allocate(3)
     names = [(0, bytes([block])) for block in blocks]
     for block, name in zip(blocks, names, strict=True):
         pool.publish(block, name)
     for block in (1, 0, 2):
-        pool.give_back([block])
-    assert pool.take(1) == [1]
-    assert [pool.find(name) for name in names] == [0, None, 2]
+        pool.free([block])
+    assert pool.allocate(1) == [1]
+    assert [pool.lookup(name) for name in names] == [0, None, 2]
 
 
 def test_free_blocks_are_taken_before_cached_ones() -> None:
     pool = BlockPool(2)
-    pool.take(2)
+    pool.allocate(2)
     pool.publish(0, A)
-    pool.give_back([0])
-    pool.give_back([1])
-    assert pool.take(1) == [1] and pool.find(A) == 0
+    pool.free([0])
+    pool.free([1])
+    assert pool.allocate(1) == [1] and pool.lookup(A) == 0
 
 
 def test_a_name_stays_with_the_first_block_that_has_it() -> None:
     pool = BlockPool(2)
-    first, second = pool.take(2)
+    first, second = pool.allocate(2)
     pool.publish(first, A)
     pool.publish(second, A)
-    assert pool.find(A) == first
-    pool.give_back([second])
+    assert pool.lookup(A) == first
+    pool.free([second])
     assert pool.counts().cached == 0 and pool.check([first]) == []
 
 
 def test_a_block_keeps_its_first_name() -> None:
     pool = BlockPool(1)
-    pool.take(1)
+    pool.allocate(1)
     pool.publish(0, A)
     pool.publish(0, B)
-    assert pool.find(A) == 0 and pool.find(B) is None
+    assert pool.lookup(A) == 0 and pool.lookup(B) is None
 
 
 def test_forgetting_the_cache_leaves_held_blocks_named() -> None:
     pool = BlockPool(2)
-    pool.take(2)
+    pool.allocate(2)
     pool.publish(0, A)
     pool.publish(1, B)
-    pool.give_back([1])
-    assert pool.forget_cached() == 1
-    assert pool.find(A) == 0 and pool.find(B) is None and pool.check([0]) == []
+    pool.free([1])
+    assert pool.evict_all_cached() == 1
+    assert pool.lookup(A) == 0 and pool.lookup(B) is None and pool.check([0]) == []
 
 
 def test_nothing_is_given_back_or_published_that_nobody_holds() -> None:
     pool = BlockPool(1)
     with pytest.raises(AssertionError, match="nobody holds it"):
-        pool.give_back([0])
+        pool.free([0])
     with pytest.raises(AssertionError, match="nobody holds it"):
         pool.publish(0, A)
 
 
 def test_the_ledger_notices_a_leak() -> None:
     pool = BlockPool(2)
-    pool.take(1)
+    pool.allocate(1)
     assert pool.check([]) == ["block 0 has 1 references, tables hold it 0 times"]
 
 
 def test_the_ledger_notices_a_block_in_two_states() -> None:
     pool = BlockPool(1)
-    pool.take(1)
+    pool.allocate(1)
     pool._order.push(0)
     assert pool.check([0]) == ["block 0 is in the free list with 1 references"]
 
@@ -108,7 +108,7 @@ def test_the_ledger_notices_a_lost_block() -> None:
 
 def test_the_ledger_notices_names_that_do_not_match() -> None:
     pool = BlockPool(2)
-    pool.take(1)
+    pool.allocate(1)
     pool.publish(0, A)
     pool._names[0] = None
     assert pool.check([0]) == ["0 blocks carry a name, 1 names are known"]

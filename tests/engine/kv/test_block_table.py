@@ -1,15 +1,15 @@
 """What a block table lists, and in which order it leaves."""
 
 from chairlift.engine.kv.block_table import BlockTable
-from chairlift.engine.kv.free_block_list import NO_BLOCK
+from chairlift.engine.kv.free_block_list import NULL_BLOCK
 
 
 def drawn() -> BlockTable:
     """Return the table of the module's own drawing."""
     table = BlockTable(2)
     table.groups[0] += [7, 3, 9, 12]
-    table.groups[1] += [NO_BLOCK, NO_BLOCK, 4, 8]
-    table.first_held[1] = 2
+    table.groups[1] += [NULL_BLOCK, NULL_BLOCK, 4, 8]
+    table.first_block_index[1] = 2
     return table
 
 

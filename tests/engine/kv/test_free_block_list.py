@@ -8,11 +8,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from hypothesis.strategies import DataObject, data, sampled_from
 
 from chairlift.core.errors import OutOfBlocks
-from chairlift.engine.kv.free_block_list import FreeList
+from chairlift.engine.kv.free_block_list import FreeBlockList
 
 
 def test_blocks_are_taken_in_the_order_in_which_they_were_released() -> None:
-    free = FreeList(3)
+    free = FreeBlockList(3)
     assert [free.pop(), free.pop(), free.pop()] == [0, 1, 2]
     for block in (1, 2, 0):
         free.push(block)
@@ -20,18 +20,18 @@ def test_blocks_are_taken_in_the_order_in_which_they_were_released() -> None:
 
 
 def test_a_revived_block_leaves_from_the_middle() -> None:
-    free = FreeList(4)
+    free = FreeBlockList(4)
     free.remove(2)
     assert list(free) == [0, 1, 3] and 2 not in free
 
 
 def test_an_empty_list_refuses_with_both_numbers() -> None:
     with pytest.raises(OutOfBlocks, match=r"0 of 0"):
-        FreeList(0).pop()
+        FreeBlockList(0).pop()
 
 
 def test_a_block_without_contents_is_taken_before_all_others() -> None:
-    free = FreeList(3)
+    free = FreeBlockList(3)
     for _ in range(3):
         free.pop()
     free.push(0)
@@ -40,14 +40,14 @@ def test_a_block_without_contents_is_taken_before_all_others() -> None:
     assert list(free) == [2, 1, 0]
 
 
-@pytest.mark.parametrize("give_back", [FreeList.push, FreeList.discard])
-def test_a_free_block_cannot_be_given_back(give_back: Callable[[FreeList, int], None]) -> None:
+@pytest.mark.parametrize("give_back", [FreeBlockList.push, FreeBlockList.discard])
+def test_a_free_block_cannot_be_given_back(give_back: Callable[[FreeBlockList, int], None]) -> None:
     with pytest.raises(AssertionError, match="block 1 is released twice"):
-        give_back(FreeList(2), 1)
+        give_back(FreeBlockList(2), 1)
 
 
 def test_a_held_block_cannot_be_removed() -> None:
-    free = FreeList(2)
+    free = FreeBlockList(2)
     free.pop()
     with pytest.raises(AssertionError, match="block 0 is not free"):
         free.remove(0)
@@ -58,7 +58,7 @@ class AgainstAPlainList(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.free = FreeList(7)
+        self.free = FreeBlockList(7)
         self.model = list(range(7))
         self.held: list[int] = []
 

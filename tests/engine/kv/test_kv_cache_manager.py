@@ -4,34 +4,34 @@ import pytest
 
 from chairlift.core.errors import OutOfBlocks
 from chairlift.engine.config import CacheConfig
-from chairlift.engine.kv.block_hash import BlockHash, extend_chain
+from chairlift.engine.kv.block_hash import BlockHash, extend_block_hashes
 from chairlift.engine.kv.block_table import BlockTable
-from chairlift.engine.kv.free_block_list import NO_BLOCK, BlockId
-from chairlift.engine.kv.kv_cache_manager import Hit, KVCache
+from chairlift.engine.kv.free_block_list import NULL_BLOCK, BlockId
+from chairlift.engine.kv.kv_cache_manager import KVCacheManager, PrefixHit
 
 SIZE = 4
 
 
-def make(num_blocks: int = 12, windows: tuple[int | None, ...] = (None,), caching: bool = True) -> KVCache:
+def make(num_blocks: int = 12, windows: tuple[int | None, ...] = (None,), caching: bool = True) -> KVCacheManager:
     config = CacheConfig(num_blocks=num_blocks, block_size=SIZE, windows=windows, enable_prefix_caching=caching)
-    return KVCache(config)
+    return KVCacheManager(config)
 
 
 def named(tokens: list[int], root: bytes = b"root") -> list[BlockHash]:
     hashes: list[BlockHash] = []
-    extend_chain(hashes, root, tokens, SIZE)
+    extend_block_hashes(hashes, root, tokens, SIZE)
     return hashes
 
 
-def compute(cache: KVCache, tokens: list[int]) -> BlockTable:
+def compute(cache: KVCacheManager, tokens: list[int]) -> BlockTable:
     """Board, compute everything and publish it."""
     hashes = named(tokens)
-    table = cache.open(cache.match(hashes, len(tokens)), len(tokens), hashes)
+    table = cache.allocate_table(cache.match(hashes, len(tokens)), len(tokens), hashes)
     cache.publish(table, hashes, len(tokens))
     return table
 
 
-def left(cache: KVCache, tokens: list[int]) -> None:
+def left(cache: KVCacheManager, tokens: list[int]) -> None:
     """Leave that prefix behind in the cache."""
     cache.release(compute(cache, tokens), named(tokens))
 
@@ -49,10 +49,10 @@ def test_a_full_hit_leaves_one_block_to_compute() -> None:
 
 def test_with_blocks_of_one_token_a_full_hit_leaves_exactly_one() -> None:
     """Pitfall 1."""
-    cache = KVCache(CacheConfig(num_blocks=9, block_size=1))
+    cache = KVCacheManager(CacheConfig(num_blocks=9, block_size=1))
     hashes: list[BlockHash] = []
-    extend_chain(hashes, b"", [1, 2, 3], 1)
-    table = cache.open(cache.match(hashes, 3), 3, hashes)
+    extend_block_hashes(hashes, b"", [1, 2, 3], 1)
+    table = cache.allocate_table(cache.match(hashes, 3), 3, hashes)
     cache.publish(table, hashes, 3)
     assert cache.match(hashes, 3).num_tokens == 2
 
@@ -72,16 +72,16 @@ def test_a_shared_block_is_held_twice_and_freed_once() -> None:
     cache.release(first, named(TWELVE))
     assert [cache.pool.references(block) for block in second.groups[0]] == [1, 1, 1]
     cache.release(second, named(TWELVE))
-    assert cache.counts().held == 0 and cache.check() == []
+    assert cache.counts().held == 0 and cache.check_integrity() == []
 
 
 def test_a_prefix_is_evicted_from_its_tail() -> None:
     """Pitfall 13: after one eviction the rest of the prefix is still a hit."""
     cache = make(num_blocks=3)
     left(cache, TWELVE)
-    cache.pool.take(1)
+    cache.pool.allocate(1)
     assert cache.match(named(TWELVE), 13).num_tokens == 8
-    cache.pool.take(1)
+    cache.pool.allocate(1)
     assert cache.match(named(TWELVE), 13).num_tokens == 4
 
 
@@ -89,7 +89,7 @@ def test_blocks_that_are_being_computed_are_no_hit_but_pending() -> None:
     """Pitfall 3: not before they are published."""
     cache = make()
     hashes = named(TWELVE)
-    table = cache.open(cache.match(hashes, 12), 12, hashes)
+    table = cache.allocate_table(cache.match(hashes, 12), 12, hashes)
     hit = cache.match(hashes, 12)
     assert hit.num_tokens == 0 and hit.pending == hashes[0] and cache.is_pending(hashes[0])
     cache.publish(table, hashes, 7)
@@ -102,14 +102,14 @@ def test_blocks_that_are_being_computed_are_no_hit_but_pending() -> None:
 def test_nobody_waits_for_the_block_it_has_to_compute_anyway() -> None:
     cache = make()
     hashes = named(TWELVE[:4])
-    cache.open(cache.match(hashes, 4), 4, hashes)
+    cache.allocate_table(cache.match(hashes, 4), 4, hashes)
     assert cache.match(hashes, 4).pending is None
 
 
 def test_pending_blocks_of_an_owner_that_leaves_are_pending_no_more() -> None:
     cache = make()
     hashes = named(TWELVE)
-    table = cache.open(cache.match(hashes, 12), 12, hashes)
+    table = cache.allocate_table(cache.match(hashes, 12), 12, hashes)
     cache.publish(table, hashes, 4)
     cache.release(table, hashes)
     assert not any(cache.is_pending(name) for name in hashes) and cache.match(hashes, 12).num_tokens == 4
@@ -118,7 +118,7 @@ def test_pending_blocks_of_an_owner_that_leaves_are_pending_no_more() -> None:
 def test_tokens_of_an_unfinished_block_are_never_published() -> None:
     cache = make()
     hashes = named(TWELVE)
-    table = cache.open(cache.match(hashes, 12), 12, hashes)
+    table = cache.allocate_table(cache.match(hashes, 12), 12, hashes)
     cache.publish(table, hashes, 11)
     assert cache.match(hashes, 13).num_tokens == 8
 
@@ -129,8 +129,8 @@ def test_opening_is_all_or_nothing() -> None:
     before = (cache.counts(), list(cache.pool._order))
     hashes = named([*TWELVE, *range(50, 60)])
     with pytest.raises(OutOfBlocks, match="6 blocks needed, 4 of 4 are free"):
-        cache.open(cache.match(hashes, 22), 22, hashes)
-    assert (cache.counts(), list(cache.pool._order)) == before and cache.check() == []
+        cache.allocate_table(cache.match(hashes, 22), 22, hashes)
+    assert (cache.counts(), list(cache.pool._order)) == before and cache.check_integrity() == []
 
 
 def test_a_pool_that_refuses_although_it_has_blocks_leaves_no_open_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,11 +140,11 @@ def test_a_pool_that_refuses_although_it_has_blocks_leaves_no_open_table(monkeyp
     def refuse(count: int) -> list[BlockId]:
         raise OutOfBlocks(free=0, total=12, needed=count)
 
-    monkeypatch.setattr(cache.pool, "take", refuse)
+    monkeypatch.setattr(cache.pool, "allocate", refuse)
     hashes = named(TWELVE)
     with pytest.raises(OutOfBlocks):
-        cache.open(cache.match(hashes, 12), 12, hashes)
-    assert cache.check() == [] and cache.counts().held == 0 and not cache._pending
+        cache.allocate_table(cache.match(hashes, 12), 12, hashes)
+    assert cache.check_integrity() == [] and cache.counts().held == 0 and not cache._pending
     assert cache.match(hashes, 12).num_tokens == 8
 
 
@@ -152,16 +152,16 @@ def test_a_revived_block_counts_among_those_that_are_needed() -> None:
     cache = make(num_blocks=3)
     left(cache, TWELVE)
     hit = cache.match(named(TWELVE), 12)
-    assert (hit.num_shared, hit.num_revived) == (2, 2)
-    assert cache.needed(hit, 12, lookahead=4) == 3
+    assert (hit.num_shared, hit.num_reactivated) == (2, 2)
+    assert cache.blocks_needed(hit, 12, lookahead=4) == 3
 
 
 def test_a_block_that_another_holds_saves_room() -> None:
     cache = make()
     compute(cache, TWELVE)
     hit = cache.match(named(TWELVE), 12)
-    assert (hit.num_shared, hit.num_revived) == (2, 0)
-    assert cache.needed(hit, 12, lookahead=4) == 1
+    assert (hit.num_shared, hit.num_reactivated) == (2, 0)
+    assert cache.blocks_needed(hit, 12, lookahead=4) == 1
 
 
 def test_shared_blocks_of_a_window_save_no_room() -> None:
@@ -169,14 +169,14 @@ def test_shared_blocks_of_a_window_save_no_room() -> None:
     cache = make(num_blocks=40, windows=(6,))
     long = list(range(40))
     other = named(long)
-    table = cache.open(cache.match(other, 40), 12, other)
+    table = cache.allocate_table(cache.match(other, 40), 12, other)
     cache.publish(table, other, 12)
     hit = cache.match(other, 40)
-    assert hit.num_shared == 2 and hit.num_revived == 0
+    assert hit.num_shared == 2 and hit.num_reactivated == 0
     peak = cache.peak_blocks(40, 4)
-    assert cache.needed(hit, 40, 4) == peak
-    second = cache.open(hit, 13, other)
-    assert cache.still_needed(second, 40, 4) == peak - 1
+    assert cache.blocks_needed(hit, 40, 4) == peak
+    second = cache.allocate_table(hit, 13, other)
+    assert cache.blocks_still_needed(second, 40, 4) == peak - 1
 
 
 def test_releasing_twice_is_a_bug_of_ours() -> None:
@@ -191,32 +191,32 @@ def test_blocks_behind_the_window_are_given_back() -> None:
     """Pitfall 14."""
     cache = make(windows=(None, 5))
     hashes = named(TWELVE)
-    table = cache.open(cache.match(hashes, 12), 12, hashes)
+    table = cache.allocate_table(cache.match(hashes, 12), 12, hashes)
     cache.publish(table, hashes, 7)
-    assert table.groups[1][0] != NO_BLOCK  # position 7 sees position 3
+    assert table.groups[1][0] != NULL_BLOCK  # position 7 sees position 3
     cache.publish(table, hashes, 8)
-    assert table.groups[1][0] == NO_BLOCK and table.groups[0][0] != NO_BLOCK
-    assert cache.window_blocks_freed == 1 and table.num_held == 5 and cache.check() == []
+    assert table.groups[1][0] == NULL_BLOCK and table.groups[0][0] != NULL_BLOCK
+    assert cache.window_blocks_freed == 1 and table.num_held == 5 and cache.check_integrity() == []
 
 
 def test_a_hit_of_a_window_group_needs_the_last_window_only() -> None:
     """Pitfall 14: the blocks before it are gone, and nobody misses them."""
     cache = make(windows=(None, 5))
     table = compute(cache, list(range(20)))
-    assert table.groups[1] == [NO_BLOCK] * 4 + table.groups[1][4:]
+    assert table.groups[1] == [NULL_BLOCK] * 4 + table.groups[1][4:]
     cache.release(table, named(list(range(20))))
-    oldest = cache.pool.find((1, named(TWELVE)[0]))
+    oldest = cache.pool.lookup((1, named(TWELVE)[0]))
     assert oldest is not None
     cache.pool._forget(oldest)
     hit = cache.match(named(list(range(20))), 21)
-    assert hit.num_tokens == 20 and hit.blocks[1][:4] == (NO_BLOCK,) * 4 and len(hit.blocks[0]) == 5
+    assert hit.num_tokens == 20 and hit.blocks[1][:4] == (NULL_BLOCK,) * 4 and len(hit.blocks[0]) == 5
 
 
 def test_a_window_group_that_lost_its_last_window_shortens_the_hit_of_all() -> None:
     """Pitfall 14."""
     cache = make(windows=(None, 5))
     left(cache, TWELVE)
-    last = cache.pool.find((1, named(TWELVE)[2]))
+    last = cache.pool.lookup((1, named(TWELVE)[2]))
     assert last is not None
     cache.pool._forget(last)
     hit = cache.match(named(TWELVE), 13)
@@ -226,37 +226,37 @@ def test_a_window_group_that_lost_its_last_window_shortens_the_hit_of_all() -> N
 def test_without_prefix_caching_nothing_is_found_and_nothing_is_pending() -> None:
     cache = make(caching=False)
     hashes = named(TWELVE)
-    cache.open(cache.match([], 12), 12, [])
-    assert cache.match(hashes, 12) == Hit(0, ((),)) and not cache._pending
+    cache.allocate_table(cache.match([], 12), 12, [])
+    assert cache.match(hashes, 12) == PrefixHit(0, ((),)) and not cache._pending
 
 
 def test_what_others_hold_too_is_no_work_to_lose() -> None:
     cache = make()
     first = compute(cache, TWELVE)
-    assert cache.sole_tokens(first, 12) == 12
+    assert cache.num_unshared_tokens(first, 12) == 12
     compute(cache, [*TWELVE[:8], 99])
-    assert cache.sole_tokens(first, 12) == 4
+    assert cache.num_unshared_tokens(first, 12) == 4
 
 
 def test_flushing_forgets_what_nobody_holds() -> None:
     cache = make()
     left(cache, TWELVE)
     held = compute(cache, [*TWELVE[:4], 50, 51, 52, 53])
-    assert cache.flush() == 2
-    assert cache.match(named(TWELVE), 13).num_tokens == 4 and cache.check() == []
+    assert cache.evict_all() == 2
+    assert cache.match(named(TWELVE), 13).num_tokens == 4 and cache.check_integrity() == []
     cache.release(held, named([*TWELVE[:4], 50, 51, 52, 53]))
 
 
 def test_the_ledger_notices_a_table_that_miscounts() -> None:
     cache = make()
     compute(cache, TWELVE).num_held = 2
-    assert cache.check() == ["a table counts 2 blocks and holds 3"]
+    assert cache.check_integrity() == ["a table counts 2 blocks and holds 3"]
 
 
 def test_the_ledger_notices_a_pending_block_without_an_owner() -> None:
     cache = make()
     hashes = named(TWELVE)
-    table = cache.open(cache.match(hashes, 12), 12, hashes)
+    table = cache.allocate_table(cache.match(hashes, 12), 12, hashes)
     cache.release(table, hashes)
     cache._pending[hashes[0]] = table
-    assert cache.check() == [f"pending block {hashes[0].hex()[:8]} has no owner"]
+    assert cache.check_integrity() == [f"pending block {hashes[0].hex()[:8]} has no owner"]

@@ -10,7 +10,7 @@ from chairlift.core.clock import FakeClock
 from chairlift.core.errors import NonFiniteLogits, SamplingFailed
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner, build, expected_tokens, next_token, unverified_token
-from chairlift.engine.step_plan import LAST_SAMPLED, Masks, NewSequence, StepPlan
+from chairlift.engine.step_plan import LAST_SAMPLED, NewSequence, StepPlan, TokenMasks
 from support_engine import answer, ask, make_scheduler
 
 FAKE = FakeConfig(vocab_size=200, num_blocks=8, block_size=4)
@@ -21,7 +21,8 @@ def first_plan(token_ids: tuple[int, ...] = (1, 2, 3, 4, 5, 6), blocks: tuple[in
     """Admit one sequence in slot 0 and read all of it."""
     ids = np.array(token_ids, np.int32)
     return StepPlan(
-        step_id=0, released=(), admitted=(NewSequence(0, token_ids, 0, GREEDY),), slots=np.array([0], np.int32),
+        step_id=0, released_slots=(), new_sequences=(NewSequence(0, token_ids, 0, GREEDY),),
+        slots=np.array([0], np.int32),
         num_new_tokens=np.array([len(ids)], np.int32), start_positions=np.array([0], np.int32),
         new_blocks=np.array([(0, 0, index, block) for index, block in enumerate(blocks)], np.int32),
         input_ids=ids, sample_rows=np.array([0], np.int32),
@@ -31,7 +32,7 @@ def first_plan(token_ids: tuple[int, ...] = (1, 2, 3, 4, 5, 6), blocks: tuple[in
 def next_plan(start: int, token: int = LAST_SAMPLED, step_id: int = 1) -> StepPlan:
     one = np.array([1], np.int32)
     return StepPlan(
-        step_id=step_id, released=(), admitted=(), slots=one - 1, num_new_tokens=one,
+        step_id=step_id, released_slots=(), new_sequences=(), slots=one - 1, num_new_tokens=one,
         start_positions=np.array([start], np.int32), new_blocks=np.empty((0, 4), np.int32),
         input_ids=np.array([token], np.int32), sample_rows=one - 1,
     )  # fmt: skip
@@ -71,7 +72,7 @@ def test_a_block_outside_the_pool_is_a_breach() -> None:
 def test_groups_that_disagree_are_a_breach() -> None:
     fake = replace(FAKE, windows=(None, 5))
     scheduler = make_scheduler(num_blocks=8, windows=(None, 5))
-    scheduler.add(ask("a", 6, 6), 0.0)
+    scheduler.add_request(ask("a", 6, 6), 0.0)
     plan = scheduler.schedule(0.0)
     runner = FakeRunner(fake)
     assert plan is not None
@@ -95,7 +96,7 @@ def test_a_released_slot_is_forgotten() -> None:
     runner = FakeRunner(FAKE)
     run(runner, first_plan())
     with pytest.raises(KeyError):
-        runner.launch(replace(next_plan(6), released=(0, 7)))
+        runner.launch(replace(next_plan(6), released_slots=(0, 7)))
 
 
 def test_the_window_bounds_what_the_next_token_depends_on() -> None:
@@ -106,7 +107,7 @@ def test_the_window_bounds_what_the_next_token_depends_on() -> None:
 
 
 def test_only_a_drawn_token_depends_on_the_requests_seed() -> None:
-    drawn = SamplingParams(max_tokens=3, temperature=1.0, seed=1).resolved({}, max_tokens=1, seed=0)
+    drawn = SamplingParams(max_tokens=3, temperature=1.0, seed=1).with_defaults({}, max_tokens=1, seed=0)
     assert next_token([1], drawn, FAKE) != next_token([1], replace(drawn, seed=2), FAKE)
     assert next_token([1], GREEDY, FAKE) == next_token([1], replace(GREEDY, seed=2), FAKE)
 
@@ -129,7 +130,7 @@ def test_poison_fails_the_step_also_when_it_is_the_token_sampled_last() -> None:
 def test_a_nan_token_fails_its_row() -> None:
     runner = FakeRunner(replace(FAKE, nan=4))
     runner.launch(first_plan())
-    [(row, error)] = runner.collect().faults
+    [(row, error)] = runner.collect().row_errors
     assert row == 0 and isinstance(error, NonFiniteLogits)
 
 
@@ -137,7 +138,7 @@ def test_rows_fail_where_they_are_told_to() -> None:
     fault = SamplingFailed("told to")
     runner = FakeRunner(FAKE, row_faults=lambda plan: [(0, fault)])
     runner.launch(first_plan())
-    assert runner.collect().faults == ((0, fault),)
+    assert runner.collect().row_errors == ((0, fault),)
 
 
 @pytest.mark.parametrize("stage", ["launch", "collect"])
@@ -172,12 +173,12 @@ def test_masks_that_came_before_a_launch_that_fails_are_gone() -> None:
 
     runner = FakeRunner(FAKE, hook=hook)
     place = np.array([0], np.int32)
-    plan = replace(first_plan(), masked=place)
-    runner.supply_masks(plan.step_id, Masks(place, np.zeros((1, 7), np.int32)))
+    plan = replace(first_plan(), masked_samples=place)
+    runner.supply_masks(plan.step_id, TokenMasks(place, np.zeros((1, 7), np.int32)))
     with pytest.raises(SamplingFailed):
         runner.launch(plan)
     runner.launch(plan)
-    runner.supply_masks(plan.step_id, Masks(place, np.array([[1 << 9, 0, 0, 0, 0, 0, 0]], np.int32)))
+    runner.supply_masks(plan.step_id, TokenMasks(place, np.array([[1 << 9, 0, 0, 0, 0, 0, 0]], np.int32)))
     assert runner.collect().tokens.tolist() == [9]
 
 
@@ -225,8 +226,8 @@ def test_timed_steps_that_are_void_take_no_more_time() -> None:
 def test_logprobs_come_when_somebody_asks() -> None:
     runner = FakeRunner(FAKE)
     plan = first_plan()
-    card = replace(plan.admitted[0], params=replace(GREEDY, logprobs=0))
-    runner.launch(replace(plan, admitted=(card,)))
+    card = replace(plan.new_sequences[0], params=replace(GREEDY, logprobs=0))
+    runner.launch(replace(plan, new_sequences=(card,)))
     result = runner.collect()
     assert [entry.token_id for entry in result.logprobs if entry] == result.tokens.tolist()
     runner.launch(first_plan())
@@ -250,13 +251,13 @@ def test_without_verifying_nothing_is_kept() -> None:
 def test_without_verifying_a_token_hangs_on_prompt_seed_and_position_alone(slowly: bool) -> None:
     fake = replace(FAKE, verify=False)
     plan = first_plan(blocks=())
-    card = plan.admitted[0]
+    card = plan.new_sequences[0]
     runner = FakeRunner(fake, row_faults=(lambda plan: []) if slowly else None)
     first = run(runner, plan)
     assert first == [unverified_token(card.token_ids, card.params, len(card.token_ids), fake)]
     second = run(runner, next_plan(6, first[0]))
     assert second == [unverified_token(card.token_ids, card.params, len(card.token_ids) + 1, fake)] != first
-    returned = replace(card, token_ids=(*card.token_ids, *first), num_prior_outputs=1)
+    returned = replace(card, token_ids=(*card.token_ids, *first), num_output_tokens=1)
     again = FakeRunner(fake, row_faults=(lambda plan: []) if slowly else None)
-    run(again, replace(plan, admitted=(returned,)))
+    run(again, replace(plan, new_sequences=(returned,)))
     assert run(again, next_plan(6, first[0])) == second, "also after a preemption"

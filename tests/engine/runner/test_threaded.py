@@ -17,7 +17,7 @@ from support_engine import Lift, answer, ask
 def plan(step_id: int) -> StepPlan:
     none = np.empty(0, np.int32)
     return StepPlan(
-        step_id=step_id, released=(), admitted=(), slots=none, num_new_tokens=none, start_positions=none,
+        step_id=step_id, released_slots=(), new_sequences=(), slots=none, num_new_tokens=none, start_positions=none,
         new_blocks=np.empty((0, 4), np.int32), input_ids=none, sample_rows=none,
     )  # fmt: skip
 

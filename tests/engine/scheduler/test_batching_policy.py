@@ -7,104 +7,118 @@ import pytest
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.scheduler.batching_policy import (
-    BATCHINGS,
+    BATCHING_POLICIES,
     DECODE_FIRST_SHARE,
     DEFAULT_SAFETY_MARGIN,
     MAX_PREFILL_STREAK,
     NAMES,
-    DecodeFirst,
-    FifoMargin,
-    Mixed,
-    PrefillFirst,
-    Seen,
-    Share,
-    Static,
-    make_batching,
+    DecodeFirstBatching,
+    FifoBatching,
+    MixedBatching,
+    PrefillFirstBatching,
+    StaticBatching,
+    StepAllowance,
+    StepContext,
+    make_batching_policy,
 )
 from chairlift.engine.timeline import WaitReason
 from support_engine import answer, ask, make_scheduler, rows_of, turn
 
 BUDGET = 64
-BUSY = Seen(running=5, generating=4, reading=1, free_share=0.5, seats_left=3, boarded=0,
-            stopped_by=WaitReason.BUDGET, prefill_budget=BUDGET)  # fmt: skip
-EMPTY = replace(BUSY, running=0, generating=0, reading=0, seats_left=8)
+BUSY = StepContext(running=5, num_decoding=4, num_prefilling=1, free_share=0.5, num_free_slots=3, num_newly_scheduled=0,
+            waiting_stopped_by=WaitReason.BUDGET, prefill_budget=BUDGET)  # fmt: skip
+EMPTY = replace(BUSY, running=0, num_decoding=0, num_prefilling=0, num_free_slots=8)
 
 
 def test_mixed_grants_everything_always() -> None:
-    assert Mixed().share(replace(BUSY, free_share=0.0)) == Share(BUDGET)
+    assert MixedBatching().decide(replace(BUSY, free_share=0.0)) == StepAllowance(BUDGET)
 
 
 @pytest.mark.parametrize(
     ("free_share", "generating", "reading", "share"),
     [
-        (0.3, 1, 1, Share(BUDGET)),
-        (0.2, 1, 1, Share(BUDGET)),
-        (0.19, 1, 1, Share(0, boarding=False)),
-        (0.19, 0, 1, Share(BUDGET, boarding=False)),
-        (0.0, 0, 0, Share(BUDGET)),
+        (0.3, 1, 1, StepAllowance(BUDGET)),
+        (0.2, 1, 1, StepAllowance(BUDGET)),
+        (0.19, 1, 1, StepAllowance(0, may_schedule_waiting=False)),
+        (0.19, 0, 1, StepAllowance(BUDGET, may_schedule_waiting=False)),
+        (0.0, 0, 0, StepAllowance(BUDGET)),
     ],
 )
 def test_below_the_margin_prompts_ride_only_when_nobody_generates(
-    free_share: float, generating: int, reading: int, share: Share
+    free_share: float, generating: int, reading: int, share: StepAllowance
 ) -> None:
-    seen = replace(BUSY, free_share=free_share, generating=generating, reading=reading)
-    assert FifoMargin(0.2).share(seen) == share
+    seen = replace(BUSY, free_share=free_share, num_decoding=generating, num_prefilling=reading)
+    assert FifoBatching(0.2).decide(seen) == share
 
 
 def test_prefill_first_leaves_out_those_who_generate_so_many_times_in_a_row_at_most() -> None:
-    policy = PrefillFirst()
-    first = [policy.share(BUSY).prompts_first for _ in range(2 * (MAX_PREFILL_STREAK + 1))]
+    policy = PrefillFirstBatching()
+    first = [policy.decide(BUSY).prompts_first for _ in range(2 * (MAX_PREFILL_STREAK + 1))]
     assert first == ([True] * MAX_PREFILL_STREAK + [False]) * 2
 
 
 def test_decode_first_gives_prompts_a_small_share_while_anybody_generates() -> None:
-    assert DecodeFirst().share(BUSY) == Share(BUDGET // DECODE_FIRST_SHARE)
-    assert DecodeFirst().share(EMPTY) == Share(BUDGET)
-    assert DecodeFirst().share(replace(BUSY, prefill_budget=3)).prefill_tokens == 1, "never none: they would starve"
+    assert DecodeFirstBatching().decide(BUSY) == StepAllowance(BUDGET // DECODE_FIRST_SHARE)
+    assert DecodeFirstBatching().decide(EMPTY) == StepAllowance(BUDGET)
+    assert DecodeFirstBatching().decide(replace(BUSY, prefill_budget=3)).prefill_tokens == 1, (
+        "never none: they would starve"
+    )
 
 
 def test_static_fills_reads_generates_and_only_then_fills_again() -> None:
-    policy = Static()
-    filling = Share(BUDGET, boarding=True, prompts_first=True, generating=False)
-    assert policy.share(EMPTY) == filling
-    assert policy.share(replace(BUSY, boarded=3)) == filling, "the budget ended the step, not the batch"
-    assert policy.share(replace(BUSY, boarded=0)) == filling, "the prompts of the batch took the whole step"
-    closed = replace(BUSY, stopped_by=WaitReason.BLOCKS)
-    assert policy.share(closed) == replace(filling, boarding=False), "still reading"
-    assert policy.share(replace(closed, reading=0)) == Share(BUDGET, boarding=False, prompts_first=True)
-    assert policy.share(replace(BUSY, boarded=3)).boarding is False, "a batch that is closed stays so"
-    assert policy.share(replace(EMPTY, running=1)).boarding is False, "its last token is still on its way"
-    assert policy.share(EMPTY) == filling
+    policy = StaticBatching()
+    filling = StepAllowance(BUDGET, may_schedule_waiting=True, prompts_first=True, generating=False)
+    assert policy.decide(EMPTY) == filling
+    assert policy.decide(replace(BUSY, num_newly_scheduled=3)) == filling, "the budget ended the step, not the batch"
+    assert policy.decide(replace(BUSY, num_newly_scheduled=0)) == filling, (
+        "the prompts of the batch took the whole step"
+    )
+    closed = replace(BUSY, waiting_stopped_by=WaitReason.BLOCKS)
+    assert policy.decide(closed) == replace(filling, may_schedule_waiting=False), "still reading"
+    assert policy.decide(replace(closed, num_prefilling=0)) == StepAllowance(
+        BUDGET, may_schedule_waiting=False, prompts_first=True
+    )
+    assert policy.decide(replace(BUSY, num_newly_scheduled=3)).may_schedule_waiting is False, (
+        "a batch that is closed stays so"
+    )
+    assert policy.decide(replace(EMPTY, running=1)).may_schedule_waiting is False, "its last token is still on its way"
+    assert policy.decide(EMPTY) == filling
 
 
 @pytest.mark.parametrize("stopped_by", [None, WaitReason.BLOCKS, WaitReason.RUNNING_LIMIT, WaitReason.POLICY])
 def test_static_goes_on_filling_only_after_a_step_that_its_budget_ended(stopped_by: WaitReason | None) -> None:
     """A budget is ended by tokens that were read, so this does not go on for ever."""
-    policy = Static()
-    policy.share(EMPTY)
-    assert policy.share(replace(BUSY, boarded=3, stopped_by=stopped_by)).boarding is False
+    policy = StaticBatching()
+    policy.decide(EMPTY)
+    assert (
+        policy.decide(replace(BUSY, num_newly_scheduled=3, waiting_stopped_by=stopped_by)).may_schedule_waiting is False
+    )
 
 
 def test_static_lets_no_more_board_than_there_are_seats_although_some_end_meanwhile() -> None:
     """Else those with one token to draw come and go, and the others of the batch never generate."""
-    policy = Static()
-    policy.share(EMPTY)
-    assert [policy.share(replace(BUSY, boarded=3)).boarding for _ in range(3)] == [True, True, False]
-    policy.share(EMPTY)
-    assert policy.share(replace(BUSY, boarded=3)).boarding, "counted anew for each batch"
+    policy = StaticBatching()
+    policy.decide(EMPTY)
+    assert [policy.decide(replace(BUSY, num_newly_scheduled=3)).may_schedule_waiting for _ in range(3)] == [
+        True,
+        True,
+        False,
+    ]
+    policy.decide(EMPTY)
+    assert policy.decide(replace(BUSY, num_newly_scheduled=3)).may_schedule_waiting, "counted anew for each batch"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_policies_are_chosen_by_name(name: str) -> None:
-    kinds = {**BATCHINGS, "fifo": FifoMargin}
-    assert type(make_batching(SchedulerConfig(batching=name))) is kinds[name]
+    kinds = {**BATCHING_POLICIES, "fifo": FifoBatching}
+    assert type(make_batching_policy(SchedulerConfig(batching=name))) is kinds[name]
 
 
 @pytest.mark.parametrize(("margin", "free"), [(None, DEFAULT_SAFETY_MARGIN), (0.5, 0.5)])
 def test_the_margin_is_the_given_one(margin: float | None, free: float) -> None:
-    fifo = make_batching(SchedulerConfig(batching="fifo", safety_margin=margin))
-    assert fifo.share(replace(BUSY, free_share=free)).boarding
-    assert not fifo.share(replace(BUSY, free_share=free - 0.01)).boarding
+    fifo = make_batching_policy(SchedulerConfig(batching="fifo", safety_margin=margin))
+    assert fifo.decide(replace(BUSY, free_share=free)).may_schedule_waiting
+    assert not fifo.decide(replace(BUSY, free_share=free - 0.01)).may_schedule_waiting
 
 
 @pytest.mark.parametrize(
@@ -119,7 +133,7 @@ def test_the_margin_is_the_given_one(margin: float | None, free: float) -> None:
 )
 def test_an_impossible_choice_is_refused(name: str, margin: float | None, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        make_batching(SchedulerConfig(batching=name, safety_margin=margin))
+        make_batching_policy(SchedulerConfig(batching=name, safety_margin=margin))
 
 
 # -- in the scheduler ----------------------------------------------------------------------------------------------
@@ -128,15 +142,15 @@ def test_an_impossible_choice_is_refused(name: str, margin: float | None, said: 
 def steps(batching: str, count: int, **options: int) -> list[dict[str, int]]:
     """One with an output of 3, then one with a prompt of 12 behind it and one with a prompt of 4."""
     scheduler = make_scheduler(batching=batching, max_batch_tokens=8, long_prefill_threshold=8, **options)
-    scheduler.add(ask("a", [500] * 4, 4), 0.0)
+    scheduler.add_request(ask("a", [500] * 4, 4), 0.0)
     turn(scheduler)
-    scheduler.add(ask("b", [501] * 12, 2), 0.0)
-    scheduler.add(ask("c", [502] * 4, 2), 0.0)
+    scheduler.add_request(ask("b", [501] * 12, 2), 0.0)
+    scheduler.add_request(ask("c", [502] * 4, 2), 0.0)
     seen = []
     for _ in range(count):
         scheduler.schedule(0.0)
         seen.append(rows_of(scheduler))
-        scheduler.commit(answer(scheduler.flights[-1].plan), 0.0)
+        scheduler.commit(answer(scheduler.in_flight_steps[-1].plan), 0.0)
     return seen
 
 
@@ -160,12 +174,12 @@ def test_a_static_batch_is_filled_over_several_steps_and_keeps_its_seats_empty()
     scheduler = make_scheduler(batching="static", max_batch_tokens=8, max_running_requests=3,
                                long_prefill_threshold=4)  # fmt: skip
     for number in range(5):
-        scheduler.add(ask(str(number), [510 + number] * 4, 2 + 3 * (number == 2)), 0.0)
+        scheduler.add_request(ask(str(number), [510 + number] * 4, 2 + 3 * (number == 2)), 0.0)
     seen = []
     while scheduler.sequences:
         scheduler.schedule(0.0)
         seen.append(set(rows_of(scheduler)))
-        scheduler.commit(answer(scheduler.flights[-1].plan), 0.0)
+        scheduler.commit(answer(scheduler.in_flight_steps[-1].plan), 0.0)
     assert seen == [{"0", "1"}, {"2"}, {"0", "1", "2"}, *[{"2"}] * 3, {"3", "4"}, {"3", "4"}]
 
 
@@ -173,7 +187,7 @@ def test_a_static_batch_is_filled_although_its_prompts_take_several_steps() -> N
     scheduler = make_scheduler(batching="static", max_batch_tokens=64, max_running_requests=8, num_blocks=400,
                                caching=False)  # fmt: skip
     for number in range(8):
-        scheduler.add(ask(str(number), [510 + number] * 40, 5), 0.0)
+        scheduler.add_request(ask(str(number), [510 + number] * 40, 5), 0.0)
     most = 0
     while scheduler.sequences:
         turn(scheduler)
@@ -187,25 +201,25 @@ def test_a_static_batch_waits_for_the_last_token_of_the_one_before(overlap: bool
     scheduler = make_scheduler(batching="static", overlap=overlap, max_running_requests=8, num_blocks=400,
                                caching=False)  # fmt: skip
     for number in range(24):
-        scheduler.add(ask(str(number), [510 + number] * 4, 6 if number % 8 < 4 else 10), 0.0)
+        scheduler.add_request(ask(str(number), [510 + number] * 4, 6 if number % 8 < 4 else 10), 0.0)
     batches, plans = [], []
     while scheduler.sequences:
         if (plan := scheduler.schedule(0.0)) is not None:
             plans.append(plan)
-            batches.append(len(plan.admitted))
-        if plan is None or len(plans) == scheduler.config.depth:
+            batches.append(len(plan.new_sequences))
+        if plan is None or len(plans) == scheduler.config.max_in_flight_steps:
             scheduler.commit(answer(plans.pop(0)), 0.0)
     assert [size for size in batches if size] == [8, 8, 8]
 
 
 def test_under_the_margin_a_newcomer_waits_until_blocks_are_free() -> None:
     scheduler = make_scheduler(num_blocks=10, block_size=4, batching="fifo", safety_margin=0.5)
-    scheduler.add(ask("a", [500] * 24, 3), 0.0)
+    scheduler.add_request(ask("a", [500] * 24, 3), 0.0)
     turn(scheduler)
-    scheduler.add(ask("b", [501] * 3, 9), 0.0)
+    scheduler.add_request(ask("b", [501] * 3, 9), 0.0)
     seen = []
     for _ in range(3):
         scheduler.schedule(0.0)
         seen.append(rows_of(scheduler))
-        scheduler.commit(answer(scheduler.flights[-1].plan), 0.0)
+        scheduler.commit(answer(scheduler.in_flight_steps[-1].plan), 0.0)
     assert seen == [{"a": 1}, {"a": 1}, {"b": 3}]

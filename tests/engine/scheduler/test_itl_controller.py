@@ -4,29 +4,29 @@ import random
 
 import pytest
 
-from chairlift.engine.scheduler.itl_controller import FIRST_GUESS, LEAST_PROMPT_TOKENS, PromptMeter, Steering
-from chairlift.engine.scheduler.running_scheduler import OnBoard
-from chairlift.engine.scheduler.step_cost_model import StepShape, StepTimes
+from chairlift.engine.scheduler.itl_controller import FIRST_GUESS, MIN_PREFILL_TOKENS, ItlController, PrefillTimeBudget
+from chairlift.engine.scheduler.running_scheduler import RunningSets
+from chairlift.engine.scheduler.step_cost_model import StepCostModel, StepFeatures
 from chairlift.engine.sequence import Sequence
 from support_engine import answer, ask, make_scheduler
 
 
-def taught(largest: int = 512) -> StepTimes:
+def taught(largest: int = 512) -> StepCostModel:
     """A step costs 5 ms, 1 ms a row and 0.1 ms a prompt token."""
-    times, rng = StepTimes(), random.Random(0)
+    times, rng = StepCostModel(), random.Random(0)
     for prompt in [largest, *(rng.randrange(largest + 1) for _ in range(200))]:
         rows = rng.randrange(1, 20)
-        times.learn(StepShape(rows, prompt, rng.randrange(1000), 0.0), 5 + rows + 0.1 * prompt)
+        times.update(StepFeatures(rows, prompt, rng.randrange(1000), 0.0), 5 + rows + 0.1 * prompt)
     return times
 
 
-def board(rows: int) -> OnBoard:
-    return OnBoard(ready=[Sequence(ask(str(number), 3), number, b"root", 0.0) for number in range(rows)])
+def board(rows: int) -> RunningSets:
+    return RunningSets(decode_ready=[Sequence(ask(str(number), 3), number, b"root", 0.0) for number in range(rows)])
 
 
-def granted(target: float, times: StepTimes, on_board: OnBoard) -> int:
-    steering = Steering(target, times)
-    return steering.prompt_tokens(steering.left_ms(on_board))
+def granted(target: float, times: StepCostModel, on_board: RunningSets) -> int:
+    steering = ItlController(target, times)
+    return steering.prefill_token_budget(steering.remaining_ms(on_board))
 
 
 def test_prompts_get_what_the_target_leaves() -> None:
@@ -35,32 +35,34 @@ def test_prompts_get_what_the_target_leaves() -> None:
 
 
 def test_a_few_ride_in_any_case() -> None:
-    assert granted(10.0, taught(), board(20)) == LEAST_PROMPT_TOKENS
+    assert granted(10.0, taught(), board(20)) == MIN_PREFILL_TOKENS
 
 
 def test_the_first_step_is_a_guess_and_the_next_ones_are_not_too_bold() -> None:
-    assert granted(1000.0, StepTimes(), board(1)) == FIRST_GUESS
+    assert granted(1000.0, StepCostModel(), board(1)) == FIRST_GUESS
     assert granted(1000.0, taught(largest=100), board(1)) == 200
 
 
 def test_nobody_boards_when_those_who_generate_take_the_target_alone() -> None:
-    steering = Steering(15.0, taught())
-    assert not steering.is_full(steering.left_ms(board(8))) and steering.is_full(steering.left_ms(board(12)))
+    steering = ItlController(15.0, taught())
+    assert not steering.is_saturated(steering.remaining_ms(board(8))) and steering.is_saturated(
+        steering.remaining_ms(board(12))
+    )
 
 
 def test_a_target_that_nobody_could_meet_keeps_nobody_away() -> None:
-    steering = Steering(2.0, taught())
-    assert not steering.is_full(steering.left_ms(board(12)))
+    steering = ItlController(2.0, taught())
+    assert not steering.is_saturated(steering.remaining_ms(board(12)))
 
 
 def test_the_meter_charges_each_prompt_token_by_what_it_sees() -> None:
     """A pair costs 0.001 ms here, so that ten tokens behind a thousand cost as much as a hundred at the beginning."""
-    times, rng = StepTimes(), random.Random(0)
+    times, rng = StepCostModel(), random.Random(0)
     for _ in range(300):
         count, seen = rng.randrange(1, 300), rng.choice([0, 100, 1000])
         pairs = count * (seen + (count + 1) / 2)
-        times.learn(StepShape(1, count, 10, pairs), 5 + 0.1 * count + 0.001 * pairs)
-    meter = PromptMeter(times, 22.0)
+        times.update(StepFeatures(1, count, 10, pairs), 5 + 0.1 * count + 0.001 * pairs)
+    meter = PrefillTimeBudget(times, 22.0)
     assert meter.fits(1000) == pytest.approx(20, abs=1) and meter.fits(0) == pytest.approx(132, abs=4)
     meter.take(10, 1000)
     assert meter.fits(1000) == pytest.approx(10, abs=1)
@@ -69,14 +71,14 @@ def test_the_meter_charges_each_prompt_token_by_what_it_sees() -> None:
 
 
 def test_the_least_fits_whatever_it_costs_and_only_once_a_step() -> None:
-    meter = PromptMeter(taught(), -5.0)
-    assert meter.fits(10_000) == LEAST_PROMPT_TOKENS
+    meter = PrefillTimeBudget(taught(), -5.0)
+    assert meter.fits(10_000) == MIN_PREFILL_TOKENS
     meter.take(10, 10_000)
-    assert meter.fits(0) == LEAST_PROMPT_TOKENS - 10
+    assert meter.fits(0) == MIN_PREFILL_TOKENS - 10
 
 
 def test_nothing_known_is_no_bound() -> None:
-    assert PromptMeter(StepTimes(), 5.0).fits(10) > 10**6
+    assert PrefillTimeBudget(StepCostModel(), 5.0).fits(10) > 10**6
 
 
 def test_a_question_behind_a_long_cached_document_is_read_in_steps_of_the_target() -> None:
@@ -93,13 +95,13 @@ def test_a_question_behind_a_long_cached_document_is_read_in_steps_of_the_target
         return took
 
     document = [1 + at * at % 900 for at in range(20_000)]
-    scheduler.add(ask("generates", [1] * 64, 3000), now)
+    scheduler.add_request(ask("generates", [1] * 64, 3000), now)
     for name, prompt in [*((f"warm {n}", [n + 2] * 2000) for n in range(20)), ("document", [*document, 1])]:
-        scheduler.add(ask(name, prompt, 3), now)
+        scheduler.add_request(ask(name, prompt, 3), now)
         while name in scheduler.sequences:
             step()
     for question in range(3):
-        scheduler.add(ask(f"q{question}", [*document, *[question + 5] * 1500], 3), now)
+        scheduler.add_request(ask(f"q{question}", [*document, *[question + 5] * 1500], 3), now)
         while f"q{question}" in scheduler.sequences:
             longest = max(longest, step())
     assert scheduler.counters.cached_tokens >= 3 * 19_000 and longest < 0.055
@@ -108,14 +110,14 @@ def test_a_question_behind_a_long_cached_document_is_read_in_steps_of_the_target
 def test_the_scheduler_steers_by_the_times_between_commits() -> None:
     """Steps of 10 ms and 0.5 ms a prompt token, a target of 30 ms: about 40 prompt tokens beside one that generates."""
     scheduler = make_scheduler(target_itl_ms=30.0, num_blocks=4000, max_model_len=8000, max_batch_tokens=512)
-    scheduler.add(ask("a", [500] * 8, 400), 0.0)
+    scheduler.add_request(ask("a", [500] * 8, 400), 0.0)
     now, sizes = 0.0, []
     for step in range(120):
         if step % 6 == 1:
-            scheduler.add(ask(f"b{step}", [500 + step] * 300, 1), now)
+            scheduler.add_request(ask(f"b{step}", [500 + step] * 300, 1), now)
         plan = scheduler.schedule(now)
         assert plan is not None
-        prompt = plan.num_tokens - scheduler.flights[-1].num_decodes
+        prompt = plan.num_tokens - scheduler.in_flight_steps[-1].num_decodes
         sizes.append(prompt)
         now += (10 + 0.5 * prompt) / 1e3
         scheduler.commit(answer(plan), now)

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from chairlift.engine.kv.kv_cache_manager import KVCache
-from chairlift.engine.scheduler.priority_preemption import RETRY_STEPS, MakingWay
+from chairlift.engine.kv.kv_cache_manager import KVCacheManager
+from chairlift.engine.scheduler.priority_preemption import RETRY_STEPS, PriorityPreemption
 from chairlift.engine.scheduler.scheduler import Scheduler
-from chairlift.engine.scheduler.step_cost_model import StepShape
-from chairlift.engine.sequence import Status
+from chairlift.engine.scheduler.step_cost_model import StepFeatures
+from chairlift.engine.sequence import SequenceStatus
 from support_engine import answer, ask, make_scheduler, rows_of, turn
 
 
 def riding(scheduler: Scheduler) -> list[str]:
-    return [sequence.name for sequence in scheduler.running.values()]
+    return [sequence.request_id for sequence in scheduler.running.values()]
 
 
 # -- only when the head may board ----------------------------------------------------------------------------------
@@ -31,10 +31,10 @@ def riding(scheduler: Scheduler) -> list[str]:
 def test_nobody_leaves_while_the_line_may_not_board(options: dict[str, Any], leaves: bool) -> None:
     scheduler = make_scheduler(policy="priority", max_running_requests=2, **options)
     for number in (1, 2):
-        scheduler.add(ask(f"low {number}", [500 + number] * 20, 30, priority=5), 0.0)
+        scheduler.add_request(ask(f"low {number}", [500 + number] * 20, 30, priority=5), 0.0)
     for _ in range(8):
         turn(scheduler)
-    scheduler.add(ask("urgent", [503] * 8, 4), 0.1)
+    scheduler.add_request(ask("urgent", [503] * 8, 4), 0.1)
     for _ in range(4):
         turn(scheduler, 0.2)
     assert scheduler.counters.preemptions == leaves and ("urgent" in scheduler.sequences) != leaves
@@ -43,12 +43,12 @@ def test_nobody_leaves_while_the_line_may_not_board(options: dict[str, Any], lea
 def test_nobody_leaves_when_steering_lets_nobody_board(monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler = make_scheduler(policy="priority", max_running_requests=2, target_itl_ms=10.0)
     for number in (1, 2):
-        scheduler.add(ask(f"low {number}", [500 + number] * 20, 30, priority=5), 0.0)
+        scheduler.add_request(ask(f"low {number}", [500 + number] * 20, 30, priority=5), 0.0)
         turn(scheduler)
-    monkeypatch.setattr(scheduler._boarding._steering, "is_full", lambda left_ms: True)
-    scheduler.add(ask("urgent", [503] * 8, 4), 0.1)
+    monkeypatch.setattr(scheduler._boarding._steering, "is_saturated", lambda left_ms: True)
+    scheduler.add_request(ask("urgent", [503] * 8, 4), 0.1)
     turn(scheduler, 0.2)
-    assert scheduler.counters.preemptions == 0 and len(scheduler.line) == 1
+    assert scheduler.counters.preemptions == 0 and len(scheduler.waiting) == 1
     monkeypatch.undo()
     turn(scheduler, 0.2)
     assert scheduler.counters.preemptions == 1 and "urgent" in riding(scheduler)
@@ -57,32 +57,32 @@ def test_nobody_leaves_when_steering_lets_nobody_board(monkeypatch: pytest.Monke
 def test_nobody_leaves_for_one_that_cannot_make_its_deadline() -> None:
     """It ends where it stands, and the next in line has its way made in the same step."""
     scheduler = make_scheduler(policy="priority", max_running_requests=1)
-    scheduler.add(ask("low", [501] * 20, 30, priority=5), 0.0)
+    scheduler.add_request(ask("low", [501] * 20, 30, priority=5), 0.0)
     turn(scheduler)
-    scheduler.add(ask("late", [503] * 30, 5, priority=0, timeout=0.4), 0.0)
+    scheduler.add_request(ask("late", [503] * 30, 5, priority=0, timeout=0.4), 0.0)
     for _ in range(40):
-        scheduler.step_times.learn(StepShape(0, 30, 0, 450.0), 5000.0)
+        scheduler.step_times.update(StepFeatures(0, 30, 0, 450.0), 5000.0)
     scheduler.schedule(0.1)
     assert riding(scheduler) == ["low"] and scheduler.counters.preemptions == 0
     assert [output.request_id for output in scheduler.expire(0.1)] == ["late"]
-    scheduler.commit(answer(scheduler.flights[-1].plan), 0.1)
-    scheduler.add(ask("late again", [503] * 30, 5, priority=0, timeout=30.0), 0.1)
-    scheduler.add(ask("urgent", [504] * 3, 5, priority=1), 0.1)
+    scheduler.commit(answer(scheduler.in_flight_steps[-1].plan), 0.1)
+    scheduler.add_request(ask("late again", [503] * 30, 5, priority=0, timeout=30.0), 0.1)
+    scheduler.add_request(ask("urgent", [504] * 3, 5, priority=1), 0.1)
     turn(scheduler, 20.1)
-    assert riding(scheduler) == ["urgent"] and [each.name for each in scheduler.line] == ["low"]
+    assert riding(scheduler) == ["urgent"] and [each.request_id for each in scheduler.waiting] == ["low"]
 
 
 def test_nobody_leaves_for_one_that_still_waits_for_a_prefix() -> None:
     """Also when what came before that prefix has left the cache meanwhile, so that a match says nothing of it."""
     scheduler = make_scheduler(policy="priority", max_running_requests=1, max_batch_tokens=4)
-    scheduler.add(ask("low", [501] * 20, 9, priority=5), 0.0)
+    scheduler.add_request(ask("low", [501] * 20, 9, priority=5), 0.0)
     turn(scheduler)
     low = scheduler.sequences["low"]
-    scheduler.add(ask("urgent", [502] * 9, 9, priority=0), 0.0)
-    scheduler.sequences["urgent"].waiting_for = low.block_hashes[-1]
+    scheduler.add_request(ask("urgent", [502] * 9, 9, priority=0), 0.0)
+    scheduler.sequences["urgent"].awaited_block_hash = low.block_hashes[-1]
     turn(scheduler)
     assert scheduler.counters.preemptions == 0
-    scheduler.sequences["urgent"].waiting_for = None
+    scheduler.sequences["urgent"].awaited_block_hash = None
     turn(scheduler)
     assert riding(scheduler) == ["urgent"]
 
@@ -91,9 +91,9 @@ def test_nobody_leaves_for_the_tokens_of_a_step() -> None:
     """Those who read go first while they take the whole step; the head would not board in it."""
     scheduler = make_scheduler(policy="priority", max_running_requests=4, max_batch_tokens=16, num_blocks=200)
     for number in range(4):
-        scheduler.add(ask(f"low {number}", [500 + number] * 12, 9, priority=5), 0.0)
+        scheduler.add_request(ask(f"low {number}", [500 + number] * 12, 9, priority=5), 0.0)
     turn(scheduler)
-    scheduler.add(ask("urgent", [510] * 3, 2), 0.0)
+    scheduler.add_request(ask("urgent", [510] * 3, 2), 0.0)
     turn(scheduler)
     assert scheduler.counters.preemptions == 0 and len(scheduler.running) == 4
     while "urgent" in scheduler.sequences:
@@ -105,11 +105,11 @@ def test_a_seat_is_made_where_those_who_generate_take_every_token() -> None:
     """As many seats as tokens: the victim's token is the head's."""
     scheduler = make_scheduler(policy="priority", max_running_requests=3, max_batch_tokens=3)
     for number in range(3):
-        scheduler.add(ask(f"low {number}", [500 + number], 9, priority=5), 0.0)
+        scheduler.add_request(ask(f"low {number}", [500 + number], 9, priority=5), 0.0)
     turn(scheduler)
-    scheduler.add(ask("urgent", [510] * 3, 2), 0.0)
+    scheduler.add_request(ask("urgent", [510] * 3, 2), 0.0)
     scheduler.schedule(0.0)
-    assert rows_of(scheduler) == {"low 0": 1, "low 1": 1, "urgent": 1} and scheduler.check() == []
+    assert rows_of(scheduler) == {"low 0": 1, "low 1": 1, "urgent": 1} and scheduler.check_integrity() == []
 
 
 # -- as many as it takes -------------------------------------------------------------------------------------------
@@ -117,11 +117,11 @@ def test_a_seat_is_made_where_those_who_generate_take_every_token() -> None:
 
 def test_blocks_that_the_head_shares_with_a_victim_do_not_come_free() -> None:
     scheduler = make_scheduler(policy="priority", num_blocks=32)
-    scheduler.add(ask("peer", [501] * 40, 30, priority=0), 0.0)
+    scheduler.add_request(ask("peer", [501] * 40, 30, priority=0), 0.0)
     turn(scheduler)
-    scheduler.add(ask("low", [502] * 32, 20, priority=5), 0.0)
+    scheduler.add_request(ask("low", [502] * 32, 20, priority=5), 0.0)
     turn(scheduler)
-    scheduler.add(ask("urgent", [502] * 32 + [503] * 38, 4, priority=0), 0.1)
+    scheduler.add_request(ask("urgent", [502] * 32 + [503] * 38, 4, priority=0), 0.1)
     for step in range(10):
         turn(scheduler, 0.2 + step)
     assert scheduler.counters.preemptions == 0 and riding(scheduler) == ["peer", "low"]
@@ -129,21 +129,21 @@ def test_blocks_that_the_head_shares_with_a_victim_do_not_come_free() -> None:
 
 def test_blocks_that_two_victims_share_come_free_when_both_leave() -> None:
     scheduler = make_scheduler(policy="priority", num_blocks=24)
-    scheduler.add(ask("low 1", [*[501] * 32, 1], 20, priority=5), 0.0)
+    scheduler.add_request(ask("low 1", [*[501] * 32, 1], 20, priority=5), 0.0)
     turn(scheduler)
-    scheduler.add(ask("low 2", [*[501] * 32, 2], 20, priority=5), 0.0)
+    scheduler.add_request(ask("low 2", [*[501] * 32, 2], 20, priority=5), 0.0)
     turn(scheduler)
     assert scheduler.cache.pool.available == 24 - 8 - 2
-    scheduler.add(ask("urgent", [503] * 80, 4, priority=0), 0.0)
+    scheduler.add_request(ask("urgent", [503] * 80, 4, priority=0), 0.0)
     turn(scheduler)
     assert riding(scheduler) == ["urgent"]
 
 
 def test_blocks_promised_to_a_prompt_that_leaves_are_there_for_the_head() -> None:
     scheduler = make_scheduler(policy="priority", num_blocks=40, max_batch_tokens=16, caching=False)
-    scheduler.add(ask("low", [501] * 100, 9, priority=5), 0.0)
+    scheduler.add_request(ask("low", [501] * 100, 9, priority=5), 0.0)
     turn(scheduler)
-    scheduler.add(ask("urgent", [502] * 140, 9, priority=0), 0.0)
+    scheduler.add_request(ask("urgent", [502] * 140, 9, priority=0), 0.0)
     turn(scheduler)
     assert riding(scheduler) == ["urgent"]
 
@@ -152,10 +152,10 @@ def test_only_as_many_leave_as_it_takes() -> None:
     """The least urgent would go first, but what it holds helps little and is not needed beside the other's."""
     scheduler = make_scheduler(policy="priority", num_blocks=32, caching=False)
     for name, tokens, priority in (("small", 2, 9), ("large", 70, 5)):
-        scheduler.add(ask(name, [500 + priority] * tokens, 40, priority=priority), 0.0)
+        scheduler.add_request(ask(name, [500 + priority] * tokens, 40, priority=priority), 0.0)
         turn(scheduler)
     turn(scheduler)
-    scheduler.add(ask("urgent", [510] * 60, 4, priority=0), 0.0)
+    scheduler.add_request(ask("urgent", [510] * 60, 4, priority=0), 0.0)
     turn(scheduler)
     assert riding(scheduler) == ["small", "urgent"]
 
@@ -164,19 +164,19 @@ def test_only_as_many_leave_as_it_takes() -> None:
 def test_whoever_riders_were_sent_away_for_boards_in_that_step(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
     times = 0
-    make_way = MakingWay.make_way
+    make_way = PriorityPreemption.preempt_for_head
 
-    def watched(self: MakingWay, *args: Any) -> list[Any]:
+    def watched(self: PriorityPreemption, *args: Any) -> list[Any]:
         victims = make_way(self, *args)
         if victims:
-            expected.append(next(iter(scheduler.line)))
+            expected.append(next(iter(scheduler.waiting)))
         return victims
 
-    monkeypatch.setattr(MakingWay, "make_way", watched)
+    monkeypatch.setattr(PriorityPreemption, "preempt_for_head", watched)
     for _ in range(8):
         scheduler = make_scheduler(
             policy="priority", num_blocks=rng.choice([32, 48]), caching=rng.random() < 0.7,
-            windows=rng.choice([(None,), (None, 8), (12,)]), overlap=rng.random() < 0.5, protect_after=6,
+            windows=rng.choice([(None,), (None, 8), (12,)]), overlap=rng.random() < 0.5, protect_after_preemptions=6,
             batching=rng.choice(["mixed", "prefill_first", "decode_first"]), max_batch_tokens=rng.choice([8, 32, 64]),
             max_running_requests=rng.choice([2, 5, 9]), prefix_wait_steps=rng.choice([0, 2, 256]),
         )  # fmt: skip
@@ -184,17 +184,17 @@ def test_whoever_riders_were_sent_away_for_boards_in_that_step(seed: int, monkey
         for _ in range(150):
             if len(scheduler.sequences) < 12 and rng.random() < 0.4:
                 prompt = [1] * rng.choice([0, 8, 20]) + [rng.randrange(500) for _ in range(rng.randrange(1, 24))]
-                scheduler.add(ask(str(number), prompt, rng.randrange(1, 20), priority=rng.randrange(4)), now)
+                scheduler.add_request(ask(str(number), prompt, rng.randrange(1, 20), priority=rng.randrange(4)), now)
                 number += 1
             expected: list[Any] = []
             now += 0.01
             if (plan := scheduler.schedule(now)) is not None:
                 plans.append(plan)
-            assert all(head.status is Status.RUNNING for head in expected), "somebody left in vain"
+            assert all(head.status is SequenceStatus.RUNNING for head in expected), "somebody left in vain"
             times += len(expected)
-            if plans and (plan is None or len(plans) == scheduler.config.depth):
+            if plans and (plan is None or len(plans) == scheduler.config.max_in_flight_steps):
                 scheduler.commit(answer(plans.pop(0)), now)
-            assert scheduler.check() == []
+            assert scheduler.check_integrity() == []
     assert times > 20
 
 
@@ -204,23 +204,23 @@ def test_whoever_riders_were_sent_away_for_boards_in_that_step(seed: int, monkey
 def searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Count how often what a rider holds is looked at closely."""
     seen = [0]
-    sole_tokens = KVCache.sole_tokens
+    sole_tokens = KVCacheManager.num_unshared_tokens
 
-    def watched(self: KVCache, *args: Any) -> int:
+    def watched(self: KVCacheManager, *args: Any) -> int:
         seen[0] += 1
         return sole_tokens(self, *args)
 
-    monkeypatch.setattr(KVCache, "sole_tokens", watched)
+    monkeypatch.setattr(KVCacheManager, "num_unshared_tokens", watched)
     return seen
 
 
 def test_a_head_that_cannot_fit_costs_no_close_look(monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler = make_scheduler(policy="priority", num_blocks=64, caching=False)
-    scheduler.add(ask("peer", [501] * 100, 90, priority=0), 0.0)
-    scheduler.add(ask("low", [502] * 40, 90, priority=5), 0.0)
+    scheduler.add_request(ask("peer", [501] * 100, 90, priority=0), 0.0)
+    scheduler.add_request(ask("low", [502] * 40, 90, priority=5), 0.0)
     for _ in range(4):
         turn(scheduler)
-    scheduler.add(ask("huge", [503] * 200, 4, priority=0), 0.0)
+    scheduler.add_request(ask("huge", [503] * 200, 4, priority=0), 0.0)
     seen = searches(monkeypatch)
     for _ in range(3 * RETRY_STEPS // 2):
         turn(scheduler)
@@ -230,14 +230,14 @@ def test_a_head_that_cannot_fit_costs_no_close_look(monkeypatch: pytest.MonkeyPa
 def test_a_search_that_failed_is_made_again_when_somebody_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """What riders share looks like enough from afar."""
     scheduler = make_scheduler(policy="priority", num_blocks=96)
-    scheduler.add(ask("peer", [501] * 60, 150, priority=0), 0.0)
-    scheduler.add(ask("short", [504] * 40, 40, priority=0), 0.0)
+    scheduler.add_request(ask("peer", [501] * 60, 150, priority=0), 0.0)
+    scheduler.add_request(ask("short", [504] * 40, 40, priority=0), 0.0)
     for number in range(4):
-        scheduler.add(ask(f"low {number}", [*[502] * 60, number], 150, priority=5), 0.0)
-    while scheduler.line or any(not each.num_outputs for each in scheduler.running.values()):
+        scheduler.add_request(ask(f"low {number}", [*[502] * 60, number], 150, priority=5), 0.0)
+    while scheduler.waiting or any(not each.num_output_tokens for each in scheduler.running.values()):
         turn(scheduler)
     assert "short" in scheduler.sequences
-    scheduler.add(ask("urgent", [503] * 250, 4, priority=0), 0.0)
+    scheduler.add_request(ask("urgent", [503] * 250, 4, priority=0), 0.0)
     seen = searches(monkeypatch)
     turn(scheduler)
     turn(scheduler)

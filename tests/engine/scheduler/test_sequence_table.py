@@ -2,7 +2,7 @@
 
 from chairlift.core.request import FinishReason
 from chairlift.engine.scheduler.scheduler import Scheduler
-from chairlift.engine.sequence import Status
+from chairlift.engine.sequence import SequenceStatus
 from support_engine import answer, ask, finish_alone, make_scheduler, released_tables, turn
 
 
@@ -10,11 +10,11 @@ def test_a_victim_keeps_its_place_in_line() -> None:
     """Pitfall 11."""
     scheduler = make_scheduler(max_running_requests=2)
     for number, name in enumerate("abcd"):
-        scheduler.add(ask(name, [number + 1, 9], 9), 0.0)
+        scheduler.add_request(ask(name, [number + 1, 9], 9), 0.0)
     turn(scheduler)
-    scheduler.roster.preempt(scheduler.sequences["b"], 0.0)
-    scheduler.roster.preempt(scheduler.sequences["a"], 0.0)
-    assert [sequence.request.request_id for sequence in scheduler.line] == ["a", "b", "c", "d"]
+    scheduler.table.preempt(scheduler.sequences["b"], 0.0)
+    scheduler.table.preempt(scheduler.sequences["a"], 0.0)
+    assert [sequence.request.request_id for sequence in scheduler.waiting] == ["a", "b", "c", "d"]
     scheduler.schedule(0.0)
     assert list(scheduler.running) == [0, 1]
 
@@ -23,7 +23,7 @@ def test_abort_while_waiting_releases_nothing() -> None:
     """Pitfall 5."""
     scheduler = make_scheduler()
     tables = released_tables(scheduler)
-    scheduler.add(ask("a", 3), 0.0)
+    scheduler.add_request(ask("a", 3), 0.0)
     output = scheduler.abort("a", 0.0)
     assert output is not None and output.finish_reason is FinishReason.ABORT
     assert tables == [] and scheduler.is_idle and scheduler.waiting_tokens == 0 and scheduler.schedule(0.0) is None
@@ -33,10 +33,10 @@ def test_abort_in_the_middle_of_a_chunked_prompt_releases_once() -> None:
     """Pitfall 5."""
     scheduler = make_scheduler(max_chunk_tokens=4)
     tables = released_tables(scheduler)
-    scheduler.add(ask("a", 10), 0.0)
+    scheduler.add_request(ask("a", 10), 0.0)
     turn(scheduler)
     scheduler.abort("a", 0.0)
-    assert len(tables) == 1 and scheduler.cache.counts().held == 0 and scheduler.check() == []
+    assert len(tables) == 1 and scheduler.cache.counts().held == 0 and scheduler.check_integrity() == []
     assert not scheduler.cache._pending
 
 
@@ -44,66 +44,66 @@ def test_abort_in_flight_releases_once_and_drops_the_token() -> None:
     """Pitfall 5."""
     scheduler = make_scheduler()
     tables = released_tables(scheduler)
-    scheduler.add(ask("a", 10), 0.0)
+    scheduler.add_request(ask("a", 10), 0.0)
     plan = scheduler.schedule(0.0)
     assert plan is not None
     scheduler.abort("a", 0.0)
     assert not scheduler.is_idle
     assert scheduler.commit(answer(plan), 0.0) == []
-    assert len(tables) == 1 and scheduler.is_idle and scheduler.check() == []
+    assert len(tables) == 1 and scheduler.is_idle and scheduler.check_integrity() == []
 
 
 def test_abort_after_the_finish_does_nothing() -> None:
     """Pitfall 5."""
     scheduler = make_scheduler()
     tables = released_tables(scheduler)
-    scheduler.add(ask("a", 10, 1), 0.0)
+    scheduler.add_request(ask("a", 10, 1), 0.0)
     finish_alone(scheduler)
     assert scheduler.abort("a", 0.0) is None and scheduler.abort("never", 0.0) is None
-    assert len(tables) == 1 and scheduler.check() == []
+    assert len(tables) == 1 and scheduler.check_integrity() == []
 
 
 def test_an_abort_frees_the_slot_for_the_next_one_in_the_same_plan() -> None:
     scheduler = make_scheduler(max_running_requests=1)
-    scheduler.add(ask("a", 10), 0.0)
-    scheduler.add(ask("b", 5), 0.0)
+    scheduler.add_request(ask("a", 10), 0.0)
+    scheduler.add_request(ask("b", 5), 0.0)
     turn(scheduler)
     scheduler.abort("a", 0.0)
     plan, _ = turn(scheduler)
-    assert plan.released == (0,) and [card.slot for card in plan.admitted] == [0]
+    assert plan.released_slots == (0,) and [card.slot for card in plan.new_sequences] == [0]
 
 
 def riding() -> Scheduler:
     scheduler = make_scheduler(max_running_requests=4)
-    scheduler.add(ask("a", 10, 9), 0.0)
+    scheduler.add_request(ask("a", 10, 9), 0.0)
     turn(scheduler)
-    scheduler.add(ask("b", 3, 9), 0.0)
-    assert scheduler.check() == []
+    scheduler.add_request(ask("b", 3, 9), 0.0)
+    assert scheduler.check_integrity() == []
     return scheduler
 
 
 def test_the_ledger_notices_a_lost_slot() -> None:
     scheduler = riding()
-    scheduler.roster._free_slots.pop()
-    assert scheduler.check()[0].startswith("slots are not each free or taken once")
+    scheduler.table._free_slots.pop()
+    assert scheduler.check_integrity()[0].startswith("slots are not each free or taken once")
 
 
 def test_the_ledger_notices_a_request_in_no_list() -> None:
     scheduler = riding()
-    scheduler.line.remove(scheduler.sequences["b"])
-    assert scheduler.check() == ["0 wait, 1 ride, 0 are held of 2 open"]
+    scheduler.waiting.remove(scheduler.sequences["b"])
+    assert scheduler.check_integrity() == ["0 wait, 1 ride, 0 are held of 2 open"]
 
 
 def test_the_ledger_notices_counters_out_of_order() -> None:
     scheduler = riding()
-    scheduler.sequences["a"].num_computed = 12
-    assert scheduler.check() == ["a: counters out of order, not 0 <= 12 <= 10 <= 11"]
+    scheduler.sequences["a"].num_computed_tokens = 12
+    assert scheduler.check_integrity() == ["a: counters out of order, not 0 <= 12 <= 10 <= 11"]
 
 
 def test_the_ledger_notices_a_status_that_lies() -> None:
     scheduler = riding()
-    scheduler.sequences["a"].status = Status.WAITING
-    assert any(line.startswith("a: WAITING with table") for line in scheduler.check())
+    scheduler.sequences["a"].status = SequenceStatus.WAITING
+    assert any(line.startswith("a: WAITING with table") for line in scheduler.check_integrity())
 
 
 def test_the_ledger_notices_tokens_without_room() -> None:
@@ -111,4 +111,4 @@ def test_the_ledger_notices_tokens_without_room() -> None:
     sequence = scheduler.sequences["a"]
     assert sequence.table is not None
     sequence.table.capacity = 4
-    assert scheduler.check() == ["a: 10 tokens scheduled into 4"]
+    assert scheduler.check_integrity() == ["a: 10 tokens scheduled into 4"]

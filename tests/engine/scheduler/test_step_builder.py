@@ -1,7 +1,7 @@
 """A draft becomes a plan: rows with one token first, boarding cards for who is new, unknown ids as LAST_SAMPLED."""
 
 from chairlift.engine.scheduler.scheduler import Scheduler
-from chairlift.engine.scheduler.step_builder import Draft
+from chairlift.engine.scheduler.step_builder import StepBuilder
 from chairlift.engine.sequence import Sequence
 from chairlift.engine.step_plan import LAST_SAMPLED
 from support_engine import answer, ask, make_scheduler, turn
@@ -10,17 +10,17 @@ from support_engine import answer, ask, make_scheduler, turn
 def two() -> Scheduler:
     """One that generates, one that has read 4 of its 12 prompt tokens."""
     scheduler = make_scheduler(max_chunk_tokens=4, prefix_wait_steps=0)
-    scheduler.add(ask("b", [9], 9), 0.0)
+    scheduler.add_request(ask("b", [9], 9), 0.0)
     turn(scheduler)
-    scheduler.add(ask("a", 12, 9), 0.0)
+    scheduler.add_request(ask("a", 12, 9), 0.0)
     turn(scheduler)
     return scheduler
 
 
 def test_rows_with_one_token_come_first() -> None:
     scheduler = make_scheduler()
-    scheduler.add(ask("a", [1, 2, 3], 9), 0.0)
-    scheduler.add(ask("b", [9], 9), 0.0)
+    scheduler.add_request(ask("a", [1, 2, 3], 9), 0.0)
+    scheduler.add_request(ask("b", [9], 9), 0.0)
     plan, _ = turn(scheduler)
     assert plan.num_new_tokens.tolist() == [1, 3] and plan.input_ids.tolist() == [9, 1, 2, 3]
     assert plan.start_positions.tolist() == [0, 0]
@@ -36,7 +36,7 @@ def test_who_is_known_brings_its_new_blocks_only() -> None:
     scheduler = two()
     plan, _ = turn(scheduler)
     table = scheduler.sequences["a"].table
-    assert table is not None and plan.admitted == ()
+    assert table is not None and plan.new_sequences == ()
     assert plan.new_blocks.tolist() == [[scheduler.sequences["a"].slot, 0, 1, table.groups[0][1]]]
 
 
@@ -47,14 +47,14 @@ def test_after_a_rollback_everybody_brings_its_card_and_all_its_blocks() -> None
     scheduler.rollback(plan)
     again = scheduler.schedule(0.0)
     assert again is not None
-    assert [card.token_ids for card in again.admitted] == [(9, 7, 7), tuple(range(1, 13))]
-    assert [card.num_prior_outputs for card in again.admitted] == [2, 0]
+    assert [card.token_ids for card in again.new_sequences] == [(9, 7, 7), tuple(range(1, 13))]
+    assert [card.num_output_tokens for card in again.new_sequences] == [2, 0]
     assert len(again.new_blocks) == 3
 
 
 def test_a_token_that_is_not_known_yet_is_named_last_sampled() -> None:
     scheduler = make_scheduler(overlap=True)
-    scheduler.add(ask("a", 3, 9), 0.0)
+    scheduler.add_request(ask("a", 3, 9), 0.0)
     first = scheduler.schedule(0.0)
     second = scheduler.schedule(0.0)
     assert first is not None and second is not None
@@ -67,7 +67,7 @@ def test_a_token_that_is_not_known_yet_is_named_last_sampled() -> None:
 def test_the_flight_counts_prompt_tokens() -> None:
     scheduler = two()
     scheduler.schedule(0.0)
-    assert scheduler.flights[0].num_prefill_tokens == 4
+    assert scheduler.in_flight_steps[0].num_prefill_tokens == 4
 
 
 def sequence(prompt: int) -> Sequence:
@@ -77,22 +77,22 @@ def sequence(prompt: int) -> Sequence:
 def test_taking_back_a_chunk_gives_the_step_its_tokens_again() -> None:
     """Also a chunk of one token, which counts as prompt as long as more of it is to be read."""
     for count in (1, 5):
-        draft, rider = Draft(20, 10), sequence(9)
-        draft.give_prefill(rider, count)
+        draft, rider = StepBuilder(20, 10), sequence(9)
+        draft.add_prefill(rider, count)
         assert (draft.tokens_left, draft.prefill_left) == (20 - count, 10 - count)
-        draft.take_back(rider)
+        draft.remove(rider)
         assert (draft.tokens_left, draft.prefill_left, draft.num_rows) == (20, 10, 0)
 
 
 def test_taking_back_a_generated_token_leaves_the_prompt_budget_alone() -> None:
-    draft, rider = Draft(20, 10), sequence(1)
-    draft.give_decodes([rider])
+    draft, rider = StepBuilder(20, 10), sequence(1)
+    draft.add_decodes([rider])
     draft.new_blocks[rider] = [(0, 0, 3)]
-    draft.take_back(rider)
+    draft.remove(rider)
     assert (draft.tokens_left, draft.prefill_left, draft.new_blocks) == (20, 10, {})
 
 
 def test_taking_back_from_somebody_without_a_row_changes_nothing() -> None:
-    draft = Draft(20, 10)
-    draft.take_back(sequence(9))
+    draft = StepBuilder(20, 10)
+    draft.remove(sequence(9))
     assert (draft.tokens_left, draft.prefill_left) == (20, 10)

@@ -6,27 +6,27 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from chairlift.engine.scheduler.step_cost_model import FAMILIAR, SLACK, StepShape, StepTimes
+from chairlift.engine.scheduler.step_cost_model import LOWER_BOUND_FACTOR, MIN_OBSERVATIONS, StepCostModel, StepFeatures
 from chairlift.engine.step_plan import StepPlan
 
 
-def shape(rows: int, prompt_tokens: int = 0, seen: int = 100) -> StepShape:
-    return StepShape(rows, prompt_tokens, rows * seen, prompt_tokens * seen / 2)
+def shape(rows: int, prompt_tokens: int = 0, seen: int = 100) -> StepFeatures:
+    return StepFeatures(rows, prompt_tokens, rows * seen, prompt_tokens * seen / 2)
 
 
-def cost(one: StepShape, slower: float = 1.0) -> float:
+def cost(one: StepFeatures, slower: float = 1.0) -> float:
     return slower * (5 + 0.5 * one.rows + 0.25 * one.prompt_tokens + 1e-4 * one.tokens_read + 2e-5 * one.pairs)
 
 
-def drawn(rng: random.Random) -> StepShape:
+def drawn(rng: random.Random) -> StepFeatures:
     return shape(rng.randrange(1, 40), rng.choice([0, 0, 16, 64, 256]), rng.randrange(20, 3000))
 
 
-def taught(steps: int, *, noise: float = 0.0, slower: float = 1.0, times: StepTimes | None = None) -> StepTimes:
-    rng, times = random.Random(4), times or StepTimes()
+def taught(steps: int, *, noise: float = 0.0, slower: float = 1.0, times: StepCostModel | None = None) -> StepCostModel:
+    rng, times = random.Random(4), times or StepCostModel()
     for _ in range(steps):
         one = drawn(rng)
-        times.learn(one, cost(one, slower) * (1 + noise * rng.uniform(-1, 1)))
+        times.update(one, cost(one, slower) * (1 + noise * rng.uniform(-1, 1)))
     return times
 
 
@@ -51,61 +51,64 @@ def test_it_follows_a_machine_that_becomes_slower() -> None:
 
 @pytest.mark.parametrize("seconds", [0.5, 10.0])
 def test_a_cold_first_step_is_forgotten_as_soon_as_others_come(seconds: float) -> None:
-    times, rng = StepTimes(), random.Random(1)
-    times.learn(shape(0, 200), seconds * 1e3)
-    for _ in range(FAMILIAR):
+    times, rng = StepCostModel(), random.Random(1)
+    times.update(shape(0, 200), seconds * 1e3)
+    for _ in range(MIN_OBSERVATIONS):
         one = drawn(rng)
-        times.learn(one, cost(one))
+        times.update(one, cost(one))
     for one in (shape(1), shape(8, 64), shape(0, 200)):
         assert times.expected_ms(one) < 1.5 * cost(one)
 
 
 def test_what_is_said_of_one_kind_of_step_holds_when_rows_and_steps_go_together() -> None:
     """A cost may not hide behind a negative one: sums would be right, and each of them wrong."""
-    times = StepTimes()
-    times.learn(shape(0, 500), 2000.0)
+    times = StepCostModel()
+    times.update(shape(0, 500), 2000.0)
     for _ in range(60):
-        times.learn(shape(8), cost(shape(8)))
+        times.update(shape(8), cost(shape(8)))
     assert times.expected_ms(shape(1)) <= 1.05 * cost(shape(8)) and times.expected_ms(shape(8)) < 1.1 * cost(shape(8))
 
 
 @pytest.mark.parametrize("only", [shape(8), shape(0, 32)])
-def test_one_kind_of_step_alone_follows_a_slower_machine_too(only: StepShape) -> None:
+def test_one_kind_of_step_alone_follows_a_slower_machine_too(only: StepFeatures) -> None:
     times = taught(300)
     for _ in range(3000):
-        times.learn(only, cost(only))
+        times.update(only, cost(only))
     for _ in range(400):
-        times.learn(only, cost(only, 2.0))
+        times.update(only, cost(only, 2.0))
     assert times.expected_ms(only) == pytest.approx(cost(only, 2.0), rel=0.05)
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.1])
 def test_a_lower_bound_is_one_also_when_one_user_asks_one_thing_after_another(noise: float) -> None:
-    times, rng = StepTimes(), random.Random(3)
+    times, rng = StepCostModel(), random.Random(3)
     for _ in range(40):
         prompt = rng.randrange(20, 400)
-        for one in [StepShape(0, prompt, 0, prompt * prompt / 2), *(StepShape(1, 0, prompt + n, 0) for n in range(20))]:
-            times.learn(one, cost(one) * (1 + noise * rng.gauss(0, 1)))
-        real = cost(StepShape(0, prompt, 0, prompt * prompt / 2)) + 19 * cost(StepShape(1, 0, prompt, 0))
-        assert times.least_ms(prompt, 10_000, 19) <= real
+        for one in [
+            StepFeatures(0, prompt, 0, prompt * prompt / 2),
+            *(StepFeatures(1, 0, prompt + n, 0) for n in range(20)),
+        ]:
+            times.update(one, cost(one) * (1 + noise * rng.gauss(0, 1)))
+        real = cost(StepFeatures(0, prompt, 0, prompt * prompt / 2)) + 19 * cost(StepFeatures(1, 0, prompt, 0))
+        assert times.lower_bound_ms(prompt, 10_000, 19) <= real
 
 
 def test_a_step_that_took_no_time_does_not_outweigh_the_others() -> None:
     times = taught(300)
-    times.learn(shape(8, 64), 1e-6)
+    times.update(shape(8, 64), 1e-6)
     assert times.expected_ms(shape(8)) > 0.7 * cost(shape(8))
 
 
 def test_one_step_that_hangs_does_not_spoil_the_rest() -> None:
     times = taught(300)
-    times.learn(shape(8), 10_000.0)
+    times.update(shape(8), 10_000.0)
     assert times.expected_ms(shape(8)) < 1.5 * cost(shape(8))
 
 
 def test_ten_thousand_steps_without_a_prompt_forget_nothing_that_matters() -> None:
     times = taught(300)
     for _ in range(10_000):
-        times.learn(shape(8), cost(shape(8)))
+        times.update(shape(8), cost(shape(8)))
     assert np.isfinite(times.expected_ms(shape(8, 64)))
     assert times.expected_ms(shape(8, 64)) == pytest.approx(cost(shape(8, 64)), rel=0.2)
 
@@ -113,25 +116,27 @@ def test_ten_thousand_steps_without_a_prompt_forget_nothing_that_matters() -> No
 @pytest.mark.parametrize(("tokens", "seen"), [(10, 0), (100, 1000), (2000, 0), (1, 5000)])
 def test_so_many_prompt_tokens_take_as_long_as_was_given(tokens: int, seen: int) -> None:
     takes = 0.25 * tokens + 2e-5 * (tokens * seen + tokens * (tokens + 1) / 2)
-    assert taught(300).prompt_tokens_in(takes, seen) == pytest.approx(tokens, rel=0.05)
+    assert taught(300).prefill_tokens_within(takes, seen) == pytest.approx(tokens, rel=0.05)
 
 
 def test_no_time_is_no_token_and_unknown_costs_are_no_bound() -> None:
-    assert taught(300).prompt_tokens_in(0.0, 10) == taught(300).prompt_tokens_in(-3.0, 10) == 0.0
-    assert StepTimes().prompt_tokens_in(5.0, 10) == float("inf")
+    assert taught(300).prefill_tokens_within(0.0, 10) == taught(300).prefill_tokens_within(-3.0, 10) == 0.0
+    assert StepCostModel().prefill_tokens_within(5.0, 10) == float("inf")
 
 
 def test_the_least_a_request_needs_is_its_prompt_and_a_step_for_each_further_token() -> None:
     times = taught(300)
-    assert times.least_ms(100, 50, 4) == pytest.approx(SLACK * (2 * 5 + 0.25 * 100 + 4 * 5.5), rel=0.05)
+    assert times.lower_bound_ms(100, 50, 4) == pytest.approx(
+        LOWER_BOUND_FACTOR * (2 * 5 + 0.25 * 100 + 4 * 5.5), rel=0.05
+    )
 
 
 def test_nothing_is_promised_before_enough_is_known() -> None:
-    assert taught(FAMILIAR - 1).least_ms(100, 50, 4) == 0.0
-    without_prompts = StepTimes()
-    for _ in range(2 * FAMILIAR):
-        without_prompts.learn(shape(8), cost(shape(8)))
-    assert without_prompts.least_ms(100, 50, 4) == 0.0
+    assert taught(MIN_OBSERVATIONS - 1).lower_bound_ms(100, 50, 4) == 0.0
+    without_prompts = StepCostModel()
+    for _ in range(2 * MIN_OBSERVATIONS):
+        without_prompts.update(shape(8), cost(shape(8)))
+    assert without_prompts.lower_bound_ms(100, 50, 4) == 0.0
 
 
 def test_the_shape_of_a_plan() -> None:
@@ -139,11 +144,11 @@ def test_the_shape_of_a_plan() -> None:
         return np.array(numbers, np.int32)
 
     plan = StepPlan(
-        step_id=0, released=(), admitted=(), slots=ints(0, 1, 2, 3), num_new_tokens=ints(1, 1, 1, 3),
+        step_id=0, released_slots=(), new_sequences=(), slots=ints(0, 1, 2, 3), num_new_tokens=ints(1, 1, 1, 3),
         start_positions=ints(9, 4, 7, 10), new_blocks=ints().reshape(-1, 4), input_ids=ints(*[5] * 6),
         sample_rows=ints(0, 1, 3),
     )  # fmt: skip
     # Two rows generate and see 10 and 5 tokens; a prompt token sees 8, three others 11, 12 and 13.
-    assert StepShape.of(plan, 2) == StepShape(rows=2, prompt_tokens=4, tokens_read=15, pairs=8 + 11 + 12 + 13)
+    assert StepFeatures.of(plan, 2) == StepFeatures(rows=2, prompt_tokens=4, tokens_read=15, pairs=8 + 11 + 12 + 13)
     decodes = replace(plan, slots=plan.slots[:3], num_new_tokens=ints(1, 1, 1), start_positions=ints(9, 4, 7))
-    assert StepShape.of(decodes, 3) == StepShape(rows=3, prompt_tokens=0, tokens_read=23, pairs=0.0)
+    assert StepFeatures.of(decodes, 3) == StepFeatures(rows=3, prompt_tokens=0, tokens_read=23, pairs=0.0)

@@ -9,7 +9,7 @@ from chairlift.core.errors import OutOfBlocks
 from chairlift.engine.kv.free_block_list import BlockId
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.engine.scheduler.scheduler import Scheduler
-from chairlift.engine.scheduler.step_scheduler import MAX_LOOKED_AT
+from chairlift.engine.scheduler.step_scheduler import MAX_SKIPPED_WAITING
 from chairlift.engine.timeline import WaitReason
 from support_engine import Lift, answer, ask, make_scheduler, rows_of, turn
 
@@ -25,10 +25,10 @@ def test_prompts_never_starve_those_who_generate() -> None:
     """Pitfall 9: under a flood of long prompts every generating request gets its token in every step."""
     scheduler = make_scheduler(num_blocks=400, max_batch_tokens=16, max_running_requests=8)
     for number in range(3):
-        scheduler.add(ask(f"g{number}", [500 + number], 60), 0.0)
+        scheduler.add_request(ask(f"g{number}", [500 + number], 60), 0.0)
     turn(scheduler)
     for number in range(30):
-        scheduler.add(ask(f"p{number}", [600 + number] * 100, 1), 0.0)
+        scheduler.add_request(ask(f"p{number}", [600 + number] * 100, 1), 0.0)
     for _ in range(50):
         plan, outputs = turn(scheduler)
         assert plan.num_tokens == 16
@@ -39,9 +39,9 @@ def test_generating_ones_never_starve_prompts() -> None:
     """As many seats as tokens: whoever reads its prompt still gets one token a step."""
     scheduler = make_scheduler(num_blocks=200, max_batch_tokens=4, max_running_requests=99)
     for number in range(3):
-        scheduler.add(ask(f"g{number}", [500 + number], 400), 0.0)
+        scheduler.add_request(ask(f"g{number}", [500 + number], 400), 0.0)
     turn(scheduler)
-    scheduler.add(ask("p", 40, 1), 0.0)
+    scheduler.add_request(ask("p", 40, 1), 0.0)
     for _ in range(40):
         turn(scheduler)
     assert "p" not in scheduler.sequences
@@ -51,7 +51,7 @@ def test_several_long_prompts_advance_together_each_within_its_share() -> None:
     """Pitfall 8: one long prompt does not stall everybody."""
     scheduler = make_scheduler(num_blocks=400, max_batch_tokens=64)
     for number in range(4):
-        scheduler.add(ask(str(number), [600 + number] * 200, 1), 0.0)
+        scheduler.add_request(ask(str(number), [600 + number] * 200, 1), 0.0)
     scheduler.schedule(0.0)
     assert rows_of(scheduler) == {"0": 16, "1": 16, "2": 16, "3": 16}
 
@@ -60,7 +60,7 @@ def test_prompts_alike_are_read_one_after_the_other_once_they_are_on_board() -> 
     """Side by side, all of them would end in the last step."""
     scheduler = make_scheduler(num_blocks=400, max_batch_tokens=64)
     for number in range(6):
-        scheduler.add(ask(str(number), [600 + number] * 208, 1), 0.0)
+        scheduler.add_request(ask(str(number), [600 + number] * 208, 1), 0.0)
     steps, ended = 0, {}
     while scheduler.sequences:
         plan, outputs = turn(scheduler)
@@ -74,7 +74,7 @@ def test_prompts_alike_are_read_one_after_the_other_once_they_are_on_board() -> 
 def test_who_boarded_first_goes_on_while_those_nearer_to_their_end_are_read() -> None:
     scheduler = make_scheduler(num_blocks=400, max_batch_tokens=64)
     for name, tokens in (("oldest", 300), ("longer", 250), ("nearest", 100)):
-        scheduler.add(ask(name, [600 + tokens] * tokens, 1), 0.0)
+        scheduler.add_request(ask(name, [600 + tokens] * tokens, 1), 0.0)
     turn(scheduler)  # all three board
     scheduler.schedule(0.0)
     assert rows_of(scheduler) == {"oldest": 16, "nearest": 48}
@@ -83,10 +83,10 @@ def test_who_boarded_first_goes_on_while_those_nearer_to_their_end_are_read() ->
 def test_nobody_stands_still_for_ever_while_shorter_ones_come_and_come() -> None:
     scheduler = make_scheduler(num_blocks=400, max_batch_tokens=64)
     for name in ("first", "second"):
-        scheduler.add(ask(name, [len(name) + 600] * 320, 1), 0.0)
+        scheduler.add_request(ask(name, [len(name) + 600] * 320, 1), 0.0)
     ended = {}
     for step in range(60):
-        scheduler.add(ask(f"short{step}", [700 + step] * 64, 1), 0.0)
+        scheduler.add_request(ask(f"short{step}", [700 + step] * 64, 1), 0.0)
         ended |= {output.request_id: step for output in turn(scheduler)[1]}
     assert ended["first"] <= 20 and ended["second"] <= 40
 
@@ -94,10 +94,10 @@ def test_nobody_stands_still_for_ever_while_shorter_ones_come_and_come() -> None
 def test_prompts_are_read_side_by_side_while_a_shorter_one_may_board() -> None:
     """Pitfall 8: whoever asks a little is behind two long ones in line, and wants its turn."""
     scheduler = make_scheduler(num_blocks=400, max_batch_tokens=64, max_running_requests=8)
-    scheduler.add(ask("a", [600] * 300, 1), 0.0)
+    scheduler.add_request(ask("a", [600] * 300, 1), 0.0)
     turn(scheduler)
     for name, tokens in (("b", 300), ("short", 12)):
-        scheduler.add(ask(name, [600 + tokens] * tokens, 1), 0.0)
+        scheduler.add_request(ask(name, [600 + tokens] * tokens, 1), 0.0)
     _, outputs = turn(scheduler)
     assert [output.request_id for output in outputs] == ["short"]
 
@@ -105,12 +105,12 @@ def test_prompts_are_read_side_by_side_while_a_shorter_one_may_board() -> None:
 def test_a_long_prompt_that_is_nearly_all_cached_counts_as_a_short_one() -> None:
     scheduler = make_scheduler(num_blocks=400, max_batch_tokens=64, block_size=4)
     known = list(range(500, 780))
-    scheduler.add(ask("before", known, 1), 0.0)
+    scheduler.add_request(ask("before", known, 1), 0.0)
     while scheduler.sequences:
         turn(scheduler)
-    scheduler.add(ask("long", [900] * 200, 1), 0.0)
+    scheduler.add_request(ask("long", [900] * 200, 1), 0.0)
     turn(scheduler)
-    scheduler.add(ask("again", [*known, 1], 1), 0.0)
+    scheduler.add_request(ask("again", [*known, 1], 1), 0.0)
     _, outputs = turn(scheduler)
     assert [output.request_id for output in outputs] == ["again"]
 
@@ -126,7 +126,7 @@ def test_prompts_stay_side_by_side_where_something_else_decides_who_gets_what(op
     """Also where prompts get less once somebody generates: the first to end would make all others late."""
     scheduler = make_scheduler(num_blocks=400, max_batch_tokens=64, **options)
     for number in range(4):
-        scheduler.add(ask(str(number), [600 + number] * 200, 1), 0.0)
+        scheduler.add_request(ask(str(number), [600 + number] * 200, 1), 0.0)
     turn(scheduler)
     scheduler.schedule(0.0)
     assert rows_of(scheduler) == {"0": 16, "1": 16, "2": 16, "3": 16}
@@ -135,7 +135,7 @@ def test_prompts_stay_side_by_side_where_something_else_decides_who_gets_what(op
 def test_no_chunk_is_larger_than_is_allowed_in_turn_either() -> None:
     scheduler = make_scheduler(num_blocks=400, max_batch_tokens=64, max_chunk_tokens=40)
     for number in range(4):
-        scheduler.add(ask(str(number), [600 + number] * 200, 1), 0.0)
+        scheduler.add_request(ask(str(number), [600 + number] * 200, 1), 0.0)
     turn(scheduler)
     scheduler.schedule(0.0)
     assert rows_of(scheduler) == {"0": 40, "1": 24}
@@ -145,7 +145,7 @@ def test_prompts_that_end_soon_end_one_after_the_other() -> None:
     """Side by side, four of 30 tokens would all end in the second step of 64."""
     scheduler = make_scheduler(num_blocks=400, max_batch_tokens=64)
     for number in range(4):
-        scheduler.add(ask(str(number), [600 + number] * 30, 1), 0.0)
+        scheduler.add_request(ask(str(number), [600 + number] * 30, 1), 0.0)
     ended = [[output.request_id for output in turn(scheduler)[1]] for _ in range(2)]
     assert ended == [["0", "1"], ["2", "3"]]
 
@@ -156,7 +156,7 @@ def test_prompts_that_end_soon_end_one_after_the_other() -> None:
 )
 def test_a_prompt_alone_takes_what_the_limits_leave(options: dict[str, int], tokens: int) -> None:
     scheduler = make_scheduler(num_blocks=400, max_batch_tokens=64, **options)
-    scheduler.add(ask("a", 200, 1), 0.0)
+    scheduler.add_request(ask("a", 200, 1), 0.0)
     plan, _ = turn(scheduler)
     assert plan.num_tokens == tokens
 
@@ -164,9 +164,9 @@ def test_a_prompt_alone_takes_what_the_limits_leave(options: dict[str, int], tok
 def test_a_short_prompt_behind_a_long_one_is_read_at_once() -> None:
     """Pitfall 8."""
     scheduler = make_scheduler(num_blocks=400, max_batch_tokens=64)
-    scheduler.add(ask("long", [600] * 300, 1), 0.0)
+    scheduler.add_request(ask("long", [600] * 300, 1), 0.0)
     turn(scheduler)
-    scheduler.add(ask("short", [601] * 10, 1), 0.0)
+    scheduler.add_request(ask("short", [601] * 10, 1), 0.0)
     _, outputs = turn(scheduler)
     assert [output.request_id for output in outputs] == ["short"]
 
@@ -175,10 +175,10 @@ def test_a_short_prompt_behind_a_long_one_is_read_at_once() -> None:
 def test_a_short_prompt_is_read_beside_a_long_one_however_little_prompts_get(options: dict[str, Any]) -> None:
     """Pitfall 8, where the step's share for prompts is smaller than the configured fair chunk."""
     scheduler = make_scheduler(num_blocks=4000, max_batch_tokens=256, max_model_len=10_000, caching=False, **options)
-    scheduler.add(ask("generates", [500] * 4, 2000), 0.0)
+    scheduler.add_request(ask("generates", [500] * 4, 2000), 0.0)
     turn(scheduler)
-    scheduler.add(ask("long", [501] * 4000, 2), 0.0)
-    scheduler.add(ask("short", [502] * 4, 2), 0.0)
+    scheduler.add_request(ask("long", [501] * 4000, 2), 0.0)
+    scheduler.add_request(ask("short", [502] * 4, 2), 0.0)
     now = 0.0
     for _ in range(3):
         plan = scheduler.schedule(now)
@@ -192,10 +192,10 @@ def test_few_tokens_beside_many_that_generate_are_shared_too() -> None:
     """Pitfall 8: what those who generate leave of the step is less than the configured fair chunk."""
     scheduler = make_scheduler(num_blocks=400, max_batch_tokens=32, max_running_requests=32)
     for number in range(24):
-        scheduler.add(ask(f"g{number}", [510 + number], 50), 0.0)
+        scheduler.add_request(ask(f"g{number}", [510 + number], 50), 0.0)
     turn(scheduler)
-    scheduler.add(ask("long", [501] * 300, 2), 0.0)
-    scheduler.add(ask("short", [502] * 2, 1), 0.0)
+    scheduler.add_request(ask("long", [501] * 300, 2), 0.0)
+    scheduler.add_request(ask("short", [502] * 2, 1), 0.0)
     scheduler.schedule(0.0)
     assert rows_of(scheduler)["long"] == 6 and rows_of(scheduler)["short"] == 2
 
@@ -203,9 +203,9 @@ def test_few_tokens_beside_many_that_generate_are_shared_too() -> None:
 def test_a_prompt_is_topped_up_when_nobody_else_may_board() -> None:
     """Four are read, and the fourth one's quarter is more than it needs."""
     scheduler = make_scheduler(batching="static", max_batch_tokens=64, max_running_requests=1, num_blocks=200)
-    scheduler.add(ask("a", [500] * 100, 2), 0.0)
+    scheduler.add_request(ask("a", [500] * 100, 2), 0.0)
     turn(scheduler)
-    scheduler.add(ask("b", [501] * 8, 2), 0.0)
+    scheduler.add_request(ask("b", [501] * 8, 2), 0.0)
     scheduler.schedule(0.0)
     assert rows_of(scheduler) == {"a": 36}
 
@@ -213,7 +213,7 @@ def test_a_prompt_is_topped_up_when_nobody_else_may_board() -> None:
 def test_seats_and_tokens_bound_the_step() -> None:
     scheduler = make_scheduler(max_batch_tokens=8, max_running_requests=3)
     for number, prompt in enumerate(names(5)):
-        scheduler.add(ask(str(number), prompt, 9), 0.0)
+        scheduler.add_request(ask(str(number), prompt, 9), 0.0)
     plan, _ = turn(scheduler)
     assert plan.num_rows == 3 and scheduler.wait_clock.reason is WaitReason.RUNNING_LIMIT
     assert len(scheduler.running) == 3
@@ -223,17 +223,17 @@ def test_seats_and_tokens_bound_the_step() -> None:
 
 
 def waiting(scheduler: Scheduler) -> list[str]:
-    return [sequence.request.request_id for sequence in scheduler.line]
+    return [sequence.request.request_id for sequence in scheduler.waiting]
 
 
 def crowded(max_bypass: int, **options: Any) -> Scheduler:
     """Someone generates and holds a third of the pool; the head of the line needs nearly all of it."""
     scheduler = make_scheduler(num_blocks=20, block_size=4, max_bypass=max_bypass, **options)
-    scheduler.add(ask("on board", [500] * 24, 50), 0.0)
+    scheduler.add_request(ask("on board", [500] * 24, 50), 0.0)
     turn(scheduler)
-    scheduler.add(ask("head", [501] * 60, 2), 0.0)
+    scheduler.add_request(ask("head", [501] * 60, 2), 0.0)
     for number in range(6):
-        scheduler.add(ask(f"small {number}", [510 + number], 1), 0.0)
+        scheduler.add_request(ask(f"small {number}", [510 + number], 1), 0.0)
     return scheduler
 
 
@@ -246,7 +246,7 @@ def test_a_head_that_does_not_fit_is_passed_max_bypass_times_and_then_never(max_
         _, outputs = turn(scheduler)
         boarded += [output.request_id for output in outputs if output.request_id != "on board"]
     assert boarded == [f"small {number}" for number in range(max_bypass)]
-    assert waiting(scheduler)[0] == "head" and scheduler.sequences["head"].times_passed == max_bypass
+    assert waiting(scheduler)[0] == "head" and scheduler.sequences["head"].num_bypasses == max_bypass
     assert scheduler.wait_clock.reason is WaitReason.BLOCKS
     scheduler.abort("on board", 0.0)
     turn(scheduler)
@@ -264,8 +264,8 @@ def test_to_board_the_whole_input_must_fit_and_not_only_its_first_chunk() -> Non
 def test_what_is_promised_to_one_prompt_is_not_given_to_the_next() -> None:
     """Pitfall 7: two prompts that fit one at a time ride one after the other."""
     scheduler = make_scheduler(num_blocks=20, block_size=4, max_chunk_tokens=4)
-    scheduler.add(ask("a", [501] * 50, 1), 0.0)
-    scheduler.add(ask("b", [502] * 50, 1), 0.0)
+    scheduler.add_request(ask("a", [501] * 50, 1), 0.0)
+    scheduler.add_request(ask("b", [502] * 50, 1), 0.0)
     turn(scheduler)
     assert waiting(scheduler) == ["b"]
     while scheduler.sequences:
@@ -292,9 +292,9 @@ def test_recomputing_near_a_full_pool_is_bounded(block_size: int) -> None:
 
 def test_the_walk_along_the_line_ends_somewhere() -> None:
     scheduler = crowded(10**6)
-    for number in range(MAX_LOOKED_AT + 50):
-        scheduler.add(ask(f"large {number}", [700 + number] * 60, 2), 0.0)
-    scheduler.add(ask("far behind", [9], 1), 0.0)
+    for number in range(MAX_SKIPPED_WAITING + 50):
+        scheduler.add_request(ask(f"large {number}", [700 + number] * 60, 2), 0.0)
+    scheduler.add_request(ask("far behind", [9], 1), 0.0)
     turn(scheduler)
     turn(scheduler)
     assert "far behind" in waiting(scheduler)
@@ -305,23 +305,23 @@ def test_the_walk_along_the_line_ends_somewhere() -> None:
 
 def test_patience_for_a_prefix_is_bounded() -> None:
     scheduler = make_scheduler(max_chunk_tokens=1, prefix_wait_steps=3, max_batch_tokens=8)
-    scheduler.add(ask("a", 20, 1), 0.0)
-    scheduler.add(ask("b", 20, 1), 0.0)
+    scheduler.add_request(ask("a", 20, 1), 0.0)
+    scheduler.add_request(ask("b", 20, 1), 0.0)
     rides = []
     for _ in range(6):
         scheduler.schedule(0.0)
         rides.append(list(rows_of(scheduler)))
-        scheduler.commit(answer(scheduler.flights[-1].plan), 0.0)
+        scheduler.commit(answer(scheduler.in_flight_steps[-1].plan), 0.0)
     assert rides == [["a"]] * 3 + [["a", "b"]] * 3
 
 
 def test_patience_is_counted_anew_for_each_ride() -> None:
     scheduler = make_scheduler(max_chunk_tokens=1, prefix_wait_steps=3)
-    scheduler.add(ask("a", 20, 1), 0.0)
-    scheduler.add(ask("b", 20, 1), 0.0)
+    scheduler.add_request(ask("a", 20, 1), 0.0)
+    scheduler.add_request(ask("b", 20, 1), 0.0)
     for _ in range(4):
         turn(scheduler)
-    scheduler.roster.preempt(scheduler.sequences["b"], 0.0)
+    scheduler.table.preempt(scheduler.sequences["b"], 0.0)
     scheduler.schedule(0.0)
     assert rows_of(scheduler) == {"a": 1}
 
@@ -329,13 +329,13 @@ def test_patience_is_counted_anew_for_each_ride() -> None:
 @pytest.mark.parametrize("way", ["abort", "fail", "preempt"])
 def test_a_prefix_whose_owner_leaves_is_waited_for_no_longer(way: str) -> None:
     scheduler = make_scheduler(max_chunk_tokens=4)
-    scheduler.add(ask("a", 20, 1), 0.0)
-    scheduler.add(ask("b", 20, 1), 0.0)
+    scheduler.add_request(ask("a", 20, 1), 0.0)
+    scheduler.add_request(ask("b", 20, 1), 0.0)
     turn(scheduler)
     if way == "abort":
         scheduler.abort("a", 0.0)
     elif way == "preempt":
-        scheduler.roster.preempt(scheduler.sequences["a"], 0.0)
+        scheduler.table.preempt(scheduler.sequences["a"], 0.0)
     else:
         plan = scheduler.schedule(0.0)
         assert plan is not None
@@ -343,14 +343,14 @@ def test_a_prefix_whose_owner_leaves_is_waited_for_no_longer(way: str) -> None:
     for _ in range(20):
         if scheduler.sequences:
             turn(scheduler)
-    assert not scheduler.sequences and scheduler.check() == []
+    assert not scheduler.sequences and scheduler.check_integrity() == []
 
 
 def test_two_that_wait_for_each_others_prefix_do_not_wait_for_ever() -> None:
     """Many twins, each step one owner: nobody deadlocks and the prefix is computed once."""
     scheduler = make_scheduler(num_blocks=200, max_chunk_tokens=4, max_batch_tokens=32)
     for number in range(10):
-        scheduler.add(ask(str(number), [*range(1, 21), 100 + number], 2), 0.0)
+        scheduler.add_request(ask(str(number), [*range(1, 21), 100 + number], 2), 0.0)
     steps = 0
     while scheduler.sequences:
         turn(scheduler)
@@ -364,8 +364,8 @@ def test_two_that_wait_for_each_others_prefix_do_not_wait_for_ever() -> None:
 def test_the_victim_is_who_loses_the_least_computed_work() -> None:
     """Pitfall 7."""
     scheduler = make_scheduler(num_blocks=12, block_size=4, caching=False)
-    scheduler.add(ask("long", [501] * 16, 30), 0.0)
-    scheduler.add(ask("short", [502] * 3, 40), 0.0)
+    scheduler.add_request(ask("long", [501] * 16, 30), 0.0)
+    scheduler.add_request(ask("short", [502] * 3, 40), 0.0)
     turn(scheduler)
     assert waiting(scheduler) == []
     while not scheduler.counters.preemptions:
@@ -376,30 +376,32 @@ def test_the_victim_is_who_loses_the_least_computed_work() -> None:
 def test_work_that_another_holds_too_is_not_lost() -> None:
     scheduler = make_scheduler(num_blocks=64, block_size=4)
     prefix = [501] * 16
-    scheduler.add(ask("owner", [*prefix, 1], 9), 0.0)
+    scheduler.add_request(ask("owner", [*prefix, 1], 9), 0.0)
     turn(scheduler)
-    scheduler.add(ask("shares", [*prefix, 2], 9), 0.0)
-    scheduler.add(ask("alone", [503] * 4, 9), 0.0)
+    scheduler.add_request(ask("shares", [*prefix, 2], 9), 0.0)
+    scheduler.add_request(ask("alone", [503] * 4, 9), 0.0)
     turn(scheduler)
-    assert scheduler._boarding._riding._victim().request.request_id == "shares"
+    assert scheduler._boarding._riding._select_victim().request.request_id == "shares"
 
 
 def test_who_was_preempted_often_is_spared() -> None:
-    scheduler = make_scheduler(num_blocks=64, block_size=4, caching=False, protect_after=2)
-    scheduler.add(ask("long", [501] * 16, 9), 0.0)
-    scheduler.add(ask("short", [502] * 3, 9), 0.0)
+    scheduler = make_scheduler(num_blocks=64, block_size=4, caching=False, protect_after_preemptions=2)
+    scheduler.add_request(ask("long", [501] * 16, 9), 0.0)
+    scheduler.add_request(ask("short", [502] * 3, 9), 0.0)
     turn(scheduler)
     scheduler.sequences["short"].num_preemptions = 2
-    assert scheduler._boarding._riding._victim().request.request_id == "long"
+    assert scheduler._boarding._riding._select_victim().request.request_id == "long"
     scheduler.sequences["long"].num_preemptions = 2
-    assert scheduler._boarding._riding._victim().request.request_id == "short", "among the spared the last to come"
+    assert scheduler._boarding._riding._select_victim().request.request_id == "short", (
+        "among the spared the last to come"
+    )
 
 
 def test_a_victim_gives_back_what_it_got_in_the_same_step() -> None:
     """One that already has its token in the draft leaves for another one; budgets add up again."""
     scheduler = make_scheduler(num_blocks=6, block_size=4, caching=False, max_batch_tokens=8)
-    scheduler.add(ask("a", [501], 20), 0.0)
-    scheduler.add(ask("b", [502], 20), 0.0)
+    scheduler.add_request(ask("a", [501], 20), 0.0)
+    scheduler.add_request(ask("b", [502], 20), 0.0)
     steps = 0
     while scheduler.sequences:
         plan, _ = turn(scheduler)
@@ -412,13 +414,13 @@ def test_a_victim_gives_back_what_it_got_in_the_same_step() -> None:
 def test_who_cannot_get_on_although_it_rides_alone_ends_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cannot happen while admission is right; if it does, one request ends and not the engine."""
     scheduler = make_scheduler(num_blocks=8, block_size=4)
-    scheduler.add(ask("a", [501] * 4, 20), 0.0)
+    scheduler.add_request(ask("a", [501] * 4, 20), 0.0)
     turn(scheduler)
 
     def refuse(count: int) -> list[BlockId]:
         raise OutOfBlocks(free=0, total=8, needed=count)
 
-    monkeypatch.setattr(scheduler.cache.pool, "take", refuse)
+    monkeypatch.setattr(scheduler.cache.pool, "allocate", refuse)
     assert scheduler.schedule(0.0) is None
     monkeypatch.undo()
     assert not scheduler.is_idle, "the last Output is still to be delivered"

@@ -5,15 +5,15 @@ from concurrent.futures import Future
 
 import pytest
 
-from chairlift.core.errors import EngineDead, InvalidRequest, QueueFull, RequestTimeout, StructureFailed
+from chairlift.core.errors import EngineDead, InvalidRequest, QueueFull, RequestTimeout, StructuredOutputFailed
 from chairlift.core.request import FinishReason, GenerateRequest
-from chairlift.engine.structured.compile_queue import Prepared, Preparing
+from chairlift.engine.structured.compile_queue import CompiledRequest, CompileQueue
 from support_engine import ask
 from support_structure import grammar_of
 
 
 def made(
-    preparing: Preparing, name: str = "a", since: float = 0.0, **options: object
+    preparing: CompileQueue, name: str = "a", since: float = 0.0, **options: object
 ) -> tuple[GenerateRequest, Future]:
     request, future = ask(name, 5, **options), Future()
     assert preparing.add(request, future, since or time.monotonic()) == []
@@ -21,63 +21,63 @@ def made(
 
 
 def test_what_is_ready_leaves_with_its_grammars_and_how_long_it_waited() -> None:
-    preparing = Preparing(9)
+    preparing = CompileQueue(9)
     request, future = made(preparing, timeout=60.0, since=time.monotonic() - 20)
     assert len(preparing) == 1 and "a" in preparing and preparing.num_tokens == 5
     grammar = grammar_of(regex="a")
     future.set_result((grammar,))
     assert preparing.abort("a", 2) is None
     prepared = preparing.take(request.request_id, future)
-    assert isinstance(prepared, Prepared) and prepared.grammars == (grammar,) and prepared.unwanted == [2]
+    assert isinstance(prepared, CompiledRequest) and prepared.grammars == (grammar,) and prepared.aborted_choices == [2]
     assert prepared.request is request and prepared.waited == pytest.approx(20, abs=5)
     assert len(preparing) == 0 and preparing.take(request.request_id, future) == []
 
 
 @pytest.mark.parametrize(
     ("raised", "kind"),
-    [(InvalidRequest("no"), InvalidRequest), (ValueError("a fault"), StructureFailed), (None, EngineDead)],
+    [(InvalidRequest("no"), InvalidRequest), (ValueError("a fault"), StructuredOutputFailed), (None, EngineDead)],
 )
 def test_what_has_no_grammar_ends(raised: Exception | None, kind: type[Exception]) -> None:
-    preparing = Preparing(9)
+    preparing = CompileQueue(9)
     request, future = made(preparing)
     if raised is None:
         future.cancel()
     else:
         future.set_exception(raised)
     (last,) = preparing.take(request.request_id, future)
-    assert last.is_last and isinstance(last.error, kind) and "a" not in preparing
+    assert last.is_final and isinstance(last.error, kind) and "a" not in preparing
 
 
 def test_one_too_many_is_refused_and_its_grammar_is_not_made() -> None:
-    preparing, future = Preparing(1), Future()
+    preparing, future = CompileQueue(1), Future()
     made(preparing)
     (last,) = preparing.add(ask("b", 5), future, time.monotonic())
     assert isinstance(last.error, QueueFull) and future.cancelled() and "b" not in preparing
 
 
 def test_an_abort_ends_it_and_its_grammar_is_not_made() -> None:
-    preparing = Preparing(9)
+    preparing = CompileQueue(9)
     request, future = made(preparing)
     last = preparing.abort("a", None)
-    assert last is not None and last.is_last and last.finish_reason is FinishReason.ABORT
+    assert last is not None and last.is_final and last.finish_reason is FinishReason.ABORT
     assert future.cancelled() and preparing.take(request.request_id, future) == []
 
 
 def test_who_is_late_ends_and_others_wait_on() -> None:
-    preparing = Preparing(9)
-    assert preparing.pause() is None
+    preparing = CompileQueue(9)
+    assert preparing.seconds_to_next_deadline() is None
     made(preparing, "patient")
     request, future = made(preparing, "late", timeout=1.0, since=time.monotonic() - 2)
     made(preparing, "early", timeout=50.0)
-    assert preparing.pause() == 0.0
-    (last,) = preparing.late()
+    assert preparing.seconds_to_next_deadline() == 0.0
+    (last,) = preparing.expire()
     assert last.request_id == "late" and isinstance(last.error, RequestTimeout) and "1 s" in str(last.error)
     assert future.cancelled() and preparing.take(request.request_id, future) == []
-    assert preparing.late() == [] and preparing.pause() == pytest.approx(50, abs=5)
+    assert preparing.expire() == [] and preparing.seconds_to_next_deadline() == pytest.approx(50, abs=5)
 
 
 def test_who_is_ready_too_late_is_late() -> None:
-    preparing = Preparing(9)
+    preparing = CompileQueue(9)
     request, future = made(preparing, timeout=1.0, since=time.monotonic() - 2)
     future.set_result(())
     (last,) = preparing.take(request.request_id, future)
@@ -85,7 +85,7 @@ def test_who_is_ready_too_late_is_late() -> None:
 
 
 def test_another_request_of_the_same_name_is_another_one() -> None:
-    preparing = Preparing(9)
+    preparing = CompileQueue(9)
     request, first = made(preparing)
     preparing.abort("a", None)
     preparing.add(request, Future(), time.monotonic())

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from chairlift.core.errors import EngineDead, InvalidRequest, StructureFailed
+from chairlift.core.errors import EngineDead, InvalidRequest, StructuredOutputFailed
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.structured.compile_sandbox import (
     COMMAND,
@@ -19,8 +19,8 @@ from chairlift.engine.structured.compile_sandbox import (
     LENGTH_BYTES,
     NO_TIME,
     READY,
-    Checker,
-    Killed,
+    CompileSandbox,
+    SandboxKilled,
     _send,
 )
 from support_process import PATIENCE, is_gone, wait_until
@@ -37,7 +37,7 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def only_fork(checker: Checker) -> int:
+def only_fork(checker: CompileSandbox) -> int:
     process = checker._ready()
     wait_until(lambda: len(children(process.pid)) == 1)
     return children(process.pid)[0]
@@ -49,13 +49,13 @@ def cpu_seconds(pid: int) -> float:
 
 
 @pytest.fixture
-def checker() -> Iterator[Checker]:
-    made = Checker(VOCABULARY, VOCAB_SIZE)
+def checker() -> Iterator[CompileSandbox]:
+    made = CompileSandbox(VOCABULARY, VOCAB_SIZE)
     yield made
     made.kill()
 
 
-def test_a_good_one_comes_back_as_its_source(checker: Checker) -> None:
+def test_a_good_one_comes_back_as_its_source(checker: CompileSandbox) -> None:
     assert "[0-9]+" in checker.check(GOOD)
     process = checker._process
     assert "yes" in checker.check(StructuredOutput(choice=("yes", "no")))
@@ -63,23 +63,23 @@ def test_a_good_one_comes_back_as_its_source(checker: Checker) -> None:
 
 
 @pytest.mark.parametrize(("bad", "said"), [(CRASHES, "cannot cope|takes longer than"), (HANGS, "takes longer than")])
-def test_what_kills_the_compiler_kills_nothing_else(checker: Checker, bad: StructuredOutput, said: str) -> None:
+def test_what_kills_the_compiler_kills_nothing_else(checker: CompileSandbox, bad: StructuredOutput, said: str) -> None:
     checker.check(GOOD)
-    with pytest.raises(Killed, match=said) as caught:
+    with pytest.raises(SandboxKilled, match=said) as caught:
         checker.check(bad)
     assert len(str(caught.value)) < 500
     assert checker.check(GOOD)
 
 
 def test_a_grammar_takes_only_a_fork_with_it_so_that_the_next_one_does_not_wait_for_a_vocabulary(
-    checker: Checker,
+    checker: CompileSandbox,
 ) -> None:
     checker.check(GOOD)
     process = checker._process
     assert process is not None
     for bad in (HANGS, CRASHES, HANGS):
         (fork,) = children(process.pid)
-        with pytest.raises(Killed):
+        with pytest.raises(SandboxKilled):
             checker.check(bad)
         assert checker.check(GOOD)
         assert fork not in children(process.pid) and len(children(process.pid)) == 1
@@ -87,7 +87,7 @@ def test_a_grammar_takes_only_a_fork_with_it_so_that_the_next_one_does_not_wait_
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_nobody_of_it_is_left_when_it_is_ended_in_the_middle_of_a_grammar(checker: Checker, ended: bool) -> None:
+def test_nobody_of_it_is_left_when_it_is_ended_in_the_middle_of_a_grammar(checker: CompileSandbox, ended: bool) -> None:
     """Also when it is the process alone that was killed, which cannot tell its fork."""
     process = checker._ready()
     (fork,) = children(process.pid)
@@ -97,14 +97,14 @@ def test_nobody_of_it_is_left_when_it_is_ended_in_the_middle_of_a_grammar(checke
     wait_until(lambda: is_gone(fork), 1.5 if ended else CPU_SECONDS + 3)  # by itself it would take nine seconds
 
 
-def test_the_limit_of_processor_time_is_of_each_grammar_and_not_of_all(checker: Checker) -> None:
+def test_the_limit_of_processor_time_is_of_each_grammar_and_not_of_all(checker: CompileSandbox) -> None:
     fork = only_fork(checker)
     until, number, took = time.monotonic() + PATIENCE, 0, 0.0
     while took < CPU_SECONDS + 1.5 and time.monotonic() < until:
         schema = {"enum": [f"{number} {value}" for value in range(3000)]}
         try:
             assert checker.check(StructuredOutput(json_schema=schema))
-        except Killed as error:  # where the machine stood still for so long, another fork begins
+        except SandboxKilled as error:  # where the machine stood still for so long, another fork begins
             if NO_TIME not in str(error):
                 raise
             fork, number = only_fork(checker), 0
@@ -113,7 +113,7 @@ def test_the_limit_of_processor_time_is_of_each_grammar_and_not_of_all(checker: 
     assert only_fork(checker) == fork
 
 
-def test_a_process_that_somebody_else_ended_is_replaced(checker: Checker) -> None:
+def test_a_process_that_somebody_else_ended_is_replaced(checker: CompileSandbox) -> None:
     checker.check(GOOD)
     assert checker._process is not None
     os.kill(checker._process.pid, signal.SIGKILL)
@@ -121,7 +121,7 @@ def test_a_process_that_somebody_else_ended_is_replaced(checker: Checker) -> Non
     assert checker.check(GOOD)
 
 
-def test_a_fork_that_somebody_else_ended_is_nobodys_fault(checker: Checker) -> None:
+def test_a_fork_that_somebody_else_ended_is_nobodys_fault(checker: CompileSandbox) -> None:
     process = checker._ready()
     for _ in range(3):
         (fork,) = children(process.pid)
@@ -132,19 +132,23 @@ def test_a_fork_that_somebody_else_ended_is_nobodys_fault(checker: Checker) -> N
 
 
 def test_where_nobody_can_try_a_grammar_it_is_not_the_grammars_fault(
-    checker: Checker, monkeypatch: pytest.MonkeyPatch
+    checker: CompileSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began = []
     monkeypatch.setattr(
         "chairlift.engine.structured.compile_sandbox._received", lambda source, seconds: READY if seconds > 30 else b""
     )
-    monkeypatch.setattr(Checker, "start", lambda self, start=Checker.start: (began.append(1), start(self))[1])
-    with pytest.raises(StructureFailed, match="is gone"):
+    monkeypatch.setattr(
+        CompileSandbox, "start", lambda self, start=CompileSandbox.start: (began.append(1), start(self))[1]
+    )
+    with pytest.raises(StructuredOutputFailed, match="is gone"):
         checker.check(GOOD)
     assert len(began) == 2
 
 
-def test_an_answer_that_was_not_read_is_not_the_next_ones(checker: Checker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_was_not_read_is_not_the_next_ones(
+    checker: CompileSandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_room(source: int, seconds: float) -> bytes:
         raise MemoryError
 
@@ -156,13 +160,13 @@ def test_an_answer_that_was_not_read_is_not_the_next_ones(checker: Checker, monk
     assert "second" in checker.check(StructuredOutput(regex="second"))
 
 
-def test_ctrl_c_of_a_terminal_does_not_reach_it(checker: Checker) -> None:
+def test_ctrl_c_of_a_terminal_does_not_reach_it(checker: CompileSandbox) -> None:
     checker.start()
     assert checker._process is not None
     assert os.getpgid(checker._process.pid) != os.getpgid(0)
 
 
-def test_one_that_means_nothing_says_why(checker: Checker) -> None:
+def test_one_that_means_nothing_says_why(checker: CompileSandbox) -> None:
     with pytest.raises(InvalidRequest, match=r"structured\.regex: .*unclosed group"):
         checker.check(StructuredOutput(regex="(("))
     with pytest.raises(InvalidRequest, match=r"structured\.json_schema: .*banana"):
@@ -171,14 +175,14 @@ def test_one_that_means_nothing_says_why(checker: Checker) -> None:
         checker.check(StructuredOutput(json_schema={"$ref": "#"}))
 
 
-def test_one_whose_first_mask_is_too_costly_is_refused(checker: Checker) -> None:
+def test_one_whose_first_mask_is_too_costly_is_refused(checker: CompileSandbox) -> None:
     many = {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(20_000)}}
     with pytest.raises(InvalidRequest):
         checker.check(StructuredOutput(json_schema=many))
 
 
 def test_a_closed_checker_starts_no_process() -> None:
-    checker = Checker(VOCABULARY, VOCAB_SIZE)
+    checker = CompileSandbox(VOCABULARY, VOCAB_SIZE)
     checker.close()
     with pytest.raises(EngineDead):
         checker.check(GOOD)
@@ -187,7 +191,7 @@ def test_a_closed_checker_starts_no_process() -> None:
 def test_a_process_whose_owner_is_gone_leaves() -> None:
     process = subprocess.Popen([sys.executable, *COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None and process.stdout is not None
-    checker = Checker(VOCABULARY, VOCAB_SIZE)
+    checker = CompileSandbox(VOCABULARY, VOCAB_SIZE)
     _send(process, checker._begin)
     assert process.stdout.read(LENGTH_BYTES + len(READY)).endswith(READY)
     process.stdin.close()
@@ -199,9 +203,9 @@ def test_a_process_that_is_busy_with_a_grammar_leaves_too_when_its_owner_dies() 
     code = f"""
 import os, sys
 sys.path[:0] = {[os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "../..")]!r}
-from test_compile_sandbox import Checker, HANGS, VOCAB_SIZE, VOCABULARY, _send
+from test_compile_sandbox import CompileSandbox, HANGS, VOCAB_SIZE, VOCABULARY, _send
 import msgspec
-checker = Checker(VOCABULARY, VOCAB_SIZE)
+checker = CompileSandbox(VOCABULARY, VOCAB_SIZE)
 process = checker._ready()
 _send(process, msgspec.msgpack.encode(HANGS))
 print(process.pid, flush=True)

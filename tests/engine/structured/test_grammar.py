@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from chairlift.core.errors import InvalidRequest, StructureFailed
-from chairlift.engine.structured.grammar import MAX_SAID, Batch, Filler, said
+from chairlift.core.errors import InvalidRequest, StructuredOutputFailed
+from chairlift.engine.structured.grammar import MAX_SAID, MaskBatch, MaskFiller, short_message
 from support_structure import allowed, grammar_of
 
 
@@ -13,15 +13,15 @@ def test_copies_go_their_own_ways() -> None:
     first.advance(ord("a"))
     second = first.copy()
     second.advance(ord("b"))
-    assert second.is_over and not first.is_over
+    assert second.is_terminated and not first.is_terminated
     assert allowed(first) == {ord("a"), ord("b")}
 
 
 def test_a_token_that_is_not_allowed_fails_and_goes_on_failing() -> None:
     grammar = grammar_of(regex="ab")
-    with pytest.raises(StructureFailed, match="cannot be followed at token 120"):
+    with pytest.raises(StructuredOutputFailed, match="cannot be followed at token 120"):
         grammar.advance(ord("x"))
-    with pytest.raises(StructureFailed, match="cannot be followed at token 120"):
+    with pytest.raises(StructuredOutputFailed, match="cannot be followed at token 120"):
         grammar.advance(ord("a"))
     row = np.zeros(grammar.width, np.int32)
     grammar.fill(row)
@@ -34,23 +34,23 @@ def test_a_structure_that_is_too_costly_to_follow_is_found_out_at_the_next_token
     row = np.zeros(grammar.width, np.int32)
     grammar.fill(row)
     assert not (row == -1).all()
-    with pytest.raises(StructureFailed, match="Current row has 20007 items; max is 2000"):
+    with pytest.raises(StructuredOutputFailed, match="Current row has 20007 items; max is 2000"):
         grammar.advance(ord("{"))
-    with pytest.raises(StructureFailed, match="Current row has"):
+    with pytest.raises(StructuredOutputFailed, match="Current row has"):
         grammar.check()
 
 
 def test_tokens_that_were_delivered_are_taken_or_refused() -> None:
     grammar = grammar_of(regex="abc").resumed(b"ab")
-    assert allowed(grammar) == {ord("c")} and not grammar.is_over
-    assert grammar_of(regex="abc").resumed(b"abc").is_over
+    assert allowed(grammar) == {ord("c")} and not grammar.is_terminated
+    assert grammar_of(regex="abc").resumed(b"abc").is_terminated
     with pytest.raises(InvalidRequest, match="token 99 does not follow"):
         grammar_of(regex="abc").resumed(b"ac")
 
 
 def test_tokens_that_cost_too_much_to_take_again_are_not_said_to_break_the_structure() -> None:
     many = {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(5000)}}
-    with pytest.raises(StructureFailed, match="cannot be followed"):
+    with pytest.raises(StructuredOutputFailed, match="cannot be followed"):
         grammar_of(json_schema=many).resumed(b"{")
 
 
@@ -59,28 +59,28 @@ def test_an_output_that_may_be_empty_may_end_at_once() -> None:
 
 
 def test_long_reports_of_the_library_become_one_line() -> None:
-    assert said("a\n  b\t c\n<non-verbose/>") == "a b c"
-    assert len(said("x" * 10_000)) == MAX_SAID + 4
+    assert short_message("a\n  b\t c\n<non-verbose/>") == "a b c"
+    assert len(short_message("x" * 10_000)) == MAX_SAID + 4
 
 
 def test_a_token_goes_on_ends_or_fails_and_is_taken_once() -> None:
     grammar = grammar_of(regex="abc?")
-    assert grammar.goes_on(ord("a")) and allowed(grammar) == {ord("b")}
-    assert grammar.goes_on(ord("b")), "c may follow"
-    assert not grammar.goes_on(ord("c"))
+    assert grammar.try_advance(ord("a")) and allowed(grammar) == {ord("b")}
+    assert grammar.try_advance(ord("b")), "c may follow"
+    assert not grammar.try_advance(ord("c"))
     grammar.advance(ord("c"))
-    assert grammar.is_over
+    assert grammar.is_terminated
     broken = grammar_of(regex="ab")
-    assert not broken.goes_on(ord("x"))
-    with pytest.raises(StructureFailed, match="cannot be followed at token 120"):
+    assert not broken.try_advance(ord("x"))
+    with pytest.raises(StructuredOutputFailed, match="cannot be followed at token 120"):
         broken.advance(ord("x"))
 
 
 def test_masks_made_together_are_those_made_alone_and_every_word_is_written() -> None:
     structures = [{"regex": "a"}, {"regex": "[b-y]+"}, {"json_schema": {"type": "object"}}, {"choice": ("x", "yz")}]
     together, alone = [grammar_of(**each) for each in structures], [grammar_of(**each) for each in structures]
-    batch = Batch(np.full((4, together[0].width), 0x5A5A5A5A, np.int32))
-    Filler().fill(together, batch)
+    batch = MaskBatch(np.full((4, together[0].width), 0x5A5A5A5A, np.int32))
+    MaskFiller().fill(together, batch)
     for grammar, row in zip(alone, batch.bits, strict=True):
         expected = np.zeros(grammar.width, np.int32)
         grammar.fill(expected)
@@ -91,14 +91,14 @@ def test_masks_made_together_are_those_made_alone_and_every_word_is_written() ->
 def test_one_that_has_failed_allows_all_and_leaves_its_neighbours_alone(is_known: bool) -> None:
     grammars = [grammar_of(regex="a"), grammar_of(regex="b"), grammar_of(regex="c")]
     if is_known:
-        assert not grammars[1].goes_on(ord("x"))
+        assert not grammars[1].try_advance(ord("x"))
     else:
         assert not grammars[1]._matcher.consume_token(ord("x"))
-    batch = Batch(np.zeros((3, grammars[0].width), np.int32))
-    Filler().fill(grammars, batch)
+    batch = MaskBatch(np.zeros((3, grammars[0].width), np.int32))
+    MaskFiller().fill(grammars, batch)
     bits = [np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little")).tolist() for row in batch.bits]
     assert bits[0] == [ord("a")] and bits[2] == [ord("c")] and (batch.bits[1] == -1).all()
-    with pytest.raises(StructureFailed, match="cannot be followed"):
+    with pytest.raises(StructuredOutputFailed, match="cannot be followed"):
         grammars[1].check()
     grammars[0].check()
 
@@ -111,10 +111,10 @@ def test_a_library_that_panics_is_asked_for_one_after_another(monkeypatch: pytes
         def unsafe_compute_mask_ptr(self, *given: object) -> None:
             raise Panic("in the middle of a mask")
 
-    filler = Filler()
+    filler = MaskFiller()
     filler._library = Panicking()  # type: ignore[assignment]  # only the call that panics
     grammars = [grammar_of(regex="a"), grammar_of(regex="b")]
-    batch = Batch(np.zeros((2, grammars[0].width), np.int32))
+    batch = MaskBatch(np.zeros((2, grammars[0].width), np.int32))
     filler.fill(grammars, batch)
     bits = [np.flatnonzero(np.unpackbits(row.view(np.uint8), bitorder="little")).tolist() for row in batch.bits]
     assert bits == [[ord("a")], [ord("b")]]

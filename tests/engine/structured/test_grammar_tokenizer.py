@@ -1,7 +1,7 @@
 """What a vocabulary shows of itself."""
 
-from chairlift.engine.structured.grammar_tokenizer import Vocabulary
+from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 
 
 def test_megabytes_of_a_tokenizer_are_in_no_message() -> None:
-    assert "xxx" not in repr(Vocabulary(b"xxx" * 1000, (1,)))
+    assert "xxx" not in repr(GrammarTokenizer(b"xxx" * 1000, (1,)))

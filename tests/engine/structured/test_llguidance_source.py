@@ -21,7 +21,7 @@ def test_a_choice_is_one_of_the_strings_whatever_is_in_them() -> None:
         one = grammar.copy()
         for token in text.encode():
             one.advance(token)
-        assert one.is_over
+        assert one.is_terminated
 
 
 def test_thousands_of_choices_are_followed() -> None:
@@ -33,9 +33,9 @@ def test_a_choice_that_begins_another_may_end_there() -> None:
     grammar = grammar_of(choice=("a", "ab"))
     assert allowed(grammar) == {ord("a")}
     grammar.advance(ord("a"))
-    assert allowed(grammar) == {ord("b"), EOS} and not grammar.is_over
+    assert allowed(grammar) == {ord("b"), EOS} and not grammar.is_terminated
     grammar.advance(ord("b"))
-    assert grammar.is_over
+    assert grammar.is_terminated
 
 
 def test_a_regex_is_the_whole_output() -> None:
@@ -61,7 +61,7 @@ def test_a_grammar_may_be_lark_or_ebnf(grammar: str) -> None:
 def test_any_json_object_parses() -> None:
     for seed in range(10):
         grammar, pick, output = grammar_of(json_object=True), at_random(seed), bytearray()
-        while not grammar.is_over and len(output) < 3000:
+        while not grammar.is_terminated and len(output) < 3000:
             choices = sorted(allowed(grammar))
             closing = [token for token in choices if token in b'}]"']
             token = pick(closing if closing and len(output) > 30 else choices)

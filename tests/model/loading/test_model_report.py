@@ -32,7 +32,7 @@ def test_a_start_takes_what_the_survey_says(kind: str, tmp_path: Path) -> None:
     assert found.facts["num_blocks"] == info.num_blocks and found.facts["max_model_len"] == info.max_model_len
     assert runner._engine is not None
     kv = sum(one.key.nbytes + one.value.nbytes for one in runner._engine.kv)
-    assert found.facts["kv_bytes"] == kv == info.page_bytes * info.num_blocks
+    assert found.facts["kv_bytes"] == kv == info.block_bytes * info.num_blocks
     assert found.facts["kv_bytes_per_token"] == kv * len(info.windows) // (info.num_blocks * info.block_size)
     runner.stop()
 

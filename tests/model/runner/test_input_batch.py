@@ -24,7 +24,7 @@ def array(*values: object) -> np.ndarray:
 def plan_of(rows: list[tuple[int, int, list[int]]], **more: object) -> StepPlan:
     """Make a plan from rows (slot, start position, input ids)."""
     made = StepPlan(
-        step_id=0, released=(), admitted=(),
+        step_id=0, released_slots=(), new_sequences=(),
         slots=array(*(slot for slot, _, _ in rows)),
         num_new_tokens=array(*(len(ids) for _, _, ids in rows)),
         start_positions=array(*(start for _, start, _ in rows)),
@@ -129,7 +129,7 @@ def test_random_plans_give_the_arrays_of_the_obvious_model(data: st.DataObject) 
         rows.sort(key=lambda row: len(row[2]) > 1)
         sample_rows = data.draw(st.lists(st.integers(0, len(rows) - 1), unique=True))
         plan = plan_of(
-            rows, released=(*released, 999), admitted=tuple(admitted), sample_rows=array(*sample_rows),
+            rows, released_slots=(*released, 999), new_sequences=tuple(admitted), sample_rows=array(*sample_rows),
             new_blocks=np.array(new_blocks, np.int32).reshape(-1, 4),
         )  # fmt: skip
         tables.apply(plan)
@@ -143,7 +143,7 @@ def test_random_plans_give_the_arrays_of_the_obvious_model(data: st.DataObject) 
 def test_a_slot_is_released_before_it_is_given_to_somebody_else_in_the_same_plan() -> None:
     tables = SlotTables(2, 1, 4, VOCAB)
     tables.apply(plan_of([(0, 0, [1])], new_blocks=array([0, 0, 0, 5], [0, 0, 1, 6])))
-    swapped = plan_of([(0, 0, [1, 2])], released=(0,), admitted=(NewSequence(0, (1, 2), 0, params()),),
+    swapped = plan_of([(0, 0, [1, 2])], released_slots=(0,), new_sequences=(NewSequence(0, (1, 2), 0, params()),),
                       new_blocks=array([0, 0, 0, 9]))  # fmt: skip
     tables.apply(swapped)
     assert tables.inputs(swapped, CPU).batch.groups[0].slot_mapping.tolist() == [36, 37]

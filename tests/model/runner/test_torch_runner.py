@@ -200,7 +200,7 @@ def test_a_copied_block_serves_a_second_sequence(model: LoadedModel) -> None:
     plan = driver.plan([(second, 1)])
     shared = [(second.slot, 0, index, block) for index, block in enumerate(first.tables[0][:last])]
     own = (second.slot, 0, last, second.tables[0][last])
-    plan = replace(plan, new_blocks=int32(*shared, own), copies=int32((first.tables[0][last], own[3])))
+    plan = replace(plan, new_blocks=int32(*shared, own), block_copies=int32((first.tables[0][last], own[3])))
     runner.launch(plan)
     driver.take([(second, 1)], plan, runner.collect())
     second.tables[0][:last] = first.tables[0][:last]
@@ -236,7 +236,7 @@ def test_the_runner_says_what_it_is_and_what_it_derived() -> None:
     info = runner.start()
     assert (info.vocab_size, info.max_model_len, info.block_size, info.windows) == (259, 500, 7, (None,))
     assert info.num_blocks == 3 * 72
-    said = dict(info.report)
+    said = dict(info.startup_report)
     assert said["max_model_len"] == "500 (the model's limit is 1024)"
     assert {"device", "dtype", "free memory", "memory of a step", "num_blocks", "seconds to load"} <= said.keys()
     assert "all that max_running_requests" in said["num_blocks"]
@@ -254,7 +254,7 @@ def test_hybrid_layers_come_as_groups_over_one_pool(tmp_path: Path) -> None:
     assert sorted(info.windows, key=str) == [20, 20, 20, None]
     assert runner._engine is not None
     assert len(runner._engine.kv) == 1
-    assert info.page_bytes == sum(one.key.nbytes + one.value.nbytes for one in runner._engine.kv) // 30
+    assert info.block_bytes == sum(one.key.nbytes + one.value.nbytes for one in runner._engine.kv) // 30
 
 
 def test_the_model_id_follows_the_weights(tmp_path: Path) -> None:
@@ -323,7 +323,7 @@ def test_masks_may_come_before_the_launch_or_behind_it(kernels: str) -> None:
     for is_early in (False, True):
         for step in range(3):  # a prompt, and generated tokens
             parts = [(ride, len(ride.tokens) - ride.computed) for ride in rides]
-            plan = replace(driver.plan(parts), masked=int32(0, 2))
+            plan = replace(driver.plan(parts), masked_samples=int32(0, 2))
             masks = masks_of(loaded.model.vocab_size, {0: {40 + step, 50}, 2: {60 + step}})
             if is_early:
                 runner.supply_masks(plan.step_id, masks)

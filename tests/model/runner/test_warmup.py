@@ -37,7 +37,7 @@ def test_the_largest_steps_fill_every_limit_and_pass_none(
         assert start > 0 and 1 < count <= tokens and start + count <= longest
     for plan in (prompts, decodes, *chunk):
         assert plan.num_tokens == plan.num_new_tokens.sum() and not plan.new_blocks[:, 3].any()
-        assert len(plan.sample_rows) == plan.num_rows == len(plan.admitted)
+        assert len(plan.sample_rows) == plan.num_rows == len(plan.new_sequences)
 
 
 @pytest.mark.parametrize("block_size", [5, 16])
@@ -86,7 +86,7 @@ def test_a_warm_up_computes_steps_of_full_size_and_draws_from_them(monkeypatch: 
 
     def watched(engine: object, begun: Any, masks: object) -> object:
         result, plan = real(engine, begun, masks), begun.plan
-        assert np.all(result.tokens < info.vocab_size) and len(result.tokens) == plan.num_rows and not result.faults
+        assert np.all(result.tokens < info.vocab_size) and len(result.tokens) == plan.num_rows and not result.row_errors
         seen.append((plan.num_rows, plan.num_tokens))
         return result
 

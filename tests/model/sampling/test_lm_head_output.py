@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from chairlift.engine.step_plan import Masks
+from chairlift.engine.step_plan import TokenMasks
 from chairlift.model.sampling import truncated_sampling
 from chairlift.model.sampling.lm_head_output import Wanted, scored
 from support_sampling import masks_of
@@ -54,7 +54,7 @@ def test_of_nothing_that_is_allowed_the_largest_is_nothing_and_its_id_exists() -
 
 def test_tokens_behind_a_short_mask_are_banned() -> None:
     raw = torch.arange(float(VOCAB))[None]
-    found = scored(raw, Wanted(np.ones(1, bool), Masks(np.zeros(1, np.int32), np.full((1, 2), -1, np.int32))))
+    found = scored(raw, Wanted(np.ones(1, bool), TokenMasks(np.zeros(1, np.int32), np.full((1, 2), -1, np.int32))))
     assert found.allowed_best.tolist() == [63] and found.best.tolist() == [100]
     assert found.logits[0].isfinite().sum() == 64
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from chairlift.core.errors import NonFiniteLogits, NothingLeft, SamplingFailed, TokenOutOfRange
+from chairlift.core.errors import NoAllowedToken, NonFiniteLogits, SamplingFailed, TokenOutOfRange
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.step_plan import NewSequence
 from chairlift.model.sampling import sampler as sampler_module
@@ -103,7 +103,7 @@ def test_twenty_thousand_draws_have_the_distribution_of_the_numpy_model(name: st
 def test_the_positions_of_one_request_have_the_distribution_too(name: str) -> None:
     raw = logits_of(1, seed=6)
     new = sequence(0, params(seed=77, **CHOSEN[name]))
-    sampler = seated([replace(new, slot=slot, num_prior_outputs=slot) for slot in range(DRAWS)])
+    sampler = seated([replace(new, slot=slot, num_output_tokens=slot) for slot in range(DRAWS)])
     drawn = sampler.sample(head_of(raw.expand(DRAWS, -1)), np.arange(DRAWS))
     assert chi_square_p(np.bincount(drawn.tokens, minlength=VOCAB), probabilities(raw[0].numpy(), new) * DRAWS) > 1e-4
 
@@ -111,12 +111,12 @@ def test_the_positions_of_one_request_have_the_distribution_too(name: str) -> No
 def test_the_choices_of_a_request_draw_for_themselves() -> None:
     raw = logits_of(1, seed=7)
     new = sequence(0, params(seed=3, temperature=0.9, frequency_penalty=1.0), PROMPT)
-    sampler = seated([replace(new, slot=slot, choice=slot) for slot in range(DRAWS)])
+    sampler = seated([replace(new, slot=slot, choice_index=slot) for slot in range(DRAWS)])
     drawn = sampler.sample(head_of(raw.expand(DRAWS, -1)), np.arange(DRAWS))
     assert chi_square_p(np.bincount(drawn.tokens, minlength=VOCAB), probabilities(raw[0].numpy(), new) * DRAWS) > 1e-4
     following = sampler.sample(head_of(raw.expand(DRAWS, -1)[:50]), np.arange(50)).tokens
     for choice in range(50):
-        went_on = sequence(0, new.params, PROMPT, (int(drawn.tokens[choice]),), choice=choice)
+        went_on = sequence(0, new.params, PROMPT, (int(drawn.tokens[choice]),), choice_index=choice)
         assert following[choice] == drawn_by_model(raw[0].numpy(), went_on)
 
 
@@ -132,7 +132,7 @@ def test_a_whole_life_is_that_of_the_numpy_model(seed: int, dtype: torch.dtype) 
         expected = [drawn_by_model(raw[slot].double().numpy(), new) for slot, new in enumerate(lives)]
         assert drawn.tokens.tolist() == expected
         lives = [
-            replace(new, token_ids=(*new.token_ids, token), num_prior_outputs=new.num_prior_outputs + 1)
+            replace(new, token_ids=(*new.token_ids, token), num_output_tokens=new.num_output_tokens + 1)
             for new, token in zip(lives, expected, strict=True)
         ]
 
@@ -255,7 +255,7 @@ def test_a_request_that_bans_every_token_fails_alone_and_hears_why(temperature: 
     culprit = sequence(2, params(temperature=temperature, logit_bias=bans, min_tokens=2, stop_token_ids=(8,)))
     _, faults = neighbours_and(culprit, lambda logits: None)
     assert list(faults) == [2]
-    assert isinstance(faults[2], NothingLeft)
+    assert isinstance(faults[2], NoAllowedToken)
     assert "every token is banned: 37 by logit_bias, 3 by min_tokens 2" in faults[2].message
 
 
@@ -265,7 +265,7 @@ EOS_AND_STOP = (3, 5, 8)
 def test_penalties_that_overflow_fail_alone() -> None:
     _, faults = neighbours_and(sequence(2, params(repetition_penalty=5e-324), tuple(range(VOCAB))), lambda logits: None)
     assert list(faults) == [2]
-    assert isinstance(faults[2], NothingLeft)
+    assert isinstance(faults[2], NoAllowedToken)
 
 
 def test_an_exception_in_one_request_of_the_batched_way_is_confined_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,7 +347,7 @@ def test_a_masked_row_draws_what_a_request_with_these_allowed_tokens_draws(vocab
             assert row not in drawn.faults
             assert drawn.tokens[row] == drawn_by_model(logits[row].double().numpy(), asked)
         else:
-            assert isinstance(drawn.faults[row], NothingLeft)
+            assert isinstance(drawn.faults[row], NoAllowedToken)
             assert "the structure allows" in drawn.faults[row].message
 
 
@@ -356,7 +356,7 @@ def test_a_mask_that_allows_nothing_fails_its_own_row_only() -> None:
     logits = logits_of(4, 3)
     before = seated(clean).sample(head_of(logits), np.arange(4)).tokens.tolist()
     drawn = seated(clean).sample(head_of(logits), np.arange(4), masks_of(VOCAB, {1: set()}))
-    assert list(drawn.faults) == [1] and isinstance(drawn.faults[1], NothingLeft)
+    assert list(drawn.faults) == [1] and isinstance(drawn.faults[1], NoAllowedToken)
     assert drawn.tokens[[0, 2, 3]].tolist() == [before[0], *before[2:]]
 
 
@@ -473,7 +473,7 @@ def test_a_row_that_is_no_number_is_that_first_and_then_without_a_token() -> Non
     raw[1, 3] = torch.nan
     sampler = seated([sequence(slot, params(temperature=0.7 if slot == 3 else 0.0)) for slot in range(4)])
     drawn = sampler.sample(head_of(raw), np.arange(4), masks_of(VOCAB, {1: set(), 2: set()}))
-    assert isinstance(drawn.faults[1], NonFiniteLogits) and isinstance(drawn.faults[2], NothingLeft)
+    assert isinstance(drawn.faults[1], NonFiniteLogits) and isinstance(drawn.faults[2], NoAllowedToken)
     assert sampler._state.num_outputs.tolist() == [1, 0, 0, 1]
 
 

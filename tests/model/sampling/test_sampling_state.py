@@ -42,7 +42,7 @@ def test_a_request_that_cannot_be_sampled_is_refused_and_its_slot_lives_on() -> 
 
 def test_choices_and_what_follows_from_them_are_those_of_the_slot() -> None:
     state = SamplingState(3, 10, {})
-    state.admit(sequence(1, params(n=3), choice=2))
+    state.admit(sequence(1, params(n=3), choice_index=2))
     assert state.choice.tolist() == [0, 2, 0]
     state.admit(sequence(1, params()))
     assert state.choice.tolist() == [0, 0, 0]

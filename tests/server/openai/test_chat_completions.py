@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.core.request import FinishReason, GenerateRequest, Output, Usage
+from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest, Usage
 from chairlift.core.sampling import SamplingParams
 from chairlift.llm.output_processor import Assembler
 from chairlift.server.openai.chat_completions import _Job
@@ -179,7 +179,7 @@ def told(resumed: int, until: int = len(SPOKEN), *, step: int = 1) -> list[dict[
     renderer, sent = _Job(Task(replica, asked, "r", "", None)).renderer([assembler]), b""
     for at in range(resumed, until, step):
         is_last = at + step >= len(ids)
-        output = Output(
+        output = EngineOutput(
             "r", tuple(ids[at : at + step]), finish_reason=FinishReason.STOP if is_last else None,
             usage=Usage(1, len(ids), 0) if is_last else None,
         )  # fmt: skip

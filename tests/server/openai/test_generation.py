@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from chairlift.core.errors import DetokenizeFailed, InvalidRequest, NotFound, NothingLeft
+from chairlift.core.errors import DetokenizeFailed, InvalidRequest, NoAllowedToken, NotFound
 from chairlift.core.request import FinishReason, Timeline, TimelineEvent
 from chairlift.llm.outputs import TextEvent
 from chairlift.server.openai import generation as module
@@ -390,16 +390,16 @@ def test_who_is_refused_by_the_engine_is_not_charged_and_who_rode_is_counted() -
 
 
 @pytest.mark.parametrize(("moments", "line"), [
-    (("queued", "scheduled"), 'requests_total{outcome="nothing_left"}'),
-    (("queued",), 'refusals_total{code="nothing_left"}'),
+    (("queued", "scheduled"), 'requests_total{outcome="no_allowed_token"}'),
+    (("queued",), 'refusals_total{code="no_allowed_token"}'),
 ])  # fmt: skip
 def test_a_generation_that_has_nothing_left_to_say_was_begun_where_it_rode(moments: Any, line: str) -> None:
     asked, telemetry = read_completion({"model": "fake", "prompt": "x"}), Telemetry("fake", ())
     ride = _Ride(telemetry, Admission(AdmissionLimits()).admit(1), 0.0, [], asked)
     timeline = Timeline(tuple(TimelineEvent(name, 0.0) for name in moments))
-    last = TextEvent("r", finish_reason=ERROR, error=NothingLeft("every token is banned"), timeline=timeline)
+    last = TextEvent("r", finish_reason=ERROR, error=NoAllowedToken("every token is banned"), timeline=timeline)
     _, error = ride.take([(0, last)])
-    assert isinstance(error, NothingLeft)
+    assert isinstance(error, NoAllowedToken)
     ride.end("r", error)
     lines = telemetry.metrics.page().decode().splitlines()
     counted = [each for each in lines if each.startswith(("chairlift_requests_total{", "chairlift_refusals_total{"))]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.sampling import MAX_LOGIT_BIAS, MAX_TOKENS, SamplingParams
-from chairlift.core.structured_output import MAX_STRUCTURE_CHARS, StructuredOutput
+from chairlift.core.structured_output import MAX_STRUCTURED_CHARS, StructuredOutput
 from chairlift.protocol.request_fields import CHAT, COMPLETION, MAX_MESSAGES, MAX_PROMPTS, MAX_SALT_CHARS, Effect
 from chairlift.server.openai.parse_request import (
     MAX_CHOICES_IN_ALL,
@@ -85,7 +85,7 @@ BOTH: list[tuple[int, str, list[Any]]] = [
     (44, "response_format.type", [{}, {"type": "banana"}, {"type": None}, {"type": ["text"]}, {"type": 5}]),
     (44, "response_format.json_schema", [{"type": "json_schema"}, schema_form(5), schema_form("{}"), schema_form(True),
                                          {"type": "json_schema", "json_schema": []}]),
-    (44, "regex", ["", 5, ["a"], "(" * 65, "x" * (MAX_STRUCTURE_CHARS + 1)]),
+    (44, "regex", ["", 5, ["a"], "(" * 65, "x" * (MAX_STRUCTURED_CHARS + 1)]),
     (44, "grammar", ["", 5, {}, "[" * 30_000]),
     (44, "choice", ["", [], [""], [5], 5, {"a": 1}, ["x"] * 40_000, ["x" * 200_000] * 2]),
     (50, "chat_template", ["{% for x in range(10**9) %}{% endfor %}", {}, 0, ""]),

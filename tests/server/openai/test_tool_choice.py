@@ -212,7 +212,7 @@ def test_the_function_that_is_chosen_is_one_of_the_tools(name: str) -> None:
 def writes(grammar: Any, text: bytes) -> bool:
     """Whether a grammar lets a text be written; it stays where the text stops fitting."""
     for byte in text:
-        if grammar.is_over or byte not in allowed(grammar):
+        if grammar.is_terminated or byte not in allowed(grammar):
             return False
         grammar.advance(byte)
     return True
@@ -231,7 +231,7 @@ def said(found: ToolChoice, text: str) -> tuple[bool, bool]:
     assert found.structure is not None
     grammar = grammar_of(grammar=found.structure.grammar)
     fits = writes(grammar, text.encode())
-    return fits, fits and (grammar.is_over or EOS in allowed(grammar))
+    return fits, fits and (grammar.is_terminated or EOS in allowed(grammar))
 
 
 @pytest.mark.parametrize("notation", list(MARKS))

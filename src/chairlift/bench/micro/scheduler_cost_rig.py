@@ -21,7 +21,7 @@ from chairlift.bench.workload.workload import WorkItem
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
-from chairlift.engine.gc_tuning import relax
+from chairlift.engine.gc_tuning import tune_gc
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner
 
 TENANTS = tuple(f"tenant-{number}" for number in range(8))
@@ -98,7 +98,7 @@ class Rig:
         loop.start()
         self._scheduler = loop.scheduler
         for _ in range(arm.running + arm.waiting):
-            self._scheduler.add(self._request(), self._now)
+            self._scheduler.add_request(self._request(), self._now)
         self.turn(100)
 
     def _ids(self, count: int) -> tuple[int, ...]:
@@ -127,17 +127,17 @@ class Rig:
             plan = scheduler.schedule(self._now)
             scheduled, cpu_scheduled = clock(), cpu()
             assert plan is not None, "nothing can ride"
-            prefill = scheduler.flights[-1].num_prefill_tokens
+            prefill = scheduler.in_flight_steps[-1].num_prefill_tokens
             self._runner.launch(plan)
             result = self._runner.collect()
             collected, cpu_collected = clock(), cpu()
             outputs = scheduler.commit(result, self._now)
             ended, cpu_ended = clock(), cpu()
-            gone = sum(1 for output in outputs if output.is_last)
+            gone = sum(1 for output in outputs if output.is_final)
             requests = [stock.pop() if stock else self._request() for _ in range(gone)]
             renewed = clock()
             for request in requests:
-                scheduler.add(request, self._now)
+                scheduler.add_request(request, self._now)
             seen.intake_ms += (clock() - renewed) * 1e3
             seen.schedule_ms += (scheduled - began) * 1e3
             seen.commit_ms += (ended - collected) * 1e3
@@ -154,7 +154,7 @@ def serve() -> None:
     """Read orders from standard input until it ends."""
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=tuple[Arm, int])
     rig = Rig(*order)
-    relax()  # as in an engine's own process
+    tune_gc()  # as in an engine's own process
     answer, window = sys.stdout.buffer, b"{}"
     while True:
         answer.write(window + b"\n")

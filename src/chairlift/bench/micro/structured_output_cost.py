@@ -42,7 +42,7 @@ def measure(
                 found.append(_run(service, workload))
                 speed = found[-1]["output_tokens_per_second"]
                 say(f"turn {turn + 1} of {repeat}: {workload.name} {speed:.1f} output tokens/s")
-        ledger_faults = service.client.validate()
+        integrity_errors = service.client.check_integrity()
     finally:
         service.client.close()
     by_turn = [
@@ -56,7 +56,7 @@ def measure(
         "structured": structured,
         "seed": seed,
         "output_tokens": output_tokens,
-        "ledger_faults": ledger_faults,
+        "integrity_errors": integrity_errors,
         "threads": threads(),
         "peak_memory_bytes": peak_memory(),
     }

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from chairlift.bench.offline.request_records import Ride
 from chairlift.bench.workload.workload import WorkItem, Workload
 from chairlift.core.errors import EngineDead, InvalidRequest, QueueFull
-from chairlift.core.request import Output
+from chairlift.core.request import EngineOutput
 from chairlift.core.sampling import SamplingParams
 from chairlift.llm.batch_run import FULL_QUEUE_PAUSE, tell_aborts
 from chairlift.llm.output_processor import Assembler
@@ -76,7 +76,7 @@ class _Run:
         self._window = service.max_queue_size
         self._silent: set[str] = set()  # sent, and nothing came back: those that may stand in the engine's line
         self._line = deque(zip(rides, assemblers, strict=True))
-        self._news: SimpleQueue[tuple[float, list[Output]]] = SimpleQueue()
+        self._news: SimpleQueue[tuple[float, list[EngineOutput]]] = SimpleQueue()
         self._note = note
         self.began = time.perf_counter()
 
@@ -90,7 +90,7 @@ class _Run:
             for output in outputs:
                 self._take(output, stamp)
 
-    def _sink(self, outputs: list[Output]) -> None:
+    def _sink(self, outputs: list[EngineOutput]) -> None:
         self._news.put((time.perf_counter() - self.began, outputs))
 
     def _may_send(self) -> bool:
@@ -111,9 +111,9 @@ class _Run:
             try:
                 self._client.submit(request, self._sink)
             except EngineDead as error:
-                self._sink([Output.failed(request, error)])
+                self._sink([EngineOutput.failed(request, error)])
 
-    def _take(self, output: Output, stamp: float) -> None:
+    def _take(self, output: EngineOutput, stamp: float) -> None:
         ride, assembler = self.riding[output.request_id]
         self._silent.discard(output.request_id)
         if isinstance(output.error, QueueFull):
@@ -125,13 +125,13 @@ class _Run:
             ride.stamps.append(stamp)
             ride.output_tokens += len(output.token_ids)
         events = assembler.take(output)
-        if not output.is_last:
+        if not output.is_final:
             tell_aborts(self._client, assembler)
         failure = output.error or next((event.error for event in events if event.error is not None), None)
         if failure is not None and not ride.error:
             ride.error = failure.code
-        if output.is_last:
+        if output.is_final:
             del self.riding[output.request_id]
             ride.ended = stamp
             ride.cached_tokens = 0 if output.usage is None else output.usage.cached_tokens
-        self._note(len(output.token_ids), output.is_last)
+        self._note(len(output.token_ids), output.is_final)

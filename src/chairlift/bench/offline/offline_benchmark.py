@@ -55,8 +55,8 @@ def warm_up(service: Service) -> None:
     """Run a few short requests as far as they fit, and forget their blocks."""
     _, prompt, output = WARM_UP
     limits = service.client.limits
-    prompt = max(1, min(prompt, limits.room(0) - output))
-    if limits.room(prompt) < output:
+    prompt = max(1, min(prompt, limits.max_output_tokens(0) - output))
+    if limits.max_output_tokens(prompt) < output:
         return
     drive(service, Workload(name="warm-up", seed=0, items=warm_up_items(prompt, limits.vocab_size)))
     service.client.flush_cache()
@@ -83,10 +83,12 @@ def _seen(
             "client": prepared.client,
             "num_blocks": info.num_blocks,
             "block_size": info.block_size,
-            "runner": {name: value for name, value in info.report if name not in HIDDEN_ROWS and "/" not in value},
+            "runner": {
+                name: value for name, value in info.startup_report if name not in HIDDEN_ROWS and "/" not in value
+            },
         },
         "vocab_size": info.vocab_size,
-        "ledger_faults": service.client.validate(),
+        "integrity_errors": service.client.check_integrity(),
     }
 
 

@@ -37,9 +37,9 @@ class StepWatch:
         with self._lock:
             seen = list(self._seen)
         steps = [stats for _, stats in seen]
-        held = [stats for stats in steps if stats.held_slots]
-        use = [(stats.held_slots / self._total_slots, duration_ms(stats)) for stats in steps]
-        waste = [(stats.unused_slots / stats.held_slots, duration_ms(stats)) for stats in held]
+        held = [stats for stats in steps if stats.allocated_kv_tokens]
+        use = [(stats.allocated_kv_tokens / self._total_slots, duration_ms(stats)) for stats in steps]
+        waste = [(stats.unused_kv_tokens / stats.allocated_kv_tokens, duration_ms(stats)) for stats in held]
         return {
             "steps": len(steps),
             "step_seconds": sum(map(duration_ms, steps)) / 1000,
@@ -79,7 +79,7 @@ def _timeline(seen: list[tuple[float, StepStats]], began: float) -> dict[str, li
     count = len(seen)
     picked = seen if count <= MAX_POINTS else [seen[i * (count - 1) // (MAX_POINTS - 1)] for i in range(MAX_POINTS)]
     columns: dict[str, list[float]] = {"at": [round(at - began, 4) for at, _ in picked]}
-    for name in ("running", "waiting", "num_sequences", "num_tokens", "held_slots", "unused_slots"):
+    for name in ("running", "waiting", "num_sequences", "num_tokens", "allocated_kv_tokens", "unused_kv_tokens"):
         columns[name] = [getattr(stats, name) for _, stats in picked]
     columns["milliseconds"] = [round(duration_ms(stats), 3) for _, stats in picked]
     return columns

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from chairlift.bench.offline.run_spec import Order
-from chairlift.core.errors import ChairliftError, rebuild
+from chairlift.core.errors import ChairliftError, error_from_wire
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 CALLED = "CHAIRLIFT_BENCH_CALLED"
@@ -81,7 +81,7 @@ def send(command: Sequence[str], order: Order, *, threads: int | None = None, sh
     """
     result = exchange(command, order.encode(), threads=threads, shown=shown)
     if "error" in result:
-        raise rebuild(result["error"]["code"], result["error"]["message"], {})
+        raise error_from_wire(result["error"]["code"], result["error"]["message"], {})
     return result
 
 

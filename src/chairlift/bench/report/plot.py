@@ -84,9 +84,9 @@ def _riders(axes: Any, timeline: Mapping[str, list[float]]) -> None:
 
 
 def _cache(axes: Any, timeline: Mapping[str, list[float]], total: int) -> None:
-    pairs = zip(timeline["held_slots"], timeline["unused_slots"], strict=True)
+    pairs = zip(timeline["allocated_kv_tokens"], timeline["unused_kv_tokens"], strict=True)
     used = [held - unused for held, unused in pairs]
-    axes.fill_between(timeline["at"], timeline["held_slots"], step="post", alpha=0.4, label="held, unused")
+    axes.fill_between(timeline["at"], timeline["allocated_kv_tokens"], step="post", alpha=0.4, label="held, unused")
     axes.fill_between(timeline["at"], used, step="post", alpha=0.8, label="held, with tokens")
     axes.set(xlabel="seconds", ylabel=f"token slots of {total}", ylim=(0, None))
     axes.legend(loc="upper right")

@@ -13,11 +13,11 @@ from chairlift.bench.simulation.sim_step_model import SMOL135_CPU, StepModel, St
 from chairlift.bench.workload.workload import WorkItem, Workload
 from chairlift.core.clock import FakeClock
 from chairlift.core.errors import InvalidRequest
-from chairlift.core.request import GenerateRequest, Output
+from chairlift.core.request import EngineOutput, GenerateRequest
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.config import CacheConfig, SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
-from chairlift.engine.request_limits import check
+from chairlift.engine.request_limits import validate_request
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner
 from chairlift.engine.stats import StepStats
 from chairlift.engine.step_plan import StepPlan
@@ -171,7 +171,7 @@ def as_request(item: WorkItem, index: int) -> GenerateRequest:
     params = SamplingParams(temperature=0.0, max_tokens=item.output_tokens, ignore_eos=True, seed=0)
     return GenerateRequest(
         request_id=str(index), prompt_token_ids=item.prompt_token_ids,
-        params=params.resolved({}, max_tokens=item.output_tokens, seed=0), priority=item.priority,
+        params=params.with_defaults({}, max_tokens=item.output_tokens, seed=0), priority=item.priority,
         tenant=item.tenant, timeout=item.timeout,
     )  # fmt: skip
 
@@ -186,7 +186,7 @@ class _Run:
         self._items, self._watch = workload.items, watch
         self._clock = FakeClock()
         length = config.max_model_len or longest(workload) + 1
-        pages = config.seats * -(-longest(workload) // machine.block_size)
+        pages = config.max_running_sequences * -(-longest(workload) // machine.block_size)
         self._fake = FakeConfig(
             vocab_size=1 + max(VOCAB_SIZE - 1, *(max(item.prompt_token_ids) for item in workload.items)),
             max_model_len=length, num_blocks=machine.num_blocks or pages, block_size=machine.block_size, verify=False,
@@ -229,7 +229,7 @@ class _Run:
                 ticks = 0
                 continue
             ticks += 1
-            assert ticks < MAX_TICKS, f"{len(loop.scheduler.line)} requests wait and nothing is launched"
+            assert ticks < MAX_TICKS, f"{len(loop.scheduler.waiting)} requests wait and nothing is launched"
             self._let_time_pass()
         counters = loop.scheduler.counters
         loop.stop()
@@ -247,7 +247,7 @@ class _Run:
         for index, item in enumerate(self._items):
             request = as_request(item, index)
             try:
-                check(request, self._loop.limits)
+                validate_request(request, self._loop.limits)
             except InvalidRequest as error:
                 raise InvalidRequest(f"request {index} of the workload: {error.message}", **error.details) from None
             requests.append(request)
@@ -267,7 +267,7 @@ class _Run:
         pause = self._items[self._next].at - now if self._next < len(self._items) else TICK
         self._clock.advance(pause if self._loop.is_idle else min(pause, TICK))
 
-    def _take(self, output: Output, now: float) -> None:
+    def _take(self, output: EngineOutput, now: float) -> None:
         index = int(output.request_id)
         ride = self._rides[index]
         if output.token_ids:
@@ -275,7 +275,7 @@ class _Run:
             ride.output_tokens += len(output.token_ids)
         if self._watch is not None:
             self._watch(now, index, len(output.token_ids))
-        if not output.is_last:
+        if not output.is_final:
             return
         ride.ended = now
         ride.error = "" if output.error is None else output.error.code

@@ -62,7 +62,7 @@ class Fit:
 def sample(stats: StepStats) -> Sample:
     """Read a step in numbers."""
     work = Work(1, stats.num_sequences, stats.num_prefill_tokens, stats.context_tokens, stats.prefill_pairs)
-    return Sample(work, stats.began_ms / 1e3, stats.ended_ms / 1e3)
+    return Sample(work, stats.started_ms / 1e3, stats.ended_ms / 1e3)
 
 
 def fit(samples: Sequence[Sample], origin: str = "") -> Fit:

@@ -107,7 +107,7 @@ def small_pool(times: StepModel, load: str = "broadtail", seed: int = 0) -> Numb
         workload = at_once(200, (16, 32), (256, 512), seed)
     config = SchedulerConfig(max_running_requests=96, max_batch_tokens=1024)
     large = simulate(workload, config, Machine(step_model=times))
-    wanted = max(step.held_slots for step in large.steps) // Machine().block_size
+    wanted = max(step.allocated_kv_tokens for step in large.steps) // Machine().block_size
     small = simulate(workload, config, Machine(step_model=times, num_blocks=wanted // 3))
     riders = max(1, round(small.mean_running))
     seated = simulate(workload, replace(config, max_running_requests=riders), Machine(step_model=times))

@@ -17,7 +17,7 @@ from chairlift.bench.workload.generators import below
 from chairlift.bench.workload.workload import MAX_SECONDS, WorkItem, Workload
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured_output import STRUCTURED_FIELDS, StructuredOutput
-from chairlift.core.validation import shown
+from chairlift.core.validation import format_value
 
 FIELDS = ("at", "prompt", "prompt_tokens", "output_tokens", "tenant", "priority", "timeout", "structured")
 MAX_TOKENS = 10_000_000
@@ -131,4 +131,4 @@ def _is_number(value: object) -> bool:
 
 
 def _shown(value: object) -> str:
-    return shown(value) if isinstance(value, int) else repr(value)
+    return format_value(value) if isinstance(value, int) else repr(value)

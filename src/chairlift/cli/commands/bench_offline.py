@@ -120,7 +120,7 @@ def _verdict(turns: Sequence[Turns], console: Console) -> int:
     code = 0
     for each in turns:
         for result in each.runs:
-            requests, faults = result["requests"], result.get("ledger_faults", [])
+            requests, faults = result["requests"], result.get("integrity_errors", [])
             if requests["failed"]:
                 reasons = ", ".join(f"{count} {name}" for name, count in requests["errors"].items())
                 console.complain(

@@ -44,6 +44,6 @@ def run(arguments: argparse.Namespace) -> int:
     failed = sum(each["requests"]["failed"] for each in (*found["plain"], *found["structured"]))
     if failed:
         console.complain(f"{failed} requests failed")
-    for fault in found["ledger_faults"]:
+    for fault in found["integrity_errors"]:
         console.complain(f"the engine's ledger is wrong: {fault}")
-    return 1 if failed or found["ledger_faults"] else 0
+    return 1 if failed or found["integrity_errors"] else 0

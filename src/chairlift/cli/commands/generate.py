@@ -78,7 +78,7 @@ def _started(prepared: Prepared, console: Console) -> Iterator[Service]:
     began = time.monotonic()
     service = prepared.start()
     try:
-        for name, value in service.client.info.report:
+        for name, value in service.client.info.startup_report:
             console.row(name, value)
         defaults = service.defaults
         if defaults.sampling:

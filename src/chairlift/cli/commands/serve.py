@@ -57,7 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         code = serve(Parts(
             config=config_of(names, door), listening=listening, read_keys=keys, start=prepared.start,
-            engine_pid=_engine_pid, budget=prepared.scheduler.max_batch_tokens, seats=prepared.scheduler.seats, say=say,
+            engine_pid=_engine_pid, budget=prepared.scheduler.max_batch_tokens,
+            seats=prepared.scheduler.max_running_sequences, say=say,
             read_settings=None if arguments.file is None else Rereading(arguments, environ, names),
         ))  # fmt: skip
     finally:

@@ -4,16 +4,16 @@ from collections.abc import Callable
 from typing import Protocol
 
 from chairlift.core.load_report import LoadReport, ReplicaState
-from chairlift.core.request import GenerateRequest, Output
-from chairlift.engine.request_limits import Limits
+from chairlift.core.request import EngineOutput, GenerateRequest
+from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.stats import CacheState, SchedulerState, StepStats
 
-Sink = Callable[[list[Output]], None]
+OutputSink = Callable[[list[EngineOutput]], None]
 """Takes news of the requests submitted with it, of one step or of some in a row; called from the engine's thread, must
 not block."""
 
-StepSink = Callable[[StepStats], None]
+StepStatsSink = Callable[[StepStats], None]
 """Takes one committed step in numbers; called from the engine's (or the link's) thread, must not block."""
 
 
@@ -31,7 +31,7 @@ class EngineClient(Protocol):
         ...
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> RequestLimits:
         """What a request is held against before it is queued."""
         ...
 
@@ -45,7 +45,7 @@ class EngineClient(Protocol):
         """How often the engine was started again."""
         ...
 
-    def submit(self, request: GenerateRequest, sink: Sink) -> None:
+    def submit(self, request: GenerateRequest, sink: OutputSink) -> None:
         """Queue a request.
 
         Raises InvalidRequest for what can never be served, DuplicateRequestId, EngineDead. A full queue comes as the
@@ -60,7 +60,7 @@ class EngineClient(Protocol):
         """
         ...
 
-    def watch_steps(self, sink: StepSink | None) -> None:
+    def watch_steps(self, sink: StepStatsSink | None) -> None:
         """Show every step committed from now on to the sink, in order; None ends that.
 
         A step is shown before its outputs are. One sink a client: a later one takes the place of an earlier one. A call
@@ -80,7 +80,7 @@ class EngineClient(Protocol):
         """The pool in numbers."""
         ...
 
-    def validate(self) -> list[str]:
+    def check_integrity(self) -> list[str]:
         """Prove the ledger; returns what is wrong, nothing when all is well."""
         ...
 

@@ -14,20 +14,20 @@ from chairlift.core.errors import (
     DuplicateRequestId,
     EngineDead,
     InvalidRequest,
-    StructureFailed,
+    StructuredOutputFailed,
 )
 from chairlift.core.load_report import LoadReport, ReplicaState
-from chairlift.core.request import GenerateRequest, Output
+from chairlift.core.request import EngineOutput, GenerateRequest
 from chairlift.engine import state_dump
-from chairlift.engine.client.base import Sink, StepSink
+from chairlift.engine.client.base import OutputSink, StepStatsSink
 from chairlift.engine.engine_loop import EngineLoop
-from chairlift.engine.request_limits import Limits, check
+from chairlift.engine.request_limits import RequestLimits, validate_request
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.stats import CacheState, SchedulerState
-from chairlift.engine.structured.compile_queue import Prepared, Preparing
+from chairlift.engine.structured.compile_queue import CompiledRequest, CompileQueue
 from chairlift.engine.structured.grammar import Grammar
-from chairlift.engine.structured.grammar_compiler import Structures
-from chairlift.engine.structured.grammar_tokenizer import Vocabulary
+from chairlift.engine.structured.grammar_compiler import GrammarCompiler
+from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 
 log = logging.getLogger(__name__)
 
@@ -44,17 +44,17 @@ class InlineClient:
     While no request is open the thread sleeps until a command comes.
     """
 
-    def __init__(self, loop: EngineLoop, vocabulary: Vocabulary | None = None) -> None:
+    def __init__(self, loop: EngineLoop, vocabulary: GrammarTokenizer | None = None) -> None:
         """Start the loop's runner in the new thread; raises what that raises.
 
         Without a vocabulary no output can have a structure.
         """
         self._loop = loop
-        self._preparing: Preparing
-        self._structures: Structures | None = None
+        self._preparing: CompileQueue
+        self._structures: GrammarCompiler | None = None
         self._commands: deque[Command] = deque()
         self._awake = threading.Condition()
-        self._open: dict[str, tuple[Sink, GenerateRequest]] = {}
+        self._open: dict[str, tuple[OutputSink, GenerateRequest]] = {}
         self._closing = False
         self._proven = False
         self._idle_since = time.monotonic()
@@ -64,14 +64,14 @@ class InlineClient:
         self._thread.start()
         started.result()
         if vocabulary is not None:
-            self._structures = Structures(vocabulary, loop.info.vocab_size)
+            self._structures = GrammarCompiler(vocabulary, loop.info.vocab_size)
 
     @property
     def state(self) -> ReplicaState:
         """Where the engine is in its life."""
         if self._closing:
             return ReplicaState.STOPPED
-        return ReplicaState.READY if self.death is None else ReplicaState.DEAD
+        return ReplicaState.READY if self.fatal_error is None else ReplicaState.DEAD
 
     @property
     def restarts(self) -> int:
@@ -84,15 +84,15 @@ class InlineClient:
         return self._loop.info
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> RequestLimits:
         """What a request is held against before it is queued."""
         return self._loop.limits
 
     # -- from any thread -------------------------------------------------------------------------------------------
 
-    def submit(self, request: GenerateRequest, sink: Sink) -> None:
+    def submit(self, request: GenerateRequest, sink: OutputSink) -> None:
         """Queue a request; see EngineClient."""
-        check(request, self.limits)
+        validate_request(request, self.limits)
         if request.params.structured is not None and self._structures is None:
             raise InvalidRequest("structured output needs a tokenizer, which this engine lacks", param="structured")
         with self._awake:
@@ -107,14 +107,14 @@ class InlineClient:
                 return
         self._prepare(request, self._structures)
 
-    def _prepare(self, request: GenerateRequest, structures: Structures) -> None:
+    def _prepare(self, request: GenerateRequest, structures: GrammarCompiler) -> None:
         """Have its grammars made; then it joins the line."""
         since = time.monotonic()
         try:
-            grammars = structures.prepare(request)
+            grammars = structures.compile_request(request)
         except RuntimeError as error:  # the threads have ended, or there can be no more
-            failure = StructureFailed(f"the structure could not be compiled: {error}")
-            self._post(lambda: self._deliver([Output.failed(request, failure)]))
+            failure = StructuredOutputFailed(f"the structure could not be compiled: {error}")
+            self._post(lambda: self._deliver([EngineOutput.failed(request, failure)]))
             return
         self._post(lambda: self._deliver(self._preparing.add(request, grammars, since)))
         grammars.add_done_callback(lambda done: self._post(lambda: self._deliver(self._join(request.request_id, done))))
@@ -123,7 +123,7 @@ class InlineClient:
         """End a request, or one choice of it; see EngineClient."""
         self._post(lambda: self._deliver(self._abort(request_id, index)))
 
-    def watch_steps(self, sink: StepSink | None) -> None:
+    def watch_steps(self, sink: StepStatsSink | None) -> None:
         """Show every step to the sink; see EngineClient."""
         self._loop.on_step = sink
 
@@ -143,23 +143,23 @@ class InlineClient:
         """The pool in numbers."""
         return self._ask(lambda: state_dump.cache_state(self._loop.scheduler.cache))
 
-    def validate(self) -> list[str]:
+    def check_integrity(self) -> list[str]:
         """Prove the ledger."""
-        return self._ask(self._loop.check)
+        return self._ask(self._loop.check_integrity)
 
     def flush_cache(self) -> int:
         """Forget every cached block that nobody holds."""
-        return self._ask(self._loop.scheduler.cache.flush)
+        return self._ask(self._loop.scheduler.cache.evict_all)
 
     def warmup(self) -> float:
         """Have the runner compute the steps of a warm-up; see EngineClient."""
         assert threading.current_thread() is not self._thread, "a sink cannot wait for a warm-up"
-        return self._ask(self._warmup, after=self._land)
+        return self._ask(self._warmup, after=self._collect_in_flight)
 
-    def _land(self) -> None:
+    def _collect_in_flight(self) -> None:
         """Take in what is in flight. No question: what goes wrong here kills the engine as in any step."""
         if self._dead is None:
-            self._deliver(self._loop.land())
+            self._deliver(self._loop.collect_in_flight())
 
     def _warmup(self) -> float:
         if self._dead is not None:
@@ -169,15 +169,15 @@ class InlineClient:
     @property
     def step_began(self) -> float | None:
         """Monotonic seconds at which the step in progress began; None between steps."""
-        return self._loop.step_began
+        return self._loop.step_started_at
 
     @property
     def warmup_began(self) -> float | None:
         """Monotonic seconds at which the warm-up in progress began; None while there is none."""
-        return self._loop.warmup_began
+        return self._loop.warmup_started_at
 
     @property
-    def death(self) -> EngineDead | None:
+    def fatal_error(self) -> EngineDead | None:
         """Why the engine takes no more requests; None while it does."""
         return self._dead
 
@@ -191,16 +191,16 @@ class InlineClient:
 
     # -- in the engine's thread ------------------------------------------------------------------------------------
 
-    def _join(self, request_id: str, grammars: "Future[tuple[Grammar, ...]]") -> list[Output]:
+    def _join(self, request_id: str, grammars: "Future[tuple[Grammar, ...]]") -> list[EngineOutput]:
         """Put a request in line whose grammars were made; returns what there is to say of it."""
         prepared = self._preparing.take(request_id, grammars)
-        if not isinstance(prepared, Prepared):
+        if not isinstance(prepared, CompiledRequest):
             return prepared
         news = self._loop.submit(prepared.request, prepared.grammars, prepared.waited)
-        ended = [self._loop.abort(request_id, index) for index in prepared.unwanted]
+        ended = [self._loop.abort(request_id, index) for index in prepared.aborted_choices]
         return [*news, *(output for output in ended if output is not None)]
 
-    def _abort(self, request_id: str, index: int | None) -> list[Output]:
+    def _abort(self, request_id: str, index: int | None) -> list[EngineOutput]:
         room = self._preparing if request_id in self._preparing else self._loop
         output = room.abort(request_id, index)
         return [] if output is None else [output]
@@ -256,30 +256,30 @@ class InlineClient:
             self._stop_runner()
             started.set_exception(error)
             return
-        self._preparing = Preparing(self._loop.scheduler.config.max_queue_size)
+        self._preparing = CompileQueue(self._loop.scheduler.config.max_queue_size)
         started.set_result(None)
         said = "the engine was closed"
         try:
-            self._turn()
+            self._run_loop()
         except BaseException as error:  # a native library may panic
             log.exception("the engine died")
             said = f"the engine died: {error}" if isinstance(error, ChairliftError) else "the engine died of a fault"
         finally:
-            self._bury(EngineDead(said))
+            self._shutdown(EngineDead(said))
 
-    def _turn(self) -> None:
+    def _run_loop(self) -> None:
         loop = self._loop
         while self._wait():
             for _ in range(len(self._commands)):  # not what comes meanwhile, so that a flood of them stops no step
                 self._commands.popleft()()
-            self._deliver(self._preparing.late())
+            self._deliver(self._preparing.expire())
             if not loop.is_idle:
                 self._proven = False
                 self._deliver(loop.step())
                 self._idle_since = time.monotonic()
-            elif self._quiet_in() == 0.0:
+            elif self._seconds_to_idle_check() == 0.0:
                 self._proven = True
-                loop.check()
+                loop.check_integrity()
                 if self._structures is not None:
                     self._make_ready(self._structures)
 
@@ -287,38 +287,42 @@ class InlineClient:
         """Sleep while there is nothing to do; False when it is time to leave."""
         with self._awake:
             while not self._closing and not self._commands and self._loop.is_idle:
-                moments = [left for left in (self._preparing.pause(), self._quiet_in()) if left is not None]
+                moments = [
+                    left
+                    for left in (self._preparing.seconds_to_next_deadline(), self._seconds_to_idle_check())
+                    if left is not None
+                ]
                 if not self._awake.wait(min(moments, default=None)):
                     break
             return not self._closing
 
-    def _quiet_in(self) -> float | None:
+    def _seconds_to_idle_check(self) -> float | None:
         """Return seconds until the engine will have been idle for QUIET_SECONDS; None when it has proven its ledger."""
         return None if self._proven else max(self._idle_since + QUIET_SECONDS - time.monotonic(), 0.0)
 
     @staticmethod
-    def _make_ready(structures: Structures) -> None:
+    def _make_ready(structures: GrammarCompiler) -> None:
         """Do now what stops the whole process, while nobody waits for it."""
         try:
             structures.tokenizer()
         except ChairliftError as error:
             log.info("%s", error.message)
 
-    def _deliver(self, outputs: Iterable[Output]) -> None:
+    def _deliver(self, outputs: Iterable[EngineOutput]) -> None:
         """Hand each sink its news, all of a step at once."""
-        by_sink: dict[int, tuple[Sink, list[Output]]] = {}
+        by_sink: dict[int, tuple[OutputSink, list[EngineOutput]]] = {}
         for output in outputs:
             if output.request_id not in self._open:
                 continue
             sink, _ = self._open[output.request_id]
             by_sink.setdefault(id(sink), (sink, []))[1].append(output)
-            if output.is_last:
+            if output.is_final:
                 with self._awake:
                     del self._open[output.request_id]
         for sink, news in by_sink.values():
             _call(sink, news)
 
-    def _bury(self, error: EngineDead) -> None:
+    def _shutdown(self, error: EngineDead) -> None:
         """End every open request, answer every question, free the runner."""
         with self._awake:
             self._dead = error
@@ -331,7 +335,7 @@ class InlineClient:
                 log.exception("a command failed while the engine was closing")
         self._preparing.close()
         for sink, request in still_open.values():
-            _call(sink, [Output.failed(request, error)])
+            _call(sink, [EngineOutput.failed(request, error)])
         if self._structures is not None:
             self._structures.close()  # waits for what is compiled now
         self._stop_runner()
@@ -343,7 +347,7 @@ class InlineClient:
             log.exception("the runner did not stop cleanly")
 
 
-def _call(sink: Sink, news: list[Output]) -> None:
+def _call(sink: OutputSink, news: list[EngineOutput]) -> None:
     """A sink that raises is its owner's fault, not the engine's."""
     try:
         sink(news)

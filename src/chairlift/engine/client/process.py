@@ -22,34 +22,34 @@ from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.core.errors import ChairliftError, EngineDead, InvalidRequest
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request import GenerateRequest
-from chairlift.engine.client.base import Sink, StepSink
+from chairlift.engine.client.base import OutputSink, StepStatsSink
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.ipc.engine_connection import Link
-from chairlift.engine.ipc.liveness import Restarts, WatchConfig
+from chairlift.engine.ipc.engine_connection import EngineConnection
+from chairlift.engine.ipc.liveness import LivenessConfig, RestartBackoff
 from chairlift.engine.ipc.messages import (
     Abort,
-    Answer,
-    Beat,
-    Failed,
+    EngineHeartbeat,
     Goodbye,
     Outputs,
-    Stranger,
+    Ready,
+    RemoteReply,
+    StartFailed,
     Submit,
     ToClient,
-    Watch,
-    Welcome,
+    UnknownClient,
+    WatchSteps,
     WireError,
+    as_engine_error,
     encode,
-    typed,
 )
 from chairlift.engine.ipc.open_requests import OpenRequest, OpenRequests
-from chairlift.engine.ipc.pending_calls import Questions
-from chairlift.engine.ipc.send_queue import Outbox
-from chairlift.engine.ipc.spawn import EngineProcess, Launched, spawn
-from chairlift.engine.request_limits import Limits, check
+from chairlift.engine.ipc.pending_calls import PendingCalls
+from chairlift.engine.ipc.send_queue import SendQueue
+from chairlift.engine.ipc.spawn import EngineProcess, PrespawnedProcess, spawn
+from chairlift.engine.request_limits import RequestLimits, validate_request
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
 from chairlift.engine.stats import CacheState, SchedulerState, StepStats
-from chairlift.engine.structured.grammar_tokenizer import Vocabulary
+from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 
 log = logging.getLogger(__name__)
 
@@ -60,24 +60,24 @@ LOAD_SECONDS = 1.0
 class ProcessClient:
     """An EngineClient over an engine in another process. Sinks are called from its thread, one list a message."""
 
-    def __init__(self, source: str | Callable[[], EngineProcess], watch: WatchConfig | None = None) -> None:
+    def __init__(self, source: str | Callable[[], EngineProcess], watch: LivenessConfig | None = None) -> None:
         """Reach an engine and wait until it takes requests; raises what kept it from starting.
 
         `source` is the address of an engine that lives, or a function that spawns one: then it is ours to watch, to
         kill and to start again.
         """
         self._source = source
-        self._watch = watch or WatchConfig()
-        self._restarts = Restarts(self._watch)
+        self._watch = watch or LivenessConfig()
+        self._restarts = RestartBackoff(self._watch)
         self._open = OpenRequests()
-        self._outbox = Outbox(self._open)
-        self._questions = Questions()
-        self._step_sink: StepSink | None = None
-        self._link: Link | None = None
+        self._outbox = SendQueue(self._open)
+        self._questions = PendingCalls()
+        self._step_sink: StepStatsSink | None = None
+        self._link: EngineConnection | None = None
         self._process: EngineProcess | None = None
         self._closing = False
         self._info: RunnerInfo
-        self._limits: Limits
+        self._limits: RequestLimits
         self._started: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="chairlift-client", daemon=True)
         self._thread.start()
@@ -93,7 +93,7 @@ class ProcessClient:
         return self._info
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> RequestLimits:
         """What a request is held against before it is queued."""
         return self._limits
 
@@ -117,9 +117,9 @@ class ProcessClient:
 
     # -- from any thread -------------------------------------------------------------------------------------------
 
-    def submit(self, request: GenerateRequest, sink: Sink) -> None:
+    def submit(self, request: GenerateRequest, sink: OutputSink) -> None:
         """Queue a request; see EngineClient. While the engine is started again it waits here."""
-        check(request, self._limits)
+        validate_request(request, self._limits)
         try:
             frame = encode(Submit(request))
         except WireError as error:
@@ -133,14 +133,14 @@ class ProcessClient:
         if self._open.get(request_id) is not None:
             self._outbox.put(Abort(request_id, index))
 
-    def watch_steps(self, sink: StepSink | None) -> None:
+    def watch_steps(self, sink: StepStatsSink | None) -> None:
         """Show every step to the sink; see EngineClient.
 
         Also those of an engine that is started again. Steps that this process is too slow to read are left out in the
         engine's process; how many is logged.
         """
         self._step_sink = sink
-        self._outbox.put(Watch(sink is not None))
+        self._outbox.put(WatchSteps(sink is not None))
 
     def load(self) -> LoadReport:
         """Say how busy the engine is: counts of this moment, or of the last heartbeat while a long step goes on."""
@@ -157,22 +157,22 @@ class ProcessClient:
 
     def scheduler_state(self) -> SchedulerState:
         """Who waits, in order, and why; other clients' requests stand behind their client's number."""
-        state: SchedulerState = self._ask("scheduler_state", self._watch.ask_timeout)
+        state: SchedulerState = self._ask("scheduler_state", self._watch.call_timeout)
         return state
 
     def cache_state(self) -> CacheState:
         """The pool in numbers."""
-        state: CacheState = self._ask("cache_state", self._watch.ask_timeout)
+        state: CacheState = self._ask("cache_state", self._watch.call_timeout)
         return state
 
-    def validate(self) -> list[str]:
+    def check_integrity(self) -> list[str]:
         """Prove the ledger."""
-        found: list[str] = self._ask("validate", self._watch.ask_timeout)
+        found: list[str] = self._ask("check_integrity", self._watch.call_timeout)
         return found
 
     def flush_cache(self) -> int:
         """Forget every cached block that nobody holds."""
-        flushed: int = self._ask("flush_cache", self._watch.ask_timeout)
+        flushed: int = self._ask("flush_cache", self._watch.call_timeout)
         return flushed
 
     def warmup(self) -> float:
@@ -190,7 +190,7 @@ class ProcessClient:
     def _ask(self, question: str, timeout: float, *, through_warmup: bool = True) -> Any:
         """Wait for an answer; a warm-up, whoever asked for it, does not count as waiting."""
         assert threading.current_thread() is not self._thread, "a sink cannot wait for an answer"
-        message, answer = self._questions.ask(question)
+        message, answer = self._questions.start(question)
         self._outbox.put(message)
         until = time.monotonic() + timeout
         try:
@@ -199,7 +199,7 @@ class ProcessClient:
                     return answer.result(max(0.0, until - time.monotonic()))
                 except TimeoutError:
                     link = self._link
-                    later = until if link is None or not through_warmup else link.warmed + timeout
+                    later = until if link is None or not through_warmup else link.warmup_seen_at + timeout
                     if later <= until:
                         raise EngineDead(f"the engine did not answer {question!r} within {timeout:g} s") from None
                     until = later
@@ -212,17 +212,17 @@ class ProcessClient:
         error: ChairliftError = EngineDead("the engine client died of a fault")
         try:
             with zmq.Context() as context:
-                error = self._live(context)
+                error = self._run_one_process(context)
                 while not self._closing and not self._is_final() and self._pause(error):
-                    error = self._live(context)
+                    error = self._run_one_process(context)
         except Exception:
             log.exception("the engine client died")
         finally:
             if self._closing:
                 error = EngineDead("the engine was closed")
-            self._bury(error)
+            self._shutdown(error)
 
-    def _live(self, context: "zmq.Context[zmq.Socket[bytes]]") -> ChairliftError:
+    def _run_one_process(self, context: "zmq.Context[zmq.Socket[bytes]]") -> ChairliftError:
         """Go through one engine's life; every request that is open at its end is ended. Returns why it ended."""
         error: ChairliftError = EngineDead("the engine was closed")
         try:
@@ -231,13 +231,13 @@ class ProcessClient:
             else:
                 self._process = self._source()
                 address = self._process.address
-            self._link = Link(context, address, self._outbox.fileno(), self._watch, self._process)
-            self._talk(self._link)
+            self._link = EngineConnection(context, address, self._outbox.fileno(), self._watch, self._process)
+            self._exchange_messages(self._link)
         except ChairliftError as fault:
             error = fault
         except Exception as fault:
             log.exception("the engine client failed")
-            error = typed(fault, "the engine cannot be reached")
+            error = as_engine_error(fault, "the engine cannot be reached")
         link, self._link = self._link, None
         process, self._process = self._process, None
         if not self._closing:
@@ -249,14 +249,14 @@ class ProcessClient:
             process.stop() if self._closing or not self._started.done() else process.kill()
         return error
 
-    def _talk(self, link: Link) -> None:
+    def _exchange_messages(self, link: EngineConnection) -> None:
         """Carry messages both ways until it is time to leave; raises why the engine is dead."""
         while not self._closing:
             for message in link.receive():
                 self._take(link, message)
-            self._outbox.post(link)
-            if (fault := link.fault()) is not None:
-                for message in link.last_words():
+            self._outbox.flush(link)
+            if (fault := link.failure_reason()) is not None:
+                for message in link.drain_socket():
                     self._take(link, message)
                 raise EngineDead(fault)
 
@@ -276,38 +276,38 @@ class ProcessClient:
         poller.register(self._outbox.fileno(), zmq.POLLIN)
         while not self._closing and (left := until - time.monotonic()) > 0:
             poller.poll(int(min(left, self._watch.interval) * 1000) + 1)
-            self._outbox.post(None)
+            self._outbox.flush(None)
         return not self._closing
 
     # -- its own thread: messages ----------------------------------------------------------------------------------
 
-    def _take(self, link: Link, message: ToClient) -> None:
+    def _take(self, link: EngineConnection, message: ToClient) -> None:
         match message:
             case Outputs(outputs, stats, unseen):
                 if stats or unseen:
                     self._show(stats, unseen)
                 self._open.deliver(outputs)
                 link.acknowledge()
-            case Answer():
-                self._questions.answered(message)
-            case Welcome(pid, info, config):
+            case RemoteReply():
+                self._questions.complete(message)
+            case Ready(pid, info, config):
                 log.info("the engine is ready in process %d", pid)
-                self._info, self._limits = info, Limits.of(config, info)
+                self._info, self._limits = info, RequestLimits.from_config(config, info)
                 self._outbox.limit = config.max_queue_size
                 link.ready = True
                 if self._step_sink is not None:
-                    link.send(Watch(True))
+                    link.send(WatchSteps(True))
                 if not self._started.done():
                     self._started.set_result(None)
-            case Stranger():
+            case UnknownClient():
                 if link.ready:
                     self._end(EngineDead("the engine dropped this client: it was silent, or too slow to read"))
-                    link.greet()
-            case Failed(error):
+                    link.send_hello()
+            case StartFailed(error):
                 raise error
             case Goodbye(reason):
                 raise EngineDead(reason)
-            case Beat():
+            case EngineHeartbeat():
                 pass
 
     def _show(self, steps: list[StepStats], unseen: int) -> None:
@@ -328,9 +328,9 @@ class ProcessClient:
         self._outbox.clear()
         dead = cause if isinstance(cause, EngineDead) else EngineDead(f"the engine did not start again: {cause}")
         self._open.end(dead)
-        self._questions.end(dead)
+        self._questions.fail_all(dead)
 
-    def _bury(self, cause: ChairliftError) -> None:
+    def _shutdown(self, cause: ChairliftError) -> None:
         dead = cause if isinstance(cause, EngineDead) else EngineDead(f"the engine did not start: {cause}")
         self._open.close(dead)
         self._questions.close(dead)
@@ -339,14 +339,15 @@ class ProcessClient:
             self._started.set_exception(cause)
 
 
-def connect(address: str, *, watch: WatchConfig | None = None) -> ProcessClient:
+def connect(address: str, *, watch: LivenessConfig | None = None) -> ProcessClient:
     """Reach an engine that somebody else has spawned. Several clients may; their request ids do not meet."""
     return ProcessClient(address, watch)
 
 
-def open_engine(
-    spec: RunnerSpec, config: SchedulerConfig, *, enable_prefix_caching: bool = True, watch: WatchConfig | None = None,
-    vocabulary: Vocabulary | None = None, launched: Launched | None = None,
+def start_engine_process(
+    spec: RunnerSpec, config: SchedulerConfig, *, enable_prefix_caching: bool = True,
+    watch: LivenessConfig | None = None,
+    vocabulary: GrammarTokenizer | None = None, launched: PrespawnedProcess | None = None,
 ) -> ProcessClient:  # fmt: skip
     """Spawn an engine and reach it; it is watched, and started again when it dies, on the same processors.
 
@@ -363,4 +364,4 @@ def open_engine(
     return ProcessClient(source, watch)
 
 
-__all__ = ["EngineProcess", "Launched", "ProcessClient", "connect", "open_engine", "spawn"]
+__all__ = ["EngineProcess", "PrespawnedProcess", "ProcessClient", "connect", "spawn", "start_engine_process"]

@@ -10,23 +10,23 @@ import time
 import zmq
 
 from chairlift.core.load_report import LoadReport, ReplicaState
-from chairlift.engine.ipc.liveness import Silence, WatchConfig
+from chairlift.engine.ipc.liveness import LivenessConfig, SilenceTimer
 from chairlift.engine.ipc.messages import (
+    ACK_WINDOW,
     PROTOCOL,
-    WINDOW,
     Abort,
     Ack,
-    Ask,
-    Beat,
+    ClientHeartbeat,
+    EngineHeartbeat,
     Goodbye,
     Hello,
-    Pulse,
+    RemoteCall,
     Submit,
     ToClient,
-    Watch,
+    WatchSteps,
     WireError,
+    decode_engine_message,
     encode,
-    read_by_client,
 )
 from chairlift.engine.ipc.spawn import EngineProcess
 
@@ -41,18 +41,18 @@ SPAWNER_PATIENCE = 60.0
 """Seconds that the engine grants its spawner, which may be busy: that it died shows by the pipe between them."""
 
 
-class Link:
+class EngineConnection:
     """One socket (DEALER) to one engine; belongs to one thread."""
 
     def __init__(
-        self, context: "zmq.Context[zmq.Socket[bytes]]", address: str, bell: int, watch: WatchConfig,
+        self, context: "zmq.Context[zmq.Socket[bytes]]", address: str, bell: int, watch: LivenessConfig,
         process: EngineProcess | None,
     ) -> None:  # fmt: skip
         """Connect and say hello; `bell` is a descriptor that ends the waiting, `process` is ours to watch if any."""
         self._watch = watch
         self._process = process
         self._began = self._pulsed = now = time.monotonic()
-        self._silence = Silence(watch.interval, now)
+        self._silence = SilenceTimer(watch.interval, now)
         self.ready = False
         self.load = LoadReport(state=ReplicaState.STARTING)
         self._warmup_age, self._warmed = 0.0, -math.inf
@@ -67,9 +67,9 @@ class Link:
         self._death = _death_of(process)
         if self._death is not None:
             self._poller.register(self._death, zmq.POLLIN)
-        self.greet()
+        self.send_hello()
 
-    def greet(self) -> None:
+    def send_hello(self) -> None:
         """Say hello, again if the engine has forgotten us; no request is taken before its welcome."""
         self.ready = False
         self._unacknowledged = 0
@@ -77,14 +77,16 @@ class Link:
         patience = limit if self._process is None else max(limit, SPAWNER_PATIENCE)
         self.send(Hello(PROTOCOL, self._watch.interval, patience))
 
-    def send(self, message: Hello | Submit | Abort | Watch | Ask | Ack | Pulse | Goodbye | bytes) -> None:
+    def send(
+        self, message: Hello | Submit | Abort | WatchSteps | RemoteCall | Ack | ClientHeartbeat | Goodbye | bytes
+    ) -> None:
         """Send a message, encoded or not; never waits."""
         self._socket.send(message if isinstance(message, bytes) else encode(message), zmq.NOBLOCK)
 
     def acknowledge(self) -> None:
         """A message with outputs was read; the engine is told now and then."""
         self._unacknowledged += 1
-        if self._unacknowledged >= WINDOW // 4:
+        if self._unacknowledged >= ACK_WINDOW // 4:
             self.send(Ack(self._unacknowledged))
             self._unacknowledged = 0
 
@@ -93,33 +95,34 @@ class Link:
         now = time.monotonic()
         if now - self._pulsed >= self._watch.interval:
             self._pulsed = now
-            self.send(Pulse())
+            self.send(ClientHeartbeat())
         self._poller.poll(int(max(0.0, self._pulsed + self._watch.interval - now) * 1000) + 1)
         return self._read()
 
     @property
-    def warmed(self) -> float:
+    def warmup_seen_at(self) -> float:
         """Monotonic seconds until which a warm-up went on, as far as is known: now, or long ago; from any thread."""
         return time.monotonic() if self._warmup_age > 0 else self._warmed
 
-    def fault(self) -> str | None:
+    def failure_reason(self) -> str | None:
         """Say why the engine counts as dead, None while it lives; called after everything that came was received."""
         if self._process is not None and (code := self._process.exit_code) is not None:
             return f"the engine process ended with exit code {code}"
         now, watch = time.monotonic(), self._watch
         silent = self._silence.look(now)
-        patience = watch.heartbeat_timeout - watch.interval if self.ready else watch.start_silence
+        patience = watch.heartbeat_timeout - watch.interval if self.ready else watch.start_heartbeat_timeout
         if silent > patience:
             return f"the engine process has been silent for {silent:.1f} s, its limit is {watch.heartbeat_timeout:g} s"
-        if self.load.step_age > watch.step_timeout:
-            return f"the engine hangs: a step takes {self.load.step_age:.1f} s, the limit is {watch.step_timeout:g} s"
+        if self.load.step_age_seconds > watch.step_timeout:
+            age = self.load.step_age_seconds
+            return f"the engine hangs: a step takes {age:.1f} s, the limit is {watch.step_timeout:g} s"
         if self._warmup_age > watch.start_timeout:
             return f"the engine hangs: a warm-up takes {self._warmup_age:.1f} s, the limit is {watch.start_timeout:g} s"
         if not self.ready and now - self._began > watch.start_timeout:
             return f"the engine did not start within {watch.start_timeout:g} s"
         return None
 
-    def last_words(self) -> list[ToClient]:
+    def drain_socket(self) -> list[ToClient]:
         """Return what a dead engine had still sent."""
         self._socket.poll(int(LAST_WORDS_SECONDS * 1000))
         return self._read()
@@ -142,11 +145,11 @@ class Link:
                 break
             self._silence.heard(time.monotonic())
             try:
-                message = read_by_client(frame)
+                message = decode_engine_message(frame)
             except WireError as error:
                 log.warning("dropped: %s", error)
                 continue
-            if isinstance(message, Beat):
+            if isinstance(message, EngineHeartbeat):
                 self.load = message.load
                 if self._warmup_age > 0:
                     self._warmed = time.monotonic()

@@ -26,14 +26,14 @@ from pathlib import Path
 
 import zmq
 
-from chairlift.core.cpu_affinity import give_way, threads, usable_cpus, use_only
+from chairlift.core.cpu_affinity import lower_priority, pin_process, thread_ids, usable_cpus
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.engine_loop import EngineLoop
-from chairlift.engine.gc_tuning import relax
-from chairlift.engine.ipc.engine_server import Desk
-from chairlift.engine.ipc.messages import Start, WireError, read_start, typed
+from chairlift.engine.gc_tuning import tune_gc
+from chairlift.engine.ipc.engine_server import EngineServer
+from chairlift.engine.ipc.messages import StartMessage, WireError, as_engine_error, read_start
 from chairlift.engine.ipc.spawn import LENGTH_BYTES
-from chairlift.engine.ipc.wakeup_queue import Mailbox
+from chairlift.engine.ipc.wakeup_queue import WakeupQueue
 
 log = logging.getLogger(__name__)
 
@@ -47,26 +47,26 @@ NICENESS = 5
 """Beyond the process's own, of an engine whose clients have no processor to themselves: they have little to do, and
 others wait for it."""
 
-PAUSE_SECONDS = 0.002
+OUTPUT_INTERVAL_SECONDS = 0.002
 """That such a client gets no news for each choice that it has got news of: see ADR 0022."""
 
-MESSAGES_A_TURN = 256
+MAX_MESSAGES_PER_POLL = 256
 PARENT_SECONDS = 1.0
 LINGER_MS = 500
 
 Command = Callable[[], None]
 
 
-class Child:
+class EngineProcessMain:
     """The main thread's work, from the start message to the last goodbye."""
 
-    def __init__(self, start: Start, spawner: int) -> None:
+    def __init__(self, start: StartMessage, spawner: int) -> None:
         """Listen at the address; `spawner` is a descriptor that ends when the spawner goes."""
         self._start = start
         self._spawner = spawner
         self._parent = os.getppid()
-        self._mailbox: Mailbox[Command] = Mailbox()
-        self._told_to_stop = False
+        self._mailbox: WakeupQueue[Command] = WakeupQueue()
+        self._stop_requested = False
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
         self._context = zmq.Context()
@@ -75,7 +75,7 @@ class Child:
         self._socket.setsockopt(zmq.SNDHWM, MAX_UNREAD_MESSAGES)
         self._socket.setsockopt(zmq.RCVHWM, 0)
         self._socket.bind(start.address)
-        self._desk = Desk(self._send, self._mailbox.put, start.config, os.getpid())
+        self._desk = EngineServer(self._send, self._mailbox.put, start.config, os.getpid())
         self._engine: InlineClient | None = None
         self._poller = zmq.Poller()
         for source in (self._socket, self._mailbox.fileno(), spawner):
@@ -89,7 +89,7 @@ class Child:
             pause = self._turn(pause)
         log.info("leaving: %s", reason)
         self._close(reason)
-        return 0 if self._told_to_stop else 1
+        return 0 if self._stop_requested else 1
 
     # -- one turn --------------------------------------------------------------------------------------------------
 
@@ -98,9 +98,9 @@ class Child:
         events = dict(self._poller.poll(int(pause * 1000) + 1))
         if self._spawner in events:  # its end, or a word: there is only one that the spawner says after the start
             os.read(self._spawner, 4096)
-            self._told_to_stop = True
+            self._stop_requested = True
         now = time.monotonic()
-        for _ in range(MESSAGES_A_TURN):
+        for _ in range(MAX_MESSAGES_PER_POLL):
             try:
                 identity, *frames = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
@@ -109,16 +109,16 @@ class Child:
                 self._desk.receive(identity, frames[0], now)
             else:
                 log.warning("dropped: a message of %d parts", len(frames))
-        for command in self._mailbox.take():
+        for command in self._mailbox.drain():
             command()
         return self._desk.tick(time.monotonic())
 
     def _reason(self) -> str | None:
-        if self._engine is not None and self._engine.death is not None:
-            return str(self._engine.death)
+        if self._engine is not None and self._engine.fatal_error is not None:
+            return str(self._engine.fatal_error)
         if os.getppid() != self._parent:  # a fork of the spawner may still hold the pipe
-            self._told_to_stop = True
-        return "the engine was stopped" if self._told_to_stop else None
+            self._stop_requested = True
+        return "the engine was stopped" if self._stop_requested else None
 
     def _send(self, identity: bytes, frame: bytes) -> bool:
         try:
@@ -133,25 +133,25 @@ class Child:
 
     def _open(self) -> None:
         """Start the engine, in a thread of its own: clients are answered meanwhile."""
-        others = threads()
+        others = thread_ids()
         try:
             runner = self._start.spec.build()
             loop = EngineLoop(runner, self._start.config, enable_prefix_caching=self._start.enable_prefix_caching)
             engine = InlineClient(loop, self._start.vocabulary)
-            relax()
+            tune_gc()
         except BaseException as error:
             log.error("the engine did not start", exc_info=error)
-            told = typed(error, "the engine did not start")
-            self._mailbox.put(lambda: self._desk.failed(told))
+            told = as_engine_error(error, "the engine did not start")
+            self._mailbox.put(lambda: self._desk.engine_failed(told))
             return
-        is_close = usable_cpus() <= frozenset(engine.info.cpus)
+        is_close = usable_cpus() <= frozenset(engine.info.busy_cpus)
         if is_close:  # its clients have no processor that it does not compute on
-            give_way(threads() - others, NICENESS)
-        self._mailbox.put(lambda: self._opened(engine, PAUSE_SECONDS if is_close else 0.0))
+            lower_priority(thread_ids() - others, NICENESS)
+        self._mailbox.put(lambda: self._opened(engine, OUTPUT_INTERVAL_SECONDS if is_close else 0.0))
 
     def _opened(self, engine: InlineClient, pause: float) -> None:
         self._engine = engine
-        self._desk.opened(engine, pause)
+        self._desk.engine_started(engine, pause)
 
     def _close(self, reason: str) -> None:
         """End every request, tell everybody; a step that does not end is not waited for longer than stop_timeout."""
@@ -159,9 +159,9 @@ class Child:
             closing = threading.Thread(target=self._engine.close, daemon=True)
             closing.start()
             closing.join(self._start.stop_timeout)
-        for command in self._mailbox.take():
+        for command in self._mailbox.drain():
             command()
-        self._desk.leave(reason)
+        self._desk.shutdown(reason)
         self._socket.close(LINGER_MS)
         self._context.term()
 
@@ -190,26 +190,26 @@ def main() -> int:
     os.dup2(2, 1)
     if modules := sys.argv[1:]:  # of a spawner that has yet to find out what it wants: they are there by then
         threading.Thread(target=_import, args=(modules,), name="chairlift-imports", daemon=True).start()
-        if not _is_told(spawner):
+        if not _wait_for_start(spawner):
             return 1
     try:
         start = read_start(read_message(spawner))
     except WireError as error:
         sys.stderr.write(f"chairlift.engine.ipc.engine_main is started by chairlift itself: {error}\n")
         return 2
-    use_only(start.cpus)
+    pin_process(start.cpus)
     logging.basicConfig(
         stream=sys.stderr, level=logging.WARNING, format="%(asctime)s engine[%(process)d] %(levelname)s %(message)s"
     )
     logging.getLogger("chairlift").setLevel(start.log_level)
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        return Child(start, spawner).run()
+        return EngineProcessMain(start, spawner).run()
     finally:
         _remove_socket(start.address)
 
 
-def _is_told(spawner: int) -> bool:
+def _wait_for_start(spawner: int) -> bool:
     """Wait for the spawner's word; False when it is gone, or wants no engine."""
     parent = os.getppid()
     while not select.select([spawner], [], [], PARENT_SECONDS)[0]:

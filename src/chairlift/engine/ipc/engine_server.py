@@ -16,37 +16,37 @@ from typing import Any
 from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.errors import ChairliftError, ConfigError, DuplicateRequestId, EngineDead, InvalidRequest
 from chairlift.core.load_report import LoadReport, ReplicaState
-from chairlift.core.output_collector import News
-from chairlift.core.request import GenerateRequest, Output
-from chairlift.engine.client.base import Sink
+from chairlift.core.output_collector import OutputCollector
+from chairlift.core.request import EngineOutput, GenerateRequest
+from chairlift.engine.client.base import OutputSink
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.ipc.liveness import Age, Silence
+from chairlift.engine.ipc.liveness import OperationTimer, SilenceTimer
 from chairlift.engine.ipc.messages import (
+    ACK_WINDOW,
     PROTOCOL,
-    QUESTIONS,
-    WINDOW,
+    REMOTE_METHODS,
     Abort,
     Ack,
-    Ask,
-    Beat,
-    Failed,
+    ClientHeartbeat,
+    EngineHeartbeat,
     Goodbye,
     Hello,
     Outputs,
-    Pulse,
-    Stranger,
+    Ready,
+    RemoteCall,
+    StartFailed,
     Submit,
     ToClient,
-    Watch,
-    Welcome,
+    UnknownClient,
+    WatchSteps,
     WireError,
     answer,
+    decode_client_message,
     encode,
-    read_by_engine,
 )
-from chairlift.engine.ipc.output_queue import Backlog
-from chairlift.engine.ipc.step_stats_queue import StepBacklog
+from chairlift.engine.ipc.output_queue import OutputQueue
+from chairlift.engine.ipc.step_stats_queue import StepStatsQueue
 from chairlift.engine.stats import StepStats
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ Post = Callable[[Callable[[], None]], None]
 
 
 @dataclass(slots=True, eq=False)
-class Guest:
+class ClientSession:
     """One client, as long as it is known.
 
     Attributes:
@@ -89,18 +89,18 @@ class Guest:
     number: int
     interval: float
     patience: float
-    silence: Silence
+    silence: SilenceTimer
     next_beat: float
-    sink: Sink
-    backlog: Backlog = field(default_factory=Backlog)
+    sink: OutputSink
+    backlog: OutputQueue = field(default_factory=OutputQueue)
     unread: int = 0
-    is_posted: bool = False
-    quiet_until: float = 0.0
+    is_flush_scheduled: bool = False
+    next_flush_at: float = 0.0
     ids: dict[str, str] = field(default_factory=dict)
-    steps: StepBacklog | None = None
+    steps: StepStatsQueue | None = None
 
 
-class Desk:
+class EngineServer:
     """Answers clients while the engine starts, works and leaves. Everything but sinks runs in one thread."""
 
     def __init__(
@@ -114,13 +114,13 @@ class Desk:
         self._pid = pid
         self._engine: InlineClient | None = None
         self._failure: ChairliftError | None = None
-        self._guests: dict[bytes, Guest] = {}
-        self._owners: dict[str, tuple[Guest, str]] = {}
-        self._watched_by: tuple[StepBacklog, ...] = ()
+        self._guests: dict[bytes, ClientSession] = {}
+        self._owners: dict[str, tuple[ClientSession, str]] = {}
+        self._watched_by: tuple[StepStatsQueue, ...] = ()
         self._load = LoadReport(state=ReplicaState.STARTING)
         self._load_asked = False
-        self._step_age = Age(IDLE_SECONDS)
-        self._warmup_age = Age(IDLE_SECONDS)
+        self._step_age = OperationTimer(IDLE_SECONDS)
+        self._warmup_age = OperationTimer(IDLE_SECONDS)
         self._questions: SimpleQueue[tuple[str, Callable[[Any], None]]] = SimpleQueue()
         self._num_guests = self._num_requests = 0
 
@@ -131,7 +131,7 @@ class Desk:
         """How many clients are known."""
         return len(self._guests)
 
-    def opened(self, engine: InlineClient, pause: float = 0.0) -> None:
+    def engine_started(self, engine: InlineClient, pause: float = 0.0) -> None:
         """The engine has started: everybody is welcome.
 
         `pause` is how many seconds a client is left alone for each choice that it has got news of; what comes
@@ -142,39 +142,39 @@ class Desk:
         self._load = replace(self._load, state=ReplicaState.READY)
         threading.Thread(target=self._answer, args=(engine,), name="chairlift-answers", daemon=True).start()
         for guest in list(self._guests.values()):
-            self._say(guest, self._welcome(engine))
+            self._send_message(guest, self._welcome(engine))
 
-    def failed(self, error: ChairliftError) -> None:
+    def engine_failed(self, error: ChairliftError) -> None:
         """The engine could not start, and everybody is told why, later ones too."""
         self._failure = error
         for guest in list(self._guests.values()):
-            self._say(guest, Failed(error))
+            self._send_message(guest, StartFailed(error))
 
-    def leave(self, reason: str) -> None:
+    def shutdown(self, reason: str) -> None:
         """Tell everybody what was kept back, and that the engine is gone."""
         self._pause = 0.0
         for guest in list(self._guests.values()):
             self._flush(guest)
         for guest in list(self._guests.values()):
-            self._say(guest, Goodbye(reason))
+            self._send_message(guest, Goodbye(reason))
 
     # -- what clients say ------------------------------------------------------------------------------------------
 
     def receive(self, identity: bytes, frame: bytes, now: float) -> None:
         """Take one message; what is none is logged and dropped."""
         try:
-            message = read_by_engine(frame)
+            message = decode_client_message(frame)
         except WireError as error:
             log.warning("dropped: %s", error)
             return
         guest = self._guests.get(identity)
         if isinstance(message, Hello):
             if guest is not None:
-                self._drop(guest, "it starts afresh")
-            self._greet(identity, message, now)
+                self._disconnect(guest, "it starts afresh")
+            self._on_hello(identity, message, now)
             return
         if guest is None:
-            self._send(identity, encode(Stranger()))
+            self._send(identity, encode(UnknownClient()))
             return
         guest.silence.heard(now)
         match message:
@@ -183,66 +183,66 @@ class Desk:
             case Abort(request_id, index):
                 if self._engine is not None and (inner := guest.ids.get(request_id)) is not None:
                     self._engine.abort(inner, index)
-            case Watch(wanted):
+            case WatchSteps(wanted):
                 if not wanted:
                     guest.steps = None
                 elif guest.steps is None:
-                    guest.steps = StepBacklog()
+                    guest.steps = StepStatsQueue()
                 self._watch()
-            case Ask(number, question):
+            case RemoteCall(number, question):
                 self._ask(guest, number, question)
             case Ack(count):
                 guest.unread -= min(max(count, 0), guest.unread)
-                if guest.is_posted:
+                if guest.is_flush_scheduled:
                     self._flush(guest)
             case Goodbye(reason):
-                self._drop(guest, reason)
-            case Pulse():
+                self._disconnect(guest, reason)
+            case ClientHeartbeat():
                 pass
 
     def tick(self, now: float) -> float:
         """Forget who was silent too long, let the others hear from the engine; returns seconds until the next tick."""
         for guest in list(self._guests.values()):
             if (silent := guest.silence.look(now)) > guest.patience:
-                self._drop(guest, f"silent for {silent:.1f} s, its limit is {guest.patience:g} s")
+                self._disconnect(guest, f"silent for {silent:.1f} s, its limit is {guest.patience:g} s")
             elif now >= guest.next_beat and len(guest.backlog) > MAX_BACKLOG:
-                self._drop(guest, f"more than {MAX_BACKLOG} outputs wait for it")
+                self._disconnect(guest, f"more than {MAX_BACKLOG} outputs wait for it")
             elif now >= guest.next_beat:
                 guest.next_beat = now + guest.interval
-                self._say(guest, self._beat(now))
+                self._send_message(guest, self._beat(now))
                 if guest.steps:
-                    guest.is_posted = True  # also where it is too early for news
+                    guest.is_flush_scheduled = True  # also where it is too early for news
                     self._flush(guest)
                 self._ask_load()
-            if self._waits_for_quiet(guest) and now >= guest.quiet_until:
+            if self._waits_for_quiet(guest) and now >= guest.next_flush_at:
                 self._flush(guest)
         return max(0.0, min((self._next(guest) - now for guest in self._guests.values()), default=IDLE_SECONDS))
 
-    def _next(self, guest: Guest) -> float:
-        return min(guest.next_beat, guest.quiet_until) if self._waits_for_quiet(guest) else guest.next_beat
+    def _next(self, guest: ClientSession) -> float:
+        return min(guest.next_beat, guest.next_flush_at) if self._waits_for_quiet(guest) else guest.next_beat
 
-    def _waits_for_quiet(self, guest: Guest) -> bool:
-        return self._pause > 0 and guest.is_posted and guest.unread < WINDOW
+    def _waits_for_quiet(self, guest: ClientSession) -> bool:
+        return self._pause > 0 and guest.is_flush_scheduled and guest.unread < ACK_WINDOW
 
-    def _greet(self, identity: bytes, hello: Hello, now: float) -> None:
-        limits = (hello.interval, hello.patience)
+    def _on_hello(self, identity: bytes, hello: Hello, now: float) -> None:
+        limits = (hello.interval, hello.silence_limit)
         if hello.protocol != PROTOCOL or not all(0 < seconds < float("inf") for seconds in limits):
             said = f"protocol {hello.protocol} with limits of {limits} s, expected {PROTOCOL} and positive ones"
-            self._send(identity, encode(Failed(ConfigError(f"the client speaks {said}", option="protocol"))))
+            self._send(identity, encode(StartFailed(ConfigError(f"the client speaks {said}", option="protocol"))))
             return
-        self._num_guests += 1
+        number = self._num_guests = self._num_guests + 1
         interval = min(hello.interval, IDLE_SECONDS)
-        silence = Silence(interval, now)
-        guest = Guest(identity, self._num_guests, interval, hello.patience, silence, now, lambda outputs: None)
-        guest.sink = partial(self._news, guest)
+        silence = SilenceTimer(interval, now)
+        guest = ClientSession(identity, number, interval, hello.silence_limit, silence, now, lambda outputs: None)
+        guest.sink = partial(self._on_outputs, guest)
         self._guests[identity] = guest
         log.info("client %d is here", guest.number)
         if self._failure is not None:
-            self._say(guest, Failed(self._failure))
+            self._send_message(guest, StartFailed(self._failure))
         elif self._engine is not None:
-            self._say(guest, self._welcome(self._engine))
+            self._send_message(guest, self._welcome(self._engine))
 
-    def _submit(self, guest: Guest, request: GenerateRequest) -> None:
+    def _submit(self, guest: ClientSession, request: GenerateRequest) -> None:
         if self._engine is None:
             return self._refuse(guest, request, EngineDead("the engine takes no requests yet"))
         if request.request_id in guest.ids:
@@ -258,45 +258,45 @@ class Desk:
             self._refuse(guest, request, error)
         return None
 
-    def _refuse(self, guest: Guest, request: GenerateRequest, error: ChairliftError) -> None:
-        self._say(guest, Outputs([Output.failed(request, error)]))
+    def _refuse(self, guest: ClientSession, request: GenerateRequest, error: ChairliftError) -> None:
+        self._send_message(guest, Outputs([EngineOutput.failed(request, error)]))
 
     # -- what the engine says --------------------------------------------------------------------------------------
 
-    def _news(self, guest: Guest, outputs: list[Output]) -> None:
+    def _on_outputs(self, guest: ClientSession, outputs: list[EngineOutput]) -> None:
         """Take one step's news, in the engine's thread; the flag is read after the news lies there."""
         guest.backlog.put(outputs)
-        if not guest.is_posted:
-            guest.is_posted = True
+        if not guest.is_flush_scheduled:
+            guest.is_flush_scheduled = True
             self._post(partial(self._flush, guest))
-        if self._engine is not None and self._engine.death is None:  # who ends waits for nobody
-            guest.backlog.wait(len(outputs))
+        if self._engine is not None and self._engine.fatal_error is None:  # who ends waits for nobody
+            guest.backlog.throttle(len(outputs))
 
-    def _flush(self, guest: Guest) -> None:
+    def _flush(self, guest: ClientSession) -> None:
         """Send the news that lies there in one message, unless the client still has enough to read."""
         if not self._is_here(guest):
             self._forget(guest)
             return
-        if guest.unread >= WINDOW or (self._pause and self._clock.now() < guest.quiet_until):
+        if guest.unread >= ACK_WINDOW or (self._pause and self._clock.now() < guest.next_flush_at):
             return
-        guest.is_posted = False
-        news = News()
+        guest.is_flush_scheduled = False
+        news = OutputCollector()
         for output in guest.backlog.take():
             news.put(output)
-        outputs = [self._renamed(guest, output) for output in news.take()]
+        outputs = [self._with_client_id(guest, output) for output in news.drain()]
         stats, unseen = ([], 0) if guest.steps is None else guest.steps.take()  # after the news: never behind them
         if outputs or stats:
             guest.unread += 1
-            self._say(guest, Outputs(outputs, stats, unseen))
+            self._send_message(guest, Outputs(outputs, stats, unseen))
             if self._pause:
-                guest.quiet_until = self._clock.now() + min(len(outputs) * self._pause, LONGEST_PAUSE_SECONDS)
+                guest.next_flush_at = self._clock.now() + min(len(outputs) * self._pause, LONGEST_PAUSE_SECONDS)
 
-    def _forget(self, guest: Guest) -> None:
+    def _forget(self, guest: ClientSession) -> None:
         """Let go what a client was not told that is gone, and which of its requests have ended."""
-        guest.is_posted = False
+        guest.is_flush_scheduled = False
         for output in guest.backlog.take():
-            if output.is_last:
-                self._renamed(guest, output)
+            if output.is_final:
+                self._with_client_id(guest, output)
 
     def _watch(self) -> None:
         """Have the engine show its steps to those who want them, and to nobody at no cost."""
@@ -309,21 +309,21 @@ class Desk:
         for steps in self._watched_by:
             steps.add(stats)
 
-    def _renamed(self, guest: Guest, output: Output) -> Output:
+    def _with_client_id(self, guest: ClientSession, output: EngineOutput) -> EngineOutput:
         """Put the client's own id into an output, and forget the request after its last one."""
         name = self._owners[output.request_id][1]
-        if output.is_last:
+        if output.is_final:
             del self._owners[output.request_id], guest.ids[name]
-        return Output(name, *output[1:])
+        return EngineOutput(name, *output[1:])
 
-    def _welcome(self, engine: InlineClient) -> Welcome:
-        return Welcome(self._pid, engine.info, self._config)
+    def _welcome(self, engine: InlineClient) -> Ready:
+        return Ready(self._pid, engine.info, self._config)
 
-    def _beat(self, now: float) -> Beat:
+    def _beat(self, now: float) -> EngineHeartbeat:
         if (engine := self._engine) is None:
-            return Beat(self._load)
-        load = replace(self._load, step_age=self._step_age.look(engine.step_began, now))
-        return Beat(load, self._warmup_age.look(engine.warmup_began, now))
+            return EngineHeartbeat(self._load)
+        load = replace(self._load, step_age_seconds=self._step_age.look(engine.step_began, now))
+        return EngineHeartbeat(load, self._warmup_age.look(engine.warmup_began, now))
 
     def _ask_load(self) -> None:
         """Have the counts for the next heartbeat by then, unless a long step goes on."""
@@ -338,9 +338,11 @@ class Desk:
 
     # -- questions: the engine answers between two steps, and the desk does not wait for it ------------------------
 
-    def _ask(self, guest: Guest, number: int, question: str) -> None:
-        if question not in QUESTIONS or self._engine is None:
-            self._say(guest, answer(number, InvalidRequest(f"{question!r} cannot be asked now", param="question")))
+    def _ask(self, guest: ClientSession, number: int, question: str) -> None:
+        if question not in REMOTE_METHODS or self._engine is None:
+            self._send_message(
+                guest, answer(number, InvalidRequest(f"{question!r} cannot be asked now", param="question"))
+            )
             return
         names = dict(self._owners) if question == "scheduler_state" else {}
         self._questions.put((question, lambda value: self._answered(guest, number, value, names)))
@@ -355,24 +357,26 @@ class Desk:
                 value = error
             self._post(partial(answered, value))
 
-    def _answered(self, guest: Guest, number: int, value: Any, names: dict[str, tuple[Guest, str]]) -> None:
+    def _answered(
+        self, guest: ClientSession, number: int, value: Any, names: dict[str, tuple[ClientSession, str]]
+    ) -> None:
         if names and isinstance(value, dict):
             names = names | self._owners
             value = _with_names(value, {inner: _shown(guest, *owner) for inner, owner in names.items()})
-        self._say(guest, answer(number, value))
+        self._send_message(guest, answer(number, value))
 
     # -- lists -----------------------------------------------------------------------------------------------------
 
-    def _say(self, guest: Guest, message: ToClient) -> None:
+    def _send_message(self, guest: ClientSession, message: ToClient) -> None:
         if self._is_here(guest) and not self._send(guest.identity, encode(message)):
-            self._drop(guest, "gone, or does not read")
+            self._disconnect(guest, "gone, or does not read")
 
-    def _is_here(self, guest: Guest) -> bool:
+    def _is_here(self, guest: ClientSession) -> bool:
         return self._guests.get(guest.identity) is guest
 
-    def _drop(self, guest: Guest, why: str) -> None:
+    def _disconnect(self, guest: ClientSession, why: str) -> None:
         """Forget a client and end its requests."""
-        log.info("client %d leaves with %d open requests: %s", guest.number, len(guest.ids), why)
+        log.info("client %d disconnected with %d open requests: %s", guest.number, len(guest.ids), why)
         del self._guests[guest.identity]
         if guest.steps is not None:
             self._watch()
@@ -382,15 +386,15 @@ class Desk:
         self._post(partial(self._flush, guest))  # what it was not told is forgotten with it
 
 
-def _shown(reader: Guest, owner: Guest, request_id: str) -> str:
+def _shown(reader: ClientSession, owner: ClientSession, request_id: str) -> str:
     """A client's own ids as it wrote them, those of others behind their client's number."""
     return request_id if owner is reader else f"client {owner.number}: {request_id}"
 
 
 def _with_names(state: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
     """Put other request ids into a SchedulerState."""
-    return state | {
-        "waiting_order": [names.get(inner, inner) for inner in state["waiting_order"]],
-        "wait_reasons": {names.get(inner, inner): why for inner, why in state["wait_reasons"].items()},
-        "states": {names.get(inner, inner): value for inner, value in state["states"].items()},
+    renamed = {
+        key: {names.get(inner, inner): value for inner, value in state[key].items()}
+        for key in ("wait_reasons", "states")
     }
+    return state | renamed | {"waiting_order": [names.get(inner, inner) for inner in state["waiting_order"]]}

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from chairlift.core.errors import ConfigError
 
-BEATS_PER_TIMEOUT = 5
+HEARTBEATS_PER_TIMEOUT = 5
 SLOWEST_BACKOFF = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WatchConfig:
+class LivenessConfig:
     """Limits, in seconds, after which an engine in another process counts as gone.
 
     Attributes:
@@ -28,9 +28,9 @@ class WatchConfig:
 
     heartbeat_timeout: float = 5.0
     step_timeout: float = 120.0
-    start_silence: float = 60.0
+    start_heartbeat_timeout: float = 60.0
     start_timeout: float = 1800.0
-    ask_timeout: float = 150.0
+    call_timeout: float = 150.0
     stop_timeout: float = 10.0
     max_restarts: int = 5
     restart_period: float = 300.0
@@ -38,7 +38,8 @@ class WatchConfig:
 
     def __post_init__(self) -> None:
         for name in (
-            "heartbeat_timeout", "step_timeout", "start_silence", "start_timeout", "ask_timeout", "stop_timeout",
+            "heartbeat_timeout", "step_timeout", "start_heartbeat_timeout", "start_timeout", "call_timeout",
+            "stop_timeout",
             "restart_period",
         ):  # fmt: skip
             if not (value := getattr(self, name)) > 0:
@@ -50,10 +51,10 @@ class WatchConfig:
     @property
     def interval(self) -> float:
         """Seconds between two heartbeats."""
-        return self.heartbeat_timeout / BEATS_PER_TIMEOUT
+        return self.heartbeat_timeout / HEARTBEATS_PER_TIMEOUT
 
 
-class Silence:
+class SilenceTimer:
     """How long the other side has said nothing, counted only while this side was awake to hear it.
 
     A listener that was stopped, swapped out or busy for a minute has not heard a minute of silence: one gap between
@@ -76,12 +77,12 @@ class Silence:
         return self._silent
 
 
-class Age:
+class OperationTimer:
     """How long the latest of some things has gone on, counted as Silence counts."""
 
     def __init__(self, interval: float) -> None:
         self._began: float | None = None
-        self._silence = Silence(interval, 0.0)
+        self._silence = SilenceTimer(interval, 0.0)
 
     def look(self, began: float | None, now: float) -> float:
         """Return its seconds; `began` says which it is: one that began at another time is another one, None is none."""
@@ -93,10 +94,10 @@ class Age:
         return max(0.0, self._silence.look(now))
 
 
-class Restarts:
+class RestartBackoff:
     """How often a dead engine may come back, and after which pause."""
 
-    def __init__(self, config: WatchConfig) -> None:
+    def __init__(self, config: LivenessConfig) -> None:
         self._config = config
         self._when: deque[float] = deque()
         self.count = 0

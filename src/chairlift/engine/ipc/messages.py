@@ -14,23 +14,23 @@ from typing import Any
 
 import msgspec
 
-from chairlift.core.errors import ChairliftError, Detail, EngineDead, rebuild
+from chairlift.core.errors import ChairliftError, Detail, EngineDead, error_from_wire
 from chairlift.core.load_report import LoadReport
-from chairlift.core.request import GenerateRequest, Output
+from chairlift.core.request import EngineOutput, GenerateRequest
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
 from chairlift.engine.stats import CacheState, SchedulerState, StepStats
-from chairlift.engine.structured.grammar_tokenizer import Vocabulary
+from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 
-PROTOCOL = 4
+PROTOCOL = 5
 
-WINDOW = 32
+ACK_WINDOW = 32
 """So many messages with outputs may be on their way to a client that has not acknowledged them. What comes meanwhile
 waits in the engine's process and goes in one message, so that a slow client gets few large ones instead of falling
 behind with many small ones."""
 
-QUESTIONS: dict[str, Any] = {
-    "load": LoadReport, "scheduler_state": SchedulerState, "cache_state": CacheState, "validate": list[str],
+REMOTE_METHODS: dict[str, Any] = {
+    "load": LoadReport, "scheduler_state": SchedulerState, "cache_state": CacheState, "check_integrity": list[str],
     "flush_cache": int, "warmup": float,
 }  # fmt: skip
 """What can be asked (methods of EngineClient), and what the answer is."""
@@ -41,7 +41,7 @@ class WireError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class StartMessage:
     """What a new engine process reads from its standard input.
 
     Attributes:
@@ -61,7 +61,7 @@ class Start:
     address: str
     log_level: int
     stop_timeout: float
-    vocabulary: Vocabulary | None = None
+    vocabulary: GrammarTokenizer | None = None
     cpus: tuple[int, ...] = ()
 
 
@@ -70,7 +70,7 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
     protocol: int
     interval: float
-    patience: float
+    silence_limit: float
 
 
 class Submit(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -86,13 +86,13 @@ class Abort(msgspec.Struct, frozen=True, array_like=True, tag=True):
     index: int | None = None
 
 
-class Watch(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class WatchSteps(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """From now on the client wants to see every step in numbers, or no more."""
 
     wanted: bool
 
 
-class Ask(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class RemoteCall(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """A question, by its name in QUESTIONS; the answer carries the same number."""
 
     number: int
@@ -105,11 +105,11 @@ class Ack(msgspec.Struct, frozen=True, array_like=True, tag=True):
     count: int
 
 
-class Pulse(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class ClientHeartbeat(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The client is alive."""
 
 
-class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class Ready(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The engine takes requests; what its limits are made of."""
 
     pid: int
@@ -117,13 +117,13 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True, tag=True):
     config: SchedulerConfig
 
 
-class Failed(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class StartFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The engine could not start."""
 
     error: ChairliftError
 
 
-class Beat(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class EngineHeartbeat(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The engine's process is alive; the counts are those of the last pause between two steps.
 
     And the seconds that a warm-up in progress has taken so far, 0 while there is none.
@@ -140,12 +140,12 @@ class Outputs(msgspec.Struct, frozen=True, array_like=True, tag=True):
     before them because the client was slow.
     """
 
-    outputs: list[Output]
+    outputs: list[EngineOutput]
     stats: list[StepStats] = []
-    unseen: int = 0
+    num_dropped_stats: int = 0
 
 
-class Answer(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class RemoteReply(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The answer to a question, encoded by itself; or why there is none."""
 
     number: int
@@ -153,7 +153,7 @@ class Answer(msgspec.Struct, frozen=True, array_like=True, tag=True):
     error: ChairliftError | None = None
 
 
-class Stranger(msgspec.Struct, frozen=True, array_like=True, tag=True):
+class UnknownClient(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """The engine does not know, or no longer knows, whom it hears: it was silent or too slow, or never said hello."""
 
 
@@ -163,8 +163,8 @@ class Goodbye(msgspec.Struct, frozen=True, array_like=True, tag=True):
     reason: str
 
 
-ToEngine = Hello | Submit | Abort | Watch | Ask | Ack | Pulse | Goodbye
-ToClient = Welcome | Failed | Beat | Outputs | Answer | Stranger | Goodbye
+ToEngine = Hello | Submit | Abort | WatchSteps | RemoteCall | Ack | ClientHeartbeat | Goodbye
+ToClient = Ready | StartFailed | EngineHeartbeat | Outputs | RemoteReply | UnknownClient | Goodbye
 
 
 def _detail(value: Any) -> Detail:
@@ -193,7 +193,7 @@ def _read(kind: type, thing: Any) -> Any:
     if not issubclass(kind, ChairliftError):
         raise TypeError(f"{kind.__name__} does not cross a process border")
     code, message, details = msgspec.convert(thing, tuple[str, str, dict[str, Detail]])
-    return rebuild(code, message, details)
+    return error_from_wire(code, message, details)
 
 
 _ENCODER = msgspec.msgpack.Encoder(enc_hook=_written)
@@ -201,7 +201,7 @@ _TO_ENGINE = msgspec.msgpack.Decoder(ToEngine, dec_hook=_read)
 _TO_CLIENT = msgspec.msgpack.Decoder(ToClient, dec_hook=_read)
 
 
-def encode(message: ToEngine | ToClient | Start) -> bytes:
+def encode(message: ToEngine | ToClient | StartMessage) -> bytes:
     """Return the bytes of a message. Raises WireError for what msgpack cannot say (half a surrogate pair)."""
     try:
         return _ENCODER.encode(message)
@@ -209,7 +209,7 @@ def encode(message: ToEngine | ToClient | Start) -> bytes:
         raise WireError(f"{type(message).__name__} cannot be written: {error}") from error
 
 
-def read_by_engine(frame: bytes) -> ToEngine:
+def decode_client_message(frame: bytes) -> ToEngine:
     """Read what a client sent. Raises WireError."""
     try:
         message: ToEngine = _TO_ENGINE.decode(frame)
@@ -218,7 +218,7 @@ def read_by_engine(frame: bytes) -> ToEngine:
     return message
 
 
-def read_by_client(frame: bytes) -> ToClient:
+def decode_engine_message(frame: bytes) -> ToClient:
     """Read what an engine sent. Raises WireError."""
     try:
         message: ToClient = _TO_CLIENT.decode(frame)
@@ -227,29 +227,29 @@ def read_by_client(frame: bytes) -> ToClient:
     return message
 
 
-def read_start(frame: bytes) -> Start:
+def read_start(frame: bytes) -> StartMessage:
     """Read what a spawner wrote. Raises WireError."""
     try:
-        return msgspec.msgpack.decode(frame, type=Start)
+        return msgspec.msgpack.decode(frame, type=StartMessage)
     except Exception as error:
         raise WireError(f"{len(frame)} bytes are no start message: {error}") from error
 
 
-def answer(number: int, value: Any) -> Answer:
+def answer(number: int, value: Any) -> RemoteReply:
     """Make the answer to a question from the value, or from the error, that came of it."""
     if isinstance(value, Exception):
-        return Answer(number, b"", typed(value, "the engine could not answer"))
-    return Answer(number, _ENCODER.encode(value))
+        return RemoteReply(number, b"", as_engine_error(value, "the engine could not answer"))
+    return RemoteReply(number, _ENCODER.encode(value))
 
 
 def read_answer(question: str, payload: bytes) -> Any:
     """Return the value in an answer. Raises WireError."""
     try:
-        return msgspec.msgpack.decode(payload, type=QUESTIONS[question])
+        return msgspec.msgpack.decode(payload, type=REMOTE_METHODS[question])
     except Exception as error:
         raise WireError(f"{len(payload)} bytes are no answer to {question!r}: {error}") from error
 
 
-def typed(error: BaseException, said: str) -> ChairliftError:
+def as_engine_error(error: BaseException, said: str) -> ChairliftError:
     """Return the error itself when it is one of ours, else EngineDead with the sentence and what the error says."""
     return error if isinstance(error, ChairliftError) else EngineDead(f"{said}: {type(error).__name__}: {error}")

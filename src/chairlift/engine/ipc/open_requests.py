@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from chairlift.core.errors import ChairliftError, DuplicateRequestId, EngineDead
-from chairlift.core.request import FinishReason, GenerateRequest, Output
-from chairlift.engine.client.base import Sink
+from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest
+from chairlift.engine.client.base import OutputSink
 from chairlift.engine.ipc.messages import Submit, encode
 
 log = logging.getLogger(__name__)
@@ -26,20 +26,20 @@ class OpenRequest:
     """
 
     request: GenerateRequest
-    sink: Sink
+    sink: OutputSink
     frame: bytes
     since: float
     has_waited: bool = False
 
-    def last(self, reason: FinishReason, error: ChairliftError | None = None) -> Output:
+    def final_output(self, reason: FinishReason, error: ChairliftError | None = None) -> EngineOutput:
         """Return the last Output of a request that no engine answers for."""
-        return Output.ended(self.request, reason, error)
+        return EngineOutput.ended(self.request, reason, error)
 
-    def is_late(self, now: float) -> bool:
+    def is_expired(self, now: float) -> bool:
         """Whether its own timeout is over."""
         return self.request.timeout is not None and now - self.since >= self.request.timeout
 
-    def to_send(self, now: float) -> bytes:
+    def to_frame(self, now: float) -> bytes:
         """Return the message; what was waited for an engine counts against the request's own timeout."""
         if not self.has_waited or self.request.timeout is None:
             return self.frame
@@ -71,16 +71,16 @@ class OpenRequests:
     def __contains__(self, entry: OpenRequest) -> bool:
         return self._by_id.get(entry.request.request_id) is entry
 
-    def deliver(self, outputs: Iterable[Output]) -> None:
+    def deliver(self, outputs: Iterable[EngineOutput]) -> None:
         """Hand each sink its news, all of a step at once; a sink that raises is its owner's fault."""
-        news: dict[int, tuple[Sink, list[Output]]] = {}
+        news: dict[int, tuple[OutputSink, list[EngineOutput]]] = {}
         with self._lock:
             for output in outputs:
                 entry = self._by_id.get(output.request_id)
                 if entry is None:
                     continue
                 news.setdefault(id(entry.sink), (entry.sink, []))[1].append(output)
-                if output.is_last:
+                if output.is_final:
                     del self._by_id[output.request_id]
         for sink, told in news.values():
             try:
@@ -90,7 +90,7 @@ class OpenRequests:
 
     def end(self, error: EngineDead) -> None:
         """End all that are open now."""
-        self.deliver([entry.last(FinishReason.ERROR, error) for entry in list(self._by_id.values())])
+        self.deliver([entry.final_output(FinishReason.ERROR, error) for entry in list(self._by_id.values())])
 
     def close(self, error: EngineDead) -> None:
         """End all that are open, and take no more."""

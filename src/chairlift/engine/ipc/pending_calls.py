@@ -5,10 +5,10 @@ from concurrent.futures import Future
 from typing import Any
 
 from chairlift.core.errors import ChairliftError, EngineDead
-from chairlift.engine.ipc.messages import Answer, Ask, WireError, read_answer, typed
+from chairlift.engine.ipc.messages import RemoteCall, RemoteReply, WireError, as_engine_error, read_answer
 
 
-class Questions:
+class PendingCalls:
     """Each question has a number and a Future; it ends by the answer, or by the engine's death."""
 
     def __init__(self) -> None:
@@ -17,7 +17,7 @@ class Questions:
         self._closed: EngineDead | None = None
         self._asked = 0
 
-    def ask(self, question: str) -> tuple[Ask, "Future[Any]"]:
+    def start(self, question: str) -> tuple[RemoteCall, "Future[Any]"]:
         """Return the message to send and the Future of its answer. Raises EngineDead after close()."""
         future: Future[Any] = Future()
         with self._lock:
@@ -25,14 +25,14 @@ class Questions:
                 raise EngineDead(self._closed.message)
             self._asked += 1
             self._waiting[self._asked] = (question, future)
-            return Ask(self._asked, question), future
+            return RemoteCall(self._asked, question), future
 
     def forget(self, number: int) -> None:
         """Nobody waits for this answer any more."""
         with self._lock:
             self._waiting.pop(number, None)
 
-    def answered(self, message: Answer) -> None:
+    def complete(self, message: RemoteReply) -> None:
         """Take an answer; one that nobody waits for is dropped."""
         with self._lock:
             question, future = self._waiting.pop(message.number, ("", None))
@@ -43,9 +43,9 @@ class Questions:
                 raise message.error
             future.set_result(read_answer(question, message.payload))
         except (ChairliftError, WireError) as fault:
-            future.set_exception(typed(fault, "the engine's answer cannot be read"))
+            future.set_exception(as_engine_error(fault, "the engine's answer cannot be read"))
 
-    def end(self, error: EngineDead) -> None:
+    def fail_all(self, error: EngineDead) -> None:
         """Answer all that are open with the error."""
         with self._lock:
             waiting, self._waiting = self._waiting, {}
@@ -56,4 +56,4 @@ class Questions:
         """Answer all that are open with the error, and take no more."""
         with self._lock:
             self._closed = error
-        self.end(error)
+        self.fail_all(error)

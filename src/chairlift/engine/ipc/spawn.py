@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.ipc.liveness import WatchConfig
-from chairlift.engine.ipc.messages import Start, encode
+from chairlift.engine.ipc.liveness import LivenessConfig
+from chairlift.engine.ipc.messages import StartMessage, encode
 from chairlift.engine.runner.base import RunnerSpec
-from chairlift.engine.structured.grammar_tokenizer import Vocabulary
+from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 
 COMMAND = ("-P", "-m", "chairlift.engine.ipc.engine_main")
 """Never the caller's script: nothing of it is imported again. -P: nor what lies in the current folder."""
@@ -36,7 +36,7 @@ class EngineProcess:
     The child leaves when the pipe closes: on stop(), or when this process ends, however it ends.
     """
 
-    def __init__(self, process: "subprocess.Popen[bytes]", folder: Path, watch: WatchConfig) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", folder: Path, watch: LivenessConfig) -> None:
         self._process = process
         self._folder = folder
         self._watch = watch
@@ -57,7 +57,7 @@ class EngineProcess:
         """None while the child lives; minus the signal's number when one killed it."""
         return self._process.poll()
 
-    def tell(self, start: bytes) -> None:
+    def send_start(self, start: bytes) -> None:
         """Write the start message; returns when the child has read it, or is gone."""
         assert self._process.stdin is not None
         left = memoryview(len(start).to_bytes(LENGTH_BYTES, "big") + start)
@@ -96,7 +96,7 @@ class EngineProcess:
                 pipe.close()
 
 
-class Launched:
+class PrespawnedProcess:
     """A process that will be an engine's: it imports what that needs, and waits to hear which one it is.
 
     It leaves when this is closed, or forgotten.
@@ -130,30 +130,31 @@ class Launched:
 
 
 def spawn(
-    spec: RunnerSpec, config: SchedulerConfig, *, enable_prefix_caching: bool = True, watch: WatchConfig | None = None,
-    vocabulary: Vocabulary | None = None, cpus: Iterable[int] = (), launched: Launched | None = None,
+    spec: RunnerSpec, config: SchedulerConfig, *, enable_prefix_caching: bool = True,
+    watch: LivenessConfig | None = None,
+    vocabulary: GrammarTokenizer | None = None, cpus: Iterable[int] = (), launched: PrespawnedProcess | None = None,
 ) -> EngineProcess:  # fmt: skip
     """Start a process with an engine and return at once; whether it starts well is told to its clients.
 
     The environment passes through; the engine runs on `cpus`, or where its spawner does. A process that was launched
     before, and is there still, is taken. Raises OSError when there can be no process.
     """
-    watch = watch or WatchConfig()
+    watch = watch or LivenessConfig()
     folder = _private_folder()
     try:
-        process = (None if launched is None else launched.take()) or Launched().take()
+        process = (None if launched is None else launched.take()) or PrespawnedProcess().take()
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     assert process is not None, "a process that has just been started was not waited for"
     engine = EngineProcess(process, folder, watch)
-    start = encode(Start(
+    start = encode(StartMessage(
         spec=spec, config=config, enable_prefix_caching=enable_prefix_caching, address=engine.address,
         log_level=_level_of_the_stream(), stop_timeout=watch.stop_timeout / 2, vocabulary=vocabulary,
         cpus=tuple(sorted(cpus)),
     ))  # fmt: skip
     # It may be megabytes, and is read when the child has come so far.
-    threading.Thread(target=engine.tell, args=(start,), name="chairlift-spawn", daemon=True).start()
+    threading.Thread(target=engine.send_start, args=(start,), name="chairlift-spawn", daemon=True).start()
     return engine
 
 

@@ -8,7 +8,7 @@ MAX_STEPS = 10_000
 """So many are kept for a client that does not read; those that come then are left out and counted."""
 
 
-class StepBacklog:
+class StepStatsQueue:
     """The engine's thread adds, the desk's thread takes; neither waits for the other."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Mailbox(Generic[T]):
+class WakeupQueue(Generic[T]):
     """A line of things and a pipe that is readable while somebody should look at it.
 
     Any number of things costs one wake-up: only the first one after a take() writes to the pipe.
@@ -28,7 +28,7 @@ class Mailbox(Generic[T]):
         return self._read_end
 
     @property
-    def bell(self) -> int:
+    def wakeup_fd(self) -> int:
         """The descriptor that wakes the reader when a byte is written to it; for signal.set_wakeup_fd."""
         return self._write_end
 
@@ -37,15 +37,15 @@ class Mailbox(Generic[T]):
         with self._lock:
             if not self._closed:
                 self._things.append(thing)
-                self._ring()
+                self._notify()
 
     def wake(self) -> None:
         """Wake the reader without handing anything over."""
         with self._lock:
             if not self._closed:
-                self._ring()
+                self._notify()
 
-    def take(self) -> list[T]:
+    def drain(self) -> list[T]:
         """Return everything that lies here, oldest first; never waits."""
         with self._lock:
             if not self._closed:
@@ -65,7 +65,7 @@ class Mailbox(Generic[T]):
             os.close(self._read_end)
             os.close(self._write_end)
 
-    def _ring(self) -> None:
+    def _notify(self) -> None:
         if not self._rung:
             self._rung = True
             with contextlib.suppress(BlockingIOError):

@@ -17,7 +17,7 @@ def root_hash(model_id: str, adapter: str, tenant: str, salt: str = "") -> Block
     return sha256(b"".join(len(part).to_bytes(8, "little") + part for part in parts)).digest()
 
 
-def extend_chain(hashes: list[BlockHash], root: BlockHash, token_ids: Sequence[int], block_size: int) -> None:
+def extend_block_hashes(hashes: list[BlockHash], root: BlockHash, token_ids: Sequence[int], block_size: int) -> None:
     """Append the hashes of all full blocks of token_ids that `hashes` does not cover yet."""
     parent = hashes[-1] if hashes else root
     for start in range(len(hashes) * block_size, len(token_ids) - block_size + 1, block_size):

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 from chairlift.core.errors import OutOfBlocks
 from chairlift.engine.kv.block_hash import BlockHash
-from chairlift.engine.kv.free_block_list import BlockId, FreeList
+from chairlift.engine.kv.free_block_list import BlockId, FreeBlockList
 
-BlockName = tuple[int, BlockHash]
+BlockKey = tuple[int, BlockHash]
 """(layer group, chained hash of the tokens up to the block's end)"""
 
 
 @dataclass(frozen=True, slots=True)
-class PoolCounts:
+class BlockCounts:
     """How many blocks are in each state; free + cached + held == total."""
 
     total: int
@@ -32,10 +32,10 @@ class BlockPool:
     """References and names of all blocks. Every operation is O(1) a block."""
 
     def __init__(self, num_blocks: int) -> None:
-        self._order = FreeList(num_blocks)
+        self._order = FreeBlockList(num_blocks)
         self._references = [0] * num_blocks
-        self._names: list[BlockName | None] = [None] * num_blocks
-        self._resident: dict[BlockName, BlockId] = {}
+        self._names: list[BlockKey | None] = [None] * num_blocks
+        self._resident: dict[BlockKey, BlockId] = {}
         self._cached = 0
 
     @property
@@ -48,20 +48,20 @@ class BlockPool:
         """Blocks that take() can give: free and cached ones."""
         return len(self._order)
 
-    def counts(self) -> PoolCounts:
+    def counts(self) -> BlockCounts:
         """Return how many blocks are in each state."""
         available = len(self._order)
-        return PoolCounts(self.total, available - self._cached, self._cached, self.total - available)
+        return BlockCounts(self.total, available - self._cached, self._cached, self.total - available)
 
     def references(self, block: BlockId) -> int:
         """Return how many tables hold the block."""
         return self._references[block]
 
-    def find(self, name: BlockName) -> BlockId | None:
+    def lookup(self, name: BlockKey) -> BlockId | None:
         """Return the block with these contents, held or cached; changes nothing."""
         return self._resident.get(name)
 
-    def take(self, count: int) -> list[BlockId]:
+    def allocate(self, count: int) -> list[BlockId]:
         """Take blocks for new contents, one reference each; what a cached one held is forgotten.
 
         Raises OutOfBlocks when there are fewer; nothing has changed then.
@@ -76,14 +76,14 @@ class BlockPool:
             references[block] = 1
         return blocks
 
-    def share(self, block: BlockId) -> None:
+    def add_reference(self, block: BlockId) -> None:
         """Add a reference to a block that find() named."""
         if not self._references[block]:
             self._order.remove(block)
             self._cached -= 1
         self._references[block] += 1
 
-    def give_back(self, blocks: Iterable[BlockId]) -> None:
+    def free(self, blocks: Iterable[BlockId]) -> None:
         """Drop one reference of each, in this order; the last one makes a block cached (named) or free."""
         references, names = self._references, self._names
         for block in blocks:
@@ -98,14 +98,14 @@ class BlockPool:
                 self._order.push(block)
                 self._cached += 1
 
-    def publish(self, block: BlockId, name: BlockName) -> None:
+    def publish(self, block: BlockId, name: BlockKey) -> None:
         """Name a held block whose contents are complete. A name that exists already stays with its first block."""
         assert self._references[block] > 0, f"block {block} is published but nobody holds it"
         if self._names[block] is None and name not in self._resident:
             self._names[block] = name
             self._resident[name] = block
 
-    def forget_cached(self) -> int:
+    def evict_all_cached(self) -> int:
         """Drop the contents of every cached block; returns how many. Held blocks keep theirs."""
         forgotten = [block for block in self._order if self._names[block] is not None]
         for block in forgotten:

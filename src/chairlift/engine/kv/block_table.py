@@ -6,7 +6,7 @@ group 1 (window)    [ -  -  4  8 ]            "-" is NO_BLOCK: behind the window
 
 from collections.abc import Iterator
 
-from chairlift.engine.kv.free_block_list import NO_BLOCK, BlockId
+from chairlift.engine.kv.free_block_list import NULL_BLOCK, BlockId
 
 
 class BlockTable:
@@ -21,11 +21,11 @@ class BlockTable:
         released: whether the blocks were given back.
     """
 
-    __slots__ = ("capacity", "first_held", "groups", "num_held", "num_published", "released")
+    __slots__ = ("capacity", "first_block_index", "groups", "num_held", "num_published", "released")
 
     def __init__(self, num_groups: int) -> None:
         self.groups: list[list[BlockId]] = [[] for _ in range(num_groups)]
-        self.first_held = [0] * num_groups
+        self.first_block_index = [0] * num_groups
         self.num_held = 0
         self.capacity = 0
         self.num_published = 0
@@ -34,17 +34,17 @@ class BlockTable:
     def held(self) -> Iterator[tuple[int, int, BlockId]]:
         """Yield (group, index, block) of everything held, in order of index within each group."""
         for group, blocks in enumerate(self.groups):
-            for index in range(self.first_held[group], len(blocks)):
+            for index in range(self.first_block_index[group], len(blocks)):
                 yield group, index, blocks[index]
 
     def tail_first(self) -> list[BlockId]:
         """Return the held blocks of all groups, highest index first: the order in which they should be evicted."""
         if len(self.groups) == 1:
-            return self.groups[0][self.first_held[0] :][::-1]
+            return self.groups[0][self.first_block_index[0] :][::-1]
         longest = max((len(blocks) for blocks in self.groups), default=0)
         return [
             blocks[index]
             for index in reversed(range(longest))
             for blocks in self.groups
-            if index < len(blocks) and blocks[index] != NO_BLOCK
+            if index < len(blocks) and blocks[index] != NULL_BLOCK
         ]

@@ -17,11 +17,11 @@ from chairlift.core.errors import OutOfBlocks
 
 BlockId = int
 
-NO_BLOCK: BlockId = -1
+NULL_BLOCK: BlockId = -1
 """Stands in a block table where a sequence holds nothing: behind a sliding window."""
 
 
-class FreeList:
+class FreeBlockList:
     """Ids of free blocks, next to be taken first.
 
     Owns: the order. Does not own: reference counts, hashes, contents (see pool.py).

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 from chairlift.core.errors import OutOfBlocks
 from chairlift.engine.config import CacheConfig
 from chairlift.engine.kv.block_hash import BlockHash
-from chairlift.engine.kv.block_pool import BlockPool, PoolCounts
+from chairlift.engine.kv.block_pool import BlockCounts, BlockPool
 from chairlift.engine.kv.block_table import BlockTable
-from chairlift.engine.kv.free_block_list import NO_BLOCK, BlockId
-from chairlift.engine.kv.layer_groups import GroupLayout, peak_blocks
+from chairlift.engine.kv.free_block_list import NULL_BLOCK, BlockId
+from chairlift.engine.kv.layer_groups import LayerGroupLayout, peak_blocks
 
 NewBlock = tuple[int, int, BlockId]
 """(layer group, index in the table, block)"""
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class PrefixHit:
     """What of a sequence is in the cache already; a value, good until the cache changes.
 
     Attributes:
@@ -39,23 +39,23 @@ class Hit:
     num_tokens: int
     blocks: tuple[tuple[BlockId, ...], ...]
     num_shared: int = 0
-    num_revived: int = 0
+    num_reactivated: int = 0
     pending: BlockHash | None = None
     tail: tuple[BlockId, ...] = ()
 
 
-class KVCache:
+class KVCacheManager:
     """The books of one pool. Owns every BlockTable it made until release()."""
 
     def __init__(self, config: CacheConfig) -> None:
         self.config = config
-        self.layouts = tuple(GroupLayout(window, config.block_size) for window in config.windows)
+        self.layouts = tuple(LayerGroupLayout(window, config.block_size) for window in config.windows)
         self.pool = BlockPool(config.num_blocks)
         self._full = tuple(group for group, layout in enumerate(self.layouts) if layout.window is None)
         self._windowed = tuple(group for group, layout in enumerate(self.layouts) if layout.window is not None)
         self._tables: set[BlockTable] = set()
         self._pending: dict[BlockHash, BlockTable] = {}
-        self.nothing = Hit(0, tuple(() for _ in self.layouts))
+        self.no_hit = PrefixHit(0, tuple(() for _ in self.layouts))
         self.window_blocks_freed = 0
 
     def peak_blocks(self, num_tokens: int, lookahead: int) -> int:
@@ -66,21 +66,21 @@ class KVCache:
         """Whether somebody is computing the block with this hash."""
         return name in self._pending
 
-    def match(self, hashes: Sequence[BlockHash], num_tokens: int) -> Hit:
+    def match(self, hashes: Sequence[BlockHash], num_tokens: int) -> PrefixHit:
         """Find the longest cached prefix that leaves at least one token to compute; changes nothing."""
         limit = min(len(hashes), (num_tokens - 1) // self.config.block_size)
         if limit <= 0 or not self.config.enable_prefix_caching:
-            return self.nothing
+            return self.no_hit
         length = self._longest(hashes, limit)
         pending = hashes[length] if length < limit and hashes[length] in self._pending else None
         if not length:
-            return Hit(0, self.nothing.blocks, pending=pending)
+            return PrefixHit(0, self.no_hit.blocks, pending=pending)
         blocks = tuple(self._blocks_of(group, hashes, length) for group in range(len(self.layouts)))
-        shared = [block for group in blocks for block in group if block != NO_BLOCK]
+        shared = [block for group in blocks for block in group if block != NULL_BLOCK]
         revived = sum(1 for block in shared if not self.pool.references(block))
-        return Hit(length * self.config.block_size, blocks, len(shared), revived, pending)
+        return PrefixHit(length * self.config.block_size, blocks, len(shared), revived, pending)
 
-    def fork(self, table: BlockTable, num_tokens: int) -> Hit:
+    def fork(self, table: BlockTable, num_tokens: int) -> PrefixHit:
         """Return a hit of the first num_tokens of a table that has computed them; changes nothing.
 
         Full blocks are shared, the rest is to be copied. No hit where the table gave some of them back already.
@@ -88,15 +88,15 @@ class KVCache:
         full, rest = divmod(num_tokens, self.config.block_size)
         # From the last full block on it can be computed again, where the copy was lost with a step.
         firsts = [layout.first_needed(full * self.config.block_size) for layout in self.layouts]
-        if any(held > first for held, first in zip(table.first_held, firsts, strict=True)):
-            return self.nothing
+        if any(held > first for held, first in zip(table.first_block_index, firsts, strict=True)):
+            return self.no_hit
         blocks = tuple(
-            (NO_BLOCK,) * first + tuple(held[first:full]) for held, first in zip(table.groups, firsts, strict=True)
+            (NULL_BLOCK,) * first + tuple(held[first:full]) for held, first in zip(table.groups, firsts, strict=True)
         )
         shared = sum(full - first for first in firsts)
-        return Hit(num_tokens, blocks, shared, tail=tuple(held[full] for held in table.groups) if rest else ())
+        return PrefixHit(num_tokens, blocks, shared, tail=tuple(held[full] for held in table.groups) if rest else ())
 
-    def copies(self, hit: Hit, table: BlockTable) -> list[tuple[BlockId, BlockId]]:
+    def copies(self, hit: PrefixHit, table: BlockTable) -> list[tuple[BlockId, BlockId]]:
         """Return (from, to) of the blocks that a table just opened with this hit needs copied."""
         full = hit.num_tokens // self.config.block_size
         return [(source, table.groups[group][full]) for group, source in enumerate(hit.tail)]
@@ -109,7 +109,7 @@ class KVCache:
         if self._windowed or len(self._full) != 1:
             return self._longest(hashes, limit)
         # A chain is evicted from its tail, so whoever has block i has nearly always those before it.
-        find, group, length = self.pool.find, self._full[0], min(last_seen, limit)
+        find, group, length = self.pool.lookup, self._full[0], min(last_seen, limit)
         while length and find((group, hashes[length - 1])) is None:
             length -= 1
         while length < limit and find((group, hashes[length])) is not None:
@@ -119,7 +119,7 @@ class KVCache:
     def _longest(self, hashes: Sequence[BlockHash], limit: int) -> int:
         """Most leading blocks for which every full group has all and every window group has its last window."""
         length = limit
-        find = self.pool.find
+        find = self.pool.lookup
         for group in self._full:
             found = 0
             while found < length and find((group, hashes[found])) is not None:
@@ -141,15 +141,15 @@ class KVCache:
         for index in reversed(range(limit)):
             if index < layout.first_needed(end * size):
                 return end
-            if self.pool.find((group, hashes[index])) is None:
+            if self.pool.lookup((group, hashes[index])) is None:
                 end = index
         return end
 
     def _blocks_of(self, group: int, hashes: Sequence[BlockHash], length: int) -> tuple[BlockId, ...]:
         first = self.layouts[group].first_needed(length * self.config.block_size)
-        found = [self.pool.find((group, hashes[index])) for index in range(first, length)]
+        found = [self.pool.lookup((group, hashes[index])) for index in range(first, length)]
         assert None not in found, "a matched block is gone"
-        return (NO_BLOCK,) * first + tuple(block for block in found if block is not None)
+        return (NULL_BLOCK,) * first + tuple(block for block in found if block is not None)
 
     def reserve(self, table: BlockTable, num_tokens: int) -> list[NewBlock]:
         """Give the table room for num_tokens in every group; returns the blocks that are new to it.
@@ -161,50 +161,50 @@ class KVCache:
         missing = [(group, i) for group, blocks in enumerate(table.groups) for i in range(len(blocks), wanted)]
         new: list[NewBlock] = []
         if missing:
-            for (group, index), block in zip(missing, self.pool.take(len(missing)), strict=True):
+            for (group, index), block in zip(missing, self.pool.allocate(len(missing)), strict=True):
                 table.groups[group].append(block)
                 new.append((group, index, block))
             table.num_held += len(new)
         table.capacity = max(table.capacity, wanted * size)
         return new
 
-    def needed(self, hit: Hit, num_tokens: int, lookahead: int, let_go: int = 0) -> int:
+    def blocks_needed(self, hit: PrefixHit, num_tokens: int, lookahead: int, let_go: int = 0) -> int:
         """Most available blocks that boarding with this hit and growing to num_tokens can take at once.
 
         `let_go` is how many blocks of the hit are held now and by nobody then: they have to be revived too. Shared
         blocks save nothing in a window group: they are given back while the new ones are taken.
         """
-        total = hit.num_revived + let_go
+        total = hit.num_reactivated + let_go
         for layout, shared in zip(self.layouts, hit.blocks, strict=True):
             total += layout.peak_blocks(num_tokens, lookahead) - (len(shared) if layout.window is None else 0)
         return min(total, self.peak_blocks(num_tokens, lookahead))
 
-    def still_needed(self, table: BlockTable, num_tokens: int, lookahead: int) -> int:
+    def blocks_still_needed(self, table: BlockTable, num_tokens: int, lookahead: int) -> int:
         """Most available blocks that the table can take on top of what it holds while it grows to num_tokens."""
         total = 0
-        for layout, blocks, first in zip(self.layouts, table.groups, table.first_held, strict=True):
+        for layout, blocks, first in zip(self.layouts, table.groups, table.first_block_index, strict=True):
             held = len(blocks) - first
             if layout.window is not None:
                 held = sum(1 for block in blocks[first:] if self.pool.references(block) == 1)
             total += max(0, layout.peak_blocks(num_tokens, lookahead) - held)
         return total
 
-    def open(self, hit: Hit, num_tokens: int, hashes: Sequence[BlockHash]) -> BlockTable:
+    def allocate_table(self, hit: PrefixHit, num_tokens: int, hashes: Sequence[BlockHash]) -> BlockTable:
         """Make the table of a sequence that boards: the hit's blocks shared, room for num_tokens reserved.
 
         The full blocks that it will compute are pending from now on, so that others can wait for them. Raises
         OutOfBlocks when the pool has too few; nothing has changed then.
         """
         size = self.config.block_size
-        needed = sum(-(-num_tokens // size) - len(blocks) for blocks in hit.blocks) + hit.num_revived
+        needed = sum(-(-num_tokens // size) - len(blocks) for blocks in hit.blocks) + hit.num_reactivated
         if needed > self.pool.available:
             raise OutOfBlocks(free=self.pool.available, total=self.pool.total, needed=needed)
         table = BlockTable(len(self.layouts))
         for group, blocks in enumerate(hit.blocks):
             table.groups[group].extend(blocks)
-            table.first_held[group] = blocks.count(NO_BLOCK)
-            for block in blocks[table.first_held[group] :]:
-                self.pool.share(block)
+            table.first_block_index[group] = blocks.count(NULL_BLOCK)
+            for block in blocks[table.first_block_index[group] :]:
+                self.pool.add_reference(block)
         table.num_held = hit.num_shared
         table.capacity = hit.num_tokens // size * size
         table.num_published = hit.num_tokens // size
@@ -219,7 +219,7 @@ class KVCache:
                 self._pending.setdefault(name, table)
         return table
 
-    def next_change(self, num_computed: int) -> int:
+    def next_publish_at(self, num_computed: int) -> int:
         """Least number of computed tokens, beyond these, for which publish() can have something to do."""
         size = self.config.block_size
         change = (num_computed // size + 1) * size
@@ -235,7 +235,7 @@ class KVCache:
         full = min(num_computed // self.config.block_size, len(hashes))
         for index in range(table.num_published, full):
             for group, blocks in enumerate(table.groups):
-                if blocks[index] != NO_BLOCK:
+                if blocks[index] != NULL_BLOCK:
                     self.pool.publish(blocks[index], (group, hashes[index]))
             self._settle(table, hashes[index])
         table.num_published = max(table.num_published, full)
@@ -244,11 +244,11 @@ class KVCache:
 
     def _drop_before(self, table: BlockTable, group: int, first: int) -> None:
         blocks = table.groups[group]
-        for index in range(table.first_held[group], min(first, len(blocks))):
-            self.pool.give_back((blocks[index],))
-            blocks[index] = NO_BLOCK
+        for index in range(table.first_block_index[group], min(first, len(blocks))):
+            self.pool.free((blocks[index],))
+            blocks[index] = NULL_BLOCK
             table.num_held -= 1
-            table.first_held[group] = index + 1
+            table.first_block_index[group] = index + 1
             self.window_blocks_freed += 1
 
     def _settle(self, table: BlockTable, name: BlockHash) -> None:
@@ -259,32 +259,32 @@ class KVCache:
         """Give back every block of the table; the one door through which blocks leave a sequence."""
         assert not table.released, "a block table is released twice"
         table.released = True
-        self.pool.give_back(table.tail_first())
+        self.pool.free(table.tail_first())
         for name in hashes[table.num_published :]:
             self._settle(table, name)
         self._tables.remove(table)
 
-    def sole_tokens(self, table: BlockTable, num_computed: int) -> int:
+    def num_unshared_tokens(self, table: BlockTable, num_computed: int) -> int:
         """Computed tokens that would have to be computed again if this table were released and its blocks taken.
 
         Blocks that others hold too stay; they are a prefix of the table, whose end is found by bisection.
         """
 
         def is_sole(block: BlockId) -> bool:
-            return block != NO_BLOCK and self.pool.references(block) < 2
+            return block != NULL_BLOCK and self.pool.references(block) < 2
 
         shared = bisect_left(table.groups[self._full[0] if self._full else 0], True, key=is_sole)
         return max(0, num_computed - shared * self.config.block_size)
 
-    def counts(self) -> PoolCounts:
+    def counts(self) -> BlockCounts:
         """Return how many blocks are free, cached and held."""
         return self.pool.counts()
 
-    def flush(self) -> int:
+    def evict_all(self) -> int:
         """Forget every block that nobody holds; returns how many."""
-        return self.pool.forget_cached()
+        return self.pool.evict_all_cached()
 
-    def check(self) -> list[str]:
+    def check_integrity(self) -> list[str]:
         """Prove the ledger: free + cached + held == all, and every reference stands in a table."""
         found = self.pool.check(block for table in self._tables for _, _, block in table.held())
         found += [

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class GroupLayout:
+class LayerGroupLayout:
     """One layer group's rule for one pool.
 
     Attributes:
@@ -39,6 +39,6 @@ class GroupLayout:
         return min(whole, self.blocks_for(span - 1) + 1)
 
 
-def peak_blocks(layouts: Sequence[GroupLayout], num_tokens: int, lookahead: int) -> int:
+def peak_blocks(layouts: Sequence[LayerGroupLayout], num_tokens: int, lookahead: int) -> int:
     """Most blocks, over all groups, that one sequence holds at once while it grows to num_tokens."""
     return sum(layout.peak_blocks(num_tokens, lookahead) for layout in layouts)

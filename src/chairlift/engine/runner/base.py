@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from chairlift.core.errors import ConfigError
-from chairlift.engine.step_plan import Masks, StepPlan, StepResult
+from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +31,13 @@ class RunnerInfo:
     max_model_len: int
     num_blocks: int
     block_size: int
-    page_bytes: int = 0
+    block_bytes: int = 0
     windows: tuple[int | None, ...] = (None,)
     model_id: str = ""
     logits_processors: tuple[str, ...] = ()
-    chunk_tokens: int | None = None
-    cpus: tuple[int, ...] = ()
-    report: tuple[tuple[str, str], ...] = ()
+    preferred_prefill_tokens: int | None = None
+    busy_cpus: tuple[int, ...] = ()
+    startup_report: tuple[tuple[str, str], ...] = ()
 
 
 class Runner(Protocol):
@@ -56,7 +56,7 @@ class Runner(Protocol):
         """Begin a step; may return before it is done."""
         ...
 
-    def supply_masks(self, step_id: int, masks: Masks) -> None:
+    def supply_masks(self, step_id: int, masks: TokenMasks) -> None:
         """Say what may be drawn in the rows that the plan of a step calls masked; once, before its collect().
 
         They may come before the launch, and while the model runs: whatever follows the logits waits for them.

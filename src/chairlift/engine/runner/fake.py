@@ -16,11 +16,11 @@ import msgspec
 import numpy as np
 
 from chairlift.core.clock import FakeClock
-from chairlift.core.errors import ChairliftError, NonFiniteLogits, NothingLeft
+from chairlift.core.errors import ChairliftError, NoAllowedToken, NonFiniteLogits
 from chairlift.core.request import TokenLogprob
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.runner.base import RunnerInfo
-from chairlift.engine.step_plan import LAST_SAMPLED, Int32, Masks, NewSequence, StepPlan, StepResult
+from chairlift.engine.step_plan import LAST_SAMPLED, Int32, NewSequence, StepPlan, StepResult, TokenMasks
 
 NEVER_WRITTEN = -1
 _STRIDE = 40_503  # odd and large: neighbouring positions get tokens far apart
@@ -134,7 +134,7 @@ class FakeRunner:
         self._plain = not (config.verify or row_faults or config.nan is not None or config.poison is not None)
         self._slots: dict[int, _Slot] = {}
         self._done: deque[tuple[StepPlan, StepResult]] = deque()
-        self._masks: dict[int, Masks] = {}
+        self._masks: dict[int, TokenMasks] = {}
         pages = config.num_blocks if config.verify else 0
         self._memory = np.full((len(config.windows), pages, config.block_size), NEVER_WRITTEN, np.int64)
         self.started = self.stopped = False
@@ -146,7 +146,7 @@ class FakeRunner:
         return RunnerInfo(
             vocab_size=config.vocab_size, max_model_len=config.max_model_len, num_blocks=config.num_blocks,
             block_size=config.block_size, windows=config.windows, model_id=f"fake-{config.seed}",
-            cpus=config.cpus,
+            busy_cpus=config.cpus,
         )  # fmt: skip
 
     def stop(self) -> None:
@@ -171,14 +171,14 @@ class FakeRunner:
             began = max(self._clock.now(), self._done_at[-1] if self._done_at else 0.0)
             self._done_at.append(began + self._step_time(plan))
 
-    def supply_masks(self, step_id: int, masks: Masks) -> None:
+    def supply_masks(self, step_id: int, masks: TokenMasks) -> None:
         """Keep them until the step is collected."""
         self._masks[step_id] = masks
 
     def collect(self) -> StepResult:
         """Return the oldest result; raises what the hook raises."""
         plan, result = self._done.popleft()
-        if len(plan.masked):
+        if len(plan.masked_samples):
             result = self._masked(plan, result, self._masks.pop(plan.step_id))
         if self._done_at and self._clock is not None:
             self._clock.advance(max(0.0, self._done_at.popleft() - self._clock.now()))
@@ -198,10 +198,10 @@ class FakeRunner:
             time.sleep(seconds)
 
     def _admit(self, plan: StepPlan) -> None:
-        for slot in plan.released:
+        for slot in plan.released_slots:
             self._slots.pop(slot, None)
-        for card in plan.admitted:
-            prompt = card.token_ids[: len(card.token_ids) - card.num_prior_outputs]
+        for card in plan.new_sequences:
+            prompt = card.token_ids[: len(card.token_ids) - card.num_output_tokens]
             salt = 0 if self.config.verify else _salt(prompt, card.params)
             self._slots[card.slot] = _Slot(card, salt, tables=[{} for _ in self.config.windows])
             self._plain = self._plain and card.params.logprobs is None and card.params.prompt_logprobs is None
@@ -210,7 +210,7 @@ class FakeRunner:
         for slot, group, index, block in plan.new_blocks.tolist():
             assert 0 <= block < self.config.num_blocks, f"block {block} does not exist"
             self._slots[slot].tables[group][index] = block
-        source, target = plan.copies.T
+        source, target = plan.block_copies.T
         self._memory[:, target] = self._memory[:, source]
 
     def _guess(self, plan: StepPlan) -> StepResult:
@@ -248,7 +248,7 @@ class FakeRunner:
                 if row in faults:
                     token = 0
                 elif self.config.verify:
-                    token = next_token(context, slot.card.params, self.config, slot.card.choice)
+                    token = next_token(context, slot.card.params, self.config, slot.card.choice_index)
                 else:
                     token = (slot.salt + (start + count) * _STRIDE) % self.config.vocab_size
                 slot.last_sampled = token
@@ -266,27 +266,27 @@ class FakeRunner:
         """Pretend to score the prompt's tokens behind a row's, those that are wanted."""
         if card.params.prompt_logprobs is None:
             return ()
-        end = min(start + count + 1, len(card.token_ids) - card.num_prior_outputs)
+        end = min(start + count + 1, len(card.token_ids) - card.num_output_tokens)
         return tuple(
             TokenLogprob(card.token_ids[at], -1.0) for at in range(max(start + 1, card.prompt_logprobs_from), end)
         )
 
-    def _masked(self, plan: StepPlan, result: StepResult, masks: Masks) -> StepResult:
+    def _masked(self, plan: StepPlan, result: StepResult, masks: TokenMasks) -> StepResult:
         """Let each masked row take, of the tokens that it may, the one at the place of the token that it drew."""
-        assert masks.places.tolist() == plan.masked.tolist(), "masks of other rows than those that wait"
-        tokens, logprobs, faults = result.tokens.copy(), list(result.logprobs), dict(result.faults)
+        assert masks.sample_indices.tolist() == plan.masked_samples.tolist(), "masks of other rows than those that wait"
+        tokens, logprobs, faults = result.tokens.copy(), list(result.logprobs), dict(result.row_errors)
         for place, bits in masks.by_row().items():
             row = int(plan.sample_rows[place])
             if row in faults:
                 continue
             token = masked_token(int(tokens[place]), bits, self.config.vocab_size)
             if token is None:
-                faults[row] = NothingLeft("no token is left that the structure allows")
+                faults[row] = NoAllowedToken("no token is left that the structure allows")
                 continue
             tokens[place] = self._slots[int(plan.slots[row])].last_sampled = token
             if logprobs and logprobs[place] is not None:
                 logprobs[place] = TokenLogprob(token, -1.0)
-        return replace(result, tokens=tokens, logprobs=tuple(logprobs), faults=tuple(faults.items()))
+        return replace(result, tokens=tokens, logprobs=tuple(logprobs), row_errors=tuple(faults.items()))
 
     def _write(self, slot: _Slot, start: int, new: list[int]) -> list[int]:
         """Store new ids in every group, then read the context back as far as each group's window sees."""

@@ -4,7 +4,7 @@ import threading
 from queue import SimpleQueue
 
 from chairlift.engine.runner.base import Runner, RunnerInfo
-from chairlift.engine.step_plan import Masks, StepPlan, StepResult
+from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
 
 
 class ThreadedRunner:
@@ -17,7 +17,7 @@ class ThreadedRunner:
     def __init__(self, inner: Runner) -> None:
         self._inner = inner
         self._plans: SimpleQueue[tuple[int, StepPlan | None] | None] = SimpleQueue()  # no plan: warm up
-        self._masks: SimpleQueue[tuple[int, Masks] | None] = SimpleQueue()
+        self._masks: SimpleQueue[tuple[int, TokenMasks] | None] = SimpleQueue()
         self._results: SimpleQueue[StepResult | BaseException | None] = SimpleQueue()
         self._generation = 0
         self._thread: threading.Thread | None = None
@@ -33,7 +33,7 @@ class ThreadedRunner:
         """Hand the plan to the thread."""
         self._plans.put((self._generation, plan))
 
-    def supply_masks(self, step_id: int, masks: Masks) -> None:
+    def supply_masks(self, step_id: int, masks: TokenMasks) -> None:
         """Hand the masks to the thread, which waits for them where a step needs some."""
         self._masks.put((step_id, masks))
 
@@ -77,7 +77,7 @@ class ThreadedRunner:
                     self._results.put(None)
                 else:
                     self._inner.launch(plan)
-                    if len(plan.masked) and not self._pass_masks(plan.step_id):
+                    if len(plan.masked_samples) and not self._pass_masks(plan.step_id):
                         return
                     self._results.put(self._inner.collect())
             except BaseException as error:

@@ -18,7 +18,7 @@ DECODE_FIRST_SHARE = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class StepContext:
     """What a batching policy looks at before a step.
 
     Attributes:
@@ -33,17 +33,17 @@ class Seen:
     """
 
     running: int
-    generating: int
-    reading: int
+    num_decoding: int
+    num_prefilling: int
     free_share: float
-    seats_left: int
-    boarded: int
-    stopped_by: WaitReason | None
+    num_free_slots: int
+    num_newly_scheduled: int
+    waiting_stopped_by: WaitReason | None
     prefill_budget: int
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class StepAllowance:
     """What a batching policy grants a step.
 
     Attributes:
@@ -54,80 +54,80 @@ class Share:
     """
 
     prefill_tokens: int
-    boarding: bool = True
+    may_schedule_waiting: bool = True
     prompts_first: bool = False
     generating: bool = True
 
 
-class Batching(Protocol):
+class BatchingPolicy(Protocol):
     """Shares out a step; asked once before each.
 
     Attributes:
         is_even: whether prompts get as much of a step once somebody generates as before.
     """
 
-    is_even: bool
+    keeps_prefill_share: bool
 
-    def share(self, seen: Seen) -> Share:
+    def decide(self, seen: StepContext) -> StepAllowance:
         """Say who gets what."""
         ...
 
 
-class Mixed:
+class MixedBatching:
     """Prompt chunks ride in whatever budget the generating sequences leave."""
 
-    is_even = True
+    keeps_prefill_share = True
 
-    def share(self, seen: Seen) -> Share:
+    def decide(self, seen: StepContext) -> StepAllowance:
         """Everybody."""
-        return Share(seen.prefill_budget)
+        return StepAllowance(seen.prefill_budget)
 
 
-class FifoMargin:
+class FifoBatching:
     """Below a share of free blocks only those that generate ride, as in transformers' FIFO scheduler."""
 
-    is_even = False
+    keeps_prefill_share = False
 
     def __init__(self, safety_margin: float) -> None:
         self._margin = safety_margin
 
-    def share(self, seen: Seen) -> Share:
+    def decide(self, seen: StepContext) -> StepAllowance:
         """Below the margin nobody boards; prompts go on only when nobody generates: then somebody has to begin."""
-        if seen.free_share >= self._margin or not seen.generating + seen.reading:
-            return Share(seen.prefill_budget)
-        return Share(0 if seen.generating else seen.prefill_budget, boarding=False)
+        if seen.free_share >= self._margin or not seen.num_decoding + seen.num_prefilling:
+            return StepAllowance(seen.prefill_budget)
+        return StepAllowance(0 if seen.num_decoding else seen.prefill_budget, may_schedule_waiting=False)
 
 
-class PrefillFirst:
+class PrefillFirstBatching:
     """Prompts take the step before those who generate, who are never left out MAX_PREFILL_STREAK times in a row."""
 
-    is_even = True
+    keeps_prefill_share = True
 
     def __init__(self) -> None:
         self._streak = 0
 
-    def share(self, seen: Seen) -> Share:
+    def decide(self, seen: StepContext) -> StepAllowance:
         """Prompts first, but for one step in MAX_PREFILL_STREAK + 1."""
-        self._streak = self._streak + 1 if seen.generating else 0
+        self._streak = self._streak + 1 if seen.num_decoding else 0
         if self._streak > MAX_PREFILL_STREAK:
             self._streak = 0
-            return Share(seen.prefill_budget)
-        return Share(seen.prefill_budget, prompts_first=True)
+            return StepAllowance(seen.prefill_budget)
+        return StepAllowance(seen.prefill_budget, prompts_first=True)
 
 
-class DecodeFirst:
+class DecodeFirstBatching:
     """While anybody generates, prompts get a small share of each step, so that tokens come evenly."""
 
-    is_even = False
+    keeps_prefill_share = False
 
-    def share(self, seen: Seen) -> Share:
+    def decide(self, seen: StepContext) -> StepAllowance:
         """A DECODE_FIRST_SHARE-th of the prompt budget, or all of it when nobody generates."""
-        if not seen.generating:
-            return Share(seen.prefill_budget)
-        return Share(max(1, seen.prefill_budget // DECODE_FIRST_SHARE))
+        if not seen.num_decoding:
+            return StepAllowance(seen.prefill_budget)
+        return StepAllowance(max(1, seen.prefill_budget // DECODE_FIRST_SHARE))
 
 
-class Static:
+class StaticBatching:
     """The yardstick: a batch boards together, reads its prompts, generates, and only then the next one boards.
 
     Rows that have finished leave the computation; their seats stay empty until the last one ends, those that end while
@@ -135,32 +135,35 @@ class Static:
     boarded as there are seats; a step's budget only interrupts it, and is then spent on prompts of the batch.
     """
 
-    is_even = True
+    keeps_prefill_share = True
 
     def __init__(self) -> None:
         self._filling = False
         self._boarded = 0
 
-    def share(self, seen: Seen) -> Share:
+    def decide(self, seen: StepContext) -> StepAllowance:
         """Board while the batch is filled, read while anybody reads, then generate."""
-        self._boarded += seen.boarded
+        self._boarded += seen.num_newly_scheduled
         if not seen.running:
             self._filling, self._boarded = True, 0
-        elif seen.stopped_by is not WaitReason.BUDGET or self._boarded >= seen.running + seen.seats_left:
+        elif seen.waiting_stopped_by is not WaitReason.BUDGET or self._boarded >= seen.running + seen.num_free_slots:
             self._filling = False
-        reading = self._filling or seen.reading > 0
-        return Share(seen.prefill_budget, boarding=self._filling, prompts_first=True, generating=not reading)
+        reading = self._filling or seen.num_prefilling > 0
+        return StepAllowance(
+            seen.prefill_budget, may_schedule_waiting=self._filling, prompts_first=True, generating=not reading
+        )
 
 
-BATCHINGS: dict[str, Callable[[], Batching]] = {
-    "mixed": Mixed, "prefill_first": PrefillFirst, "decode_first": DecodeFirst, "static": Static,
+BATCHING_POLICIES: dict[str, Callable[[], BatchingPolicy]] = {
+    "mixed": MixedBatching, "prefill_first": PrefillFirstBatching, "decode_first": DecodeFirstBatching,
+    "static": StaticBatching,
 }  # fmt: skip
 """Those without a setting of their own; "fifo" has its safety margin."""
 
-NAMES = tuple(sorted([*BATCHINGS, "fifo"]))
+NAMES = tuple(sorted([*BATCHING_POLICIES, "fifo"]))
 
 
-def make_batching(config: SchedulerConfig) -> Batching:
+def make_batching_policy(config: SchedulerConfig) -> BatchingPolicy:
     """Make the batching policy that config.batching names.
 
     Raises ConfigError when there is none, or when a safety margin is given to one that has no use for it.
@@ -170,9 +173,9 @@ def make_batching(config: SchedulerConfig) -> Batching:
         margin = DEFAULT_SAFETY_MARGIN if margin is None else margin
         if not 0 <= margin < 1:
             raise ConfigError(f"safety_margin must be at least 0 and less than 1, got {margin}", option="safety_margin")
-        return FifoMargin(margin)
-    if name not in BATCHINGS:
+        return FifoBatching(margin)
+    if name not in BATCHING_POLICIES:
         raise ConfigError(f"unknown batching {name!r}; there is {', '.join(NAMES)}", option="batching")
     if margin is not None:
         raise ConfigError("safety_margin belongs to batching 'fifo'", option="safety_margin")
-    return BATCHINGS[name]()
+    return BATCHING_POLICIES[name]()

@@ -1,77 +1,77 @@
 """Steering: how many prompt tokens may ride in a step that should not take longer than target_itl_ms."""
 
-from chairlift.engine.scheduler.running_scheduler import OnBoard
-from chairlift.engine.scheduler.step_cost_model import StepShape, StepTimes
+from chairlift.engine.scheduler.running_scheduler import RunningSets
+from chairlift.engine.scheduler.step_cost_model import StepCostModel, StepFeatures
 
-LEAST_PROMPT_TOKENS = 16
+MIN_PREFILL_TOKENS = 16
 """Prompt tokens that ride in any case, so that whoever is on board gets to the end of its prompt."""
 
 FIRST_GUESS = 64
 """Prompt tokens while nothing has been measured."""
 
-BOLDNESS = 2
+MAX_GROWTH_FACTOR = 2
 """A step may have so many times the prompt tokens of the largest one that was measured."""
 
 
 MOST_PROMPT_TOKENS = 1 << 30
 """Where prompt tokens seem to cost nothing."""
 
-CAUTION = 2.0
+ERROR_MARGIN = 2.0
 """Typical errors of an expectation by which the aim stays below the target, so that nearly all steps stay within it."""
 
 
-class Steering:
+class ItlController:
     """Solves what steps were seen to cost for the prompt tokens that the target leaves."""
 
-    def __init__(self, target_ms: float, times: StepTimes) -> None:
+    def __init__(self, target_ms: float, times: StepCostModel) -> None:
         self._target = target_ms
         self._times = times
 
-    def left_ms(self, on_board: OnBoard) -> float:
+    def remaining_ms(self, on_board: RunningSets) -> float:
         """Return the milliseconds of the aim that those who generate leave; negative when they take more than it."""
-        tokens = sum(each.num_scheduled for each in on_board.ready)
-        tokens += sum(each.num_scheduled for each in on_board.growing)
-        rows = on_board.num_generating
-        return self._aim - self._times.expected_ms(StepShape(rows, 0, tokens + rows, 0.0))
+        tokens = sum(each.num_scheduled_tokens for each in on_board.decode_ready)
+        tokens += sum(each.num_scheduled_tokens for each in on_board.decode_needs_block)
+        rows = on_board.num_decoding
+        return self._aim - self._times.expected_ms(StepFeatures(rows, 0, tokens + rows, 0.0))
 
-    def prompt_tokens(self, left_ms: float) -> int:
+    def prefill_token_budget(self, left_ms: float) -> int:
         """Return how many may ride at most in so much time; meter() bounds them by what they see, too."""
         times = self._times
         if not times.most_prompt_tokens:
             return FIRST_GUESS
-        bound = max(FIRST_GUESS, BOLDNESS * times.most_prompt_tokens)
-        return int(max(LEAST_PROMPT_TOKENS, min(times.prompt_tokens_in(left_ms, 0), bound)))
+        bound = max(FIRST_GUESS, MAX_GROWTH_FACTOR * times.most_prompt_tokens)
+        return int(max(MIN_PREFILL_TOKENS, min(times.prefill_tokens_within(left_ms, 0), bound)))
 
-    def meter(self, left_ms: float) -> "PromptMeter":
+    def meter(self, left_ms: float) -> "PrefillTimeBudget":
         """Return what measures the prompt tokens of a step with so much time for them."""
-        return PromptMeter(self._times, left_ms)
+        return PrefillTimeBudget(self._times, left_ms)
 
-    def is_full(self, left_ms: float) -> bool:
+    def is_saturated(self, left_ms: float) -> bool:
         """Whether those who generate take the target by themselves already, so that nobody else should board.
 
         A target that even one request alone would miss keeps nobody away.
         """
-        return left_ms <= 0 and self._times.expected_ms(StepShape(1, 0, 0, 0.0)) < self._aim
+        return left_ms <= 0 and self._times.expected_ms(StepFeatures(1, 0, 0, 0.0)) < self._aim
 
     @property
     def _aim(self) -> float:
-        return self._target / (1 + CAUTION * self._times.deviation)
+        return self._target / (1 + ERROR_MARGIN * self._times.deviation)
 
 
-class PromptMeter:
+class PrefillTimeBudget:
     """The milliseconds of one step that are left for prompt tokens, each charged by the tokens that it sees."""
 
-    def __init__(self, times: StepTimes, milliseconds: float) -> None:
+    def __init__(self, times: StepCostModel, milliseconds: float) -> None:
         self._times = times
         self._left = milliseconds
         self._given = 0
 
     def fits(self, tokens_seen: int) -> int:
         """Return how many more fit behind so many tokens; LEAST_PROMPT_TOKENS of a step always do."""
-        affordable = min(self._times.prompt_tokens_in(self._left, tokens_seen), MOST_PROMPT_TOKENS)
-        return max(LEAST_PROMPT_TOKENS - self._given, int(affordable))
+        affordable = min(self._times.prefill_tokens_within(self._left, tokens_seen), MOST_PROMPT_TOKENS)
+        return max(MIN_PREFILL_TOKENS - self._given, int(affordable))
 
     def take(self, count: int, tokens_seen: int) -> None:
         """Charge so many behind so many tokens."""
-        self._left -= self._times.prompt_ms(count, tokens_seen)
+        self._left -= self._times.prefill_ms(count, tokens_seen)
         self._given += count

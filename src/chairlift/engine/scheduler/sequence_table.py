@@ -8,17 +8,17 @@ open ──► held ──join_line──► line ──take_seat──► runni
 from collections.abc import Iterable
 
 from chairlift.core.errors import ChairliftError
-from chairlift.core.request import FinishReason, Output, Timeline, TokenLogprob
+from chairlift.core.request import EngineOutput, FinishReason, Timeline, TokenLogprob
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.kv.kv_cache_manager import Hit, KVCache
-from chairlift.engine.scheduler.waiting_queue.base import make_line
-from chairlift.engine.sequence import Sequence, SequenceKey, Status
-from chairlift.engine.sequence_group import Family
+from chairlift.engine.kv.kv_cache_manager import KVCacheManager, PrefixHit
+from chairlift.engine.scheduler.waiting_queue.base import make_waiting_queue
+from chairlift.engine.sequence import Sequence, SequenceId, SequenceStatus
+from chairlift.engine.sequence_group import SequenceGroup
 from chairlift.engine.stats import Counters
-from chairlift.engine.timeline import WaitClock
+from chairlift.engine.timeline import QueueWaitClock
 
 
-class Roster:
+class SequenceTable:
     """The lists of one engine; decides nothing.
 
     Attributes:
@@ -34,98 +34,98 @@ class Roster:
         waiting_tokens: tokens in line, still to be computed.
     """
 
-    def __init__(self, config: SchedulerConfig, cache: KVCache) -> None:
-        self._seats = config.seats
+    def __init__(self, config: SchedulerConfig, cache: KVCacheManager) -> None:
+        self._seats = config.max_running_sequences
         self._cache = cache
-        self.line = make_line(config, cache)
+        self.line = make_waiting_queue(config, cache)
         self.running: dict[int, Sequence] = {}
-        self.sequences: dict[SequenceKey, Sequence] = {}
-        self.families: dict[str, Family] = {}
-        self.wait_clock = WaitClock()
+        self.sequences: dict[SequenceId, Sequence] = {}
+        self.families: dict[str, SequenceGroup] = {}
+        self.wait_clock = QueueWaitClock()
         self.counters = Counters()
-        self.num_grammars = 0
-        self.released: list[int] = []
-        self.ended: list[Output] = []
+        self.num_structured = 0
+        self.released_slots: list[int] = []
+        self.pending_outputs: list[EngineOutput] = []
         self.waiting_tokens = 0
-        self._free_slots = list(reversed(range(config.seats)))
+        self._free_slots = list(reversed(range(config.max_running_sequences)))
 
-    def open(self, family: Family, now: float) -> None:
+    def add_group(self, family: SequenceGroup, now: float) -> None:
         """Take in a request; one choice of it joins the line, the others are held back until it has read the prompt."""
         self.families[family.request.request_id] = family
-        held = set(family.held)
+        held = set(family.deferred)
         for sequence in family.open.values():
-            self.sequences[sequence.key] = sequence
-            self.num_grammars += sequence.grammar is not None
+            self.sequences[sequence.seq_id] = sequence
+            self.num_structured += sequence.grammar is not None
             if sequence in held:
-                sequence.status = Status.HELD
+                sequence.status = SequenceStatus.DEFERRED
             else:
-                self.join_line(sequence, now)
+                self.enqueue(sequence, now)
 
-    def call_held(self, family: Family, now: float) -> None:
+    def enqueue_deferred(self, family: SequenceGroup, now: float) -> None:
         """Let those join the line who were held back and need not be any more."""
-        for sequence in family.boards_next():
-            self.join_line(sequence, now)
+        for sequence in family.pop_ready():
+            self.enqueue(sequence, now)
 
-    def match(self, sequence: Sequence) -> Hit:
+    def match(self, sequence: Sequence) -> PrefixHit:
         """Return what of a waiting sequence is computed already: in the cache, or by another choice of its request."""
-        if sequence.wants_scores:
-            return self._cache.nothing
+        if sequence.needs_prompt_logprobs:
+            return self._cache.no_hit
         hit = self._cache.match(sequence.block_hashes, len(sequence.token_ids))
-        family = self.families[sequence.name]
-        source = family.source(sequence) if len(family.open) > 1 else None
-        if source is not None and hit.num_tokens < sequence.num_prompt - 1:
+        family = self.families[sequence.request_id]
+        source = family.fork_source(sequence) if len(family.open) > 1 else None
+        if source is not None and hit.num_tokens < sequence.num_prompt_tokens - 1:
             assert source.table is not None
-            fork = self._cache.fork(source.table, sequence.num_prompt - 1)
+            fork = self._cache.fork(source.table, sequence.num_prompt_tokens - 1)
             return fork if fork.num_tokens > hit.num_tokens else hit
         return hit
 
-    def join_line(self, sequence: Sequence, now: float) -> None:
+    def enqueue(self, sequence: Sequence, now: float) -> None:
         """Put a sequence in line, at its place of arrival."""
-        sequence.status = Status.WAITING
-        sequence.diary.joined(self.wait_clock, now)
+        sequence.status = SequenceStatus.WAITING
+        sequence.timeline_recorder.enqueued(self.wait_clock, now)
         self.line.add(sequence)
         self.waiting_tokens += len(sequence.token_ids)
 
-    def _leave_line(self, sequence: Sequence, now: float) -> None:
-        sequence.diary.left(self.wait_clock, now)
+    def _dequeue(self, sequence: Sequence, now: float) -> None:
+        sequence.timeline_recorder.dequeued(self.wait_clock, now)
         self.line.remove(sequence)
         self.waiting_tokens -= len(sequence.token_ids)
 
-    def take_seat(self, sequence: Sequence, now: float) -> None:
+    def start_running(self, sequence: Sequence, now: float) -> None:
         """Move a sequence from the line to those that ride; its table is open already."""
-        self._leave_line(sequence, now)
+        self._dequeue(sequence, now)
         sequence.slot = self._free_slots.pop()
-        sequence.known = False
-        sequence.status = Status.RUNNING
-        sequence.waiting_for = None
-        sequence.diary.note("scheduled", now)
-        self.running[sequence.arrival] = sequence
+        sequence.is_in_runner = False
+        sequence.status = SequenceStatus.RUNNING
+        sequence.awaited_block_hash = None
+        sequence.timeline_recorder.record("scheduled", now)
+        self.running[sequence.arrival_index] = sequence
 
     def preempt(self, sequence: Sequence, now: float) -> None:
         """Send a riding sequence back to its place in line; what it computed may still be found in the cache."""
-        self._release(sequence)
-        sequence.ride += 1
-        sequence.num_scheduled = sequence.num_computed = 0
+        self._free(sequence)
+        sequence.epoch += 1
+        sequence.num_scheduled_tokens = sequence.num_computed_tokens = 0
         sequence.num_preemptions += 1
-        sequence.prefix_steps = 0
+        sequence.num_prefix_waits = 0
         if self._cache.config.enable_prefix_caching:
-            sequence.name_blocks(self._cache.config.block_size)
+            sequence.update_block_hashes(self._cache.config.block_size)
         self.counters.preemptions += 1
-        sequence.diary.note("preempted", now)
-        self.join_line(sequence, now)
+        sequence.timeline_recorder.record("preempted", now)
+        self.enqueue(sequence, now)
 
-    def give_up(self, sequence: Sequence, error: ChairliftError, now: float) -> None:
+    def fail(self, sequence: Sequence, error: ChairliftError, now: float) -> None:
         """End a sequence that cannot get on, in the middle of a step; its last Output is fetched with the next ones."""
-        self.ended.append(self.finish(sequence, FinishReason.ERROR, now, error=error))
+        self.pending_outputs.append(self.finish(sequence, FinishReason.ERROR, now, error=error))
 
-    def _release(self, sequence: Sequence) -> None:
+    def _free(self, sequence: Sequence) -> None:
         """The one door: blocks and slot leave a riding sequence."""
         assert sequence.table is not None
-        del self.running[sequence.arrival]
+        del self.running[sequence.arrival_index]
         self._cache.release(sequence.table, sequence.block_hashes)
         sequence.table = None
-        sequence.milestone = 0
-        self.released.append(sequence.slot)
+        sequence.fast_path_end = 0
+        self.released_slots.append(sequence.slot)
         self._free_slots.append(sequence.slot)
         sequence.slot = -1
 
@@ -133,42 +133,44 @@ class Roster:
         self, sequence: Sequence, reason: FinishReason, now: float, *, error: ChairliftError | None = None,
         tokens: tuple[int, ...] = (), logprobs: tuple[TokenLogprob, ...] = (), alone: bool = False,
         prompt_logprobs: tuple[TokenLogprob, ...] = (),
-    ) -> Output:  # fmt: skip
+    ) -> EngineOutput:  # fmt: skip
         """End a choice wherever it is and return its last Output.
 
         An error or an abort ends all choices of the request, unless this one is to end `alone`.
         """
-        family, name = self.families[sequence.name], sequence.name
-        timeline = self._leave(family, sequence, reason, error, now)
+        family, name = self.families[sequence.request_id], sequence.request_id
+        timeline = self._remove(family, sequence, reason, error, now)
         if family.open and not alone and (reason is FinishReason.ERROR or reason is FinishReason.ABORT):
             for other in list(family.open.values()):
-                self._leave(family, other, reason, error, now)
+                self._remove(family, other, reason, error, now)
         usage = None
         if not family.open:
             usage = family.usage()
             del self.families[name]
-            self.counters.finished(reason)
+            self.counters.record_finish(reason)
         else:
-            self.call_held(family, now)
-        return Output(name, tokens, logprobs, reason, error, usage, timeline, sequence.index, prompt_logprobs)
+            self.enqueue_deferred(family, now)
+        return EngineOutput(
+            name, tokens, logprobs, reason, error, usage, timeline, sequence.choice_index, prompt_logprobs
+        )
 
-    def _leave(
-        self, family: Family, sequence: Sequence, reason: FinishReason, error: ChairliftError | None, now: float
+    def _remove(
+        self, family: SequenceGroup, sequence: Sequence, reason: FinishReason, error: ChairliftError | None, now: float
     ) -> Timeline:
         """Take one choice out of every list."""
-        if sequence.status is Status.RUNNING:
-            self._release(sequence)
-        elif sequence.status is Status.WAITING:
-            self._leave_line(sequence, now)
+        if sequence.status is SequenceStatus.RUNNING:
+            self._free(sequence)
+        elif sequence.status is SequenceStatus.WAITING:
+            self._dequeue(sequence, now)
         else:
-            family.held.remove(sequence)
-        del self.sequences[sequence.key]
-        self.num_grammars -= sequence.grammar is not None
-        family.left(sequence)
-        sequence.status = Status.FINISHED
+            family.deferred.remove(sequence)
+        del self.sequences[sequence.seq_id]
+        self.num_structured -= sequence.grammar is not None
+        family.remove(sequence)
+        sequence.status = SequenceStatus.FINISHED
         sequence.finish_reason, sequence.error = reason, error
-        sequence.diary.note("finished", now, reason if error is None else error.code)
-        return sequence.diary.timeline()
+        sequence.timeline_recorder.record("finished", now, reason if error is None else error.code)
+        return sequence.timeline_recorder.build()
 
     # -- proof -----------------------------------------------------------------------------------------------------
 
@@ -181,15 +183,15 @@ class Roster:
         slots = sorted([*self._free_slots, *(sequence.slot for sequence in self.running.values())])
         if slots != list(range(self._seats)):
             found.append(f"slots are not each free or taken once: {slots}")
-        waiting = {sequence.key for sequence in self.line}
-        riding = {sequence.key for sequence in self.running.values()}
-        held = {sequence.key for family in self.families.values() for sequence in family.held}
+        waiting = {sequence.seq_id for sequence in self.line}
+        riding = {sequence.seq_id for sequence in self.running.values()}
+        held = {sequence.seq_id for family in self.families.values() for sequence in family.deferred}
         everywhere = len(waiting) + len(riding) + len(held)
         if everywhere != len(waiting | riding | held) or waiting | riding | held != set(self.sequences):
             found.append(f"{len(waiting)} wait, {len(riding)} ride, {len(held)} are held of {len(self.sequences)} open")
         if len(waiting) != len(self.line):
             found.append(f"the line counts {len(self.line)} and holds {len(waiting)}")
-        known = {sequence.key for family in self.families.values() for sequence in family.open.values()}
+        known = {sequence.seq_id for family in self.families.values() for sequence in family.open.values()}
         if known != set(self.sequences):
             found.append(f"{len(known)} choices are open in {len(self.families)} requests of {len(self.sequences)}")
         return found
@@ -197,14 +199,20 @@ class Roster:
     def _check_counters(self, sequences: Iterable[Sequence]) -> list[str]:
         found = []
         for sequence in sequences:
-            name, riding = sequence.key, sequence.status is Status.RUNNING
-            if not 0 <= sequence.num_computed <= sequence.num_scheduled <= sequence.num_seen:
-                counters = f"{sequence.num_computed} <= {sequence.num_scheduled} <= {sequence.num_seen}"
+            name, riding = sequence.seq_id, sequence.status is SequenceStatus.RUNNING
+            if (
+                not 0
+                <= sequence.num_computed_tokens
+                <= sequence.num_scheduled_tokens
+                <= sequence.num_tokens_with_pending
+            ):
+                counters = f"{sequence.num_computed_tokens} <= {sequence.num_scheduled_tokens}"
+                counters += f" <= {sequence.num_tokens_with_pending}"
                 found.append(f"{name}: counters out of order, not 0 <= {counters}")
             if riding != (sequence.table is not None) or riding != (sequence.slot >= 0):
                 found.append(f"{name}: {sequence.status.name} with table {sequence.table} and slot {sequence.slot}")
-            if sequence.table is not None and sequence.num_scheduled > sequence.table.capacity:
-                found.append(f"{name}: {sequence.num_scheduled} tokens scheduled into {sequence.table.capacity}")
-            if not riding and sequence.num_scheduled:
-                found.append(f"{name}: waits with {sequence.num_scheduled} tokens scheduled")
+            if sequence.table is not None and sequence.num_scheduled_tokens > sequence.table.capacity:
+                found.append(f"{name}: {sequence.num_scheduled_tokens} tokens scheduled into {sequence.table.capacity}")
+            if not riding and sequence.num_scheduled_tokens:
+                found.append(f"{name}: waits with {sequence.num_scheduled_tokens} tokens scheduled")
         return found

@@ -8,12 +8,12 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from chairlift.engine.kv.kv_cache_manager import NewBlock
-from chairlift.engine.sequence import Sequence, Status
+from chairlift.engine.sequence import Sequence, SequenceStatus
 from chairlift.engine.step_plan import LAST_SAMPLED, Int32, StepPlan
 from chairlift.engine.structured.grammar import Grammar
 
 
-class Row(NamedTuple):
+class StepRow(NamedTuple):
     """One sequence's part in a flight."""
 
     sequence: Sequence
@@ -24,7 +24,7 @@ class Row(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Flight:
+class InFlightStep:
     """A plan and the sequences behind its rows, in columns: a step has hundreds of rows.
 
     Attributes:
@@ -39,30 +39,34 @@ class Flight:
 
     plan: StepPlan
     sequences: list[Sequence]
-    rides: list[int]
+    epochs: list[int]
     starts: list[int]
     ends: list[int]
-    samples: list[int]
+    sample_indices: list[int]
     num_decodes: int
     num_prefill_tokens: int
-    launched_at: float
+    scheduled_at: float
     forked: frozenset[Sequence] = frozenset()
-    guided: tuple[Sequence, ...] = ()
+    structured_sequences: tuple[Sequence, ...] = ()
 
     @property
     def grammars(self) -> list[Grammar]:
         """Those of its masked rows whose output goes on, in the plan's order; of all of them before it is launched."""
-        finished = Status.FINISHED
-        return [each.grammar for each in self.guided if each.grammar is not None and each.status is not finished]
+        finished = SequenceStatus.FINISHED
+        return [
+            each.grammar
+            for each in self.structured_sequences
+            if each.grammar is not None and each.status is not finished
+        ]
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[StepRow]:
         """The columns as rows."""
-        columns = zip(self.sequences, self.rides, self.starts, self.ends, self.samples, strict=True)
-        return [Row(*row) for row in columns]
+        columns = zip(self.sequences, self.epochs, self.starts, self.ends, self.sample_indices, strict=True)
+        return [StepRow(*row) for row in columns]
 
 
-class Meter(Protocol):
+class PrefillMeter(Protocol):
     """Bounds the prompt tokens of one step by what they cost, which depends on what they see."""
 
     def fits(self, tokens_seen: int) -> int:
@@ -75,7 +79,7 @@ class Meter(Protocol):
 
 
 @dataclass(slots=True)
-class Draft:
+class StepBuilder:
     """The step being filled.
 
     Attributes:
@@ -93,9 +97,9 @@ class Draft:
 
     tokens_left: int
     prefill_left: int
-    in_flight: int = 0
+    num_in_flight: int = 0
     has_grammars: bool = False
-    meter: Meter | None = None
+    meter: PrefillMeter | None = None
     decodes: list[Sequence] = field(default_factory=list)
     chunks: dict[Sequence, int] = field(default_factory=dict)
     new_blocks: dict[Sequence, list[NewBlock]] = field(default_factory=dict)
@@ -107,21 +111,21 @@ class Draft:
         """Sequences that ride so far."""
         return len(self.decodes) + len(self.chunks)
 
-    def give_prefill(self, sequence: Sequence, count: int) -> None:
+    def add_prefill(self, sequence: Sequence, count: int) -> None:
         """Hand prompt tokens to a sequence, on top of what it has."""
         before = self.chunks.get(sequence, 0)
         if self.meter is not None:
-            self.meter.take(count, sequence.num_scheduled + before)
+            self.meter.take(count, sequence.num_scheduled_tokens + before)
         self.chunks[sequence] = before + count
         self.tokens_left -= count
         self.prefill_left -= count
 
-    def give_decodes(self, sequences: list[Sequence]) -> None:
+    def add_decodes(self, sequences: list[Sequence]) -> None:
         """Hand one token to each of those that generate."""
         self.decodes += sequences
         self.tokens_left -= len(sequences)
 
-    def take_back(self, sequence: Sequence) -> None:
+    def remove(self, sequence: Sequence) -> None:
         """Undo what the sequence got in this step."""
         self.new_blocks.pop(sequence, None)
         self.copies.pop(sequence, None)
@@ -132,7 +136,7 @@ class Draft:
             self.decodes.remove(sequence)
             self.tokens_left += 1
 
-    def launch(self, step_id: int, released: tuple[int, ...], now: float) -> Flight:
+    def build(self, step_id: int, released: tuple[int, ...], now: float) -> InFlightStep:
         """Turn the draft into a plan and advance num_scheduled of everybody in it.
 
         Rows with one token come first. A sequence that the runner does not know brings its boarding card and every
@@ -141,43 +145,43 @@ class Draft:
         chunks = sorted(self.chunks.items(), key=lambda item: item[1] != 1)
         decodes, count_decodes = self.decodes, len(self.decodes)
         sequences = decodes + [sequence for sequence, _ in chunks]
-        starts = [sequence.num_scheduled for sequence in sequences]
+        starts = [sequence.num_scheduled_tokens for sequence in sequences]
         counts = [1] * count_decodes + [count for _, count in chunks]
         ends = [start + count for start, count in zip(starts, counts, strict=True)]
         samples = list(range(count_decodes))
         sample_rows = samples[:]
         input_ids = _next_ids(decodes)
         for row, (sequence, count) in enumerate(chunks, start=count_decodes):
-            start, token_ids = sequence.num_scheduled, sequence.token_ids
+            start, token_ids = sequence.num_scheduled_tokens, sequence.token_ids
             end, known = start + count, len(token_ids)
             input_ids += token_ids[start:end]
             if end > known:
                 input_ids.append(LAST_SAMPLED)
-            sequence.num_scheduled = end
-            if end == known + sequence.num_pending:
-                sequence.num_pending += 1
+            sequence.num_scheduled_tokens = end
+            if end == known + sequence.num_pending_samples:
+                sequence.num_pending_samples += 1
                 samples.append(len(sample_rows))
                 sample_rows.append(row)
             else:
                 samples.append(-1)
         masked = _masked(sequences, sample_rows) if self.has_grammars else []
-        unknown = [sequence for sequence in sequences if not sequence.known]
+        unknown = [sequence for sequence in sequences if not sequence.is_in_runner]
         plan = StepPlan(
             step_id=step_id,
-            released=released,
-            admitted=tuple(sequence.boarding_card() for sequence in unknown),
+            released_slots=released,
+            new_sequences=tuple(sequence.to_new_sequence() for sequence in unknown),
             slots=_packed([sequence.slot for sequence in sequences]),
             num_new_tokens=_packed(counts),
             start_positions=_packed(starts),
             new_blocks=self._blocks_to_tell(unknown),
             input_ids=_packed(input_ids),
             sample_rows=_packed(sample_rows),
-            copies=_table([pair for pairs in self.copies.values() for pair in pairs], 2),
-            masked=_packed(masked),
+            block_copies=_table([pair for pairs in self.copies.values() for pair in pairs], 2),
+            masked_samples=_packed(masked),
         )
         singles = count_decodes + sum(1 for _, count in chunks if count == 1)
-        rides = [sequence.ride for sequence in sequences]
-        return Flight(
+        rides = [sequence.epoch for sequence in sequences]
+        return InFlightStep(
             plan, sequences, rides, starts, ends, samples, count_decodes, len(input_ids) - singles, now,
             frozenset(self.copies), tuple(sequences[sample_rows[place]] for place in masked),
         )  # fmt: skip
@@ -187,7 +191,7 @@ class Draft:
         told: list[tuple[int, int, int, int]] = []
         for sequence in unknown:
             assert sequence.table is not None
-            sequence.known = True
+            sequence.is_in_runner = True
             self.new_blocks.pop(sequence, None)
             told += [(sequence.slot, *held) for held in sequence.table.held()]
         for sequence, blocks in self.new_blocks.items():
@@ -204,10 +208,10 @@ def _next_ids(decodes: list[Sequence]) -> list[int]:
     """The next input id of each, and one token scheduled, one sample pending more."""
     input_ids = []
     for sequence in decodes:
-        start, token_ids = sequence.num_scheduled, sequence.token_ids
+        start, token_ids = sequence.num_scheduled_tokens, sequence.token_ids
         input_ids.append(token_ids[start] if start < len(token_ids) else LAST_SAMPLED)
-        sequence.num_scheduled = start + 1
-        sequence.num_pending += 1
+        sequence.num_scheduled_tokens = start + 1
+        sequence.num_pending_samples += 1
     return input_ids
 
 

@@ -14,7 +14,7 @@ from math import inf, sqrt
 
 from chairlift.engine.step_plan import StepPlan
 
-FORGETTING = 0.99
+DECAY = 0.99
 """Weight of a step for every newer one: about the last 100 count."""
 
 ROUNDS = 3
@@ -23,16 +23,16 @@ ROUNDS = 3
 SCALE = (1.0, 16.0, 256.0, 16_384.0, 262_144.0)
 """Typical sizes of the five terms, so that none of them outweighs the others."""
 
-HASTE = 3.0
+OUTLIER_RATIO = 3.0
 """A step that took so many times less than expected counts as if it had taken just that, or it would outweigh all."""
 
 FIRST_DEVIATION = 0.15
 """Relative error that is assumed until it has been seen."""
 
-FAMILIAR = 20
+MIN_OBSERVATIONS = 20
 """Steps, and steps with prompt tokens, after which an expectation is worth something."""
 
-SLACK = 0.7
+LOWER_BOUND_FACTOR = 0.7
 """Share of an expectation that is taken for a lower bound."""
 
 LEAST_WEIGHT = 1e-200
@@ -42,7 +42,7 @@ Terms = tuple[float, float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class StepShape:
+class StepFeatures:
     """What of a step its duration depends on.
 
     Attributes:
@@ -58,7 +58,7 @@ class StepShape:
     pairs: float
 
     @classmethod
-    def of(cls, plan: StepPlan, num_decodes: int) -> "StepShape":
+    def of(cls, plan: StepPlan, num_decodes: int) -> "StepFeatures":
         """Measure a plan whose first num_decodes rows generate."""
         starts = plan.start_positions
         if num_decodes == plan.num_rows:  # most steps are so, and there is little code that is as near as a list's
@@ -78,7 +78,7 @@ class StepShape:
         return 1.0, self.rows / row, self.prompt_tokens / token, self.tokens_read / read, self.pairs / pair
 
 
-class StepTimes:
+class StepCostModel:
     """The five numbers, and how far off they were lately.
 
     Attributes:
@@ -96,18 +96,18 @@ class StepTimes:
         self.most_prompt_tokens = 0
         self.deviation = FIRST_DEVIATION
 
-    def learn(self, shape: StepShape, milliseconds: float) -> None:
+    def update(self, shape: StepFeatures, milliseconds: float) -> None:
         """Take in a step that took so long."""
         expected = self.expected_ms(shape)
         if expected > 0:
-            milliseconds = max(milliseconds, expected / HASTE)
+            milliseconds = max(milliseconds, expected / OUTLIER_RATIO)
             error = abs(milliseconds - expected) / max(milliseconds, expected)
-            if self.steps >= FAMILIAR:
+            if self.steps >= MIN_OBSERVATIONS:
                 self.deviation += 0.02 * (error - self.deviation)
         terms = [term / milliseconds for term in shape.terms]
         for place, term in enumerate(terms):
             row = self._products[place]
-            fade = FORGETTING if row[place] > LEAST_WEIGHT else 1.0
+            fade = DECAY if row[place] > LEAST_WEIGHT else 1.0
             self._targets[place] = self._targets[place] * fade + term
             for other, factor in enumerate(terms):
                 row[other] = row[other] * fade + term * factor
@@ -125,16 +125,16 @@ class StepTimes:
                     rest = targets[place] - sum([factor * number for factor, number in zip(row, numbers, strict=True)])
                     numbers[place] = max(0.0, numbers[place] + rest / own)
 
-    def expected_ms(self, shape: StepShape) -> float:
+    def expected_ms(self, shape: StepFeatures) -> float:
         """Milliseconds that such a step should take."""
         return sum([number * term for number, term in zip(self._numbers, shape.terms, strict=True)])
 
-    def prompt_ms(self, count: int, tokens_seen: int) -> float:
+    def prefill_ms(self, count: int, tokens_seen: int) -> float:
         """Milliseconds that so many prompt tokens behind tokens_seen others add to a step."""
         alone, pair = self._numbers[2] / SCALE[2], self._numbers[4] / SCALE[4]
         return count * (alone + pair * (tokens_seen + (count + 1) / 2))
 
-    def prompt_tokens_in(self, milliseconds: float, tokens_seen: int) -> float:
+    def prefill_tokens_within(self, milliseconds: float, tokens_seen: int) -> float:
         """How many prompt tokens behind tokens_seen others can be read in so much time; infinite if they cost nothing.
 
         The inverse of prompt_ms.
@@ -146,13 +146,13 @@ class StepTimes:
         # The root of the quadratic, written so that a pair may cost nothing.
         return 2 * milliseconds / (slope + sqrt(slope * slope + 2 * pair * milliseconds))
 
-    def least_ms(self, prompt_tokens: int, chunk: int, more_tokens: int) -> float:
+    def lower_bound_ms(self, prompt_tokens: int, chunk: int, more_tokens: int) -> float:
         """Milliseconds that a request alone needs at least: its prompt in chunks, then more_tokens steps.
 
         0 while too little is known.
         """
-        if self.steps < FAMILIAR or self.prompt_steps < FAMILIAR:
+        if self.steps < MIN_OBSERVATIONS or self.prompt_steps < MIN_OBSERVATIONS:
             return 0.0
         step, row, token = (number / size for number, size in zip(self._numbers[:3], SCALE[:3], strict=True))
         reading = step * -(-prompt_tokens // chunk) + token * prompt_tokens
-        return SLACK * (reading + more_tokens * (step + row))
+        return LOWER_BOUND_FACTOR * (reading + more_tokens * (step + row))

@@ -10,8 +10,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from math import inf
 
-from chairlift.core.errors import ChairliftError, EngineDead, QueueFull, RequestTimeout, StructureFailed
-from chairlift.core.request import FinishReason, GenerateRequest, Output
+from chairlift.core.errors import ChairliftError, EngineDead, QueueFull, RequestTimeout, StructuredOutputFailed
+from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest
 from chairlift.engine.structured.grammar import Grammar
 
 log = logging.getLogger(__name__)
@@ -20,7 +20,7 @@ Grammars = tuple[Grammar, ...]
 
 
 @dataclass(slots=True)
-class Prepared:
+class CompiledRequest:
     """A request that is ready for the line.
 
     Attributes:
@@ -33,28 +33,28 @@ class Prepared:
     request: GenerateRequest
     grammars: Grammars
     waited: float
-    unwanted: list[int]
+    aborted_choices: list[int]
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _CompilingRequest:
     request: GenerateRequest
     grammars: "Future[Grammars]"
     since: float
-    unwanted: list[int] = field(default_factory=list)
+    aborted_choices: list[int] = field(default_factory=list)
 
     @property
     def deadline(self) -> float:
         return inf if self.request.timeout is None else self.since + self.request.timeout
 
 
-class Preparing:
+class CompileQueue:
     """Owns what is between submission and the line. For one thread, the engine's."""
 
     def __init__(self, limit: int) -> None:
         """Make room for so many."""
         self._limit = limit
-        self._waiting: dict[str, _Waiting] = {}
+        self._waiting: dict[str, _CompilingRequest] = {}
         self._earliest = inf  # nobody's time is up before
 
     def __len__(self) -> int:
@@ -68,19 +68,19 @@ class Preparing:
         """Prompt tokens of all of them."""
         return sum(len(each.request.prompt_token_ids) for each in self._waiting.values())
 
-    def add(self, request: GenerateRequest, grammars: "Future[Grammars]", since: float) -> list[Output]:
+    def add(self, request: GenerateRequest, grammars: "Future[Grammars]", since: float) -> list[EngineOutput]:
         """Take a request in that was submitted at `since`, in seconds of time.monotonic().
 
         Returns its last Output where there is no room for it.
         """
         if len(self._waiting) >= self._limit:
             grammars.cancel()
-            return [Output.failed(request, QueueFull(len(self._waiting), self._limit))]
-        waiting = self._waiting[request.request_id] = _Waiting(request, grammars, since)
+            return [EngineOutput.failed(request, QueueFull(len(self._waiting), self._limit))]
+        waiting = self._waiting[request.request_id] = _CompilingRequest(request, grammars, since)
         self._earliest = min(self._earliest, waiting.deadline)
         return []
 
-    def take(self, request_id: str, grammars: "Future[Grammars]") -> Prepared | list[Output]:
+    def take(self, request_id: str, grammars: "Future[Grammars]") -> CompiledRequest | list[EngineOutput]:
         """Take the request out whose grammars these are, now that they are made.
 
         Its last Output where they cannot be; nothing where it has ended meanwhile.
@@ -95,24 +95,24 @@ class Preparing:
         if (error := waiting.grammars.exception()) is not None:
             if not isinstance(error, ChairliftError):
                 log.error("a structure could not be compiled", exc_info=error)
-                error = StructureFailed(f"the structure could not be compiled: {error}")
+                error = StructuredOutputFailed(f"the structure could not be compiled: {error}")
             return self._ended(request, error)
         now = time.monotonic()
         if waiting.deadline <= now:
             return self._ended(request, RequestTimeout(request.timeout or 0.0))
         del self._waiting[request.request_id]
-        return Prepared(request, waiting.grammars.result(), now - waiting.since, waiting.unwanted)
+        return CompiledRequest(request, waiting.grammars.result(), now - waiting.since, waiting.aborted_choices)
 
-    def abort(self, request_id: str, index: int | None) -> Output | None:
+    def abort(self, request_id: str, index: int | None) -> EngineOutput | None:
         """End a request, or note that one choice of it is not wanted; its last Output if this is the end of it."""
         waiting = self._waiting[request_id]
         if index is not None:
-            waiting.unwanted.append(index)
+            waiting.aborted_choices.append(index)
             return None
         self._leave(waiting)
-        return Output.ended(waiting.request, FinishReason.ABORT)
+        return EngineOutput.ended(waiting.request, FinishReason.ABORT)
 
-    def late(self) -> list[Output]:
+    def expire(self) -> list[EngineOutput]:
         """End those whose time is up; returns their last Outputs."""
         now = time.monotonic()
         if now < self._earliest:
@@ -121,9 +121,9 @@ class Preparing:
         for each in late:
             self._leave(each)
         self._earliest = min((each.deadline for each in self._waiting.values()), default=inf)
-        return [Output.failed(each.request, RequestTimeout(each.request.timeout or 0.0)) for each in late]
+        return [EngineOutput.failed(each.request, RequestTimeout(each.request.timeout or 0.0)) for each in late]
 
-    def pause(self) -> float | None:
+    def seconds_to_next_deadline(self) -> float | None:
         """Return seconds until somebody's time may be up; None when that never happens."""
         return None if self._earliest == inf else max(self._earliest - time.monotonic(), 0.0)
 
@@ -132,10 +132,10 @@ class Preparing:
         self._waiting.clear()
         self._earliest = inf
 
-    def _ended(self, request: GenerateRequest, error: ChairliftError) -> list[Output]:
+    def _ended(self, request: GenerateRequest, error: ChairliftError) -> list[EngineOutput]:
         del self._waiting[request.request_id]
-        return [Output.failed(request, error)]
+        return [EngineOutput.failed(request, error)]
 
-    def _leave(self, waiting: _Waiting) -> None:
+    def _leave(self, waiting: _CompilingRequest) -> None:
         del self._waiting[waiting.request.request_id]
         waiting.grammars.cancel()

@@ -26,10 +26,10 @@ from typing import IO, TYPE_CHECKING, NamedTuple, NoReturn
 import msgspec
 import numpy as np
 
-from chairlift.core.errors import EngineDead, InvalidRequest, StructureFailed
+from chairlift.core.errors import EngineDead, InvalidRequest, StructuredOutputFailed
 from chairlift.core.structured_output import StructuredOutput
-from chairlift.engine.structured.grammar import BITS, said
-from chairlift.engine.structured.grammar_tokenizer import Vocabulary
+from chairlift.engine.structured.grammar import BITS, short_message
+from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of
 
 if TYPE_CHECKING:
@@ -60,18 +60,18 @@ EXTRA_BYTES = 1 << 30
 """Address space that a grammar may take besides what the fork has when it begins."""
 
 
-class Killed(Exception):
+class SandboxKilled(Exception):
     """A grammar was not lived through: by its own fault, or because the machine had no time for it."""
 
 
-class Begin(NamedTuple):
+class SandboxInit(NamedTuple):
     """The first message."""
 
-    vocabulary: Vocabulary
+    vocabulary: GrammarTokenizer
     vocab_size: int
 
 
-class Verdict(NamedTuple):
+class CompileVerdict(NamedTuple):
     """What came of a grammar: its source, what is wrong with it, or how the process ended that tried it."""
 
     source: str = ""
@@ -79,11 +79,11 @@ class Verdict(NamedTuple):
     end: str = ""
 
 
-class Checker:
+class CompileSandbox:
     """The engine's end: one process, started when it is needed and again when it is gone. For one thread."""
 
-    def __init__(self, vocabulary: Vocabulary, vocab_size: int) -> None:
-        self._begin = msgspec.msgpack.encode(Begin(vocabulary, vocab_size))
+    def __init__(self, vocabulary: GrammarTokenizer, vocab_size: int) -> None:
+        self._begin = msgspec.msgpack.encode(SandboxInit(vocabulary, vocab_size))
         self._process: subprocess.Popen[bytes] | None = None
         self._is_ready = False
         self._closed = threading.Event()
@@ -91,15 +91,16 @@ class Checker:
     def check(self, structured: StructuredOutput) -> str:
         """Return the source of a grammar that compiles within the limits.
 
-        Raises InvalidRequest for one that means nothing, Killed for one that was not lived through, StructureFailed
+        Raises InvalidRequest for one that means nothing, Killed for one that was not lived through,
+        StructuredOutputFailed
         where there is nobody to try it.
         """
         frame = self._asked(structured) or self._asked(structured)
         if not frame:
-            raise StructureFailed("the process that checks grammars is gone")
-        verdict = msgspec.msgpack.decode(frame, type=Verdict)
+            raise StructuredOutputFailed("the process that checks grammars is gone")
+        verdict = msgspec.msgpack.decode(frame, type=CompileVerdict)
         if verdict.end:
-            raise Killed(f"structured.{structured.kind} cannot be compiled: {verdict.end}")
+            raise SandboxKilled(f"structured.{structured.kind} cannot be compiled: {verdict.end}")
         if verdict.error:
             raise InvalidRequest(f"structured.{structured.kind}: {verdict.error}", param="structured")
         return verdict.source
@@ -155,7 +156,7 @@ class Checker:
             _send(process, self._begin)
             if _received(_out(process), START_SECONDS) != READY:
                 self.kill()
-                raise StructureFailed("the process that checks grammars does not start")
+                raise StructuredOutputFailed("the process that checks grammars does not start")
             self._is_ready = True
         return process
 
@@ -209,7 +210,7 @@ def main() -> int:
     """Answer until standard input ends; returns the exit code."""
     source, target = sys.stdin.buffer, os.dup(1)
     os.dup2(2, 1)  # what a library prints is no answer
-    begin = msgspec.msgpack.decode(_read(source), type=Begin)
+    begin = msgspec.msgpack.decode(_read(source), type=SandboxInit)
     tokenizer = make_tokenizer(begin.vocabulary, begin.vocab_size)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     fork = _Fork(tokenizer, (0, target))
@@ -219,7 +220,7 @@ def main() -> int:
             if fork.has_ended():  # by somebody else: no grammar's fault
                 fork = _Fork(tokenizer, (0, target))
             answer = fork.answer(frame)
-            _write(target, answer or msgspec.msgpack.encode(Verdict(end=NO_TIME if answer is None else NO_LIFE)))
+            _write(target, answer or msgspec.msgpack.encode(CompileVerdict(end=NO_TIME if answer is None else NO_LIFE)))
             if not answer:
                 fork.end()
                 fork = _Fork(tokenizer, (0, target))
@@ -281,18 +282,18 @@ def _try(tokenizer: "LLTokenizer", orders: int, answers: int) -> NoReturn:
         os._exit(0)
 
 
-def _judge(structured: StructuredOutput, tokenizer: "LLTokenizer") -> Verdict:
+def _judge(structured: StructuredOutput, tokenizer: "LLTokenizer") -> CompileVerdict:
     try:
         source = source_of(structured)
         matcher = make_matcher(source, tokenizer)
     except ValueError as error:
-        return Verdict(error=said(str(error)))
+        return CompileVerdict(error=short_message(str(error)))
     mask = np.zeros(-(-tokenizer.vocab_size // BITS), np.int32)
     if not matcher.is_error() and not matcher.is_stopped():
         matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
     if matcher.is_error():
-        return Verdict(error=said(matcher.get_error()))
-    return Verdict(source=source)
+        return CompileVerdict(error=short_message(matcher.get_error()))
+    return CompileVerdict(source=source)
 
 
 def _bound() -> None:

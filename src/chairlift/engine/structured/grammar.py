@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from chairlift.core.errors import InvalidRequest, StructureFailed
+from chairlift.core.errors import InvalidRequest, StructuredOutputFailed
 from chairlift.engine.step_plan import Int32
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ MAX_SAID = 300
 """Characters of what the library says that go into a sentence of ours."""
 
 
-class Batch:
+class MaskBatch:
     """Masks that are made together.
 
     Attributes:
@@ -41,15 +41,15 @@ class Grammar:
         coming: the mask of what may come next where somebody makes it, good when that is done; a new token ends it.
     """
 
-    __slots__ = ("_failure", "_is_taken", "_matcher", "coming", "is_over", "width")
+    __slots__ = ("_failure", "_is_taken", "_matcher", "is_terminated", "pending_mask", "width")
 
     def __init__(self, matcher: "LLMatcher", width: int) -> None:
         self._matcher = matcher
-        self._failure: StructureFailed | None = None
+        self._failure: StructuredOutputFailed | None = None
         self._is_taken = False  # the last token, which ends it
         self.width = width
-        self.coming: tuple[Batch, int] | None = None
-        self.is_over: bool = matcher.is_stopped()
+        self.pending_mask: tuple[MaskBatch, int] | None = None
+        self.is_terminated: bool = matcher.is_stopped()
 
     def copy(self) -> "Grammar":
         """Return one that goes on from here by itself."""
@@ -73,55 +73,60 @@ class Grammar:
         if self._failure is None and (
             wrong := wrong or (self._matcher.get_error() if self._matcher.is_error() else "")
         ):
-            self._failure = StructureFailed(f"the structure cannot be followed: {said(wrong)}")
+            self._failure = StructuredOutputFailed(f"the structure cannot be followed: {short_message(wrong)}")
         if self._failure is not None:
             row[:] = -1
 
     def check(self) -> None:
-        """Raise StructureFailed for what went wrong."""
+        """Raise StructuredOutputFailed for what went wrong."""
         if self._failure is not None:
             raise self._failure
 
-    def goes_on(self, token: int) -> bool:
+    def try_advance(self, token: int) -> bool:
         """Take the next token; False where nothing may follow it, or advance() raises: that is to be called then."""
         if self._failure is not None or not self._matcher.consume_token(token):
             return False
-        self.coming = None
-        self._is_taken = self.is_over = self._matcher.is_stopped()
-        return not self.is_over
+        self.pending_mask = None
+        self._is_taken = self.is_terminated = self._matcher.is_stopped()
+        return not self.is_terminated
 
     def advance(self, token: int) -> None:
-        """Take the next token. Raises StructureFailed for one that is not allowed, and for what went wrong before."""
-        self.coming = None
+        """Take the next token.
+
+        Raises StructuredOutputFailed for one that is not allowed, and for what went wrong before.
+        """
+        self.pending_mask = None
         if self._is_taken:
             return
         if self._failure is None and not self._matcher.consume_token(token):
-            wrong = said(self._matcher.get_error())
-            self._failure = StructureFailed(f"the structure cannot be followed at token {token}: {wrong}")
+            wrong = short_message(self._matcher.get_error())
+            self._failure = StructuredOutputFailed(f"the structure cannot be followed at token {token}: {wrong}")
         self.check()
-        self.is_over = self._matcher.is_stopped()
+        self.is_terminated = self._matcher.is_stopped()
 
     def resumed(self, tokens: Sequence[int]) -> "Grammar":
         """Take tokens that were delivered before; returns itself.
 
-        Raises InvalidRequest where one does not follow, StructureFailed where finding that out costs too much.
+        Raises InvalidRequest where one does not follow, StructuredOutputFailed where finding that out costs too much.
         """
         count = self._matcher.try_consume_tokens(list(tokens))
         if self._matcher.is_error():
-            raise StructureFailed(f"the structure cannot be followed: {said(self._matcher.get_error())}")
+            raise StructuredOutputFailed(
+                f"the structure cannot be followed: {short_message(self._matcher.get_error())}"
+            )
         if count < len(tokens):
             raise InvalidRequest(f"resume: token {tokens[count]} does not follow the structure", param="resume")
-        self.is_over = self._matcher.is_stopped()
+        self.is_terminated = self._matcher.is_stopped()
         return self
 
 
-class Filler:
+class MaskFiller:
     """Makes masks together, without Python's lock; one a thread."""
 
     def __init__(self) -> None:
         self._library: LLExecutor | None = None
 
-    def fill(self, grammars: Sequence[Grammar], batch: Batch) -> None:
+    def fill(self, grammars: Sequence[Grammar], batch: MaskBatch) -> None:
         """Write what may come next in each grammar into its row of a batch, as Grammar.fill does; never raises."""
         bits = batch.bits
         try:
@@ -147,7 +152,7 @@ class Filler:
             row.fill(-1)
 
 
-def said(error: str) -> str:
+def short_message(error: str) -> str:
     """Return what the library says of an error, on one line and not longer than a sentence may be."""
     line = " ".join(error.replace("<non-verbose/>", "").split())
     if line == "NoExtensionBias":

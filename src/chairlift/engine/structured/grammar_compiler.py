@@ -12,12 +12,12 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
-from chairlift.core.errors import InvalidRequest, StructureFailed
+from chairlift.core.errors import InvalidRequest, StructuredOutputFailed
 from chairlift.core.request import GenerateRequest
 from chairlift.core.structured_output import StructuredOutput
-from chairlift.engine.structured.compile_sandbox import Checker, Killed
-from chairlift.engine.structured.grammar import BITS, Grammar, said
-from chairlift.engine.structured.grammar_tokenizer import Vocabulary
+from chairlift.engine.structured.compile_sandbox import CompileSandbox, SandboxKilled
+from chairlift.engine.structured.grammar import BITS, Grammar, short_message
+from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 THREADS = 2
 """A grammar that has to be killed keeps one of them for a second; others go on."""
 
-MAX_KEPT = 128
+MAX_CACHED = 128
 MAX_KEPT_CHARS = 1 << 20
 """Of the structures of which it is remembered what came of them."""
 
@@ -34,7 +34,7 @@ KILLED_SECONDS = 60.0
 """How long it is remembered that a grammar took too long: the machine may have been busy."""
 
 
-class _Known(NamedTuple):
+class _CachedResult(NamedTuple):
     """What came of a structure: its source, or why there is none, and how long that holds.
 
     A matcher is not kept: its copies share the states of its lexer, whose number is limited, so that what one request
@@ -46,15 +46,15 @@ class _Known(NamedTuple):
     until: float = inf
 
 
-class Structures:
+class GrammarCompiler:
     """Owns the threads, their checkers, and what was found out about structures. Safe to use from any thread."""
 
-    def __init__(self, vocabulary: Vocabulary, vocab_size: int) -> None:
+    def __init__(self, vocabulary: GrammarTokenizer, vocab_size: int) -> None:
         self._vocabulary = vocabulary
         self._vocab_size = vocab_size
         self._lock = threading.Lock()
-        self._kept: OrderedDict[StructuredOutput, _Known] = OrderedDict()
-        self._checkers: list[Checker] = []
+        self._kept: OrderedDict[StructuredOutput, _CachedResult] = OrderedDict()
+        self._checkers: list[CompileSandbox] = []
         self._own = threading.local()
         self._making = threading.Lock()
         self._tokenizer: LLTokenizer | None = None
@@ -67,7 +67,7 @@ class Structures:
 
         That takes a second for 150,000 tokens, in which no thread of this process does anything else: a good time is
         while there is nothing to do. Raises InvalidRequest for a vocabulary that grammars cannot be followed with,
-        which is not tried again, and StructureFailed where there is no memory for it now.
+        which is not tried again, and StructuredOutputFailed where there is no memory for it now.
         """
         with self._making:
             if self._tokenizer is None and not self._refusal:
@@ -76,18 +76,21 @@ class Structures:
                 except (KeyboardInterrupt, SystemExit):
                     raise
                 except MemoryError as error:
-                    raise StructureFailed("there is no memory left for the tokenizer's grammars") from error
+                    raise StructuredOutputFailed("there is no memory left for the tokenizer's grammars") from error
                 except BaseException as error:  # the library panics too, and that is no Exception
-                    self._refusal = f"structured: no output of this model's tokenizer can have one: {said(str(error))}"
+                    self._refusal = (
+                        f"structured: no output of this model's tokenizer can have one: {short_message(str(error))}"
+                    )
             if self._tokenizer is None:
                 raise InvalidRequest(self._refusal, param="structured")
             return self._tokenizer
 
-    def prepare(self, request: GenerateRequest) -> "Future[tuple[Grammar, ...]]":
+    def compile_request(self, request: GenerateRequest) -> "Future[tuple[Grammar, ...]]":
         """Have the grammars of a request's choices made, each where its choice resumes.
 
         The future raises InvalidRequest for a structure that means nothing or costs too much, and for tokens to resume
-        from that do not follow it; StructureFailed where following them costs too much. What is known already does not
+        from that do not follow it; StructuredOutputFailed where following them costs too much. What is known already
+        does not
         wait behind what is not. Raises RuntimeError when there can be no thread for it.
         """
         structured = request.params.structured
@@ -113,17 +116,17 @@ class Structures:
         known = self._known(structured)
         if known is None:
             try:
-                known = _Known(source=self._checked(structured))
-            except Killed as error:
-                known = _Known(refusal=str(error), until=time.monotonic() + KILLED_SECONDS)
+                known = _CachedResult(source=self._checked(structured))
+            except SandboxKilled as error:
+                known = _CachedResult(refusal=str(error), until=time.monotonic() + KILLED_SECONDS)
             except InvalidRequest as error:
-                known = _Known(refusal=error.message)
+                known = _CachedResult(refusal=error.message)
             self._keep(structured, known)
         if known.refusal:
             raise InvalidRequest(known.refusal, param="structured")
         matcher = make_matcher(known.source, tokenizer)
         if matcher.is_error():
-            said_of_it = said(matcher.get_error())
+            said_of_it = short_message(matcher.get_error())
             raise InvalidRequest(f"structured.{structured.kind}: {said_of_it}", param="structured")
         first = Grammar(matcher, -(-tokenizer.vocab_size // BITS))
         grammars = [first, *(first.copy() for _ in range(1, request.params.num_choices))]
@@ -137,16 +140,16 @@ class Structures:
             with suppress(OSError):  # what was found out counts more
                 checker.start()  # the next one does not wait for it
 
-    def _checker(self) -> Checker:
+    def _checker(self) -> CompileSandbox:
         """Return this thread's own."""
         if not hasattr(self._own, "checker"):
-            self._own.checker = Checker(self._vocabulary, self._vocab_size)
+            self._own.checker = CompileSandbox(self._vocabulary, self._vocab_size)
             with self._lock:
                 self._checkers.append(self._own.checker)
-        checker: Checker = self._own.checker
+        checker: CompileSandbox = self._own.checker
         return checker
 
-    def _known(self, structured: StructuredOutput) -> "_Known | None":
+    def _known(self, structured: StructuredOutput) -> "_CachedResult | None":
         with self._lock:
             known = self._kept.get(structured)
             if known is None:
@@ -157,10 +160,10 @@ class Structures:
             self._kept.move_to_end(structured)
             return known
 
-    def _keep(self, structured: StructuredOutput, known: "_Known") -> None:
+    def _keep(self, structured: StructuredOutput, known: "_CachedResult") -> None:
         with self._lock:
             self._kept[structured] = known
-            while len(self._kept) > MAX_KEPT or (
+            while len(self._kept) > MAX_CACHED or (
                 len(self._kept) > 1 and sum(each.size for each in self._kept) > MAX_KEPT_CHARS
             ):
                 self._kept.popitem(last=False)
@@ -168,7 +171,7 @@ class Structures:
 
 def _begun(grammar: Grammar, request: GenerateRequest, index: int) -> Grammar:
     """Let the grammar of a choice go on where that was."""
-    tokens = request.resumed(index)
-    if tokens and tokens[-1] in request.stop_ids:
+    tokens = request.resumed_tokens(index)
+    if tokens and tokens[-1] in request.all_stop_token_ids:
         tokens = tokens[:-1]
     return grammar.resumed(tokens) if tokens else grammar

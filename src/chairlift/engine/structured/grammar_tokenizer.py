@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Vocabulary:
+class GrammarTokenizer:
     """A tokenizer, as the tokenizers library writes it.
 
     Attributes:

@@ -4,7 +4,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from chairlift.core.structured_output import StructuredOutput
-from chairlift.engine.structured.grammar_tokenizer import Vocabulary
+from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -48,7 +48,7 @@ def source_of(structured: StructuredOutput) -> str:
             return LLMatcher.grammar_from_regex("|".join(META.sub(r"\\\g<0>", text) for text in structured.choice))
 
 
-def make_tokenizer(vocabulary: Vocabulary, vocab_size: int) -> "LLTokenizer":
+def make_tokenizer(vocabulary: GrammarTokenizer, vocab_size: int) -> "LLTokenizer":
     """Make llguidance's view of a tokenizer; takes about a second for 150,000 tokens. Raises ValueError."""
     from llguidance import LLTokenizer
 

@@ -16,9 +16,9 @@ from contextlib import contextmanager, suppress
 
 import numpy as np
 
-from chairlift.core.cpu_affinity import beside, stay_on
-from chairlift.engine.step_plan import Int32, Masks
-from chairlift.engine.structured.grammar import Batch, Filler, Grammar
+from chairlift.core.cpu_affinity import cpus_apart_from, pin_thread
+from chairlift.engine.step_plan import Int32, TokenMasks
+from chairlift.engine.structured.grammar import Grammar, MaskBatch, MaskFiller
 
 ENTRY_SECONDS = 0.0005
 """That the engine's thread waits at most until the other is at work, which needs Python's lock for its first words."""
@@ -28,19 +28,19 @@ LEAD = 2
 """Masks that the other thread makes while the engine's delivers and schedules."""
 
 
-class Making:
+class PendingMasks:
     """The masks of one step, on their way. Nothing goes wrong with them behind a launch."""
 
     def __init__(self, places: Int32, grammars: Items[Grammar]) -> None:
         """Take the grammars of these places, whose masks were all begun. Raises MemoryError."""
-        coming = [grammar.coming for grammar in grammars if grammar.coming is not None]
+        coming = [grammar.pending_mask for grammar in grammars if grammar.pending_mask is not None]
         assert len(coming) == len(places), "a row without a mask"
         self._batches = list(dict.fromkeys(batch for batch, _ in coming))
-        self._rows: list[tuple[Batch, int]] = []
+        self._rows: list[tuple[MaskBatch, int]] = []
         first = self._batches[0].bits
         if len(self._batches) > 1 or [row for _, row in coming] != list(range(len(first))):
             self._rows, first = coming, np.empty((len(coming), first.shape[1]), np.int32)
-        self._masks = Masks(places, first)
+        self._masks = TokenMasks(places, first)
 
     def wait(self) -> None:
         """Return when nobody touches the grammars any more."""
@@ -56,15 +56,15 @@ class Making:
             time.sleep(0)  # lets Python's lock go, and does not let this processor fall asleep
         return True
 
-    def result(self) -> Masks:
+    def result(self) -> TokenMasks:
         """Wait for them."""
         self.wait()
         for to, (batch, row) in enumerate(self._rows):
-            self._masks.bits[to] = batch.bits[row]
+            self._masks.bitmask[to] = batch.bits[row]
         return self._masks
 
 
-class Masking:
+class MaskWorker:
     """Makes masks, one step's after another's. Its thread begins with the first of them.
 
     A program that ends while masks are made waits for them, as for the work of any executor.
@@ -75,14 +75,14 @@ class Masking:
 
     def __init__(self, busy: Items[int] = (), *, rests: bool = True) -> None:
         """Make them beside a runner that keeps some processors busy, and `rests` between a commit and a launch."""
-        self._cpus = beside(busy)
+        self._cpus = cpus_apart_from(busy)
         self.shares = rests and not self._cpus.isdisjoint(busy)
-        self._filler = Filler()
+        self._filler = MaskFiller()
         self._thread: ThreadPoolExecutor | None = None
-        self._latest: Batch | None = None
+        self._latest: MaskBatch | None = None
         self._left: Items[Grammar] = ()
 
-    def ahead(self, grammars: Items[Grammar]) -> None:
+    def prefetch(self, grammars: Items[Grammar]) -> None:
         """Begin with masks that are wanted soon; nobody may touch these grammars before a step with them is begun()."""
         count = len(grammars) // 2 + LEAD if self.shares else len(grammars)
         self._left = ()
@@ -91,7 +91,7 @@ class Masking:
             self._left = grammars[count:]
 
     @contextmanager
-    def begun(self, places: Int32, grammars: Items[Grammar]) -> Iterator[Making]:
+    def for_step(self, places: Int32, grammars: Items[Grammar]) -> Iterator[PendingMasks]:
         """Have the masks of a step made; when this is left, nobody touches its grammars any more.
 
         Args:
@@ -99,8 +99,8 @@ class Masking:
             grammars: of these rows, in the same order.
         """
         self._make_left(grammars)
-        self._make([grammar for grammar in grammars if grammar.coming is None])
-        making = Making(places, grammars)
+        self._make([grammar for grammar in grammars if grammar.pending_mask is None])
+        making = PendingMasks(places, grammars)
         try:
             yield making
         finally:
@@ -121,29 +121,29 @@ class Masking:
         grammars = [grammar for grammar in left if id(grammar) in riding]
         if not grammars:
             return
-        batch = Batch(np.empty((len(grammars), grammars[0].width), np.int32))
+        batch = MaskBatch(np.empty((len(grammars), grammars[0].width), np.int32))
         batch.done = Future()
         until = time.perf_counter() + PATIENCE_SECONDS
         for row, grammar in enumerate(grammars):
             if time.perf_counter() >= until:
                 break
-            Filler.fill_one(grammar, batch.bits[row])
-            grammar.coming = (batch, row)
+            MaskFiller.fill_one(grammar, batch.bits[row])
+            grammar.pending_mask = (batch, row)
         batch.done.set_result(None)
 
     def _make(self, grammars: Items[Grammar]) -> None:
         if not grammars:
             return
-        batch = Batch(np.empty((len(grammars), grammars[0].width), np.int32))
+        batch = MaskBatch(np.empty((len(grammars), grammars[0].width), np.int32))
         if self._thread is None:  # what is started there keeps to these processors, too
             self._thread = ThreadPoolExecutor(
-                1, thread_name_prefix="chairlift-masks", initializer=stay_on, initargs=(self._cpus,)
+                1, thread_name_prefix="chairlift-masks", initializer=pin_thread, initargs=(self._cpus,)
             )
         is_free = self._latest is None or self._latest.done.done()
         batch.done = self._thread.submit(self._filler.fill, grammars, batch)
         self._latest = batch
         for row, grammar in enumerate(grammars):
-            grammar.coming = (batch, row)
+            grammar.pending_mask = (batch, row)
         until = time.perf_counter() + ENTRY_SECONDS
         while is_free and not batch.is_at_work and time.perf_counter() < until:
             time.sleep(0)  # lets Python's lock go, and does not let this processor fall asleep

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.core.errors import InvalidRequest, ModelError
-from chairlift.core.sampling import NEUTRAL, SamplingParams
+from chairlift.core.sampling import NEUTRAL_VALUES, SamplingParams
 from chairlift.model.loading.config_fields import Fields
 from chairlift.model.loading.model_config import ModelConfig, read_json
 
-SAMPLING = tuple(NEUTRAL)
+SAMPLING = tuple(NEUTRAL_VALUES)
 """Fields that generation_config.json and SamplingParams share."""
 
 GREEDY_TOO = ("repetition_penalty", "no_repeat_ngram_size")

@@ -71,7 +71,7 @@ class SlotTables:
 
     def apply(self, plan: StepPlan) -> None:
         """Take over who leaves, who comes, and which blocks were added, in this order."""
-        gone = [*plan.released, *(new.slot for new in plan.admitted)]
+        gone = [*plan.released_slots, *(new.slot for new in plan.new_sequences)]
         if gone:
             slots = np.asarray(gone)
             self.blocks[:, slots[(slots >= 0) & (slots < self.blocks.shape[1])]] = -1

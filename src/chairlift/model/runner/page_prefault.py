@@ -21,7 +21,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from chairlift.core.cpu_affinity import give_way
+from chairlift.core.cpu_affinity import lower_priority
 from chairlift.model.runner.host_memory import HUGE_PAGE, host_zeros, huge_pages
 
 log = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class Populator:
         self._storages.clear()
 
     def _run(self) -> None:
-        give_way([threading.get_native_id()], NICENESS)
+        lower_priority([threading.get_native_id()], NICENESS)
         madvise = ctypes.CDLL(None, use_errno=True).madvise  # which, unlike mmap's own, lets other threads run
         madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         longest = max(storage.nbytes() for storage in self._storages)

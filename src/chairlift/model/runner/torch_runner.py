@@ -23,7 +23,7 @@ from torch import Tensor
 from chairlift.core.clock import SystemClock
 from chairlift.core.errors import ChairliftError, ConfigError
 from chairlift.engine.runner.base import Runner, RunnerInfo
-from chairlift.engine.step_plan import Masks, StepPlan, StepResult
+from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
 from chairlift.model.attention.base import KV, AttentionBackend
 from chairlift.model.attention.registry import make_backend, resolved
 from chairlift.model.layers.causal_lm import CausalLM, ForwardContext, TakesPlans
@@ -128,7 +128,7 @@ class TorchRunner:
         self._given = loaded
         self._engine: _Engine | None = None
         self._results: deque[StepResult | _Begun] = deque()
-        self._masks: dict[int, Masks] = {}
+        self._masks: dict[int, TokenMasks] = {}
 
     def start(self) -> RunnerInfo:
         """Load the model, size and allocate the cache.
@@ -162,13 +162,13 @@ class TorchRunner:
             max_model_len=max_model_len,
             num_blocks=pool.num_blocks,
             block_size=config.block_size,
-            page_bytes=pool.page_bytes,
+            block_bytes=pool.page_bytes,
             windows=model.groups.windows,
             model_id=loaded.model_id,
             logits_processors=tuple(config.logits_processors),
-            chunk_tokens=loaded.chunk_tokens,
-            cpus=loaded.cpus,
-            report=(
+            preferred_prefill_tokens=loaded.chunk_tokens,
+            busy_cpus=loaded.cpus,
+            startup_report=(
                 ("model", f"{config.model or 'tiny random model'} ({loaded.config.architecture})"),
                 ("device", str(loaded.device)),
                 ("dtype", str(loaded.config.dtype)),
@@ -190,12 +190,12 @@ class TorchRunner:
         assert engine is not None, "launch before start, or after stop"
         engine.populator.step_begins()
         masks = self._masks.pop(plan.step_id, None)
-        waits = len(plan.masked) > 0 and masks is None
+        waits = len(plan.masked_samples) > 0 and masks is None
         with torch.inference_mode():
             begun = _begin(engine, plan, waits=waits)
             self._results.append(begun if waits else _end(engine, begun, masks))
 
-    def supply_masks(self, step_id: int, masks: Masks) -> None:
+    def supply_masks(self, step_id: int, masks: TokenMasks) -> None:
         """Take what may be drawn in some rows of a step that was not collected, launched or not."""
         self._masks[step_id] = masks
 
@@ -309,15 +309,15 @@ def _name_of(config: RunnerConfig, shape: ModelConfig) -> str:
 
 def _begin(engine: _Engine, plan: StepPlan, *, waits: bool) -> _Begun:
     """Take over the plan's news and run the model, as far as it is not put off to the draws, which may `wait`."""
-    for slot in plan.released:
+    for slot in plan.released_slots:
         engine.sampler.release(slot)
         engine.scores.release(slot)
     engine.tables.apply(plan)
-    for new in plan.admitted:
+    for new in plan.new_sequences:
         engine.sampler.admit(new)
         engine.scores.admit(new)
-    if len(plan.copies):
-        engine.backend.copy_blocks(engine.kv, torch.from_numpy(plan.copies).to(engine.loaded.device))
+    if len(plan.block_copies):
+        engine.backend.copy_blocks(engine.kv, torch.from_numpy(plan.block_copies).to(engine.loaded.device))
     if not plan.num_rows:
         return _Begun(plan, None, (), {})
     by_plan = engine.by_plan
@@ -333,7 +333,7 @@ def _begin(engine: _Engine, plan: StepPlan, *, waits: bool) -> _Begun:
     return _Begun(plan, partial(engine.loaded.model.head, states), scores, faults)
 
 
-def _end(engine: _Engine, begun: _Begun, masks: Masks | None) -> StepResult:
+def _end(engine: _Engine, begun: _Begun, masks: TokenMasks | None) -> StepResult:
     """Draw from what the head says of the states."""
     plan, drawn = begun.plan, Drawn(np.empty(0, np.int32))
     if begun.head is not None:
@@ -348,7 +348,7 @@ def _end(engine: _Engine, begun: _Begun, masks: Masks | None) -> StepResult:
         tokens=drawn.tokens,
         cu_tokens=np.arange(len(drawn.tokens) + 1, dtype=np.int32),
         logprobs=drawn.logprobs,
-        faults=tuple(faults.items()),
+        row_errors=tuple(faults.items()),
         prompt_logprobs=begun.scores,
     )
 

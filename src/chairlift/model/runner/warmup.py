@@ -12,7 +12,7 @@ DECODE_CONTEXT = 128
 """Tokens of each sequence of a step that only generates, and of the chunk: enough to touch everything, and quick."""
 
 DRAWS = tuple(
-    params.resolved({}, max_tokens=1, seed=0)
+    params.with_defaults({}, max_tokens=1, seed=0)
     for params in (SamplingParams(temperature=1.0), SamplingParams(temperature=1.0, top_k=50, top_p=0.9, min_p=0.01))
 )
 """Taken in turn by the rows: a draw without an order of tokens, and one with."""
@@ -65,9 +65,9 @@ def _plan(step_id: int, rows: Rows, block_size: int, num_groups: int) -> StepPla
     starts, counts = (np.array(column, np.int32) for column in zip(*rows, strict=True))
     return StepPlan(
         step_id=step_id,
-        released=(),
-        admitted=tuple(
-            NewSequence(slot=slot, token_ids=(0,) * (start + count), num_prior_outputs=0, params=DRAWS[slot % 2])
+        released_slots=(),
+        new_sequences=tuple(
+            NewSequence(slot=slot, token_ids=(0,) * (start + count), num_output_tokens=0, params=DRAWS[slot % 2])
             for slot, (start, count) in enumerate(rows)
         ),
         slots=np.arange(len(rows), dtype=np.int32),

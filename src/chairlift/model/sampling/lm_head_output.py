@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from chairlift.engine.step_plan import Masks
+from chairlift.engine.step_plan import TokenMasks
 from chairlift.model.sampling.logits_processing import apply_masks
 from chairlift.model.sampling.truncated_sampling import Floats, chunks, leading, wide
 
@@ -24,12 +24,12 @@ class Wanted:
     """
 
     kept: NDArray[np.bool_]
-    masks: Masks | None = None
+    masks: TokenMasks | None = None
 
     @property
     def masked(self) -> Int64:
         """The rows of masks, int64 [M]."""
-        return np.empty(0, np.int64) if self.masks is None else self.masks.places.astype(np.int64)
+        return np.empty(0, np.int64) if self.masks is None else self.masks.sample_indices.astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def scored(logits: Tensor, wanted: Wanted) -> Scored:
         for some in chunks(np.arange(len(rows)), logits.shape[1]):
             at = torch.from_numpy(rows[some]).to(logits.device)
             left = logits[at]
-            apply_masks(left, list(wanted.masks.bits[some]))
+            apply_masks(left, list(wanted.masks.bitmask[some]))
             found.append(leading(left))
             if wanted.kept[rows[some]].any():
                 logits[at] = left

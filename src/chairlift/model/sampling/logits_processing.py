@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import embedding, pad
 
-from chairlift.core.errors import ChairliftError, NothingLeft, SamplingFailed
+from chairlift.core.errors import ChairliftError, NoAllowedToken, SamplingFailed
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.step_plan import Int32, NewSequence
 from chairlift.model.sampling.banned_tokens import BadWords, Tail, repeating
@@ -84,7 +84,7 @@ class Shaper:
         self.presence, self.frequency = params.presence_penalty, params.frequency_penalty
         self.history: History | None = None
         if self.penalises:
-            start = len(new.token_ids) - new.num_prior_outputs
+            start = len(new.token_ids) - new.num_output_tokens
             prompt = new.token_ids[:start] if self.repetition != 1.0 else ()
             self.history = History(prompt, new.token_ids[start:])
         bias = {token: value for token, value in params.logit_bias.items() if value > BAN}
@@ -132,7 +132,7 @@ class Shaper:
         if self.tail is not None:
             self.tail.add(token)
 
-    def why_nothing_is_left(self, num_outputs: int) -> NothingLeft:
+    def why_nothing_is_left(self, num_outputs: int) -> NoAllowedToken:
         """Make the error of a request whose parameters ban every token."""
         ends = len(self._ends) if num_outputs < self._min_tokens else 0
         counts = {
@@ -144,7 +144,7 @@ class Shaper:
         said += [f"{ends} by min_tokens {self._min_tokens}"] if ends else []
         said += [f"all but {counts['allowed_token_ids']} by allowed_token_ids"] if counts["allowed_token_ids"] else []
         said += [f"some by no_repeat_ngram_size {self._ngram}"] if self._ngram else []
-        return NothingLeft(f"every token is banned: {', '.join(said) or 'by its logits'}", **counts)
+        return NoAllowedToken(f"every token is banned: {', '.join(said) or 'by its logits'}", **counts)
 
 
 def shape(logits: Tensor, shapers: Sequence[Shaper | None], num_outputs: Int64) -> None:

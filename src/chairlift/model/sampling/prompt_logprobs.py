@@ -49,7 +49,7 @@ class PromptScores:
     def admit(self, new: NewSequence) -> None:
         """Take over a sequence; replaces whatever its slot held."""
         self.release(new.slot)
-        num_prompt = len(new.token_ids) - new.num_prior_outputs
+        num_prompt = len(new.token_ids) - new.num_output_tokens
         if new.params.prompt_logprobs is not None and new.prompt_logprobs_from < num_prompt:
             prompt = np.array(new.token_ids[:num_prompt], np.int64)
             self._wishes[new.slot] = _Wish(prompt, new.prompt_logprobs_from, new.params.prompt_logprobs)

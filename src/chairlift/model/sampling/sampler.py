@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from chairlift.core.errors import ChairliftError, NonFiniteLogits, NothingLeft
+from chairlift.core.errors import ChairliftError, NoAllowedToken, NonFiniteLogits
 from chairlift.core.request import TokenLogprob
-from chairlift.engine.step_plan import Int32, Masks, NewSequence
+from chairlift.engine.step_plan import Int32, NewSequence, TokenMasks
 from chairlift.model.sampling.custom_processors import Factories
 from chairlift.model.sampling.lm_head_output import Scored, Wanted
 from chairlift.model.sampling.logits_processing import Shaper, apply_masks, process, raised, shape
@@ -67,7 +67,7 @@ class Sampler:
         """Forget a slot, known or not."""
         self._state.release(slot)
 
-    def sample(self, head: Callable[[Wanted], Scored], slots: Int64, masks: Masks | None = None) -> Drawn:
+    def sample(self, head: Callable[[Wanted], Scored], slots: Int64, masks: TokenMasks | None = None) -> Drawn:
         """Draw one token a row.
 
         Args:
@@ -93,7 +93,7 @@ class Sampler:
         faults.update(self._state.observe(slots, tokens, list(faults)))
         return Drawn(tokens, tuple(map(logprobs.get, range(len(slots)))) if logprobs else (), faults)
 
-    def _wanted(self, slots: Int64, masks: Masks | None) -> tuple[Wanted, Allowed]:
+    def _wanted(self, slots: Int64, masks: TokenMasks | None) -> tuple[Wanted, Allowed]:
         """Return what the head shall say, and the masks of rows that are wanted as they are and banned from later."""
         state = self._state
         if not state.special:
@@ -104,9 +104,9 @@ class Sampler:
         kept = raw | ~state.greedy[slots]
         if masks is None or not raw.any():
             return Wanted(kept, masks), {}
-        later = raw[masks.places]
-        told = masks if not later.any() else Masks(masks.places[~later], masks.bits[~later])
-        return Wanted(kept, told), dict(zip(masks.places[later].tolist(), masks.bits[later], strict=True))
+        later = raw[masks.sample_indices]
+        told = masks if not later.any() else TokenMasks(masks.sample_indices[~later], masks.bitmask[~later])
+        return Wanted(kept, told), dict(zip(masks.sample_indices[later].tolist(), masks.bitmask[later], strict=True))
 
     def _faults(self, found: Scored, slots: Int64) -> dict[int, ChairliftError]:
         """Rows whose likeliest logit is no number, and those whose slot is refused."""
@@ -211,10 +211,10 @@ def _non_finite(peak: float) -> NonFiniteLogits:
     return NonFiniteLogits(f"the model's logits for this request are {what}")
 
 
-def _nothing_left(peak: float, shaper: Shaper | None, num_outputs: int, masked: bool) -> NothingLeft:
+def _nothing_left(peak: float, shaper: Shaper | None, num_outputs: int, masked: bool) -> NoAllowedToken:
     if peak != -np.inf:
-        return NothingLeft("penalties or logit_bias push this request's logits out of the range of numbers")
+        return NoAllowedToken("penalties or logit_bias push this request's logits out of the range of numbers")
     if masked:
-        return NothingLeft("no token is left that the structure allows and the other parameters do not ban")
+        return NoAllowedToken("no token is left that the structure allows and the other parameters do not ban")
     assert shaper is not None, "a row that nothing moved has lost its tokens"
     return shaper.why_nothing_is_left(num_outputs)

@@ -45,7 +45,7 @@ class SamplingState:
         """Replace what the slot held. A request whose state cannot be made is refused when it is sampled."""
         slot, params = new.slot, new.params
         self.release(slot)
-        self.num_outputs[slot], self.choice[slot] = new.num_prior_outputs, new.choice
+        self.num_outputs[slot], self.choice[slot] = new.num_output_tokens, new.choice_index
         self.greedy[slot], self.logprobs[slot] = True, -1
         try:
             assert params.seed is not None, "sampling parameters are resolved before they reach the runner"

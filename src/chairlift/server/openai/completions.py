@@ -61,7 +61,7 @@ class _Job:
         return [
             CompletionScores(
                 self.task.replica.pieces, each.request.prompt_token_ids if params.echo else None, params.logprobs,
-                each.request.resumed(index),
+                each.request.resumed_tokens(index),
             )
             for each in assemblers for index in range(params.n)
         ]  # fmt: skip

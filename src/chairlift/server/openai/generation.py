@@ -19,7 +19,7 @@ from chairlift.core.errors import (
     InvalidRequest,
     Overloaded,
     QueueFull,
-    rebuild,
+    error_from_wire,
 )
 from chairlift.core.request import FinishReason, Timeline, Usage
 from chairlift.llm.output_processor import Assembler
@@ -99,7 +99,9 @@ class _Ride:
             self._timeline = event.timeline or self._timeline
             self._note_tokens(number, event, now)
             if event.error is not None:  # many requests may share this one
-                error = in_words(rebuild(event.error.code, event.error.message, event.error.details), self._form)
+                error = in_words(
+                    error_from_wire(event.error.code, event.error.message, event.error.details), self._form
+                )
                 return [*batch[:place], (number, replace(event, finish_reason=None, error=None))], error
             if event.usage is not None:
                 self._usages.append(event.usage)

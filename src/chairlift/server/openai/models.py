@@ -8,7 +8,7 @@ from typing import Any
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.sampling import MAX_TOKENS
-from chairlift.core.validation import flag, refuse
+from chairlift.core.validation import boolean, invalid_param
 from chairlift.protocol.request_fields import DETOKENIZE, MAX_DETOKENIZED, TOKENIZE, Field
 from chairlift.server.openai.parse_request import listed_messages, taken
 from chairlift.server.openai.tool_choice import check_messages, parsed_arguments, tool_schemas
@@ -70,7 +70,7 @@ class Models:
         }  # fmt: skip
 
     def _tokenized(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        flags = {name: flag(name, given.get(name, default)) for name, default in FLAGS.items()}
+        flags = {name: boolean(name, given.get(name, default)) for name, default in FLAGS.items()}
         tokens = self._tokens(given, flags)
         found: dict[str, Any] = {"count": len(tokens), "max_model_len": self._longest, "tokens": tokens}
         if flags["return_token_strs"]:
@@ -83,7 +83,7 @@ class Models:
             raise InvalidRequest("the model has no tokenizer", param="prompt")
         messages, prompt, tools = given.get("messages"), given.get("prompt"), given.get("tools")
         if (messages is None) == (prompt is None):
-            raise refuse("prompt", "or messages is needed, one of them")
+            raise invalid_param("prompt", "or messages is needed, one of them")
         if tools is not None:
             tool_schemas(tools)
         if messages is not None:
@@ -95,7 +95,7 @@ class Models:
             )
             return service.tokenizer.encode_chat(rendered)
         if not isinstance(prompt, str):
-            raise refuse("prompt", f"must be a string, got {type(prompt).__name__}")
+            raise invalid_param("prompt", f"must be a string, got {type(prompt).__name__}")
         return service.tokenizer.encode(prompt, add_special_tokens=flags["add_special_tokens"])
 
     def _text(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,9 +104,9 @@ class Models:
             raise InvalidRequest("the model has no tokenizer", param="tokens")
         tokens = given["tokens"]
         if not isinstance(tokens, list) or len(tokens) > MAX_DETOKENIZED:
-            raise refuse("tokens", f"must be a list of at most {MAX_DETOKENIZED} token ids")
+            raise invalid_param("tokens", f"must be a list of at most {MAX_DETOKENIZED} token ids")
         highest = min(service.client.limits.vocab_size - 1, MAX_TOKENS)
         for token in tokens:
             if type(token) is not int or not 0 <= token <= highest:
-                raise refuse("tokens", f"must hold token ids from 0 to {highest}")
+                raise invalid_param("tokens", f"must hold token ids from 0 to {highest}")
         return {"prompt": service.tokenizer.decode(tokens, skip_special_tokens=False)}

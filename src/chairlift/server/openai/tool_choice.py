@@ -10,7 +10,7 @@ import orjson
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured_output import StructuredOutput
-from chairlift.core.validation import flag, refuse
+from chairlift.core.validation import boolean, invalid_param
 from chairlift.protocol.request_fields import MAX_TOOLS
 from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS
 from chairlift.text.tool_grammar import READ_AS, forced_calls, prefill
@@ -59,17 +59,17 @@ class ToolChoice:
 def read_tools(given: Mapping[str, Any], notation: str | None) -> ToolChoice | None:
     """Read tools, tool_choice and parallel_tool_calls; None where there are none. Raises InvalidRequest."""
     tools, choice = given.get("tools"), given.get("tool_choice")
-    several = flag("parallel_tool_calls", given.get("parallel_tool_calls", True))
+    several = boolean("parallel_tool_calls", given.get("parallel_tool_calls", True))
     if tools is None or tools == []:
         if choice not in (None, NONE, AUTO):
-            raise refuse("tool_choice", "needs tools to choose from")
+            raise invalid_param("tool_choice", "needs tools to choose from")
         return None
     found = tool_schemas(tools)
     name = _chosen(choice, found)
     if choice == NONE:
         return ToolChoice()
     if notation is None:
-        raise refuse("tools", "cannot be called: the model's chat template knows no notation for calls")
+        raise invalid_param("tools", "cannot be called: the model's chat template knows no notation for calls")
     if name is not None or choice == REQUIRED:
         chosen = {each: schema for each, schema in found.items() if name in (None, each)}
         several = several and name is None
@@ -94,11 +94,13 @@ def check_messages(messages: list[Any]) -> None:
             for number, call in enumerate(_calls(message, at)):
                 open_calls.add(_checked_call(call, f"{at}.tool_calls[{number}]"))
             if not isinstance(message.get("function_call"), dict | None):
-                raise refuse(f"{at}.function_call", "must be an object")
+                raise invalid_param(f"{at}.function_call", "must be an object")
         elif message.get("role") == "tool":
             call_id = message.get("tool_call_id")
             if not isinstance(call_id, str) or call_id not in open_calls:
-                raise refuse(f"{at}.tool_call_id", "must be the id of a call in an assistant's message before it")
+                raise invalid_param(
+                    f"{at}.tool_call_id", "must be the id of a call in an assistant's message before it"
+                )
 
 
 def parsed_arguments(messages: list[Any]) -> list[Any]:
@@ -122,7 +124,7 @@ def _calls(message: Mapping[str, Any], at: str) -> list[Any]:
     if calls is None:
         return []
     if not isinstance(calls, list):
-        raise refuse(f"{at}.tool_calls", f"must be a list, got {type(calls).__name__}")
+        raise invalid_param(f"{at}.tool_calls", f"must be a list, got {type(calls).__name__}")
     return calls
 
 
@@ -130,16 +132,16 @@ def _checked_call(call: Any, at: str) -> str:
     """Return the id of a call."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-        raise refuse(f"{at}.function.name", "must be a string")
+        raise invalid_param(f"{at}.function.name", "must be a string")
     if not isinstance(call.get("id"), str):
-        raise refuse(f"{at}.id", "must be a string")
+        raise invalid_param(f"{at}.id", "must be a string")
     arguments = function.get("arguments")
     try:
         is_object = isinstance(arguments, str) and isinstance(_strict(arguments), dict)
     except (ValueError, RecursionError):
         is_object = False
     if not is_object:
-        raise refuse(f"{at}.function.arguments", "must be a string with a JSON object in it")
+        raise invalid_param(f"{at}.function.arguments", "must be a string with a JSON object in it")
     found: str = call["id"]
     return found
 
@@ -157,22 +159,22 @@ def _strict(text: str) -> Any:
 def tool_schemas(tools: Any) -> dict[str, dict[str, Any]]:
     """Return name -> schema of the parameters, of tools that may be called. Raises InvalidRequest."""
     if not isinstance(tools, list):
-        raise refuse("tools", f"must be a list, got {type(tools).__name__}")
+        raise invalid_param("tools", f"must be a list, got {type(tools).__name__}")
     if len(tools) > MAX_TOOLS:
-        raise refuse("tools", f"has {len(tools)} entries, the limit is {MAX_TOOLS}")
+        raise invalid_param("tools", f"has {len(tools)} entries, the limit is {MAX_TOOLS}")
     found: dict[str, dict[str, Any]] = {}
     for index, tool in enumerate(tools):
         at = f"tools[{index}]"
         if not isinstance(tool, dict) or tool.get("type") != "function" or not isinstance(tool.get("function"), dict):
-            raise refuse(at, "must be an object of type function with a function")
+            raise invalid_param(at, "must be an object of type function with a function")
         function = tool["function"]
         name, parameters = function.get("name"), function.get("parameters")
         if not isinstance(name, str) or not _NAME.match(name):
-            raise refuse(f"{at}.function.name", f"must be 1 to {MAX_TOOL_NAME_CHARS} letters, digits and _.:-")
+            raise invalid_param(f"{at}.function.name", f"must be 1 to {MAX_TOOL_NAME_CHARS} letters, digits and _.:-")
         if name in found:
-            raise refuse(f"{at}.function.name", f"is there twice: {name}")
+            raise invalid_param(f"{at}.function.name", f"is there twice: {name}")
         if not isinstance({} if parameters is None else parameters, dict):
-            raise refuse(f"{at}.function.parameters", f"must be an object, got {type(parameters).__name__}")
+            raise invalid_param(f"{at}.function.parameters", f"must be an object, got {type(parameters).__name__}")
         found[name] = _schema(parameters or {"type": "object"}, f"{at}.function.parameters")
     return found
 
@@ -183,11 +185,11 @@ def _schema(parameters: dict[str, Any], at: str) -> dict[str, Any]:
     A schema that names properties and says nothing of others is closed: a forced call makes no arguments up.
     """
     if parameters.get("type", "object") != "object":
-        raise refuse(at, "must be a schema of type object")
+        raise invalid_param(at, "must be a schema of type object")
     try:
         StructuredOutput(json_schema=parameters)
     except InvalidRequest as error:
-        raise refuse(at, error.message.removeprefix("structured.json_schema ")) from None
+        raise invalid_param(at, error.message.removeprefix("structured.json_schema ")) from None
     closed = {"additionalProperties": False} if _names_all(parameters) else {}
     return {**parameters, "type": "object", **closed}
 
@@ -205,7 +207,7 @@ def _forced(grammar: str) -> StructuredOutput:
         return StructuredOutput(grammar=grammar)
     except InvalidRequest as error:
         said = error.message.removeprefix("structured.grammar ")
-        raise refuse("tools", f"cannot be forced: the grammar of all of them {said}") from None
+        raise invalid_param("tools", f"cannot be forced: the grammar of all of them {said}") from None
 
 
 def _chosen(choice: Any, found: Mapping[str, Any]) -> str | None:
@@ -215,7 +217,7 @@ def _chosen(choice: Any, found: Mapping[str, Any]) -> str | None:
     function = choice.get("function") if isinstance(choice, dict) and choice.get("type") == "function" else None
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(name, str):
-        raise refuse("tool_choice", "must be none, auto, required or an object that names a function")
+        raise invalid_param("tool_choice", "must be none, auto, required or an object that names a function")
     if name not in found:
-        raise refuse("tool_choice", f"names {name[:MAX_TOOL_NAME_CHARS]!r}, which is not among the tools")
+        raise invalid_param("tool_choice", f"names {name[:MAX_TOOL_NAME_CHARS]!r}, which is not among the tools")
     return name

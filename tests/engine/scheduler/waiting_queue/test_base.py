@@ -4,19 +4,19 @@ import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import CacheConfig, SchedulerConfig
-from chairlift.engine.kv.kv_cache_manager import KVCache
-from chairlift.engine.scheduler.waiting_queue.base import POLICIES, check_policy, make_line
-from chairlift.engine.scheduler.waiting_queue.cache_aware import CacheAwareLine
-from chairlift.engine.scheduler.waiting_queue.fair import FairLine
-from chairlift.engine.scheduler.waiting_queue.fifo import FifoLine
-from chairlift.engine.scheduler.waiting_queue.priority import PriorityLine
+from chairlift.engine.kv.kv_cache_manager import KVCacheManager
+from chairlift.engine.scheduler.waiting_queue.base import POLICIES, check_policy, make_waiting_queue
+from chairlift.engine.scheduler.waiting_queue.cache_aware import CacheAwareQueue
+from chairlift.engine.scheduler.waiting_queue.fair import FairQueue
+from chairlift.engine.scheduler.waiting_queue.fifo import FifoQueue
+from chairlift.engine.scheduler.waiting_queue.priority import PriorityQueue
 
-KINDS = {"fifo": FifoLine, "priority": PriorityLine, "fair": FairLine, "cache_aware": CacheAwareLine}
+KINDS = {"fifo": FifoQueue, "priority": PriorityQueue, "fair": FairQueue, "cache_aware": CacheAwareQueue}
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
 def test_a_line_is_chosen_by_name(name: str) -> None:
-    line = make_line(SchedulerConfig(policy=name), KVCache(CacheConfig(num_blocks=4)))
+    line = make_waiting_queue(SchedulerConfig(policy=name), KVCacheManager(CacheConfig(num_blocks=4)))
     assert type(line) is KINDS[name] and len(line) == 0 and list(line) == []
 
 
@@ -24,4 +24,4 @@ def test_an_unknown_name_is_refused_with_those_that_exist() -> None:
     with pytest.raises(ConfigError, match="unknown policy 'lifo'; there is cache_aware, fair, fifo, priority"):
         check_policy("lifo")
     with pytest.raises(ConfigError, match="unknown policy 'lifo'"):
-        make_line(SchedulerConfig(policy="lifo"), KVCache(CacheConfig(num_blocks=4)))
+        make_waiting_queue(SchedulerConfig(policy="lifo"), KVCacheManager(CacheConfig(num_blocks=4)))

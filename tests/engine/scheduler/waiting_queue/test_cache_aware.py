@@ -1,7 +1,7 @@
 """The cache-aware line: cached prefixes first, as long as nobody waits too long for it."""
 
 from chairlift.engine.scheduler.scheduler import Scheduler
-from chairlift.engine.scheduler.waiting_queue.cache_aware import LEAST_PATIENCE, PATIENCE, WINDOW, CacheAwareLine
+from chairlift.engine.scheduler.waiting_queue.cache_aware import MAX_DELAY_RATIO, MIN_BYPASSES, WINDOW, CacheAwareQueue
 from support_engine import ask, make_scheduler, turn
 
 WARM, COLD = [501] * 12, 600
@@ -10,38 +10,38 @@ WARM, COLD = [501] * 12, 600
 def warm_scheduler(**options: object) -> Scheduler:
     """One whose cache holds WARM."""
     scheduler = make_scheduler(policy="cache_aware", max_model_len=64, num_blocks=400, **options)  # type: ignore[arg-type]
-    scheduler.add(ask("first", WARM, 1), 0.0)
+    scheduler.add_request(ask("first", WARM, 1), 0.0)
     turn(scheduler)
     return scheduler
 
 
 def names(scheduler: Scheduler) -> list[str]:
-    return [sequence.name for sequence in scheduler.line]
+    return [sequence.request_id for sequence in scheduler.waiting]
 
 
 def test_the_longest_cached_prefix_boards_first_and_equals_in_order_of_arrival() -> None:
     scheduler = warm_scheduler()
-    scheduler.add(ask("cold", [COLD] * 12, 2), 0.0)
-    scheduler.add(ask("half", [*WARM[:4], *[7] * 8], 2), 0.0)
-    scheduler.add(ask("whole", [*WARM, 9], 2), 0.0)
-    scheduler.add(ask("whole too", [*WARM, 8], 2), 0.0)
+    scheduler.add_request(ask("cold", [COLD] * 12, 2), 0.0)
+    scheduler.add_request(ask("half", [*WARM[:4], *[7] * 8], 2), 0.0)
+    scheduler.add_request(ask("whole", [*WARM, 9], 2), 0.0)
+    scheduler.add_request(ask("whole too", [*WARM, 8], 2), 0.0)
     assert names(scheduler) == ["whole", "whole too", "half", "cold"]
 
 
 def test_what_was_evicted_counts_no_more_and_what_was_computed_does() -> None:
     scheduler = warm_scheduler()
-    scheduler.add(ask("cold", [COLD] * 12, 2), 0.0)
-    scheduler.add(ask("warm", [*WARM, 9], 2), 0.0)
+    scheduler.add_request(ask("cold", [COLD] * 12, 2), 0.0)
+    scheduler.add_request(ask("warm", [*WARM, 9], 2), 0.0)
     assert names(scheduler) == ["warm", "cold"]
-    scheduler.cache.flush()
+    scheduler.cache.evict_all()
     assert names(scheduler) == ["cold", "warm"]
 
 
 def test_only_the_oldest_are_compared() -> None:
     scheduler = warm_scheduler()
     for number in range(WINDOW):
-        scheduler.add(ask(f"cold {number}", [COLD + number] * 5, 2), 0.0)
-    scheduler.add(ask("warm", [*WARM, 9], 2), 0.0)
+        scheduler.add_request(ask(f"cold {number}", [COLD + number] * 5, 2), 0.0)
+    scheduler.add_request(ask("warm", [*WARM, 9], 2), 0.0)
     assert names(scheduler)[-1] == "warm"
 
 
@@ -50,34 +50,34 @@ def test_waiting_time_wins_in_the_end() -> None:
     scheduler = warm_scheduler(max_running_requests=1)
     ahead = 40
     for number in range(ahead):
-        scheduler.add(ask(f"warm {number}", [*WARM, number], 1), 0.0)
-    scheduler.add(ask("cold", [COLD] * 12, 1), 0.0)
+        scheduler.add_request(ask(f"warm {number}", [*WARM, number], 1), 0.0)
+    scheduler.add_request(ask("cold", [COLD] * 12, 1), 0.0)
     boarded = 0
     while "cold" in scheduler.sequences:
-        scheduler.add(ask(f"more {boarded}", [*WARM, boarded], 1), 0.0)
+        scheduler.add_request(ask(f"more {boarded}", [*WARM, boarded], 1), 0.0)
         _, [output] = turn(scheduler)
         boarded += output.request_id != "cold"
-    assert boarded == ahead + max(LEAST_PATIENCE, int(PATIENCE * ahead))
+    assert boarded == ahead + max(MIN_BYPASSES, int(MAX_DELAY_RATIO * ahead))
 
 
 def test_a_victim_is_due_at_once() -> None:
     scheduler = warm_scheduler()
-    line = scheduler.line
-    assert isinstance(line, CacheAwareLine)
-    scheduler.add(ask("cold", [COLD] * 12, 9), 0.0)
+    line = scheduler.waiting
+    assert isinstance(line, CacheAwareQueue)
+    scheduler.add_request(ask("cold", [COLD] * 12, 9), 0.0)
     turn(scheduler)
-    scheduler.roster.preempt(scheduler.sequences["cold"], 0.0)
-    scheduler.cache.flush()
-    scheduler.add(ask("other", [7] * 12, 9), 0.0)
+    scheduler.table.preempt(scheduler.sequences["cold"], 0.0)
+    scheduler.cache.evict_all()
+    scheduler.add_request(ask("other", [7] * 12, 9), 0.0)
     assert names(scheduler) == ["cold", "other"]
 
 
 def test_the_quick_look_finds_what_match_finds() -> None:
     for windows in ((None,), (None, 8), (None, None)):
         scheduler = make_scheduler(policy="cache_aware", windows=windows, num_blocks=200)
-        scheduler.add(ask("first", WARM, 1), 0.0)
+        scheduler.add_request(ask("first", WARM, 1), 0.0)
         turn(scheduler)
-        scheduler.add(ask("next", [*WARM, 9, 9], 1), 0.0)
+        scheduler.add_request(ask("next", [*WARM, 9, 9], 1), 0.0)
         sequence, cache = scheduler.sequences["next"], scheduler.cache
         found = cache.match(sequence.block_hashes, len(sequence.token_ids)).num_tokens // 4
         for last_seen in (0, 1, 3, 9):

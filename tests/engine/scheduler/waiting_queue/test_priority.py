@@ -2,7 +2,7 @@
 
 import random
 
-from chairlift.engine.scheduler.waiting_queue.priority import PriorityLine
+from chairlift.engine.scheduler.waiting_queue.priority import PriorityQueue
 from chairlift.engine.sequence import Sequence
 from support_engine import ask, make_scheduler, rows_of, turn
 
@@ -11,12 +11,12 @@ def someone(arrival: int, priority: int, at: float = 0.0) -> Sequence:
     return Sequence(ask(str(arrival), 3, priority=priority), arrival, b"root", at)
 
 
-def order(line: PriorityLine) -> list[int]:
-    return [sequence.arrival for sequence in line]
+def order(line: PriorityQueue) -> list[int]:
+    return [sequence.arrival_index for sequence in line]
 
 
 def test_the_more_urgent_board_first_and_equals_in_order_of_arrival() -> None:
-    line = PriorityLine(ageing=10)
+    line = PriorityQueue(ageing=10)
     for arrival, priority in enumerate([1, 0, 1, -1, 0]):
         line.add(someone(arrival, priority))
     assert order(line) == [3, 1, 4, 0, 2]
@@ -24,7 +24,7 @@ def test_the_more_urgent_board_first_and_equals_in_order_of_arrival() -> None:
 
 def test_waiting_is_worth_priority() -> None:
     """The written bound: who comes (p - q) * ageing seconds later is behind, whatever its priority q."""
-    line = PriorityLine(ageing=10)
+    line = PriorityQueue(ageing=10)
     line.add(someone(0, priority=3, at=0.0))
     line.add(someone(1, priority=0, at=29.9))
     line.add(someone(2, priority=0, at=30.1))
@@ -32,7 +32,7 @@ def test_waiting_is_worth_priority() -> None:
 
 
 def test_whatever_comes_and_goes_the_order_is_that_of_the_ranks() -> None:
-    rng, line = random.Random(5), PriorityLine(ageing=2)
+    rng, line = random.Random(5), PriorityQueue(ageing=2)
     inside: list[Sequence] = []
     outside = [someone(arrival, rng.randrange(4), rng.random() * 5) for arrival in range(40)]
     for _ in range(600):
@@ -44,12 +44,12 @@ def test_whatever_comes_and_goes_the_order_is_that_of_the_ranks() -> None:
             chosen = inside.pop(rng.randrange(len(inside)))
             outside.append(chosen)
             line.remove(chosen)
-        expected = sorted(inside, key=lambda each: (line.rank(each), each.arrival))
-        assert order(line) == [each.arrival for each in expected] and len(line) == len(inside)
+        expected = sorted(inside, key=lambda each: (line.rank(each), each.arrival_index))
+        assert order(line) == [each.arrival_index for each in expected] and len(line) == len(inside)
 
 
 def test_only_who_is_ahead_in_both_ways_is_sent_away_for() -> None:
-    line = PriorityLine(ageing=10)
+    line = PriorityQueue(ageing=10)
     urgent, old, young = someone(0, 0, at=50.0), someone(1, 3, at=0.0), someone(2, 3, at=49.0)
     assert line.outranks(urgent, young) and not line.outranks(urgent, old)
     assert not line.outranks(young, urgent) and not line.outranks(young, someone(3, 3, at=60.0))
@@ -60,16 +60,18 @@ def test_who_comes_too_late_to_be_ahead_boards_first_only_while_the_other_does_n
     for max_bypass, first in ((1, "late"), (0, "early")):
         scheduler = make_scheduler(policy="priority", priority_ageing=1.0, num_blocks=20, caching=False,
                                    max_bypass=max_bypass)  # fmt: skip
-        scheduler.add(ask("on board", [501] * 40, 20, priority=-3), 0.0)
+        scheduler.add_request(ask("on board", [501] * 40, 20, priority=-3), 0.0)
         turn(scheduler)
-        scheduler.add(ask("early", [502] * 60, 4, priority=1), 0.0)
+        scheduler.add_request(ask("early", [502] * 60, 4, priority=1), 0.0)
         for name in ("late", "later"):
-            scheduler.add(ask(name, [503] * 4, 2, priority=0), 100.0)
-        assert [each.name for each in scheduler.line] == ["early", "late", "later"]
+            scheduler.add_request(ask(name, [503] * 4, 2, priority=0), 100.0)
+        assert [each.request_id for each in scheduler.waiting] == ["early", "late", "later"]
         boarded: list[str] = []
         while scheduler.sequences:
             plan, _ = turn(scheduler, 100.0)
-            boarded += [row.name for row in scheduler.running.values() if row.name not in boarded] if plan else []
+            boarded += (
+                [row.request_id for row in scheduler.running.values() if row.request_id not in boarded] if plan else []
+            )
         assert boarded[:2] == ["on board", first] and boarded.index("early") < boarded.index("later")
 
 
@@ -79,35 +81,35 @@ def test_who_comes_too_late_to_be_ahead_boards_first_only_while_the_other_does_n
 def test_an_urgent_request_takes_the_seat_of_the_least_urgent_one() -> None:
     scheduler = make_scheduler(policy="priority", max_running_requests=2)
     for name, priority in (("idle", 9), ("less", 5), ("urgent", 0)):
-        scheduler.add(ask(name, [500 + priority] * 5, 9, priority=priority), 0.0)
+        scheduler.add_request(ask(name, [500 + priority] * 5, 9, priority=priority), 0.0)
         if name != "urgent":
             turn(scheduler)
     scheduler.schedule(0.0)
     assert set(rows_of(scheduler)) == {"less", "urgent"} and scheduler.counters.preemptions == 1
-    assert [each.name for each in scheduler.line] == ["idle"] and scheduler.check() == []
+    assert [each.request_id for each in scheduler.waiting] == ["idle"] and scheduler.check_integrity() == []
 
 
 def test_an_urgent_request_takes_the_blocks_of_others_only_if_that_is_enough() -> None:
     scheduler = make_scheduler(policy="priority", num_blocks=20, block_size=4, caching=False)
-    scheduler.add(ask("peer", [501] * 32, 9, priority=0), 0.0)
-    scheduler.add(ask("low", [502] * 8, 9, priority=5), 0.0)
+    scheduler.add_request(ask("peer", [501] * 32, 9, priority=0), 0.0)
+    scheduler.add_request(ask("low", [502] * 8, 9, priority=5), 0.0)
     turn(scheduler)
-    scheduler.add(ask("huge", [503] * 60, 9, priority=0), 0.0)
+    scheduler.add_request(ask("huge", [503] * 60, 9, priority=0), 0.0)
     turn(scheduler)
     assert scheduler.counters.preemptions == 0, "it would not fit even then"
     scheduler.abort("huge", 0.0)
-    scheduler.add(ask("fits", [504] * 20, 9, priority=0), 0.0)
+    scheduler.add_request(ask("fits", [504] * 20, 9, priority=0), 0.0)
     turn(scheduler)
     assert set(scheduler.sequences) == {"peer", "low", "fits"} and scheduler.counters.preemptions == 1
-    assert {each.name for each in scheduler.running.values()} == {"peer", "fits"}
+    assert {each.request_id for each in scheduler.running.values()} == {"peer", "fits"}
 
 
 def test_nobody_is_sent_away_more_than_protect_after_times() -> None:
-    scheduler = make_scheduler(policy="priority", max_running_requests=1, protect_after=2)
-    scheduler.add(ask("low", [501] * 5, 30, priority=5), 0.0)
+    scheduler = make_scheduler(policy="priority", max_running_requests=1, protect_after_preemptions=2)
+    scheduler.add_request(ask("low", [501] * 5, 30, priority=5), 0.0)
     turn(scheduler)
     for number in range(4):
-        scheduler.add(ask(f"urgent {number}", [600 + number] * 3, 2, priority=0), 0.0)
+        scheduler.add_request(ask(f"urgent {number}", [600 + number] * 3, 2, priority=0), 0.0)
         for _ in range(3):
             turn(scheduler)
     assert scheduler.sequences["low"].num_preemptions == 2
@@ -115,7 +117,7 @@ def test_nobody_is_sent_away_more_than_protect_after_times() -> None:
 
 def test_when_blocks_run_out_the_least_urgent_leaves_first() -> None:
     scheduler = make_scheduler(policy="priority", caching=False)
-    scheduler.add(ask("urgent", [501] * 3, 9, priority=0), 0.0)
-    scheduler.add(ask("low", [502] * 16, 9, priority=5), 0.0)
+    scheduler.add_request(ask("urgent", [501] * 3, 9, priority=0), 0.0)
+    scheduler.add_request(ask("low", [502] * 16, 9, priority=5), 0.0)
     turn(scheduler)
-    assert scheduler._boarding._riding._victim().name == "low", "although it loses more"
+    assert scheduler._boarding._riding._select_victim().request_id == "low", "although it loses more"

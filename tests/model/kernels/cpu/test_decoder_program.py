@@ -69,7 +69,7 @@ class Both:
             ids += [LAST_SAMPLED] if count == 1 else self.dice.integers(0, VOCAB, count).tolist()
             self.lengths[slot] += count
         plan = StepPlan(
-            step_id=0, released=(), admitted=(), new_blocks=np.array(blocks, np.int32).reshape(-1, 4),
+            step_id=0, released_slots=(), new_sequences=(), new_blocks=np.array(blocks, np.int32).reshape(-1, 4),
             slots=np.array([slot for slot, _ in rows], np.int32), start_positions=np.array(starts, np.int32),
             num_new_tokens=np.array([count for _, count in rows], np.int32), input_ids=np.array(ids, np.int32),
             sample_rows=np.array(range(len(rows)) if samples is None else samples, np.int32),

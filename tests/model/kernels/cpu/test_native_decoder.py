@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.engine.step_plan import Masks
+from chairlift.engine.step_plan import TokenMasks
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.native_backend import NativeExecution
@@ -182,7 +182,7 @@ def test_the_head_says_under_masks_what_all_logits_do(
         bits = dice.integers(-(2**31), 2**31, (len(places), words), np.int64).astype(np.int32)
         for row in range(len(places)):  # dense and sparse, whole words of either, and now and then nothing
             bits[row, dice.random(words) < dice.random()] = dice.choice([0, -1, 1 << 7])
-        wanted = Wanted(dice.random(count) < 0.5, Masks(places, bits))
+        wanted = Wanted(dice.random(count) < 0.5, TokenMasks(places, bits))
         expected, found = scored(logits.clone(), wanted), model.head(hidden, wanted)
         assert np.array_equal(found.peaks, expected.peaks) and torch.equal(found.logits, expected.logits)
         assert np.array_equal(found.allowed_peaks, expected.allowed_peaks)

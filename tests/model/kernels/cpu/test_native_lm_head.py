@@ -5,7 +5,7 @@ import ctypes
 import numpy as np
 import torch
 
-from chairlift.engine.step_plan import Masks
+from chairlift.engine.step_plan import TokenMasks
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.native_lm_head import Head
 from chairlift.model.kernels.cpu.packing import Packer
@@ -42,7 +42,7 @@ def test_where_nothing_is_wanted_the_rows_say_so_also_beyond_the_first_room() ->
 
 def test_kept_rows_and_masks_are_pointed_at_and_the_next_call_points_at_neither() -> None:
     made, bits = head(), np.arange(12, dtype=np.int32).reshape(2, 6)[:, ::2]
-    wanted = Wanted(np.array([False, True, True, False]), Masks(np.array([0, 2], np.int32), bits))
+    wanted = Wanted(np.array([False, True, True, False]), TokenMasks(np.array([0, 2], np.int32), bits))
     made.ask(4, wanted)
     rows = asked_rows(made, 4)
     assert [bool(logits) for logits, _ in rows] == [False, True, True, False]
@@ -60,7 +60,10 @@ def test_kept_rows_and_masks_are_pointed_at_and_the_next_call_points_at_neither(
 
 
 def test_a_cap_holds_for_all_that_is_said_and_what_is_banned_stays_banned() -> None:
-    made, wanted = head(30.0), Wanted(np.ones(1, bool), Masks(np.zeros(1, np.int32), np.full((1, 3), -1, np.int32)))
+    made, wanted = (
+        head(30.0),
+        Wanted(np.ones(1, bool), TokenMasks(np.zeros(1, np.int32), np.full((1, 3), -1, np.int32))),
+    )
     made.ask(1, wanted)
     logits = torch.linspace(-90, 90, VOCAB)
     logits[5] = -torch.inf

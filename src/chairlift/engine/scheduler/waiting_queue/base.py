@@ -5,15 +5,15 @@ from typing import Protocol
 
 from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
-from chairlift.engine.kv.kv_cache_manager import KVCache
-from chairlift.engine.scheduler.waiting_queue.cache_aware import CacheAwareLine
-from chairlift.engine.scheduler.waiting_queue.fair import FairLine
-from chairlift.engine.scheduler.waiting_queue.fifo import FifoLine
-from chairlift.engine.scheduler.waiting_queue.priority import PriorityLine
+from chairlift.engine.kv.kv_cache_manager import KVCacheManager
+from chairlift.engine.scheduler.waiting_queue.cache_aware import CacheAwareQueue
+from chairlift.engine.scheduler.waiting_queue.fair import FairQueue
+from chairlift.engine.scheduler.waiting_queue.fifo import FifoQueue
+from chairlift.engine.scheduler.waiting_queue.priority import PriorityQueue
 from chairlift.engine.sequence import Sequence
 
 
-class Line(Protocol):
+class WaitingQueue(Protocol):
     """Waiting sequences in the order in which they should board. A victim that returns keeps its place.
 
     What happens in every step is O(1) or O(log n) in the length of the line, the walk from its head included.
@@ -36,16 +36,16 @@ class Line(Protocol):
         ...
 
     @property
-    def counts_service(self) -> bool:
+    def tracks_service(self) -> bool:
         """Whether served() must be called."""
         ...
 
-    def served(self, tenant: str, num_tokens: int) -> None:
+    def record_service(self, tenant: str, num_tokens: int) -> None:
         """Note that so many tokens of its prompts were let in, or so many output tokens delivered."""
         ...
 
     @property
-    def sends_away(self) -> bool:
+    def can_preempt(self) -> bool:
         """Whether somebody on board can be outranked by somebody in line."""
         ...
 
@@ -53,16 +53,16 @@ class Line(Protocol):
         """Say whether `riding` may be sent back to the line so that `waiting` can board."""
         ...
 
-    def expendable(self, sequence: Sequence) -> int:
+    def preemption_rank(self, sequence: Sequence) -> int:
         """Who leaves first when blocks run out: the greatest; equals by what they lose."""
         ...
 
 
-POLICIES: dict[str, Callable[[SchedulerConfig, KVCache], Line]] = {
-    "fifo": lambda config, cache: FifoLine(),
-    "priority": lambda config, cache: PriorityLine(config.priority_ageing),
-    "fair": lambda config, cache: FairLine(config.tenant_weights),
-    "cache_aware": lambda config, cache: CacheAwareLine(cache),
+POLICIES: dict[str, Callable[[SchedulerConfig, KVCacheManager], WaitingQueue]] = {
+    "fifo": lambda config, cache: FifoQueue(),
+    "priority": lambda config, cache: PriorityQueue(config.priority_ageing),
+    "fair": lambda config, cache: FairQueue(config.tenant_weights),
+    "cache_aware": lambda config, cache: CacheAwareQueue(cache),
 }
 
 
@@ -72,7 +72,7 @@ def check_policy(name: str) -> None:
         raise ConfigError(f"unknown policy {name!r}; there is {', '.join(sorted(POLICIES))}", option="policy")
 
 
-def make_line(config: SchedulerConfig, cache: KVCache) -> Line:
+def make_waiting_queue(config: SchedulerConfig, cache: KVCacheManager) -> WaitingQueue:
     """Make the line that config.policy names. Raises ConfigError when there is none."""
     check_policy(config.policy)
     return POLICIES[config.policy](config, cache)

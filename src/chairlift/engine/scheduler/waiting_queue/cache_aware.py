@@ -3,21 +3,21 @@
 from collections.abc import Iterator
 from itertools import chain, islice
 
-from chairlift.engine.kv.kv_cache_manager import KVCache
-from chairlift.engine.scheduler.waiting_queue.fifo import FifoLine
+from chairlift.engine.kv.kv_cache_manager import KVCacheManager
+from chairlift.engine.scheduler.waiting_queue.fifo import FifoQueue
 from chairlift.engine.sequence import Sequence
 
 WINDOW = 128
 """So many, the oldest, are compared."""
 
-PATIENCE = 0.25
+MAX_DELAY_RATIO = 0.25
 """Share of the line before it by which a request's turn may be put off."""
 
-LEAST_PATIENCE = 8
+MIN_BYPASSES = 8
 """Others that may pass a request however short the line was."""
 
 
-class CacheAwareLine:
+class CacheAwareQueue:
     """Among the WINDOW oldest the longest cached prefix first, equals in order of arrival.
 
     A request that found n before it is due when n + max(LEAST_PATIENCE, PATIENCE * n) have left the line since, and
@@ -25,12 +25,12 @@ class CacheAwareLine:
     would be under fifo. A victim that returns is due at once.
     """
 
-    counts_service = False
-    sends_away = False
+    tracks_service = False
+    can_preempt = False
 
-    def __init__(self, cache: KVCache) -> None:
+    def __init__(self, cache: KVCacheManager) -> None:
         self._cache = cache
-        self._line = FifoLine()
+        self._line = FifoQueue()
         self._due: dict[int, int] = {}
         self._prefixes: dict[int, int] = {}
         self._left = 0
@@ -41,40 +41,40 @@ class CacheAwareLine:
     def add(self, sequence: Sequence) -> None:
         """Take a sequence in at its place of arrival."""
         ahead = len(self._line)
-        due = self._left if sequence.ride else self._left + ahead + max(LEAST_PATIENCE, int(PATIENCE * ahead))
-        self._due[sequence.arrival] = due
+        due = self._left if sequence.epoch else self._left + ahead + max(MIN_BYPASSES, int(MAX_DELAY_RATIO * ahead))
+        self._due[sequence.arrival_index] = due
         self._line.add(sequence)
 
     def remove(self, sequence: Sequence) -> None:
         """Take it out."""
         self._line.remove(sequence)
-        del self._due[sequence.arrival]
-        self._prefixes.pop(sequence.arrival, None)
+        del self._due[sequence.arrival_index]
+        self._prefixes.pop(sequence.arrival_index, None)
         self._left += 1
 
     def __iter__(self) -> Iterator[Sequence]:
         """Those that are due, then the others of the window by prefix, then the rest."""
         oldest = iter(self._line)
         window = list(islice(oldest, WINDOW))
-        due = [sequence for sequence in window if self._due[sequence.arrival] <= self._left]
-        others = [sequence for sequence in window if self._due[sequence.arrival] > self._left]
+        due = [sequence for sequence in window if self._due[sequence.arrival_index] <= self._left]
+        others = [sequence for sequence in window if self._due[sequence.arrival_index] > self._left]
         others.sort(key=self._prefix, reverse=True)
         return chain(due, others, oldest)
 
     def _prefix(self, sequence: Sequence) -> int:
         """Its cached leading blocks, looked for where they ended last time."""
-        last = self._prefixes.get(sequence.arrival, 0)
+        last = self._prefixes.get(sequence.arrival_index, 0)
         found = self._cache.prefix_blocks(sequence.block_hashes, len(sequence.token_ids), last)
-        self._prefixes[sequence.arrival] = found
+        self._prefixes[sequence.arrival_index] = found
         return found
 
-    def served(self, tenant: str, num_tokens: int) -> None:
+    def record_service(self, tenant: str, num_tokens: int) -> None:
         """Nothing that matters here."""
 
     def outranks(self, waiting: Sequence, riding: Sequence) -> bool:
         """Nobody."""
         return False
 
-    def expendable(self, sequence: Sequence) -> int:
+    def preemption_rank(self, sequence: Sequence) -> int:
         """All alike."""
         return 0

@@ -4,20 +4,20 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
 
-from chairlift.engine.scheduler.waiting_queue.fifo import FifoLine
+from chairlift.engine.scheduler.waiting_queue.fifo import FifoQueue
 from chairlift.engine.sequence import Sequence
 
-Place = tuple[float, int, str]
+QueueKey = tuple[float, int, str]
 """(-virtual service, -arrival of its oldest, tenant): whose turn it is lies at the end"""
 
-BEHIND = 1.0
+NEWCOMER_LAG = 1.0
 """Virtual service by which a newcomer starts behind the one whose turn it is."""
 
 SPARE_TENANTS = 32
 """Tenants that may come after the idle ones were forgotten, before they are looked through again."""
 
 
-class FairLine:
+class FairQueue:
     """The next to board is the oldest request of the tenant that was served least, by its weight.
 
     Service is prompt tokens let in (cached ones are free) and output tokens delivered, divided by the tenant's weight
@@ -36,15 +36,15 @@ class FairLine:
     to forget the others is O(1) for each newcomer, amortised.
     """
 
-    counts_service = True
-    sends_away = False
+    tracks_service = True
+    can_preempt = False
 
     def __init__(self, weights: Mapping[str, float]) -> None:
         self._weights = dict(weights)
-        self._lines: dict[str, FifoLine] = {}
+        self._lines: dict[str, FifoQueue] = {}
         self._service: dict[str, float] = {}
-        self._turns: list[Place] = []
-        self._placed: dict[str, Place] = {}
+        self._order: list[QueueKey] = []
+        self._placed: dict[str, QueueKey] = {}
         self._moved: set[str] = set()
         self._floor = 0.0
         self._last_left: str | None = None
@@ -64,13 +64,13 @@ class FairLine:
         tenant = sequence.request.tenant
         if tenant not in self._lines:
             self._raise_floor()
-            start = self._floor + BEHIND if self._turns else self._floor
+            start = self._floor + NEWCOMER_LAG if self._order else self._floor
             self._service[tenant] = max(self.service(tenant), start)
-            self._lines[tenant] = FifoLine()
-            self._put(tenant, sequence.arrival)
+            self._lines[tenant] = FifoQueue()
+            self._put(tenant, sequence.arrival_index)
             if len(self._service) > self._max_known:
                 self._forget_idle()
-        elif sequence.arrival < -self._placed[tenant][1]:
+        elif sequence.arrival_index < -self._placed[tenant][1]:
             self._moved.add(tenant)
         self._lines[tenant].add(sequence)
         self._count += 1
@@ -88,7 +88,7 @@ class FairLine:
         self._moved.discard(tenant)
         self._last_left = tenant
 
-    def served(self, tenant: str, num_tokens: int) -> None:
+    def record_service(self, tenant: str, num_tokens: int) -> None:
         """Charge the tenant. The line is repositioned later: somebody may be walking it."""
         self._service[tenant] = self.service(tenant) + num_tokens / self._weights.get(tenant, 1.0)
         self._charged.add(tenant)
@@ -97,15 +97,15 @@ class FairLine:
 
     def __iter__(self) -> Iterator[Sequence]:
         """Walk as if whoever comes out boarded and its prompt were charged at once."""
-        self._settle()
+        self._reposition()
         return self._walk()
 
     def _walk(self) -> Iterator[Sequence]:
         walks: dict[str, Iterator[Sequence]] = {}
         again: list[tuple[float, int, Sequence]] = []
-        untouched = len(self._turns) - 1
+        untouched = len(self._order) - 1
         while untouched >= 0 or again:
-            place = self._turns[untouched] if untouched >= 0 else None
+            place = self._order[untouched] if untouched >= 0 else None
             if place is None or (again and again[0][:2] < (-place[0], -place[1])):
                 service, _, sequence = heappop(again)
                 tenant = sequence.request.tenant
@@ -117,30 +117,30 @@ class FairLine:
             yield sequence
             following = next(walks[tenant], None)
             if following is not None:
-                service += sequence.num_prompt / self._weights.get(tenant, 1.0)
-                heappush(again, (service, following.arrival, following))
+                service += sequence.num_prompt_tokens / self._weights.get(tenant, 1.0)
+                heappush(again, (service, following.arrival_index, following))
 
-    def _settle(self) -> None:
+    def _reposition(self) -> None:
         """Bring those in line to where their service puts them now."""
         for tenant in self._moved:
             self._take(tenant)
-            self._put(tenant, next(iter(self._lines[tenant])).arrival)
+            self._put(tenant, next(iter(self._lines[tenant])).arrival_index)
         self._moved.clear()
 
     def _raise_floor(self) -> None:
         """Bring the floor, below which nobody starts, to where it is now."""
-        self._settle()
-        if self._turns:
-            self._floor = max(self._floor, -self._turns[-1][0])
+        self._reposition()
+        if self._order:
+            self._floor = max(self._floor, -self._order[-1][0])
         elif self._last_left is not None:
             self._floor = max(self._floor, self.service(self._last_left))
 
     def _put(self, tenant: str, oldest: int) -> None:
         place = self._placed[tenant] = (-self._service[tenant], -oldest, tenant)
-        insort(self._turns, place)
+        insort(self._order, place)
 
     def _take(self, tenant: str) -> None:
-        del self._turns[bisect_left(self._turns, self._placed.pop(tenant))]
+        del self._order[bisect_left(self._order, self._placed.pop(tenant))]
 
     def _forget_idle(self) -> None:
         """Drop what a tenant that comes back would be lifted above anyway.
@@ -159,6 +159,6 @@ class FairLine:
         """Nobody."""
         return False
 
-    def expendable(self, sequence: Sequence) -> int:
+    def preemption_rank(self, sequence: Sequence) -> int:
         """All alike."""
         return 0

@@ -8,18 +8,18 @@ from operator import attrgetter
 
 from chairlift.engine.sequence import Sequence
 
-_arrival = attrgetter("arrival")
+_arrival = attrgetter("arrival_index")
 
 
-class FifoLine:
+class FifoQueue:
     """Order of arrival, also for those that were preempted.
 
     New arrivals append to a linked dict; the few that return lie in a short sorted list. Every operation is O(1) in
     the length of the line (O(returned) for a return).
     """
 
-    counts_service = False
-    sends_away = False
+    tracks_service = False
+    can_preempt = False
 
     def __init__(self) -> None:
         self._fresh: OrderedDict[int, Sequence] = OrderedDict()
@@ -36,24 +36,24 @@ class FifoLine:
 
     def add(self, sequence: Sequence) -> None:
         """Take a sequence in at its place of arrival."""
-        if sequence.arrival > self._newest:
-            self._newest = sequence.arrival
-            self._fresh[sequence.arrival] = sequence
+        if sequence.arrival_index > self._newest:
+            self._newest = sequence.arrival_index
+            self._fresh[sequence.arrival_index] = sequence
         else:
             insort(self._returned, sequence, key=_arrival)
 
     def remove(self, sequence: Sequence) -> None:
         """Take it out."""
-        if self._fresh.pop(sequence.arrival, None) is None:
+        if self._fresh.pop(sequence.arrival_index, None) is None:
             self._returned.remove(sequence)
 
-    def served(self, tenant: str, num_tokens: int) -> None:
+    def record_service(self, tenant: str, num_tokens: int) -> None:
         """Nothing that matters here."""
 
     def outranks(self, waiting: Sequence, riding: Sequence) -> bool:
         """Nobody."""
         return False
 
-    def expendable(self, sequence: Sequence) -> int:
+    def preemption_rank(self, sequence: Sequence) -> int:
         """All alike."""
         return 0

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 from chairlift.engine.sequence import Sequence
 
-Place = tuple[float, int, Sequence]
+QueueKey = tuple[float, int, Sequence]
 """(-rank, -arrival, who): the head of the line is the greatest"""
 
 
-class PriorityLine:
+class PriorityQueue:
     """Order of rank = seconds at which it was queued + priority * ageing; equals in order of arrival.
 
     `ageing` is how many seconds of waiting are worth one step of priority. Two who wait age alike, so their order never
@@ -20,25 +20,25 @@ class PriorityLine:
     may board in the same step.
 
     Somebody in line may send those on board away who have both a greater priority and a greater rank, as long as they
-    have not been preempted `protect_after` times; whoever is sent away keeps its rank.
+    have not been preempted `protect_after_preemptions` times; whoever is sent away keeps its rank.
 
     Kept as one sorted list whose head is its end, where a seat is taken and a victim returns: there both cost
     O(log n). A new arrival moves pointers, 8 bytes for each in line.
     """
 
-    counts_service = False
-    sends_away = True
+    tracks_service = False
+    can_preempt = True
 
     def __init__(self, ageing: float) -> None:
         self._ageing = ageing
-        self._places: list[Place] = []
+        self._places: list[QueueKey] = []
 
     def rank(self, sequence: Sequence) -> float:
         """Its place in time; smaller boards first."""
-        return sequence.diary.queued_at + sequence.request.priority * self._ageing
+        return sequence.timeline_recorder.queued_at + sequence.request.priority * self._ageing
 
-    def _place(self, sequence: Sequence) -> Place:
-        return -self.rank(sequence), -sequence.arrival, sequence
+    def _place(self, sequence: Sequence) -> QueueKey:
+        return -self.rank(sequence), -sequence.arrival_index, sequence
 
     def __len__(self) -> int:
         return len(self._places)
@@ -59,13 +59,13 @@ class PriorityLine:
         assert self._places[index][2] is sequence, "it is not in line"
         del self._places[index]
 
-    def served(self, tenant: str, num_tokens: int) -> None:
+    def record_service(self, tenant: str, num_tokens: int) -> None:
         """Nothing that matters here."""
 
     def outranks(self, waiting: Sequence, riding: Sequence) -> bool:
         """Whether it is both more urgent by itself and ahead in line."""
         return waiting.request.priority < riding.request.priority and self.rank(waiting) < self.rank(riding)
 
-    def expendable(self, sequence: Sequence) -> int:
+    def preemption_rank(self, sequence: Sequence) -> int:
         """The least urgent first."""
         return sequence.request.priority

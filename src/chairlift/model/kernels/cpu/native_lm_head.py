@@ -47,7 +47,7 @@ class Head:
             self._make_room(2 * count)
         call, self._logits, self._asked = self.call, self._none, ()
         call.wanted, call.words = self._nothing_at, 0
-        masks = wanted.masks if wanted.masks is not None and len(wanted.masks.places) else None
+        masks = wanted.masks if wanted.masks is not None and len(wanted.masks.sample_indices) else None
         keeps = wanted.kept.any()
         if not keeps and masks is None:
             return
@@ -58,7 +58,7 @@ class Head:
             rows[wanted.kept, 0] = kept.data_ptr() + np.arange(len(kept)) * kept.stride(0) * kept.itemsize
             self._logits = kept[:, : self._vocab_size]
         if masks is not None:
-            bits = np.ascontiguousarray(masks.bits)
+            bits = np.ascontiguousarray(masks.bitmask)
             rows[wanted.masked, 1] = bits.ctypes.data + np.arange(len(bits)) * bits.strides[0]
             call.words = bits.shape[1]
         call.wanted, self._asked = rows.ctypes.data, (rows, bits)
