@@ -4,10 +4,10 @@
 # make test-all   all seeds and steps, and test-contract
 # make test-contract   other people's tests of this API (openai-python's, langchain-tests) against a real server
 # make soak       a real server under mixed traffic with faults, 30 minutes (SOAK_MINUTES=5), and a verdict in build/soak
-# make door-cost  what the HTTP door costs: chunks a second of one process, milliseconds a request (ARGS="--json FILE")
-# make http-share what a workload keeps of its speed over HTTP, in turns with an engine alone (ARGS="MODEL --json FILE")
+# make api-overhead  what the HTTP door costs: chunks a second of one process, milliseconds a request (ARGS="--json FILE")
+# make http-overhead what a workload keeps of its speed over HTTP, in turns with an engine alone (ARGS="MODEL --json FILE")
 # make bench-cpu  W1 to W3 against the engines that can be installed here, in turns: an hour or more (PEERS=build/peers, ARGS="--models smol135")
-# make cpu-floors how near the native kernels come to what this machine can do: W1, one stream, attention (ARGS="FOLDER --json FILE")
+# make cpu-roofline how near the native kernels come to what this machine can do: W1, one stream, attention (ARGS="FOLDER --json FILE")
 # make demo-model train the embedded model again, examine it, put it in place (an hour or two; faster with a C++ compiler)
 # make docs       write docs/config.md, metrics.md and errors.md again, from what the code declares
 # make lint       style, types and floors
@@ -27,7 +27,7 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --co
 # One thread a worker: two workers with two threads each would only wait for one another.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
-.PHONY: serve generate test test-all test-contract test-sanitized soak door-cost http-share bench-cpu cpu-floors demo-model docs lint format clean
+.PHONY: serve generate test test-all test-contract test-sanitized soak api-overhead http-overhead bench-cpu cpu-roofline demo-model docs lint format clean
 
 serve: $(VENV)/.installed
 	@exec $(BIN)/chairlift serve $(ARGS)
@@ -54,17 +54,17 @@ test-sanitized: $(VENV)/.installed-test
 soak: $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 PYTHONPATH=tools $(BIN)/python -m soak --minutes $(SOAK_MINUTES) $(ARGS)
 
-door-cost: $(VENV)/.installed
+api-overhead: $(VENV)/.installed
 	PYTHONPATH=tools $(BIN)/python -m api_overhead $(ARGS)
 
-http-share: $(VENV)/.installed
+http-overhead: $(VENV)/.installed
 	PYTHONPATH=tools $(BIN)/python -m http_overhead $(ARGS)
 
 bench-cpu: $(VENV)/.installed-test
 	PYTHONPATH=tools $(BIN)/python -m cpu_bench prepare $(PEERS)
 	PYTHONPATH=tools $(BIN)/python -m cpu_bench run $(PEERS) $(ARGS)
 
-cpu-floors: $(VENV)/.installed
+cpu-roofline: $(VENV)/.installed
 	PYTHONPATH=tools $(BIN)/python -m cpu_roofline $(ARGS)
 
 demo-model: $(VENV)/.installed-test

@@ -16,9 +16,9 @@ from chairlift.engine.client.process import ProcessClient, start_engine_process
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.liveness import LivenessConfig
 from chairlift.engine.runner.fake import FakeConfig
-from chairlift.llm.text_service import ModelDefaults, Service
+from chairlift.llm.text_service import ModelDefaults, TextService
 from chairlift.server.config import ServerConfig
-from chairlift.server.server_process import Listening, Parts, run
+from chairlift.server.server_process import ListenAddress, ServerParts, run
 from chairlift.text.chat_template import ChatTemplate
 from chairlift.web.admission import AdmissionLimits
 from chairlift.web.auth import read_keys
@@ -47,15 +47,15 @@ def main(asked: dict[str, Any]) -> int:
     scheduler = SchedulerConfig(**asked.get("scheduler", {}))
     watch = LivenessConfig(**{"first_backoff": 0.05, **asked.get("watch", {})})
 
-    def start() -> Service:
+    def start() -> TextService:
         tokenizer = AsciiTokenizer()
-        return Service(
+        return TextService(
             client=start_engine_process(spec, scheduler, watch=watch), tokenizer=tokenizer,
             chat_template=ChatTemplate({"default": TEMPLATE}, tokenizer), defaults=ModelDefaults(), model="fake",
             max_queue_size=scheduler.max_queue_size, seeds=random.Random(5),
         )  # fmt: skip
 
-    def engine_pid(service: Service) -> int | None:
+    def engine_pid(service: TextService) -> int | None:
         assert isinstance(service.client, ProcessClient)
         process = service.client.process
         return None if process is None else process.pid
@@ -68,12 +68,12 @@ def main(asked: dict[str, Any]) -> int:
     )  # fmt: skip
     tls = {name: Path(file) for name, file in asked.get("tls", {}).items()}
     keys = None if asked.get("keys") is None else Path(asked["keys"])
-    return run(Parts(
-        config=made, listening=Listening(port=asked.get("port", 0), **tls),
+    return run(ServerParts(
+        config=made, listening=ListenAddress(port=asked.get("port", 0), **tls),
         read_keys=lambda: read_keys(keys, os.environ),
         start=start, engine_pid=engine_pid, budget=scheduler.max_batch_tokens,
-        seats=scheduler.max_running_sequences,
-        say=say,
+        max_running=scheduler.max_running_sequences,
+        print_line=say,
     ))  # fmt: skip
 
 

@@ -51,12 +51,12 @@ def make_batch(rows: Sequence[Row], block_size: int, padding: int = 0) -> Forwar
         num_seqs=len(rows),
         num_tokens=cu_q[-1] + padding,
         num_decodes=sum(decodes),
-        max_q=max(row.new for row in rows),
-        max_kv=max(lengths),
+        max_seqlen_q=max(row.new for row in rows),
+        max_seqlen_k=max(lengths),
         positions=torch.tensor(positions + [0] * padding, dtype=torch.int64),
-        cu_q=torch.tensor(cu_q, dtype=torch.int32),
+        cu_seqlens_q=torch.tensor(cu_q, dtype=torch.int32),
         seq_lens=torch.tensor(lengths, dtype=torch.int32),
-        logit_rows=torch.arange(cu_q[-1], dtype=torch.int32),
+        logits_indices=torch.arange(cu_q[-1], dtype=torch.int32),
         groups=tuple(groups),
         cu_q_list=tuple(cu_q),
         seq_lens_list=tuple(lengths),
@@ -81,7 +81,7 @@ def teacher_forced_logits(
     dice.shuffle(free)
     poison = 0
     tables = [[[free.pop() for _ in range(blocks)] for _ in windows] for blocks in needed]
-    kv = backend.alloc_kv(
+    kv = backend.allocate_kv_cache(
         model.groups.layers_per_group, total, block_size, model.num_kv_heads, model.head_dim, dtype, torch.device("cpu")
     )
     for one in kv:
@@ -108,7 +108,7 @@ def teacher_forced_logits(
         context = ForwardContext(batch, kv, backend, backend.plan(batch))
         with torch.inference_mode():
             hidden = model.forward(torch.tensor(ids), context)
-            computed = model.logits(hidden[batch.logit_rows])
+            computed = model.logits(hidden[batch.logits_indices])
         for i, start in zip(chosen, batch.cu_q_list[:-1], strict=True):
             logits[i][done[i] : done[i] + news[i]] = computed[start : start + news[i]]
             done[i] += news[i]

@@ -1,4 +1,4 @@
-"""An engine on a fake model under a fake clock, and every plan of it audited."""
+"""Lift and Audit: an engine on a fake model under a fake clock, with a check of every plan."""
 
 import os
 import threading
@@ -29,7 +29,7 @@ FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
 """Whether all seeds and steps run (`make test-all`)."""
 
 PATIENCE = 30
-"""Seconds."""
+"""Seconds that a test waits for an output."""
 
 Hook = Callable[[StepPlan, str], None]
 
@@ -38,7 +38,7 @@ def ask(
     name: str, prompt: Items[int] | int, max_tokens: int = 4, *, stop: Items[int] = (), seed: int = 0, n: int = 1,
     prompt_logprobs: int | None = None, **options: Any,
 ) -> GenerateRequest:  # fmt: skip
-    """Make a request, a greedy one but for several choices; a number as prompt stands for the ids 1, 2, ..."""
+    """Make a request, greedy unless it has several choices; a number as prompt means the ids 1, 2, ..."""
     ids = tuple(range(1, prompt + 1)) if isinstance(prompt, int) else tuple(prompt)
     params = SamplingParams(
         max_tokens=max_tokens, temperature=0.0 if n == 1 else 1.0, stop_token_ids=tuple(stop), seed=seed, n=n,
@@ -72,19 +72,19 @@ def answer(
 
 
 def turn(scheduler: Scheduler, now: float = 0.0, token: int = 7) -> tuple[StepPlan, list[EngineOutput]]:
-    """Schedule a step, which must be possible, and commit it with that token for everybody."""
+    """Schedule a step, which must be possible, and commit it with that token for every sampled row."""
     plan = scheduler.schedule(now)
-    assert plan is not None, "nothing can ride"
+    assert plan is not None, "no sequence can run"
     return plan, scheduler.commit(answer(plan, token), now)
 
 
 def rows_of(scheduler: Scheduler) -> dict[str, int]:
-    """Return who rides in the newest flight, and with how many tokens."""
+    """Return the request ids of the newest in-flight step and their number of tokens."""
     return {row.sequence.request.request_id: row.end - row.start for row in scheduler.in_flight_steps[-1].rows}
 
 
 def key_of(name: str, index: int) -> SequenceId:
-    """Return what the engine knows a choice by."""
+    """Return the seq_id of a choice."""
     return (name, index) if index else name
 
 
@@ -99,61 +99,61 @@ def expected_end(request: GenerateRequest, fake: FakeConfig, index: int = 0) -> 
 
 
 @dataclass
-class Stint:
-    """One time in line: what was on board when it began, and the counters then."""
+class QueueStay:
+    """One stay in the waiting queue: the running sequences when it began, and the counters then."""
 
-    on_board: set[int]
-    boardings: int
+    running: set[int]
+    started: int
     steps: int
     failed: int
 
 
 @dataclass
 class Audit:
-    """Holds every plan against the limits, and every wait against the bound in boarding.py."""
+    """Checks every plan against the limits, and every wait against the bound in step_scheduler.py."""
 
     scheduler: Scheduler
-    everybody: dict[int, Sequence] = field(default_factory=dict)
-    boardings: list[int] = field(default_factory=list)
-    stints: dict[int, Stint] = field(default_factory=dict)
-    passed: dict[int, int] = field(default_factory=dict)
+    sequences: dict[int, Sequence] = field(default_factory=dict)
+    started: list[int] = field(default_factory=list)
+    stays: dict[int, QueueStay] = field(default_factory=dict)
+    bypasses: dict[int, int] = field(default_factory=dict)
     streaks: dict[int, int] = field(default_factory=dict)
-    fruitless: int = 0
+    num_empty_steps: int = 0
     longest_wait: int = 0
     plans: list[tuple[object, ...]] = field(default_factory=list)
     keep_plans: bool = False
-    lenient: bool = False  # blocks are refused although there are some, so a generating one may miss a step
+    lenient: bool = False  # allocations fail although blocks are free, so a decoding sequence may miss a step
 
     def __post_init__(self) -> None:
         self._schedule = self.scheduler.schedule
         self.scheduler.schedule = self.schedule  # type: ignore[method-assign]
 
-    def joined(self, sequence: Sequence) -> None:
+    def enqueued(self, sequence: Sequence) -> None:
         counters = self.scheduler.counters
-        self.everybody[sequence.arrival_index] = sequence
-        on_board = set(self.scheduler.running)
-        self.stints[sequence.arrival_index] = Stint(
-            on_board, len(self.boardings), counters.steps, counters.failed_steps
+        self.sequences[sequence.arrival_index] = sequence
+        running = set(self.scheduler.running)
+        self.stays[sequence.arrival_index] = QueueStay(
+            running, len(self.started), counters.steps, counters.failed_steps
         )
 
     def schedule(self, now: float) -> StepPlan | None:
         scheduler = self.scheduler
         before = dict(scheduler.running)
-        rides = {arrival: sequence.epoch for arrival, sequence in before.items()}
-        wanted = {arrival: sequence.num_unscheduled_tokens for arrival, sequence in before.items()}
+        epochs = {arrival: sequence.epoch for arrival, sequence in before.items()}
+        num_unscheduled = {arrival: sequence.num_unscheduled_tokens for arrival, sequence in before.items()}
         starts = {arrival: sequence.num_scheduled_tokens for arrival, sequence in before.items()}
         excused = self.lenient or bool(scheduler._suspects)
-        waiting = set(self.stints)
+        waiting = set(self.stays)
         for sequence in scheduler.waiting:
-            if sequence.arrival_index not in self.stints:  # it was held back
-                self.joined(sequence)
+            if sequence.arrival_index not in self.stays:  # it was deferred
+                self.enqueued(sequence)
         plan = self._schedule(now)
         for arrival, sequence in before.items():
-            if sequence.status is SequenceStatus.WAITING and sequence.epoch != rides[arrival]:
-                self.joined(sequence)
-        boarded = [arrival for arrival in scheduler.running if arrival not in before]
-        for arrival in boarded:
-            self._boarded(arrival, waiting)
+            if sequence.status is SequenceStatus.WAITING and sequence.epoch != epochs[arrival]:
+                self.enqueued(sequence)
+        started_now = [arrival for arrival in scheduler.running if arrival not in before]
+        for arrival in started_now:
+            self._started(arrival, waiting)
         self._slots_are_used()
         self._not_stuck(plan)
         if plan is not None:
@@ -163,17 +163,17 @@ class Audit:
                     assert row.start == starts[row.sequence.arrival_index], (
                         "a row does not begin where the last one ended"
                     )
-            riders = {row.sequence.arrival_index for row in scheduler.in_flight_steps[-1].rows}
-            stayed = {
+            scheduled = {row.sequence.arrival_index for row in scheduler.in_flight_steps[-1].rows}
+            still_running = {
                 arrival for arrival, sequence in before.items()
-                if sequence.status is SequenceStatus.RUNNING and sequence.epoch == rides[arrival]
+                if sequence.status is SequenceStatus.RUNNING and sequence.epoch == epochs[arrival]
             }  # fmt: skip
             if not excused:
-                self._nobody_is_left_out({each for each in stayed - riders if wanted[each] == 1})
+                self._check_left_out({each for each in still_running - scheduled if num_unscheduled[each] == 1})
         return plan
 
     def _slots_are_used(self) -> None:
-        """A rider holds at most a block's end that nothing is scheduled into, and nothing confirmed in a lookahead.
+        """Check that a running sequence holds no more unused KV token slots than a block's end and the lookahead.
 
         A further choice whose copy of a block was lost with a failed step computes that block again.
         """
@@ -182,7 +182,7 @@ class Audit:
             assert sequence.table is not None
             again = size - 1 if sequence.choice_index and not sequence.has_first_token else 0
             assert sequence.table.capacity - sequence.num_computed_tokens <= size - 1 + lookahead + again
-            calm = not (self.lenient or self.scheduler.counters.failed_steps)  # a step taken back keeps its blocks
+            calm = not (self.lenient or self.scheduler.counters.failed_steps)  # a rolled back step keeps its blocks
             assert not calm or sequence.table.capacity - sequence.num_scheduled_tokens <= size - 1, (
                 "blocks held for nothing"
             )
@@ -195,10 +195,10 @@ class Audit:
             and scheduler.sequences
             and not scheduler.table.pending_outputs
         ):
-            self.fruitless += 1
-            assert self.fruitless < 3, "somebody is open, nobody rides and nothing is in flight"
+            self.num_empty_steps += 1
+            assert self.num_empty_steps < 3, "a sequence is open, none runs and no step is in flight"
         else:
-            self.fruitless = 0
+            self.num_empty_steps = 0
 
     def _budgets(self, plan: StepPlan) -> None:
         config, counts = self.scheduler.config, plan.num_new_tokens.tolist()
@@ -213,62 +213,62 @@ class Audit:
                 (plan.step_id, plan.released_slots, plan.new_sequences, *(array.tobytes() for array in arrays))
             )
 
-    def _boarded(self, arrival: int, waiting: set[int]) -> None:
-        """Count whom it passed, then hold its time in line against the bound."""
+    def _started(self, arrival: int, waiting: set[int]) -> None:
+        """Count the bypasses, then check the wait in the queue against the bound."""
         scheduler, config = self.scheduler, self.scheduler.config
-        self.boardings.append(arrival)
+        self.started.append(arrival)
         for older in waiting:
-            sequence = self.everybody[older]
-            if not self._is_before(sequence, self.everybody[arrival]):
+            sequence = self.sequences[older]
+            if not self._is_before(sequence, self.sequences[arrival]):
                 continue
             pending = sequence.awaited_block_hash is not None and scheduler.cache.is_pending(
                 sequence.awaited_block_hash
             )
             excused = sequence.status is not SequenceStatus.WAITING or pending or sequence.num_pending_samples
             if not excused:
-                self.passed[older] = self.passed.get(older, 0) + 1
-                assert self.passed[older] <= config.max_bypass, "passed more often than max_bypass"
-        stint = self.stints.pop(arrival)
-        ahead = [self.everybody[one] for one in stint.on_board | set(self.boardings[stint.boardings : -1])]
+                self.bypasses[older] = self.bypasses.get(older, 0) + 1
+                assert self.bypasses[older] <= config.max_bypass, "bypassed more often than max_bypass"
+        stay = self.stays.pop(arrival)
+        ahead = [self.sequences[one] for one in stay.running | set(self.started[stay.started : -1])]
         outputs = sum(one.max_output_tokens for one in ahead)
         work = outputs + sum(one.num_prompt_tokens for one in ahead)
-        failed = scheduler.counters.failed_steps - stint.failed
-        waited = scheduler.counters.steps - stint.steps
-        # schedule() has already counted the step with which it boards.
-        lost = config.max_in_flight_steps * (1 + failed)
-        bound = (1 + config.protect_after_preemptions + outputs) * work + lost
+        failed = scheduler.counters.failed_steps - stay.failed
+        waited = scheduler.counters.steps - stay.steps
+        # schedule() has already counted the step with which it starts.
+        failed_steps_bound = config.max_in_flight_steps * (1 + failed)
+        bound = (1 + config.protect_after_preemptions + outputs) * work + failed_steps_bound
         assert waited <= bound, f"waited {waited} steps, the bound is {bound}"
-        # The same with the preemptions that there really were, which is much closer.
+        # The same with the actual preemptions, which is much closer.
         done = sum((1 + one.num_preemptions) * (one.num_prompt_tokens + one.max_output_tokens) for one in ahead)
-        assert waited <= done + lost, f"waited {waited} steps behind {done} tokens of work"
+        assert waited <= done + failed_steps_bound, f"waited {waited} steps behind {done} tokens of work"
         self.longest_wait = max(self.longest_wait, waited)
-        sequence = self.everybody[arrival]
-        older_outputs = sum(one.max_output_tokens for one in self.everybody.values() if one.arrival_index <= arrival)
+        sequence = self.sequences[arrival]
+        older_outputs = sum(one.max_output_tokens for one in self.sequences.values() if one.arrival_index <= arrival)
         assert sequence.num_preemptions <= config.protect_after_preemptions + older_outputs
 
     def _is_before(self, one: Sequence, other: Sequence) -> bool:
-        """Whether the line says for good that one boards before the other, if it fits."""
-        line, policy = self.scheduler.waiting, self.scheduler.config.policy
-        if isinstance(line, PriorityQueue):
-            return (line.rank(one), one.arrival_index) < (line.rank(other), other.arrival_index)
+        """Whether the queue always orders one before the other."""
+        queue, policy = self.scheduler.waiting, self.scheduler.config.policy
+        if isinstance(queue, PriorityQueue):
+            return (queue.rank(one), one.arrival_index) < (queue.rank(other), other.arrival_index)
         return policy == "fifo" and one.arrival_index < other.arrival_index
 
-    def _nobody_is_left_out(self, left_out: set[int]) -> None:
-        """Those who generate ride in every step, but for prompts that go first: then not too seldom."""
+    def _check_left_out(self, left_out: set[int]) -> None:
+        """Check that decoding sequences run in every step, or often enough where prompts go first."""
         batching = self.scheduler.config.batching
         self.streaks = {arrival: self.streaks.get(arrival, 0) + 1 for arrival in left_out}
-        assert not left_out or batching in {"prefill_first", "static"}, "a generating one got nothing"
+        assert not left_out or batching in {"prefill_first", "static"}, "a decoding sequence got no token"
         if batching == "prefill_first":
             assert max(self.streaks.values(), default=0) <= MAX_PREFILL_STREAK, "prompts went first too often"
 
     def forget(self, arrival: int) -> None:
-        """It is gone; a stint without a boarding ends here."""
-        self.stints.pop(arrival, None)
-        self.passed.pop(arrival, None)
+        """Forget a finished sequence; a stay without a start ends here."""
+        self.stays.pop(arrival, None)
+        self.bypasses.pop(arrival, None)
 
 
 class StrictRunner(FakeRunner):
-    """A fake that remembers which plans broke its contract; the engine would take that for a failing forward pass."""
+    """A fake that records contract errors of plans; the engine would take them for a failing forward pass."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -283,7 +283,7 @@ class StrictRunner(FakeRunner):
 
 
 class Lift:
-    """An EngineLoop over a FakeRunner; remembers what everybody asked for and got."""
+    """An EngineLoop over a FakeRunner; records all requests and their outputs."""
 
     def __init__(
         self, fake: FakeConfig, *, caching: bool = True, hook: Hook | None = None,
@@ -317,7 +317,7 @@ class Lift:
                 for sequence in self.scheduler.sequence_groups[request.request_id].open.values():
                     self._arrivals[sequence.seq_id] = sequence.arrival_index
                     if sequence.status is SequenceStatus.WAITING:
-                        self.audit.joined(sequence)
+                        self.audit.enqueued(sequence)
 
     def abort(self, request_id: str, index: int | None = None) -> EngineOutput | None:
         output = self.loop.abort(request_id, index)
@@ -332,7 +332,7 @@ class Lift:
         return news
 
     def drain(self, limit: int = 20_000) -> None:
-        """Step until nothing is open, then prove the ledger and what everybody got."""
+        """Step until no request is open, then check integrity and all outputs."""
         while not self.loop.is_idle:
             self.step()
             self.clock.advance(0.01)
@@ -347,8 +347,8 @@ class Lift:
         for output in outputs:
             name = output.request_id
             key = key_of(name, output.choice_index)
-            assert name not in self.finals, f"{name} got news after its last Output"
-            assert key not in self.ends, f"{key} got news after its end"
+            assert name not in self.finals, f"{name} got an output after its last one"
+            assert key not in self.ends, f"{key} got an output after its end"
             self.tokens[key] += output.token_ids
             self.scores.setdefault(name, []).extend(entry.token_id for entry in output.prompt_logprobs)
             if output.finish_reason is not None:
@@ -374,17 +374,17 @@ class Lift:
         return self.scheduler.sequences[name]
 
     def prove(self, *, calm: bool = False) -> None:
-        """Ledger clean; everybody who is done got the right tokens.
+        """Check integrity, and that every finished request got the right tokens.
 
-        In a calm run (no aborts, timeouts, faults but poison and NaN) also the end itself is exactly the expected one.
+        In a calm run (no aborts, timeouts, errors but poison and NaN) also the finish is exactly the expected one.
         """
         assert self.loop.check_integrity() == []
         assert self.runner.breaches == [], "a plan broke the runner's contract"
         if self.loop.is_idle:
-            assert set(self.finals) == set(self.requests), "somebody got no last Output"
+            assert set(self.finals) == set(self.requests), "a request got no last output"
             counts = self.cache.counts()
             assert counts.held == 0 and counts.free + counts.cached == counts.total
-            assert not self.cache._pending, "a block is pending and nobody rides"
+            assert not self.cache._pending, "a block is pending and no sequence runs"
         for name, request in self.requests.items():
             self._prove_tokens(request, self.finals.get(name), calm)
 
@@ -408,7 +408,7 @@ class Lift:
 
 
 class NthCall:
-    """Raises at the n-th call it is asked about, once; counts them all."""
+    """Raises at the n-th call, once; counts all calls."""
 
     def __init__(self, nth: int) -> None:
         self.nth, self.calls = nth, 0
@@ -424,16 +424,16 @@ class NthCall:
 
 
 def released_tables(scheduler: Scheduler) -> list[object]:
-    """Watch the cache's one door from now on."""
-    seen: list[object] = []
+    """Record the tables that the cache releases from now on."""
+    tables: list[object] = []
     release = scheduler.cache.release
 
     def watched(table: object, hashes: object) -> None:
-        seen.append(table)
+        tables.append(table)
         release(table, hashes)  # type: ignore[arg-type]
 
     scheduler.cache.release = watched  # type: ignore[method-assign]
-    return seen
+    return tables
 
 
 def finish_alone(scheduler: Scheduler) -> None:
@@ -457,11 +457,11 @@ class Box:
             self.over.set()
 
     def wait(self) -> EngineOutput:
-        assert self.done.wait(PATIENCE), "no last Output came"
+        assert self.done.wait(PATIENCE), "no last output came"
         return self.finals[0]
 
     def wait_for_last(self) -> EngineOutput:
-        """Wait for the last of all choices."""
+        """Wait until all choices have finished."""
         assert self.over.wait(PATIENCE), "the request did not end"
         return self.finals[-1]
 

@@ -11,9 +11,9 @@ import uvicorn
 import uvloop
 from uvicorn.server import ServerState
 
-from chairlift.web.access_log import Seen
+from chairlift.web.access_log import AccessRecord
 from chairlift.web.body import abort_connection
-from chairlift.web.http_protocol import Gate, HeadLimits, bounded_protocol
+from chairlift.web.http_protocol import EarlyCheck, HeadLimits, bounded_protocol
 from chairlift.web.middleware import send_bytes, send_object
 
 PATIENCE = 20.0
@@ -154,7 +154,7 @@ Story = Callable[[Site], Awaitable[None]]
 
 def configured(
     app: Any, limits: HeadLimits, idle: float, write_seconds: float = PATIENCE,
-    seen: Callable[[Seen], None] = lambda seen: None, gate: Gate | None = None,
+    seen: Callable[[AccessRecord], None] = lambda seen: None, gate: EarlyCheck | None = None,
 ) -> uvicorn.Config:  # fmt: skip
     http = bounded_protocol(limits, write_seconds, seen, gate)
     return uvicorn.Config(
@@ -165,7 +165,7 @@ def configured(
 
 def told(
     story: Story, *, limits: HeadLimits = CALM, idle: float = PATIENCE, write_seconds: float = PATIENCE,
-    seen: Callable[[Seen], None] = lambda seen: None, gate: Gate | None = None,
+    seen: Callable[[AccessRecord], None] = lambda seen: None, gate: EarlyCheck | None = None,
 ) -> App:  # fmt: skip
     """Tell a story to a door; returns its application. Every connection ends with the story."""
 

@@ -11,7 +11,7 @@ from chairlift.core.errors import ConfigError
 from chairlift.model.kernels.cpu import compile as compiling
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.packing import Packer
-from chairlift.model.kernels.cpu.threads import pool_of
+from chairlift.model.kernels.cpu.threads import get_thread_pool
 
 
 def need_native() -> None:
@@ -21,7 +21,7 @@ def need_native() -> None:
     except ConfigError:
         try:
             compiling.find_compiler()
-        except compiling.CannotCompile:
+        except compiling.CompileFailed:
             pytest.skip("no C++ compiler")
         raise
 
@@ -45,7 +45,7 @@ class Operations:
     def __post_init__(self) -> None:
         need_native()
         self.native = library.load()
-        self.pool = pool_of(self.members)
+        self.pool = get_thread_pool(self.members)
         self.handle = self.native.decoder_new(self.pool.handle, self.instruction_set.encode())
 
     def __del__(self) -> None:

@@ -1,4 +1,4 @@
-"""A driver that takes sequences through a Runner by plans it makes itself: no scheduler, no cache, blocks shuffled."""
+"""Driver: runs sequences through a Runner with plans of its own: no scheduler, no prefix cache, shuffled blocks."""
 
 import random
 from dataclasses import dataclass, field
@@ -16,16 +16,16 @@ def int32(*values: object) -> np.ndarray:
 
 
 @dataclass
-class Ride:
-    """One sequence on its way.
+class DrivenSequence:
+    """One sequence that a Driver runs.
 
     Attributes:
-        tokens: known, prompt and outputs.
-        prompt_length: how many of them are prompt.
-        computed: how many are in the cache.
+        tokens: prompt and outputs so far.
+        prompt_length: number of prompt tokens.
+        computed: number of tokens in the cache.
         tables: block ids by group.
-        logprobs: of the outputs.
-        faults: that hit it.
+        logprobs: entries of the outputs.
+        errors: row errors of the sequence.
     """
 
     slot: int
@@ -36,108 +36,111 @@ class Ride:
     fresh: bool = True
     tables: list[list[int]] = field(default_factory=list)
     logprobs: list[object] = field(default_factory=list)
-    faults: list[Exception] = field(default_factory=list)
+    errors: list[Exception] = field(default_factory=list)
 
     @property
     def outputs(self) -> list[int]:
-        """Tokens that were generated."""
+        """The generated tokens."""
         return self.tokens[self.prompt_length :]
 
 
 class Driver:
-    """Makes plans for a runner whose slots and blocks it deals out."""
+    """Builds plans for a runner, and allocates its slots and blocks."""
 
     def __init__(self, runner: Runner, info: RunnerInfo, seed: int = 0) -> None:
         self._runner = runner
         self._info = info
-        self._dice = random.Random(seed)
+        self._random = random.Random(seed)
         self._free = list(range(info.num_blocks))
-        self._dice.shuffle(self._free)
+        self._random.shuffle(self._free)
         self._slots = list(range(64))
         self._step = 0
         self._released: list[int] = []
 
-    def board(self, prompt: list[int], params: SamplingParams, slot: int | None = None) -> Ride:
-        """Seat a sequence; it rides from the next plan on."""
+    def add(self, prompt: list[int], params: SamplingParams, slot: int | None = None) -> DrivenSequence:
+        """Add a sequence and allocate its slot; it can run from the next plan on."""
         taken = self._slots.pop(0) if slot is None else slot
         if slot is not None:
             self._slots.remove(slot)
-        return Ride(taken, list(prompt), len(prompt), params, tables=[[] for _ in self._info.windows])
+        return DrivenSequence(taken, list(prompt), len(prompt), params, tables=[[] for _ in self._info.windows])
 
-    def leave(self, ride: Ride) -> None:
-        """Take a sequence's slot and blocks back; they are the next to be dealt."""
-        self._released.append(ride.slot)
-        self._slots.insert(0, ride.slot)
-        for table in ride.tables:
+    def remove(self, sequence: DrivenSequence) -> None:
+        """Free a sequence's slot and blocks; they are allocated next."""
+        self._released.append(sequence.slot)
+        self._slots.insert(0, sequence.slot)
+        for table in sequence.tables:
             self._free += table
 
-    def restart(self, ride: Ride) -> None:
-        """Forget what is computed, as after a preemption or a void step; the slot and the tokens stay."""
-        for table in ride.tables:
+    def restart(self, sequence: DrivenSequence) -> None:
+        """Discard the computed tokens, as after a preemption or a void step; slot and token ids stay."""
+        for table in sequence.tables:
             self._free = table + self._free
             table.clear()
-        ride.computed, ride.fresh = 0, True
+        sequence.computed, sequence.fresh = 0, True
 
-    def plan(self, parts: list[tuple[Ride, int]], *, ahead: bool = False) -> StepPlan:
-        """Make a plan from (ride, number of tokens); with `ahead` each brings the token that it samples last."""
+    def plan(self, parts: list[tuple[DrivenSequence, int]], *, ahead: bool = False) -> StepPlan:
+        """Build a plan from (sequence, number of tokens); with `ahead` each input is the token sampled last."""
         parts = sorted(parts, key=lambda part: part[1] > 1)
         admitted, new_blocks, ids, sampled = [], [], [], []
-        for row, (ride, count) in enumerate(parts):
-            if ride.fresh:
-                prior = len(ride.tokens) - ride.prompt_length
-                admitted.append(NewSequence(ride.slot, tuple(ride.tokens), prior, ride.params, (2,)))
-                ride.fresh = False
-            end = ride.computed + count
-            for group, table in enumerate(ride.tables):
+        for row, (sequence, count) in enumerate(parts):
+            if sequence.fresh:
+                prior = len(sequence.tokens) - sequence.prompt_length
+                admitted.append(NewSequence(sequence.slot, tuple(sequence.tokens), prior, sequence.params, (2,)))
+                sequence.fresh = False
+            end = sequence.computed + count
+            for group, table in enumerate(sequence.tables):
                 while len(table) * self._info.block_size < end:
                     table.append(self._free.pop())
-                    new_blocks.append((ride.slot, group, len(table) - 1, table[-1]))
-            ids += [LAST_SAMPLED] if ahead else ride.tokens[ride.computed : end]
-            if end >= len(ride.tokens):
+                    new_blocks.append((sequence.slot, group, len(table) - 1, table[-1]))
+            ids += [LAST_SAMPLED] if ahead else sequence.tokens[sequence.computed : end]
+            if end >= len(sequence.tokens):
                 sampled.append(row)
         plan = StepPlan(
             step_id=self._step, released_slots=tuple(self._released), new_sequences=tuple(admitted),
-            slots=int32(*(ride.slot for ride, _ in parts)), num_new_tokens=int32(*(count for _, count in parts)),
-            start_positions=int32(*(ride.computed for ride, _ in parts)),
+            slots=int32(*(sequence.slot for sequence, _ in parts)),
+            num_new_tokens=int32(*(count for _, count in parts)),
+            start_positions=int32(*(sequence.computed for sequence, _ in parts)),
             new_blocks=np.array(new_blocks, np.int32).reshape(-1, 4), input_ids=int32(*ids),
             sample_rows=int32(*sampled),
         )  # fmt: skip
         self._released = []
         self._step += 1
-        for ride, count in parts:
-            ride.computed += count
+        for sequence, count in parts:
+            sequence.computed += count
         return plan
 
-    def take(self, parts: list[tuple[Ride, int]], plan: StepPlan, result: StepResult) -> None:
-        """Give each ride what the result has for it."""
+    def apply_result(self, parts: list[tuple[DrivenSequence, int]], plan: StepPlan, result: StepResult) -> None:
+        """Add the tokens, logprobs and errors of a result to its sequences."""
         assert result.step_id == plan.step_id
-        rides = {ride.slot: ride for ride, _ in parts}
+        sequences = {sequence.slot: sequence for sequence, _ in parts}
         for index, row in enumerate(plan.sample_rows.tolist()):
-            ride = rides[int(plan.slots[row])]
+            sequence = sequences[int(plan.slots[row])]
             (token,) = result.tokens[result.cu_tokens[index] : result.cu_tokens[index + 1]].tolist()
-            ride.tokens.append(token)
-            ride.logprobs.append(result.logprobs[index] if result.logprobs else None)
+            sequence.tokens.append(token)
+            sequence.logprobs.append(result.logprobs[index] if result.logprobs else None)
         for row, error in result.row_errors:
-            rides[int(plan.slots[row])].faults.append(error)
+            sequences[int(plan.slots[row])].errors.append(error)
 
-    def step(self, parts: list[tuple[Ride, int]]) -> None:
-        """Run one plan to its end."""
+    def step(self, parts: list[tuple[DrivenSequence, int]]) -> None:
+        """Run one plan and apply its result."""
         plan = self.plan(parts)
         self._runner.launch(plan)
-        self.take(parts, plan, self._runner.collect())
+        self.apply_result(parts, plan, self._runner.collect())
 
-    def generate(self, ride: Ride, count: int, chunk: int = 10**9) -> list[int]:
-        """Run one sequence alone until it has so many outputs."""
-        while len(ride.outputs) < count:
-            self.step([(ride, min(chunk, len(ride.tokens) - ride.computed))])
-        return ride.outputs
+    def generate(self, sequence: DrivenSequence, count: int, chunk: int = 10**9) -> list[int]:
+        """Run one sequence alone until it has `count` outputs."""
+        while len(sequence.outputs) < count:
+            self.step([(sequence, min(chunk, len(sequence.tokens) - sequence.computed))])
+        return sequence.outputs
 
-    def generate_all(self, rides: list[Ride], count: int, max_chunk: int) -> None:
-        """Run sequences together, in steps that take some of them by chunks of random size."""
+    def generate_all(self, sequences: list[DrivenSequence], count: int, max_chunk: int) -> None:
+        """Run sequences together, in steps that contain some of them with chunks of random size."""
         while True:
-            hungry = [ride for ride in rides if len(ride.outputs) < count]
-            if not hungry:
+            unfinished = [sequence for sequence in sequences if len(sequence.outputs) < count]
+            if not unfinished:
                 return
-            some = self._dice.sample(hungry, self._dice.randint(1, len(hungry)))
-            sizes = [min(self._dice.randint(1, max_chunk), len(ride.tokens) - ride.computed) for ride in some]
+            some = self._random.sample(unfinished, self._random.randint(1, len(unfinished)))
+            sizes = [
+                min(self._random.randint(1, max_chunk), len(sequence.tokens) - sequence.computed) for sequence in some
+            ]
             self.step(list(zip(some, sizes, strict=True)))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.step_plan import NewSequence, TokenMasks
-from chairlift.model.sampling.lm_head_output import Scored, Wanted, scored
+from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest, compute_lm_head_output
 from chairlift.model.sampling.philox import uniforms
 
 EOS = (3, 5)
@@ -29,9 +29,9 @@ def sequence(
     return replace(made, **more)
 
 
-def head_of(logits: Tensor) -> Callable[[Wanted], Scored]:
+def head_of(logits: Tensor) -> Callable[[LogitsRequest], LMHeadOutput]:
     """Make a head whose logits [R, V] are known; they are left as they are."""
-    return partial(scored, logits.clone())
+    return partial(compute_lm_head_output, logits.clone())
 
 
 def masks_of(vocab_size: int, allowed: Mapping[int, set[int]]) -> TokenMasks:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from chairlift.bench.server.response_recorder import Outcome, Record
+from chairlift.bench.server.response_recorder import HttpRequestRecord, Outcome
 
 END = b"0\r\n\r\n"
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -122,16 +122,16 @@ def saying(answer: bytes, *, closes: bool = False) -> Script:
 # -- what a client noted ----------------------------------------------------------------------------------------------
 
 
-def record(due: float, *arrivals: float, **fields: Any) -> Record:
+def record(due: float, *arrivals: float, **fields: Any) -> HttpRequestRecord:
     """One that ended well with its last token, unless the fields say otherwise."""
     given = {
         "sent": due, "ended": arrivals[-1] if arrivals else due + 0.01, "outcome": Outcome.OK, "status": 200,
         "arrivals": array("d", arrivals), "weights": array("I", [1] * len(arrivals)),
         "usage_tokens": len(arrivals), "prompt_tokens": 10, "has_ids": True,
     }  # fmt: skip
-    return Record(due=due, **{**given, **fields})
+    return HttpRequestRecord(due=due, **{**given, **fields})
 
 
-def refusal(due: float, seconds: float, **fields: Any) -> Record:
+def refusal(due: float, seconds: float, **fields: Any) -> HttpRequestRecord:
     given = {"outcome": Outcome.REFUSED, "status": 429, "code": "overloaded", "retry_after": 1.0}
     return record(due, **{**given, "ended": due + seconds, **fields})

@@ -17,8 +17,8 @@ from typing import Any
 import httpx
 
 from chairlift.engine.runner.fake import FakeConfig
-from chairlift.llm.text_service import Service
-from chairlift.server.app import Door
+from chairlift.llm.text_service import TextService
+from chairlift.server.app import ServerApp
 from chairlift.server.config import ServerConfig
 from chairlift.server.replica import Replica
 from chairlift.web.auth import KeyRing
@@ -42,7 +42,7 @@ class Opened:
 
 
 @asynccontextmanager
-async def opened(service: Service | None, *, keys: KeyRing | None = None, **options: Any) -> AsyncIterator[Opened]:
+async def opened(service: TextService | None, *, keys: KeyRing | None = None, **options: Any) -> AsyncIterator[Opened]:
     """Open a door over a service, None for one that is still starting; the service's client is closed with it."""
     replica = Replica(ServerConfig(served_names=(MODEL,), **options))
     left: list[int] = []
@@ -51,9 +51,9 @@ async def opened(service: Service | None, *, keys: KeyRing | None = None, **opti
         replica.lifecycle.drain()
         left.append(1)
 
-    app = Door(replica, keys or KeyRing(), drain).app
+    app = ServerApp(replica, keys or KeyRing(), drain).app
     if service is not None:
-        replica.serve(service, lambda: None, 2048)
+        replica.attach_service(service, lambda: None, 2048)
     try:
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://door") as http:

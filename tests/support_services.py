@@ -13,7 +13,7 @@ from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner, expected_tokens
 from chairlift.engine.step_plan import StepPlan
-from chairlift.llm.text_service import ModelDefaults, Service
+from chairlift.llm.text_service import ModelDefaults, TextService
 from chairlift.text.chat_template import ChatTemplate
 from chairlift.text.tokenizer import ByteTokenizer, Tokenizer
 
@@ -62,11 +62,11 @@ def fake_service(
     config: FakeConfig = FAKE, *, hook: Callable[[StepPlan, str], None] | None = None,
     tokenizer: Tokenizer | None = None, with_tokenizer: bool = True, defaults: ModelDefaults | None = None,
     seeds: random.Random | None = None, **scheduler: Any,
-) -> Service:  # fmt: skip
+) -> TextService:  # fmt: skip
     """Start an engine over a fake and put a service around it; whoever asks for one closes its client."""
     options = SchedulerConfig(**scheduler)
     reader = (tokenizer or AsciiTokenizer()) if with_tokenizer else None
-    return Service(
+    return TextService(
         client=InlineClient(EngineLoop(FakeRunner(config, hook=hook), options)),
         tokenizer=reader,
         chat_template=None if reader is None else ChatTemplate({"default": TEMPLATE}, reader),
@@ -96,7 +96,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
         time.sleep(0.002)
 
 
-def is_idle(service: Service) -> bool:
+def is_idle(service: TextService) -> bool:
     """Whether no request is in the engine and no block is held."""
     state, cache = service.client.scheduler_state(), service.client.cache_state()
     return state["active_requests"] == state["waiting_requests"] == cache["allocated_blocks"] == 0

@@ -1,4 +1,4 @@
-"""Small real tokenizers in the shapes of published models, trained on the spot and saved as a model folder has them."""
+"""support_text: small real tokenizers in the styles of published models, trained and saved as model folders."""
 
 import atexit
 import json
@@ -27,7 +27,7 @@ STYLES = ("qwen", "llama3", "llama2", "mistral", "gemma")
 
 
 def byte_level(specials: list[str], added: list[str], vocab_size: int = 420) -> Tokenizer:
-    """Byte-level BPE as Llama 3 and Qwen have it; specials lie behind the model's vocabulary."""
+    """Train byte-level BPE like Llama 3 and Qwen; special tokens follow the model's vocabulary."""
     tokenizer = Tokenizer(models.BPE())
     split = pre_tokenizers.Split(Regex(SPLIT), "isolated")
     bytes_only = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -42,7 +42,7 @@ def byte_level(specials: list[str], added: list[str], vocab_size: int = 420) -> 
 
 
 def sentence_piece(specials: list[str], style: str, vocab_size: int = 600) -> Tokenizer:
-    """BPE with byte fallback and "▁" for a space; specials and bytes come first, as SentencePiece numbers them."""
+    """Train BPE with byte fallback and "▁" for a space; special tokens and bytes come first, like SentencePiece."""
     bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
     trained = Tokenizer(models.BPE())
     trained.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")

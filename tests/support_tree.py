@@ -28,8 +28,8 @@ def module_name(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def room(name: str) -> tuple[Path, ...]:
-    """All source files of one room."""
+def package_files(name: str) -> tuple[Path, ...]:
+    """All source files of one top-level package."""
     return tuple(path for path in SOURCES if path.is_relative_to(PACKAGE / name))
 
 

@@ -1,8 +1,8 @@
-"""Chairlift: a server for large language models that batches continuously.
+"""Chairlift: a server for large language models with continuous batching.
 
     from chairlift import LLM, SamplingParams
 
-Importing this package loads no torch; the names below come when they are first used.
+Importing this package does not import torch; the names below are imported on first use.
 """
 
 import importlib
@@ -25,7 +25,7 @@ __all__ = [
     "RequestStatus", "SamplingParams", "StructuredOutput", "__version__",
 ]  # fmt: skip
 
-_HOMES = {
+_MODULES = {
     "LLM": "chairlift.llm.llm",
     "AsyncLLM": "chairlift.llm.async_llm",
     "FIFOScheduler": "chairlift.engine.transformers_names",
@@ -39,6 +39,6 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'chairlift' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""`python -m chairlift`: the command line."""
+"""`python -m chairlift`: runs the command line."""
 
 import sys
 

@@ -22,7 +22,7 @@ from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import LoadedModel, TorchRunner, load
-from chairlift.model.sampling.sampling_state import Shaper
+from chairlift.model.sampling.sampling_state import RowLogitsProcessor
 from support_models import save_tiny
 from support_oracle import own_prompt
 
@@ -149,14 +149,14 @@ def test_a_request_that_bans_every_token_fails_alone(
 def test_a_sampler_that_raises_fails_one_request(
     folder: Path, options: dict[str, Any], healthy: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sound = Shaper.bans
+    sound = RowLogitsProcessor.bans
 
-    def bans(shaper: Shaper, num_outputs: int) -> Any:
+    def bans(shaper: RowLogitsProcessor, num_outputs: int) -> Any:
         if shaper._min_tokens == 3 and num_outputs == 2:
             raise RuntimeError("a sampler's fault")
         return sound(shaper, num_outputs)
 
-    monkeypatch.setattr(Shaper, "bans", bans)
+    monkeypatch.setattr(RowLogitsProcessor, "bans", bans)
     cursed = SamplingParams(temperature=0, max_tokens=9, min_tokens=3, stop_token_ids=(8,))
     with LLM(folder, **options) as llm:
         made = llm.generate([*NEIGHBOURS, [8, 9]], [*PARAMS, cursed], use_tqdm=False)

@@ -36,7 +36,7 @@ with LLM(folder, attention_backend=backend, dtype="float32", max_memory=share, m
     outputs = llm.generate(prompts, SamplingParams(temperature=0, max_tokens=90, ignore_eos=True), use_tqdm=False)
     state = llm.cache_state()
     json.dump({
-        "idle": idle, "peak": resident("VmHWM"), "free": min(free for _, free in held), "report": llm.report,
+        "idle": idle, "peak": resident("VmHWM"), "free": min(free for _, free in held), "report": llm.startup_report,
         "total": state["total_blocks"], "wrong": llm.check_integrity(),
         "tokens": sum(len(output.outputs[0].token_ids) for output in outputs),
     }, sys.stdout)

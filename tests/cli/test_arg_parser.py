@@ -2,7 +2,7 @@
 
 import pytest
 
-from chairlift.cli.arg_parser import BadUsage, Parser
+from chairlift.cli.arg_parser import Parser, UsageError
 from chairlift.cli.settings.settings import Setting
 
 
@@ -14,13 +14,13 @@ def parser() -> Parser:
 
 
 def test_an_error_is_a_sentence_and_no_usage(parser: Parser, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(BadUsage, match=r"^--chairs: invalid int value: 'x'$"):
+    with pytest.raises(UsageError, match=r"^--chairs: invalid int value: 'x'$"):
         parser.parse_args(["--chairs", "x"])
     assert capsys.readouterr() == ("", "")
 
 
 def test_there_are_no_abbreviations(parser: Parser) -> None:
-    with pytest.raises(BadUsage, match="unrecognized arguments: --chair"):
+    with pytest.raises(UsageError, match="unrecognized arguments: --chair"):
         parser.parse_args(["--chair", "4"])
 
 
@@ -33,7 +33,7 @@ def test_there_are_no_abbreviations(parser: Parser) -> None:
     ],
 )
 def test_a_word_that_nobody_took_is_refused(parser: Parser, word: str, sentence: str) -> None:
-    with pytest.raises(BadUsage) as refused:
+    with pytest.raises(UsageError) as refused:
         parser.refuse(word)
     assert str(refused.value) == sentence
 

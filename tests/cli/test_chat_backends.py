@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.cli.chat_backends import ChatFailed, Counted, Elsewhere, OwnModel
+from chairlift.cli.chat_backends import AnswerStats, ChatFailed, LocalBackend, RemoteBackend
 from chairlift.core.errors import ConfigError, InvalidRequest, NonFiniteLogits
 from support_server import Server, fake_server
 from support_services import FAKE, fake_service
@@ -26,8 +26,12 @@ def server() -> Iterator[Server]:
 def test_both_give_the_same_answer_and_count_it(server: Server) -> None:
     service = fake_service()
     told = []
-    for talker in (OwnModel(service), Elsewhere(server.url, None, ""), Elsewhere(server.url + "/v1/", "fake", "k")):
-        counted = Counted()
+    for talker in (
+        LocalBackend(service),
+        RemoteBackend(server.url, None, ""),
+        RemoteBackend(server.url + "/v1/", "fake", "k"),
+    ):
+        counted = AnswerStats()
         text = "".join(talker.answer(ASK, OPTIONS, counted))
         told.append((text, counted.prompt_tokens, counted.output_tokens, counted.reason))
         assert counted.first is not None and 0 <= counted.first <= counted.seconds
@@ -36,32 +40,32 @@ def test_both_give_the_same_answer_and_count_it(server: Server) -> None:
 
 
 def test_they_have_names(server: Server) -> None:
-    assert Elsewhere(server.url, None, "").name == f"fake at {server.url}"
+    assert RemoteBackend(server.url, None, "").name == f"fake at {server.url}"
     service = fake_service()
-    assert OwnModel(service).name == "fake"
+    assert LocalBackend(service).name == "fake"
     service.client.close()
 
 
 def test_what_cannot_be_is_an_invalid_request(server: Server) -> None:
     service = fake_service()
-    for talker in (OwnModel(service), Elsewhere(server.url, None, "")):
+    for talker in (LocalBackend(service), RemoteBackend(server.url, None, "")):
         with pytest.raises(InvalidRequest, match="temperature"):
-            list(talker.answer(ASK, {"temperature": 9}, Counted()))
+            list(talker.answer(ASK, {"temperature": 9}, AnswerStats()))
         with pytest.raises(InvalidRequest, match="512"):
-            list(talker.answer([{"role": "user", "content": "x" * 1000}], {}, Counted()))
+            list(talker.answer([{"role": "user", "content": "x" * 1000}], {}, AnswerStats()))
     service.client.close()
 
 
 def test_an_answer_that_fails() -> None:
     service = fake_service(replace(FAKE, nan=ord("~")))
     with pytest.raises(NonFiniteLogits):
-        list(OwnModel(service).answer([{"role": "user", "content": "~"}], OPTIONS, Counted()))
+        list(LocalBackend(service).answer([{"role": "user", "content": "~"}], OPTIONS, AnswerStats()))
     service.client.close()
 
 
 def test_leaving_an_answer_early_ends_it() -> None:
     service = fake_service(replace(FAKE, seconds_per_step=0.01))
-    answer = OwnModel(service).answer(ASK, {"max_tokens": 400, "seed": 1}, Counted())
+    answer = LocalBackend(service).answer(ASK, {"max_tokens": 400, "seed": 1}, AnswerStats())
     next(answer)
     answer.close()  # type: ignore[attr-defined]
     assert service.client.load().running_requests == 0
@@ -71,9 +75,9 @@ def test_leaving_an_answer_early_ends_it() -> None:
 def test_addresses_that_are_none() -> None:
     for url in ("localhost:8000", "ftp://a", "http://", ""):
         with pytest.raises(ConfigError):
-            Elsewhere(url, "m", "")
+            RemoteBackend(url, "m", "")
     with pytest.raises(ChatFailed, match="does not answer"):
-        Elsewhere("http://127.0.0.1:9", None, "")
+        RemoteBackend("http://127.0.0.1:9", None, "")
 
 
 class Strange(BaseHTTPRequestHandler):
@@ -116,10 +120,10 @@ def strange() -> Iterator[str]:
 def test_servers_that_do_not_answer_well(strange: str, status: int, body: bytes, sentence: str) -> None:
     Strange.answers = {"/v1/chat/completions": (status, body)}
     with pytest.raises(ChatFailed, match=sentence):
-        list(Elsewhere(strange, "m", "").answer(ASK, {}, Counted()))
+        list(RemoteBackend(strange, "m", "").answer(ASK, {}, AnswerStats()))
 
 
 def test_a_server_without_a_model(strange: str) -> None:
     Strange.answers = {"/v1/models": (200, b'{"data": []}')}
     with pytest.raises(ChatFailed, match="serves no model"):
-        Elsewhere(strange, None, "")
+        RemoteBackend(strange, None, "")

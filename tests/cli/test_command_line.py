@@ -4,7 +4,7 @@ import importlib
 
 import pytest
 
-from chairlift.cli.arg_parser import BadUsage, Parser
+from chairlift.cli.arg_parser import Parser, UsageError
 from chairlift.cli.command_line import build_parser, check_verb
 from support_parsers import leaves
 
@@ -22,9 +22,9 @@ def test_every_help_fits_its_width(parser: Parser) -> None:
 
 
 def test_a_word_that_is_no_command_is_refused_with_those_that_are() -> None:
-    with pytest.raises(BadUsage, match=r"^unknown command 'generat'; there is serve, generate"):
+    with pytest.raises(UsageError, match=r"^unknown command 'generat'; there is serve, generate"):
         check_verb(build_parser(), ["generat"])
-    with pytest.raises(BadUsage, match=r"^no command is given; there is serve, generate"):
+    with pytest.raises(UsageError, match=r"^no command is given; there is serve, generate"):
         check_verb(build_parser(), [])
     check_verb(build_parser(), ["--version"])
     check_verb(build_parser(), ["generate", "--nonsense"])

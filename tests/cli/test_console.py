@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.cli.command_line import build_parser
-from chairlift.cli.console import Console, configure_logging, tamed
+from chairlift.cli.console import Console, configure_logging, escape_control_chars
 from chairlift.cli.settings.settings import LOGGING
 from chairlift.core.errors import ConfigError
 from chairlift.observability.logging import LEVELS, LogConfig
@@ -37,8 +37,8 @@ def test_a_bar_is_for_a_terminal_that_shows_nothing_else() -> None:
 
 def test_control_characters_do_not_reach_a_terminal() -> None:
     text = "a\x1b[2J\x07\x9b\r\tb\n中"
-    assert tamed(text, Terminal()) == "a\ufffd[2J\ufffd\ufffd\ufffd\tb\n中"
-    assert tamed(text, io.StringIO()) == text
+    assert escape_control_chars(text, Terminal()) == "a\ufffd[2J\ufffd\ufffd\ufffd\tb\n中"
+    assert escape_control_chars(text, io.StringIO()) == text
 
 
 def configure(*words: str, **environ: str) -> None:

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from chairlift.cli.prompt_file import one_job, read_jobs
+from chairlift.cli.prompt_file import read_prompt, read_prompts
 from chairlift.core.errors import InvalidRequest
 
 
 def read(folder: Path, *lines: Any, sampling: dict[str, Any] | None = None, **more: bool) -> Any:
     path = folder / "p.jsonl"
     path.write_bytes(b"\n".join(line if isinstance(line, bytes) else json.dumps(line).encode() for line in lines))
-    return read_jobs(str(path), sampling or {}, **{"chat": False, **more})
+    return read_prompts(str(path), sampling or {}, **{"chat": False, **more})
 
 
 def test_lines_become_jobs_in_order(tmp_path: Path) -> None:
@@ -41,7 +41,7 @@ def test_windows_files_with_a_mark_at_the_start_are_read(tmp_path: Path) -> None
 def test_chat_makes_a_message_of_a_text(tmp_path: Path) -> None:
     expected = ("messages", [{"role": "user", "content": "a"}])
     assert read(tmp_path, {"prompt": "a"}, chat=True)[0].asked == expected
-    assert one_job("a", {}, chat=True).asked == expected
+    assert read_prompt("a", {}, chat=True).asked == expected
 
 
 def test_tools_stand_beside_messages_or_a_text_that_becomes_one(tmp_path: Path) -> None:
@@ -124,12 +124,12 @@ def test_a_file_without_prompts_is_refused(tmp_path: Path, content: bytes) -> No
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     for path, said in ((tmp_path / "none", "No such file"), (tmp_path, "Is a directory")):
         with pytest.raises(InvalidRequest, match=f"cannot read {path}: {said}"):
-            read_jobs(str(path), {}, chat=False)
+            read_prompts(str(path), {}, chat=False)
 
 
 def test_impossible_options_are_refused_before_the_file_is_read() -> None:
     with pytest.raises(InvalidRequest, match="temperature"):
-        read_jobs("/no/such/file", {"temperature": 9.0}, chat=False)
+        read_prompts("/no/such/file", {"temperature": 9.0}, chat=False)
 
 
 class _Stdin:
@@ -142,11 +142,11 @@ class _Stdin:
 
 def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", _Stdin(b"two\nlines\n"))
-    assert one_job("-", {}, chat=False).asked == ("prompt", "two\nlines")
+    assert read_prompt("-", {}, chat=False).asked == ("prompt", "two\nlines")
     monkeypatch.setattr("sys.stdin", _Stdin(b'{"prompt": "a"}\n{"prompt": 5}\n'))
     with pytest.raises(InvalidRequest, match="standard input line 2: prompt"):
-        read_jobs("-", {}, chat=False)
+        read_prompts("-", {}, chat=False)
     for content, said in ((b"", "the prompt is empty"), (b"\xff", "not UTF-8")):
         monkeypatch.setattr("sys.stdin", _Stdin(content))
         with pytest.raises(InvalidRequest, match=said):
-            one_job("-", {}, chat=False)
+            read_prompt("-", {}, chat=False)

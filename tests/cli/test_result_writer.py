@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chairlift.cli.prompt_file import Job
-from chairlift.cli.result_writer import OrderedLines, as_json, check_output, check_outputs, uninterrupted
+from chairlift.cli.prompt_file import PromptItem
+from chairlift.cli.result_writer import OrderedWriter, as_json, check_output, check_outputs, uninterrupted
 from chairlift.core.errors import ConfigError, NonFiniteLogits
 from chairlift.core.request import FinishReason, TokenLogprob, Usage
 from chairlift.llm.outputs import CompletionOutput, RequestOutput
@@ -23,7 +23,7 @@ def result(choice: CompletionOutput, error: NonFiniteLogits | None = None) -> Re
 
 
 def test_a_result_has_everything_of_one_request() -> None:
-    job = Job(name="mine", asked=("prompt", [1, 2]))
+    job = PromptItem(name="mine", asked=("prompt", [1, 2]))
     top = ((5, -0.5), (6, -1.5))
     choice = CompletionOutput(0, "中", [5], [TokenLogprob(5, -0.5, top)], FinishReason.STOP, "x", 7)
     line = as_json(job, result(choice))
@@ -36,14 +36,14 @@ def test_a_result_has_everything_of_one_request() -> None:
 
 
 def test_half_a_surrogate_pair_in_an_id_is_written_as_it_was_read(tmp_path: Path) -> None:
-    job = Job(name="\ud800中", asked=("prompt", [1, 2]))
+    job = PromptItem(name="\ud800中", asked=("prompt", [1, 2]))
     with (tmp_path / "out.jsonl").open("w", encoding="utf-8") as file:
         file.write(as_json(job, result(CompletionOutput())))
     assert json.loads((tmp_path / "out.jsonl").read_text(encoding="utf-8"))["id"] == job.name
 
 
 def test_an_error_is_its_code_and_its_sentence() -> None:
-    job = Job(name=1, asked=("messages", [{"role": "user", "content": "x"}]))
+    job = PromptItem(name=1, asked=("messages", [{"role": "user", "content": "x"}]))
     line = json.loads(as_json(job, result(CompletionOutput(finish_reason=FinishReason.ERROR), NonFiniteLogits("NaN"))))
     assert line["error"] == {"code": "non_finite_logits", "message": "NaN"}
     assert line["finish_reason"] == "error" and line["messages"][0]["content"] == "x" and "logprobs" not in line
@@ -52,7 +52,7 @@ def test_an_error_is_its_code_and_its_sentence() -> None:
 @given(st.permutations(range(12)), st.integers(0, 12))
 def test_lines_come_in_order_and_what_stands_behind_a_gap_is_not_lost(order: list[int], finished: int) -> None:
     file = io.StringIO()
-    lines = OrderedLines(file)
+    lines = OrderedWriter(file)
     for index in order[:finished]:
         lines.put(index, str(index))
         said = [int(line) for line in file.getvalue().split()]
@@ -64,7 +64,7 @@ def test_lines_come_in_order_and_what_stands_behind_a_gap_is_not_lost(order: lis
 
 def test_a_line_is_written_as_soon_as_those_before_it_are() -> None:
     file = io.StringIO()
-    lines = OrderedLines(file)
+    lines = OrderedWriter(file)
     lines.put(1, "b")
     assert file.getvalue() == ""
     lines.put(0, "a")

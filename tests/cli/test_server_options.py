@@ -2,7 +2,7 @@
 
 import pytest
 
-from chairlift.cli.server_options import check_door, config_of, listening_of
+from chairlift.cli.server_options import listen_address, server_config, validate_server_options
 from chairlift.cli.settings import settings
 from chairlift.core.errors import ConfigError
 
@@ -11,7 +11,7 @@ def test_every_setting_belongs_to_a_part() -> None:
     """What is declared for the door is a field of a config, or is used by name."""
     by_name = {"host", "port", "served_model_name", "key_file", "insecure", "tls_cert", "tls_key"}
     door = {each.name: _example(each) for each in settings.SERVER if each.name not in by_name}
-    config = config_of(("m",), door)
+    config = server_config(("m",), door)
     for name, value in door.items():
         parts = [getattr(part, name) for part in (config, config.admission, config.tenant) if hasattr(part, name)]
         assert [value if not isinstance(value, list) else tuple(value)] == parts, name
@@ -26,7 +26,7 @@ def _example(setting: settings.Setting) -> object:
 
 def test_a_port_outside_is_refused() -> None:
     with pytest.raises(ConfigError):
-        listening_of({"port": -1})
+        listen_address({"port": -1})
 
 
 @pytest.mark.parametrize(("door", "option"), [
@@ -36,10 +36,10 @@ def test_a_port_outside_is_refused() -> None:
 ])  # fmt: skip
 def test_what_no_door_can_have_is_refused(door: dict[str, object], option: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        check_door(door)
+        validate_server_options(door)
     assert caught.value.details["option"] == option
 
 
 def test_a_door_without_settings_is_one() -> None:
-    check_door({})
-    check_door({"tls_cert": "nowhere.pem", "tls_key": "nowhere.pem"})  # files are looked at later
+    validate_server_options({})
+    validate_server_options({"tls_cert": "nowhere.pem", "tls_key": "nowhere.pem"})  # files are looked at later

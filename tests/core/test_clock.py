@@ -1,4 +1,4 @@
-"""Clocks: the system's never runs back, the fake one moves only by hand."""
+"""SystemClock never runs back; FakeClock moves only by advance()."""
 
 import pytest
 
@@ -7,8 +7,8 @@ from chairlift.core.clock import Clock, FakeClock, SystemClock
 
 def test_the_system_clock_never_runs_back() -> None:
     clock: Clock = SystemClock()
-    seen = [clock.now() for _ in range(1000)]
-    assert seen == sorted(seen)
+    times = [clock.now() for _ in range(1000)]
+    assert times == sorted(times)
 
 
 def test_the_fake_clock_stands_still_until_it_is_moved() -> None:
@@ -16,7 +16,7 @@ def test_the_fake_clock_stands_still_until_it_is_moved() -> None:
     assert clock.now() == clock.now() == 5.0
 
 
-def test_the_fake_clock_moves_by_what_it_is_told() -> None:
+def test_the_fake_clock_moves_by_the_given_seconds() -> None:
     clock = FakeClock()
     clock.advance(1.5)
     clock.advance(0)

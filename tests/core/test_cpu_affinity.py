@@ -1,4 +1,4 @@
-"""Processors: what a process may use, and what its threads do with a wish; each story in a process of its own."""
+"""cpu_affinity: pinning and priorities of processes and threads; each story runs in its own process."""
 
 import os
 import subprocess
@@ -29,8 +29,8 @@ def made():
 """
 
 
-def told(story: str) -> str:
-    """Run a story; returns what it prints."""
+def output_of(story: str) -> str:
+    """Run a story and return its output."""
     done = subprocess.run([sys.executable, "-c", BEGIN + story], capture_output=True, text=True, timeout=60, check=True)
     return done.stdout.strip()
 
@@ -59,7 +59,7 @@ def test_threads_are_all_that_live() -> None:
         worker.join()
 
 
-def test_where_nothing_is_told_there_are_no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_task_folder_no_threads_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu_affinity, "TASKS", cpu_affinity.Path("/nowhere"))
     assert thread_ids() == frozenset()
     cpu_affinity.lower_priority([os.getpid()], 19)
@@ -69,17 +69,17 @@ def test_where_nothing_is_told_there_are_no_threads(monkeypatch: pytest.MonkeyPa
 @linux
 @two_cpus
 def test_every_thread_keeps_to_some_processors_those_that_come_later_too() -> None:
-    said = told("""
+    printed = output_of("""
 before, (first, *_) = made(), sorted(usable_cpus())
 assert pin_process([first])
 print([os.sched_getaffinity(each) == {first} for each in (before, 0, made())])
 """)
-    assert said == "[True, True, True]"
+    assert printed == "[True, True, True]"
 
 
 @linux
 def test_processors_that_are_not_there_change_nothing() -> None:
-    assert told("""
+    assert output_of("""
 before = usable_cpus()
 print(pin_process([100_000]), pin_process([]), usable_cpus() == before)
 """) == "False False True"  # fmt: skip
@@ -87,7 +87,7 @@ print(pin_process([100_000]), pin_process([]), usable_cpus() == before)
 
 @linux
 def test_only_the_threads_that_are_named_give_way_and_none_becomes_less_nice() -> None:
-    said = told("""
+    printed = output_of("""
 started = os.getpriority(os.PRIO_PROCESS, 0)
 polite, other, humble = made(), made(), made()
 os.setpriority(os.PRIO_PROCESS, humble, 19)
@@ -95,7 +95,7 @@ lower_priority([polite, humble, 2**22 + 1], 5)
 nice = [os.getpriority(os.PRIO_PROCESS, each) for each in (polite, other, humble)]
 print(nice == [min(19, started + 5), started, 19])
 """)
-    assert said == "True"
+    assert printed == "True"
 
 
 def test_who_works_beside_others_keeps_off_their_processors_or_off_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +108,7 @@ def test_who_works_beside_others_keeps_off_their_processors_or_off_the_first(mon
 
 
 @linux
-def test_a_thread_stays_where_it_is_told_and_so_do_those_that_it_starts() -> None:
+def test_a_pinned_thread_and_its_child_threads_stay_pinned() -> None:
     every = usable_cpus()
     one = frozenset(sorted(every)[:1])
     seen: list[frozenset[int]] = []

@@ -1,4 +1,4 @@
-"""The tree of errors: codes, sentences with both numbers, and the way across a process border."""
+"""Error tree: codes, messages with both numbers, and serialization across a process boundary."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""LoadReport: a complete, frozen snapshot that crosses a process border unchanged."""
+"""LoadReport: a complete, frozen snapshot that crosses a process boundary unchanged."""
 
 from dataclasses import FrozenInstanceError, fields
 
@@ -20,7 +20,7 @@ def test_a_report_cannot_be_changed_afterwards() -> None:
         report.steps = 3  # type: ignore[misc]
 
 
-def test_the_state_has_to_be_told() -> None:
+def test_the_state_is_required() -> None:
     with pytest.raises(TypeError):
         LoadReport()  # type: ignore[call-arg]
 

@@ -1,4 +1,4 @@
-"""What nobody has taken yet, joined choice by choice, for any order of news."""
+"""OutputCollector: unread outputs, merged by choice, for any order of outputs."""
 
 import random
 
@@ -12,35 +12,41 @@ USAGE = Usage(3, 5, 0)
 
 
 def test_what_a_choice_says_in_a_row_is_one_output() -> None:
-    news = OutputCollector()
-    counts = [news.put(EngineOutput("a", (1,))), news.put(EngineOutput("b", (7,))), news.put(EngineOutput("a", (2, 3)))]
-    assert counts == [1, 1, 2] and bool(news)
-    assert news.drain() == [EngineOutput("a", (1, 2, 3)), EngineOutput("b", (7,))]
-    assert not news and news.drain() == []
+    collector = OutputCollector()
+    counts = [
+        collector.put(EngineOutput("a", (1,))),
+        collector.put(EngineOutput("b", (7,))),
+        collector.put(EngineOutput("a", (2, 3))),
+    ]
+    assert counts == [1, 1, 2] and bool(collector)
+    assert collector.drain() == [EngineOutput("a", (1, 2, 3)), EngineOutput("b", (7,))]
+    assert not collector and collector.drain() == []
 
 
 def test_the_last_of_a_request_is_behind_all_others_of_it() -> None:
-    news = OutputCollector()
+    collector = OutputCollector()
     ends = EngineOutput("a", (2,), finish_reason=FinishReason.STOP, usage=USAGE)
     for output in (EngineOutput("a", (1,)), EngineOutput("a", (9,), choice_index=1), ends):
-        news.put(output)
-    assert news.drain() == [EngineOutput("a", (9,), choice_index=1), ends._replace(token_ids=(1, 2))]
+        collector.put(output)
+    assert collector.drain() == [EngineOutput("a", (9,), choice_index=1), ends._replace(token_ids=(1, 2))]
 
 
 def test_a_choice_that_has_ended_keeps_its_end_where_the_request_ends_behind_it() -> None:
-    news = OutputCollector()
+    collector = OutputCollector()
     over = EngineOutput("a", (1,), finish_reason=FinishReason.LENGTH)
     abort = EngineOutput("a", finish_reason=FinishReason.ABORT, usage=USAGE)
     for output in (over, EngineOutput("a", (5,), choice_index=1), abort):
-        news.put(output)
-    assert news.drain() == [over, EngineOutput("a", (5,), choice_index=1), abort]
+        collector.put(output)
+    assert collector.drain() == [over, EngineOutput("a", (5,), choice_index=1), abort]
 
 
 def story(chance: random.Random) -> list[EngineOutput]:
-    """All that an engine says of two requests, in an order that may be: some choices end, then the request does."""
-    told: dict[str, list[EngineOutput]] = {}
+    """Return the outputs of two requests in a possible order: some choices end, then the request does."""
+    by_request: dict[str, list[EngineOutput]] = {}
     for name in "ab":
-        said = [EngineOutput(name, (token,), choice_index=chance.randrange(3)) for token in range(chance.randrange(12))]
+        outputs = [
+            EngineOutput(name, (token,), choice_index=chance.randrange(3)) for token in range(chance.randrange(12))
+        ]
         over = {choice for choice in range(3) if chance.random() < 0.5}
         ends = [
             EngineOutput(name, (100 + choice,), finish_reason=FinishReason.STOP, choice_index=choice) for choice in over
@@ -49,28 +55,28 @@ def story(chance: random.Random) -> list[EngineOutput]:
         last = ends.pop()._replace(usage=USAGE) if len(over) == 3 else EngineOutput(
             name, finish_reason=FinishReason.ABORT, usage=USAGE, choice_index=chance.randrange(3)
         )  # fmt: skip
-        told[name] = [*said, *ends, last]
-    whose = [name for name, said in told.items() for _ in said]
+        by_request[name] = [*outputs, *ends, last]
+    whose = [name for name, outputs in by_request.items() for _ in outputs]
     chance.shuffle(whose)
-    return [told[name].pop(0) for name in whose]
+    return [by_request[name].pop(0) for name in whose]
 
 
 @given(st.randoms(use_true_random=False), st.floats(0, 1))
 def test_however_often_it_is_taken_nothing_is_lost_and_every_end_stands_where_it_did(
     chance: random.Random, often: float
 ) -> None:
-    news, taken, said = OutputCollector(), list[EngineOutput](), story(chance)
-    for output in said:
-        news.put(output)
+    collector, drained, outputs = OutputCollector(), list[EngineOutput](), story(chance)
+    for output in outputs:
+        collector.put(output)
         if chance.random() < often:
-            taken += news.drain()
-    taken += news.drain()
+            drained += collector.drain()
+    drained += collector.drain()
     for name in "ab":
-        mine = [output for output in taken if output.request_id == name]
+        mine = [output for output in drained if output.request_id == name]
         assert [output.is_final for output in mine] == [False] * (len(mine) - 1) + [True]
         for choice in range(3):
             of_choice = [output for output in mine if output.choice_index == choice]
-            before = [output for output in said if (output.request_id, output.choice_index) == (name, choice)]
+            before = [output for output in outputs if (output.request_id, output.choice_index) == (name, choice)]
             assert [token for output in of_choice for token in output.token_ids] == [
                 token for output in before for token in output.token_ids
             ]

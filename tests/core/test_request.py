@@ -1,4 +1,4 @@
-"""GenerateRequest cannot be bad, outputs are frozen, and all of it crosses a process border unchanged."""
+"""GenerateRequest rejects invalid values, outputs are frozen, and all cross a process boundary unchanged."""
 
 import math
 from dataclasses import replace
@@ -74,7 +74,7 @@ def test_requests_and_outputs_cannot_be_changed_afterwards() -> None:
         EngineOutput("a").finish_reason = FinishReason.STOP  # type: ignore[misc]
 
 
-def test_an_output_says_nothing_until_it_is_told() -> None:
+def test_an_output_is_empty_by_default() -> None:
     quiet = EngineOutput("a")
     assert quiet.token_ids == quiet.logprobs == ()
     assert quiet.finish_reason is quiet.error is quiet.usage is quiet.timeline is None

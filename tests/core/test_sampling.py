@@ -1,4 +1,4 @@
-"""SamplingParams: every bound from both sides, strange types, what is kept, and how None is filled."""
+"""SamplingParams: every bound from both sides, unusual types, stored values, and defaults for None."""
 
 import copy
 import math
@@ -103,8 +103,8 @@ def test_a_value_on_its_bound_is_taken(name: str, value: Any) -> None:
 
 @pytest.mark.parametrize(("name", "value"), [*pairs(NUMBERS, 1), *pairs(WHOLES, 1)])
 def test_a_value_past_its_bound_is_refused(name: str, value: Any) -> None:
-    said = str(refused(name, value))
-    assert str(value) in said
+    message = str(refused(name, value))
+    assert str(value) in message
 
 
 @pytest.mark.parametrize("name", [*NUMBERS, *WHOLES])
@@ -311,9 +311,9 @@ def test_a_default_of_none_counts_as_absent(name: str) -> None:
 
 
 def test_a_zero_that_was_asked_for_is_not_absent() -> None:
-    asked = SamplingParams(temperature=0, top_k=0, min_p=0.0, seed=0)
+    explicit = SamplingParams(temperature=0, top_k=0, min_p=0.0, seed=0)
     defaults = {"temperature": 0.6, "top_k": 50, "min_p": 0.1}
-    params = asked.with_defaults(defaults, max_tokens=1, seed=9)
+    params = explicit.with_defaults(defaults, max_tokens=1, seed=9)
     assert (params.temperature, params.top_k, params.min_p, params.seed) == (0, 0, 0, 0)
 
 
@@ -342,18 +342,18 @@ def test_more_min_tokens_than_fit_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "explicit",
     [
         {"stop_token_ids": (3, 304)}, {"logit_bias": {304: 1.0, 2: 1.0}}, {"allowed_token_ids": (0, 304)},
         {"bad_words_ids": ((5,), (3, 304, 7))},
     ],
 )  # fmt: skip
-def test_ids_are_checked_against_the_vocabulary(asked: dict[str, Any]) -> None:
-    params = SamplingParams(**asked)
+def test_ids_are_checked_against_the_vocabulary(explicit: dict[str, Any]) -> None:
+    params = SamplingParams(**explicit)
     params.check_vocabulary(305)
     with pytest.raises(TokenOutOfRange, match="304 is outside the vocabulary of 304") as caught:
         params.check_vocabulary(304)
-    assert caught.value.details == {"param": next(iter(asked)), "token_id": 304, "vocab_size": 304}
+    assert caught.value.details == {"param": next(iter(explicit)), "token_id": 304, "vocab_size": 304}
 
 
 def test_plain_parameters_fit_any_vocabulary() -> None:

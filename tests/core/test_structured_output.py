@@ -1,4 +1,4 @@
-"""StructuredOutput: five kinds, one at a time, bounded in length, depth and number before anybody reads them."""
+"""StructuredOutput: five kinds, one at a time, bounded in length, depth and number before any parser runs."""
 
 import time
 from dataclasses import FrozenInstanceError
@@ -57,7 +57,7 @@ def cyclic() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"json_schema": "{"}, "must be JSON"), ({"json_schema": '{"a": NaN}'}, "NaN is not JSON"),
         ({"json_schema": '{"a": 1e999}'}, "JSON"), ({"json_schema": {"a": float("nan")}}, "JSON"),
@@ -77,9 +77,9 @@ def cyclic() -> Any:
         ({"choice": ["x" * 1000] * 300}, "has 300000 characters, the limit is"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused_at_once_with_its_field(given: dict[str, Any], said: str) -> None:
+def test_what_cannot_be_is_refused_at_once_with_its_field(given: dict[str, Any], message: str) -> None:
     began = time.monotonic()
-    with pytest.raises(InvalidRequest, match=said) as caught:
+    with pytest.raises(InvalidRequest, match=message) as caught:
         StructuredOutput(**given)
     assert str(caught.value).startswith("structured") and len(str(caught.value)) < 400
     assert time.monotonic() - began < 30

@@ -1,4 +1,4 @@
-"""Single values: what is kept is plain, what is refused is named with its bound."""
+"""Validation of single values: stored values are plain, errors name the field and its bound."""
 
 from typing import Any
 
@@ -9,10 +9,10 @@ from chairlift.core.errors import InvalidRequest
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [(1, "1"), (10**19, str(10**19)), (10**20, "a huge number"), (-(10**400), "a huge number")]
+    ("value", "expected"), [(1, "1"), (10**19, str(10**19)), (10**20, "a huge number"), (-(10**400), "a huge number")]
 )
-def test_a_number_in_a_sentence_fills_no_page(value: int, said: str) -> None:
-    assert validation.format_value(value) == said
+def test_a_number_in_a_sentence_fills_no_page(value: int, expected: str) -> None:
+    assert validation.format_value(value) == expected
 
 
 @pytest.mark.parametrize("value", [True, False])
@@ -21,7 +21,7 @@ def test_a_flag_is_kept(value: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("check", "said"),
+    ("check", "expected"),
     [
         (lambda: validation.boolean("x", 1), "x must be true or false, got int"),
         (lambda: validation.string("x", 5, 3), "x must hold strings, got int"),
@@ -35,8 +35,8 @@ def test_a_flag_is_kept(value: bool) -> None:
         (lambda: validation.number("x", 0, 0, 2, open_low=True), "x must be greater than 0 and at most 2, got 0"),
     ],
 )
-def test_a_refusal_names_the_field_and_the_bound(check: Any, said: str) -> None:
-    with pytest.raises(InvalidRequest, match=said) as caught:
+def test_a_refusal_names_the_field_and_the_bound(check: Any, expected: str) -> None:
+    with pytest.raises(InvalidRequest, match=expected) as caught:
         check()
     assert caught.value.details == {"param": "x"}
 

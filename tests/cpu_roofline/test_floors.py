@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from chairlift.bench.workload.generators import generate
-from chairlift.bench.workload.workload import WorkItem
+from chairlift.bench.workload.workload import WorkloadRequest
 from chairlift.llm.build import prepare
-from chairlift.model.kernels.cpu.decoder_program import Program
+from chairlift.model.kernels.cpu.decoder_program import DecoderProgram
 from chairlift.model.kernels.cpu.threads import chosen_cpus
 from chairlift.model.sampling.sampler import Sampler
 from cpu_roofline import measurement
@@ -27,8 +27,8 @@ CONFIG = {
 }  # fmt: skip
 
 
-def item(prompt: int, output: int) -> WorkItem:
-    return WorkItem(at=0.0, prompt_token_ids=tuple(range(prompt)), output_tokens=output)
+def item(prompt: int, output: int) -> WorkloadRequest:
+    return WorkloadRequest(at=0.0, prompt_token_ids=tuple(range(prompt)), output_tokens=output)
 
 
 def test_operations_are_counted_as_they_are_done() -> None:
@@ -80,15 +80,17 @@ def test_a_turn_adds_up(model: Path) -> None:
 
 
 def test_patches_are_taken_back(model: Path) -> None:
-    before = (Program.run_step, Program.score, Sampler.sample)
+    before = (DecoderProgram.run_step, DecoderProgram.score, Sampler.sample)
     prepared = prepare(str(model), {"dtype": "bfloat16", "num_blocks": 64})
     with closing(prepared.start().client) as client:
         with watching(client):
             assert all(
                 now is not was
-                for now, was in zip((Program.run_step, Program.score, Sampler.sample), before, strict=True)
+                for now, was in zip(
+                    (DecoderProgram.run_step, DecoderProgram.score, Sampler.sample), before, strict=True
+                )
             )
-        assert (Program.run_step, Program.score, Sampler.sample) == before
+        assert (DecoderProgram.run_step, DecoderProgram.score, Sampler.sample) == before
 
 
 def test_a_report_is_written_and_read_aloud(

@@ -1,4 +1,4 @@
-"""Limits that make no sense are refused with both numbers; what is derived from them never contradicts them."""
+"""SchedulerConfig: invalid limits are rejected with both numbers; derived limits never contradict them."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ def test_an_option_below_its_bound_is_refused(option: str, value: int, low: int)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"num_blocks": 0}, "num_blocks must be at least 1, got 0"),
         ({"num_blocks": 1, "block_size": 0}, "block_size must be at least 1, got 0"),
@@ -34,8 +34,8 @@ def test_an_option_below_its_bound_is_refused(option: str, value: int, low: int)
         ({"num_blocks": 1, "windows": (None, 0)}, r"windows\[1\] must be at least 1, got 0"),
     ],
 )
-def test_an_impossible_cache_is_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_an_impossible_cache_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         CacheConfig(**options)
 
 

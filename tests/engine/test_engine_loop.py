@@ -1,4 +1,4 @@
-"""One turn of the wheel: expire, schedule, launch, collect, commit; failures roll back and the ledger is proved."""
+"""EngineLoop: expire, schedule, launch, collect, commit; failures roll back and integrity is checked."""
 
 import logging
 from dataclasses import replace
@@ -50,7 +50,7 @@ def test_the_time_of_a_request_is_up_between_two_steps() -> None:
 
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("stage", ["launch", "collect"])
-def test_a_step_that_fails_once_costs_nobody_a_token(stage: str, overlap: bool) -> None:
+def test_a_step_that_fails_once_costs_no_token(stage: str, overlap: bool) -> None:
     def hook(plan: StepPlan, at: str) -> None:
         if (plan.step_id, at) == (3, stage):
             raise RuntimeError("once")
@@ -63,7 +63,7 @@ def test_a_step_that_fails_once_costs_nobody_a_token(stage: str, overlap: bool) 
     lift.close()
 
 
-def test_whoever_fails_alone_ends_with_what_the_model_said() -> None:
+def test_a_row_that_fails_alone_ends_with_the_error_of_the_model() -> None:
     def hook(plan: StepPlan, at: str) -> None:
         raise RuntimeError("no memory")
 
@@ -100,34 +100,34 @@ def test_overlap_keeps_two_launches_in_flight() -> None:
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_only_steps_that_were_committed_are_shown(overlap: bool) -> None:
-    told: list[StepStats] = []
+    step_stats: list[StepStats] = []
     fails = NthCall(4)
     lift = Lift(FAKE, overlap=overlap, hook=lambda plan, at: fails())
-    lift.loop.on_step = told.append
+    lift.loop.on_step = step_stats.append
     lift.submit(ask("a", 3, 6), ask("b", 5, 6))
     lift.drain()
     assert lift.scheduler.counters.failed_steps == 1
-    assert sum(stats.num_outputs for stats in told) == 12
+    assert sum(stats.num_outputs for stats in step_stats) == 12
     assert lift.loop._began == {}
     lift.close()
 
 
-def test_who_watches_and_raises_hurts_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_on_step_callback_that_raises_hurts_no_request(caplog: pytest.LogCaptureFixture) -> None:
     lift = Lift(FAKE)
     second = NthCall(2)
     lift.loop.on_step = lambda stats: second()
     lift.submit(ask("a", 3, 6))
     lift.drain()
     lift.prove(calm=True)
-    assert caplog.text.count("who watches the steps raised") == 1
+    assert caplog.text.count("the on_step callback raised") == 1
 
 
-def test_what_is_wrong_with_the_ledger_is_logged_and_returned(caplog: pytest.LogCaptureFixture) -> None:
+def test_integrity_errors_are_logged_and_returned(caplog: pytest.LogCaptureFixture) -> None:
     lift = Lift(FAKE)
     lift.cache.pool.allocate(1)
     with caplog.at_level(logging.ERROR):
         assert lift.loop.check_integrity() == ["block 0 has 1 references, tables hold it 0 times"]
-    assert "ledger: block 0" in caplog.text
+    assert "integrity: block 0" in caplog.text
 
 
 def test_load_tells_what_the_engine_does() -> None:

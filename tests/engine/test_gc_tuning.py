@@ -1,4 +1,4 @@
-"""The collector of an engine's own process."""
+"""tune_gc: the garbage collector of an engine's own process."""
 
 import gc
 import subprocess

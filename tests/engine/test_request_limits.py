@@ -1,4 +1,4 @@
-"""What an engine can take at all: every refusal says the number that came and the one that holds."""
+"""RequestLimits: every rejection gives the value and the limit."""
 
 import pytest
 from hypothesis import given

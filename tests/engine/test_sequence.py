@@ -1,4 +1,4 @@
-"""The counters of one request, and the states that users see in them."""
+"""Sequence: its counters, and the states that users see."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_what_is_pending_counts_as_seen_and_may_be_wanted() -> None:
     assert (sequence.num_unscheduled_tokens, sequence.num_tokens_with_pending) == (1, 7)
 
 
-def test_nothing_is_wanted_once_the_samples_in_flight_reach_the_limit() -> None:
+def test_no_token_is_needed_once_the_samples_in_flight_reach_the_limit() -> None:
     sequence = make(outputs=1)
     sequence.num_scheduled_tokens, sequence.num_pending_samples = 6, 1
     assert sequence.num_unscheduled_tokens == 0
@@ -47,7 +47,7 @@ def test_blocks_are_named_as_they_fill() -> None:
     assert len(sequence.block_hashes) == 2
 
 
-def test_the_boarding_card_says_how_many_tokens_are_outputs() -> None:
+def test_a_new_sequence_says_how_many_tokens_are_outputs() -> None:
     sequence = make(adapter="x", eos_token_ids=(2,))
     sequence.token_ids += [8, 9]
     sequence.slot = 5

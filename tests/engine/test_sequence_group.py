@@ -1,4 +1,4 @@
-"""Choices of a request: one reads the prompt, the others board with all of it but its last token."""
+"""SequenceGroup: one choice computes the prompt, the others share all of it but its last token."""
 
 from dataclasses import replace
 
@@ -65,7 +65,7 @@ def test_a_choice_that_ends_leaves_the_others_alone() -> None:
     assert lift.ends["a", 1] is FinishReason.STOP and lift.ends["a"] is FinishReason.LENGTH
 
 
-def test_those_held_back_are_in_no_line_and_are_pending() -> None:
+def test_deferred_choices_are_not_queued_and_are_pending() -> None:
     scheduler = make_scheduler(max_batch_tokens=4)
     scheduler.add_request(ask("a", 10, 4, n=3), 0.0)
     assert len(scheduler.waiting) == 1 and scheduler.waiting_tokens == 10
@@ -77,7 +77,7 @@ def test_those_held_back_are_in_no_line_and_are_pending() -> None:
     assert len(scheduler.waiting) == 2
 
 
-def test_when_the_reader_is_taken_away_another_one_reads() -> None:
+def test_when_the_prompt_owner_ends_another_choice_takes_over() -> None:
     scheduler = make_scheduler(max_batch_tokens=4)
     scheduler.add_request(ask("a", 10, 4, n=3), 0.0)
     turn(scheduler)
@@ -158,7 +158,7 @@ def test_a_step_that_fails_with_the_copy_of_a_block_computes_it_again(
 
 
 @pytest.mark.parametrize("num_blocks", [9, 12, 16])
-def test_choices_that_are_sent_away_come_back(num_blocks: int) -> None:
+def test_preempted_choices_come_back(num_blocks: int) -> None:
     lift = Lift(replace(FAKE, num_blocks=num_blocks), caching=False)
     lift.submit(ask("a", 7, 20, n=4), ask("b", 7, 20, n=2, seed=9))
     lift.drain()
@@ -207,15 +207,15 @@ def test_a_request_that_was_over_altogether_ends_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("resume", "said"),
+    ("resume", "message"),
     [
         (((1,), (1,), (1,)), "has tokens of 3 choices, the request has 2"),
         (((1, 2, 3, 4, 5),), "has 5 tokens of a choice, max_tokens is 4"),
         (((9, 1),), "behind one that ends the output"),
     ],
 )
-def test_tokens_that_cannot_have_been_delivered_are_refused(resume: tuple[tuple[int, ...], ...], said: str) -> None:
-    with pytest.raises(InvalidRequest, match=said):
+def test_tokens_that_cannot_have_been_delivered_are_refused(resume: tuple[tuple[int, ...], ...], message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
         ask("a", 3, 4, n=2, stop=[9], resume=resume)
 
 

@@ -1,10 +1,10 @@
-"""Snapshots say who waits, in which order and why, and how full the pool is."""
+"""Snapshots: waiting requests in order with reasons, and how full the pool is."""
 
 from chairlift.engine.state_dump import cache_state, scheduler_state
 from support_engine import answer, ask, make_scheduler, turn
 
 
-def test_the_line_in_order_and_why_each_waits() -> None:
+def test_the_waiting_queue_in_order_and_why_each_waits() -> None:
     scheduler = make_scheduler(max_batch_tokens=8, max_chunk_tokens=4, max_running_requests=2)
     scheduler.add_request(ask("a", 16, 9), 0.0)
     scheduler.add_request(ask("twin", 16, 9), 0.0)

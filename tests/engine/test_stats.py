@@ -1,4 +1,4 @@
-"""Counters add up to what was scheduled, generated and ended."""
+"""Counters: they add up to the scheduled, generated and finished work."""
 
 import itertools
 
@@ -26,44 +26,44 @@ def test_every_reason_has_a_count_from_the_start() -> None:
     assert Counters().finished_by_reason == {"stop": 0, "length": 0, "abort": 0, "error": 0}
 
 
-def test_each_step_is_told_in_numbers() -> None:
-    told: list[StepStats] = []
+def test_each_step_has_stats() -> None:
+    step_stats: list[StepStats] = []
     lift = Lift(FakeConfig(vocab_size=200, num_blocks=64, block_size=4), max_batch_tokens=8, max_running_requests=1)
-    lift.loop.on_step = told.append
+    lift.loop.on_step = step_stats.append
     lift.submit(ask("a", 10, 2), ask("b", [3], 1))
     lift.drain()
-    assert [stats.step_id for stats in told] == list(range(len(told)))
-    assert [stats.num_tokens for stats in told] == [8, 2, 1, 1]
-    assert [stats.num_prefill_tokens for stats in told] == [8, 2, 0, 0]
-    assert [stats.num_outputs for stats in told] == [0, 1, 1, 1]
-    assert [(stats.running, stats.waiting) for stats in told] == [(1, 1), (1, 1), (0, 1), (0, 0)]
-    assert all(stats.in_flight == 1 and stats.schedule_ms >= 0 and stats.collect_ms >= 0 for stats in told)
-    assert told[-1].free_blocks == 64
+    assert [stats.step_id for stats in step_stats] == list(range(len(step_stats)))
+    assert [stats.num_tokens for stats in step_stats] == [8, 2, 1, 1]
+    assert [stats.num_prefill_tokens for stats in step_stats] == [8, 2, 0, 0]
+    assert [stats.num_outputs for stats in step_stats] == [0, 1, 1, 1]
+    assert [(stats.running, stats.waiting) for stats in step_stats] == [(1, 1), (1, 1), (0, 1), (0, 0)]
+    assert all(stats.in_flight == 1 and stats.schedule_ms >= 0 and stats.collect_ms >= 0 for stats in step_stats)
+    assert step_stats[-1].free_blocks == 64
 
 
 def test_a_step_says_how_many_were_on_their_way_when_its_result_came() -> None:
-    told: list[StepStats] = []
+    step_stats: list[StepStats] = []
     lift = Lift(FakeConfig(vocab_size=200, num_blocks=64, block_size=4), overlap=True)
-    lift.loop.on_step = told.append
+    lift.loop.on_step = step_stats.append
     lift.submit(ask("a", 3, 5))
     lift.drain()
     lift.close()
-    assert [stats.in_flight for stats in told] == [2, 2, 2, 2, 1]
+    assert [stats.in_flight for stats in step_stats] == [2, 2, 2, 2, 1]
 
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_the_phases_of_all_steps_lie_one_after_another_on_one_clock(overlap: bool) -> None:
-    told: list[StepStats] = []
+    step_stats: list[StepStats] = []
     lift = Lift(FakeConfig(vocab_size=200, num_blocks=64, block_size=4), max_batch_tokens=8, overlap=overlap)
-    lift.loop.on_step = told.append
+    lift.loop.on_step = step_stats.append
     lift.submit(ask("a", 10, 9), ask("b", [3], 5))
     lift.drain()
     lift.close()
     spans = []
-    for stats in told:
+    for stats in step_stats:
         launched = stats.started_ms + stats.schedule_ms + stats.launch_ms
         spans += [(stats.started_ms, launched), (stats.collect_started_ms, stats.ended_ms)]
         assert 0 <= stats.started_ms <= launched <= stats.collect_started_ms <= stats.ended_ms
     spans.sort()
     assert all(first[1] <= second[0] + 1e-6 for first, second in itertools.pairwise(spans))
-    assert [stats.started_ms for stats in told] == sorted(stats.started_ms for stats in told)
+    assert [stats.started_ms for stats in step_stats] == sorted(stats.started_ms for stats in step_stats)

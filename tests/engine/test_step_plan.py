@@ -1,4 +1,4 @@
-"""A plan counts its rows and tokens, cannot be changed, and needs no copies."""
+"""StepPlan: counts its rows and tokens, cannot be changed, and needs no copies."""
 
 import numpy as np
 import pytest

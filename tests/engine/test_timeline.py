@@ -1,4 +1,4 @@
-"""Why a request waited: the seconds by reason add up to its time in line, and nobody touches who waits."""
+"""QueueWaitClock: the seconds by reason add up to the time in the queue, at no cost per waiting request."""
 
 import random
 
@@ -18,48 +18,48 @@ def test_the_clock_counts_each_reason_for_as_long_as_it_holds() -> None:
     assert clock.read(5.5) == [2.0, 3.0, 0.5, 0.0] and clock.reason is WaitReason.RUNNING_LIMIT
 
 
-def test_a_diary_reads_the_difference() -> None:
-    clock, diary = QueueWaitClock(), TimelineRecorder(10.0)
+def test_a_recorder_takes_the_difference() -> None:
+    clock, recorder = QueueWaitClock(), TimelineRecorder(10.0)
     clock.set(WaitReason.BLOCKS, 10.0)
-    diary.enqueued(clock, 12.0)
+    recorder.enqueued(clock, 12.0)
     clock.set(WaitReason.BUDGET, 15.0)
-    diary.dequeued(clock, 16.0)
-    assert dict(diary.build().wait_seconds) == {"budget": 1.0, "blocks": 3.0}
+    recorder.dequeued(clock, 16.0)
+    assert dict(recorder.build().wait_seconds) == {"budget": 1.0, "blocks": 3.0}
 
 
-def test_waiting_for_a_prefix_is_its_own_whatever_the_line_does() -> None:
-    clock, diary = QueueWaitClock(), TimelineRecorder(0.0)
-    diary.enqueued(clock, 0.0)
+def test_waiting_for_a_prefix_is_its_own_whatever_the_queue_does() -> None:
+    clock, recorder = QueueWaitClock(), TimelineRecorder(0.0)
+    recorder.enqueued(clock, 0.0)
     clock.set(WaitReason.BLOCKS, 1.0)
-    diary.prefix_wait(clock, 2.0)
-    diary.prefix_wait(clock, 3.0)
-    assert diary.waits_for_prefix
-    diary.prefix_wait_ended(clock, 6.0)
-    diary.prefix_wait_ended(clock, 7.0)
-    assert not diary.waits_for_prefix
-    diary.dequeued(clock, 8.0)
-    assert dict(diary.build().wait_seconds) == {"budget": 1.0, "blocks": 3.0, "prefix": 4.0}
+    recorder.prefix_wait(clock, 2.0)
+    recorder.prefix_wait(clock, 3.0)
+    assert recorder.waits_for_prefix
+    recorder.prefix_wait_ended(clock, 6.0)
+    recorder.prefix_wait_ended(clock, 7.0)
+    assert not recorder.waits_for_prefix
+    recorder.dequeued(clock, 8.0)
+    assert dict(recorder.build().wait_seconds) == {"budget": 1.0, "blocks": 3.0, "prefix": 4.0}
 
 
-def test_leaving_the_line_ends_the_wait_for_a_prefix() -> None:
-    clock, diary = QueueWaitClock(), TimelineRecorder(0.0)
-    diary.enqueued(clock, 0.0)
-    diary.prefix_wait(clock, 2.0)
-    diary.dequeued(clock, 5.0)
-    assert dict(diary.build().wait_seconds) == {"budget": 2.0, "prefix": 3.0}
+def test_leaving_the_queue_ends_the_wait_for_a_prefix() -> None:
+    clock, recorder = QueueWaitClock(), TimelineRecorder(0.0)
+    recorder.enqueued(clock, 0.0)
+    recorder.prefix_wait(clock, 2.0)
+    recorder.dequeued(clock, 5.0)
+    assert dict(recorder.build().wait_seconds) == {"budget": 2.0, "prefix": 3.0}
 
 
-def test_moments_are_told_from_when_it_was_queued() -> None:
-    diary = TimelineRecorder(100.0)
-    diary.record("scheduled", 101.5)
-    diary.record("finished", 103.0, "stop")
-    assert [(event.name, event.at, event.detail) for event in diary.build().events] == [
+def test_times_count_from_when_it_was_queued() -> None:
+    recorder = TimelineRecorder(100.0)
+    recorder.record("scheduled", 101.5)
+    recorder.record("finished", 103.0, "stop")
+    assert [(event.name, event.at, event.detail) for event in recorder.build().events] == [
         ("queued", 0.0, ""), ("scheduled", 1.5, ""), ("finished", 3.0, "stop"),
     ]  # fmt: skip
 
 
-def in_line(timeline: Timeline) -> float:
-    """Seconds between joining the line (queued, preempted) and leaving it (scheduled, finished)."""
+def queue_seconds(timeline: Timeline) -> float:
+    """Seconds between joining the queue (queued, preempted) and leaving it (scheduled, finished)."""
     total, since = 0.0, None
     for event in timeline.events:
         if event.name in {"queued", "preempted"}:
@@ -70,18 +70,20 @@ def in_line(timeline: Timeline) -> float:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_the_seconds_waited_add_up_to_the_time_in_line(seed: int) -> None:
+def test_the_seconds_waited_add_up_to_the_time_in_the_queue(seed: int) -> None:
     """Whatever happens: preemptions, aborts, faults, prefixes; and the events are in order of time."""
     for final in ride(seed, 60).finals.values():
         if final.timeline is not None:
-            assert sum(seconds for _, seconds in final.timeline.wait_seconds) == pytest.approx(in_line(final.timeline))
+            assert sum(seconds for _, seconds in final.timeline.wait_seconds) == pytest.approx(
+                queue_seconds(final.timeline)
+            )
             assert all(seconds > 0 for _, seconds in final.timeline.wait_seconds)
             moments = [event.at for event in final.timeline.events]
             assert moments == sorted(moments) and final.timeline.events[-1].name == "finished"
 
 
-def test_every_reason_is_told_as_it_was() -> None:
-    """One after another: seats, blocks, the step's tokens, another's prefix."""
+def test_every_reason_is_recorded() -> None:
+    """One after another: slots, blocks, the step's tokens, another's prefix."""
     rng = random.Random(1)
     tells = {
         "running_limit": ({"max_running_requests": 1}, [[1, 2], [3, 4]], 64),

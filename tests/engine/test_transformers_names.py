@@ -1,4 +1,4 @@
-"""The names that users of transformers know are there, and do what they say."""
+"""Aliases: transformers' names exist and do the same."""
 
 import pytest
 

@@ -16,10 +16,10 @@ from chairlift import AsyncLLM, SamplingParams
 from chairlift.core.errors import DuplicateRequestId, EngineDead, InvalidRequest, NonFiniteLogits, TokenOutOfRange
 from chairlift.core.request import EngineOutput, FinishReason
 from chairlift.engine.step_plan import StepPlan
-from chairlift.llm.async_llm import PORTION, _Box, _Mailroom
-from chairlift.llm.output_processor import Assembler
+from chairlift.llm.async_llm import WAKEUPS_PER_ITERATION, _OutputDispatcher, _OutputInbox
+from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import TextEvent
-from chairlift.llm.text_service import ModelDefaults, Service
+from chairlift.llm.text_service import ModelDefaults, TextService
 from support_services import FAKE, AsciiTokenizer, Gate, fake_service, is_idle, text_of, tokens_of, wait_until
 
 SEEDED = SamplingParams(max_tokens=24, seed=3)
@@ -39,18 +39,18 @@ def ids(events: list[TextEvent]) -> list[int]:
     return [token for event in events for token in event.token_ids]
 
 
-def run(service: Service, story: Any) -> Any:
-    """Run `story(llm)` in an event loop, and prove afterwards that the engine holds nothing."""
+def run(service: TextService, story: Any) -> Any:
+    """Run `story(llm)` in an event loop, and check afterwards that the engine holds nothing."""
 
-    async def told() -> Any:
-        async with AsyncLLM.over(service) as llm:
-            found = await story(llm)
+    async def run_story() -> Any:
+        async with AsyncLLM.from_service(service) as llm:
+            results = await story(llm)
             while not is_idle(service):
                 await asyncio.sleep(0.005)
             assert await llm.check_integrity() == []
-            return found
+            return results
 
-    return asyncio.run(asyncio.wait_for(told(), 60))
+    return asyncio.run(asyncio.wait_for(run_story(), 60))
 
 
 def test_the_deltas_together_are_the_text_and_the_last_event_tells_all() -> None:
@@ -90,9 +90,9 @@ def test_a_stop_string_ends_the_stream_and_the_request() -> None:
     service = fake_service(SLOW)
 
     async def story(llm: AsyncLLM) -> list[TextEvent]:
-        found = await whole(llm, "x", replace(LONG, stop=(stop,)))
+        results = await whole(llm, "x", replace(LONG, stop=(stop,)))
         assert (await llm.scheduler_state())["finished_by_reason"]["abort"] == 1
-        return found
+        return results
 
     events = run(service, story)
     assert text(events) == text_of("x", SEEDED)[:10]
@@ -102,37 +102,37 @@ def test_a_stop_string_ends_the_stream_and_the_request() -> None:
 def test_two_hundred_streams_at_once_do_not_mix() -> None:
     async def story(llm: AsyncLLM) -> list[list[TextEvent]]:
         params = [SamplingParams(max_tokens=1 + number % 20, seed=number) for number in range(200)]
-        return await asyncio.gather(*(whole(llm, f"rider {n}", params[n]) for n in range(200)))
+        return await asyncio.gather(*(whole(llm, f"prompt {n}", params[n]) for n in range(200)))
 
     for number, events in enumerate(run(fake_service(max_running_requests=16), story)):
-        assert ids(events) == tokens_of(f"rider {number}", SamplingParams(max_tokens=1 + number % 20, seed=number))
+        assert ids(events) == tokens_of(f"prompt {number}", SamplingParams(max_tokens=1 + number % 20, seed=number))
 
 
 @pytest.mark.parametrize("way", ["aclose", "break", "cancel", "raise"])
 def test_leaving_early_aborts_within_a_step(way: str) -> None:
-    """The engine is asked at once after leaving: its answer comes after the abort and at most the step in progress."""
+    """The state is requested right after the abort: the reply comes after the abort and at most the current step."""
     service = fake_service(SLOW)
 
     async def story(llm: AsyncLLM) -> int:
-        seen = asyncio.Event()
+        first_event = asyncio.Event()
 
         async def reader() -> None:
             stream = llm.generate("x", LONG)
             if way == "break":
                 async for _ in llm.generate("x", LONG):
-                    seen.set()
+                    first_event.set()
                     break
                 return
             async with aclosing(stream):
                 async for _ in stream:
-                    seen.set()
+                    first_event.set()
                     if way == "aclose":
                         break
                     if way == "raise":
                         raise RuntimeError("the reader fell")
 
         task = asyncio.create_task(reader())
-        await seen.wait()
+        await first_event.wait()
         if way == "cancel":
             task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -144,7 +144,7 @@ def test_leaving_early_aborts_within_a_step(way: str) -> None:
     assert run(service, story) < 400
 
 
-def test_a_stream_that_nobody_began_to_read_is_not_queued() -> None:
+def test_an_unread_stream_is_not_queued() -> None:
     async def story(llm: AsyncLLM) -> int:
         await llm.generate("x", LONG).aclose()
         return (await llm.scheduler_state())["steps"]
@@ -154,14 +154,14 @@ def test_a_stream_that_nobody_began_to_read_is_not_queued() -> None:
 
 def test_cancelling_one_stream_leaves_its_neighbours_alone() -> None:
     async def story(llm: AsyncLLM) -> list[int]:
-        others = [asyncio.create_task(whole(llm, f"rider {n}", SamplingParams(max_tokens=60, seed=n))) for n in (1, 2)]
+        others = [asyncio.create_task(whole(llm, f"prompt {n}", SamplingParams(max_tokens=60, seed=n))) for n in (1, 2)]
         stream = llm.generate("gone", LONG)
         await anext(stream)
         await stream.aclose()
         return [ids(await task) for task in others]
 
-    found = run(fake_service(SLOW), story)
-    assert found == [tokens_of(f"rider {n}", SamplingParams(max_tokens=60, seed=n)) for n in (1, 2)]
+    results = run(fake_service(SLOW), story)
+    assert results == [tokens_of(f"prompt {n}", SamplingParams(max_tokens=60, seed=n)) for n in (1, 2)]
 
 
 def test_invalid_requests_raise_at_the_call() -> None:
@@ -219,29 +219,29 @@ def test_a_timeout_is_the_last_event() -> None:
 
 def test_event_loops_in_two_threads_share_one_engine() -> None:
     service = fake_service()
-    llm = AsyncLLM.over(service)
-    found: dict[int, list[int]] = {}
+    llm = AsyncLLM.from_service(service)
+    results: dict[int, list[int]] = {}
 
-    def ride(number: int) -> None:
+    def generate_in_thread(number: int) -> None:
         async def story() -> None:
             for turn in range(5):
-                found[number * 10 + turn] = ids(await whole(llm, f"loop {number} {turn}"))
+                results[number * 10 + turn] = ids(await whole(llm, f"loop {number} {turn}"))
 
         asyncio.run(story())
 
-    threads = [threading.Thread(target=ride, args=(number,)) for number in range(3)]
+    threads = [threading.Thread(target=generate_in_thread, args=(number,)) for number in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert found == {n * 10 + t: tokens_of(f"loop {n} {t}", SEEDED) for n in range(3) for t in range(5)}
+    assert results == {n * 10 + t: tokens_of(f"loop {n} {t}", SEEDED) for n in range(3) for t in range(5)}
     assert is_idle(service)
     llm.close()
 
 
 def test_an_event_loop_that_went_away_does_not_hurt_the_engine() -> None:
     service = fake_service(SLOW)
-    llm = AsyncLLM.over(service)
+    llm = AsyncLLM.from_service(service)
     loop = asyncio.new_event_loop()
     stream = llm.generate("x", LONG)
     loop.run_until_complete(anext(stream))
@@ -256,7 +256,7 @@ def test_closing_ends_open_streams_with_engine_dead_and_later_calls_too() -> Non
     service = fake_service(hook=gate)
 
     async def story() -> None:
-        llm = AsyncLLM.over(service)
+        llm = AsyncLLM.from_service(service)
         task = asyncio.create_task(whole(llm, "x", LONG))
         await asyncio.to_thread(gate.reached.wait, 30)
         closing = asyncio.create_task(asyncio.to_thread(llm.close))
@@ -302,7 +302,7 @@ def test_an_event_loop_that_has_ended_is_forgotten() -> None:
         await whole(llm, "hello")
 
     service = fake_service()
-    llm = AsyncLLM.over(service)
+    llm = AsyncLLM.from_service(service)
     for _ in range(3):
         asyncio.run(story(llm))
     gc.collect()
@@ -315,44 +315,46 @@ def test_an_event_loop_that_has_ended_is_forgotten() -> None:
 Batches = list[list[tuple[int, TextEvent]]]
 
 
-def asked(service: Service, *prompts: str, params: SamplingParams = LONG, **options: Any) -> list[Assembler]:
-    return [service.assembler(prompt, params, **options) for prompt in prompts]
+def prepare(
+    service: TextService, *prompts: str, params: SamplingParams = LONG, **options: Any
+) -> list[OutputProcessor]:
+    return [service.prepare_completion(prompt, params, **options) for prompt in prompts]
 
 
-async def batches_of(llm: AsyncLLM, assemblers: Sequence[Assembler]) -> Batches:
+async def batches_of(llm: AsyncLLM, assemblers: Sequence[OutputProcessor]) -> Batches:
     return [batch async for batch in llm.run(assemblers)]
 
 
 def by_number(batches: Batches) -> dict[int, list[TextEvent]]:
-    told: dict[int, list[TextEvent]] = {}
+    by_index: dict[int, list[TextEvent]] = {}
     for batch in batches:
         for number, event in batch:
-            told.setdefault(number, []).append(event)
-    return told
+            by_index.setdefault(number, []).append(event)
+    return by_index
 
 
-async def settled(service: Service) -> None:
-    """Wait until the engine is done and its last news are in this event loop."""
+async def settled(service: TextService) -> None:
+    """Wait until the engine is idle and its last outputs are in this event loop."""
     while not is_idle(service):
         await asyncio.sleep(0.005)
     await asyncio.sleep(0)
 
 
-def counted(service: Service, reason: str) -> int:
+def counted(service: TextService, reason: str) -> int:
     return service.client.scheduler_state()["finished_by_reason"].get(reason, 0)
 
 
 def test_several_requests_come_in_one_stream_each_whole_and_in_order() -> None:
     service = fake_service(max_running_requests=3)
     params = [SamplingParams(max_tokens=3 + 7 * number, seed=number) for number in range(6)]
-    requests = [service.assembler(f"rider {number}", params[number]) for number in range(6)]
+    requests = [service.prepare_completion(f"prompt {number}", params[number]) for number in range(6)]
     batches = run(service, lambda llm: batches_of(llm, requests))
-    told = by_number(batches)
+    by_index = by_number(batches)
     for number in range(6):
-        events = told[number]
-        assert ids(events) == tokens_of(f"rider {number}", params[number])
-        assert text(events) == text_of(f"rider {number}", params[number])
-        assert [event.is_last for event in events] == [False] * (len(events) - 1) + [True]
+        events = by_index[number]
+        assert ids(events) == tokens_of(f"prompt {number}", params[number])
+        assert text(events) == text_of(f"prompt {number}", params[number])
+        assert [event.is_final for event in events] == [False] * (len(events) - 1) + [True]
         assert {event.request_id for event in events} == {requests[number].request.request_id}
     assert all(batches)
 
@@ -362,22 +364,22 @@ def test_a_reader_that_is_slow_finds_all_that_came_meanwhile_in_one_batch() -> N
     params = SamplingParams(max_tokens=24, seed=3, logprobs=1)
 
     async def story(llm: AsyncLLM) -> tuple[Batches, Batches]:
-        quick = await batches_of(llm, asked(service, "a", "b", params=params))
+        quick = await batches_of(llm, prepare(service, "a", "b", params=params))
         slow: Batches = []
-        async with aclosing(llm.run(asked(service, "a", "b", params=params))) as stream:
+        async with aclosing(llm.run(prepare(service, "a", "b", params=params))) as stream:
             async for batch in stream:
                 slow.append(batch)
                 await settled(service)
         return quick, slow
 
-    found = run(service, story)
-    assert len(found[1]) <= 2
-    quick, slow = map(by_number, found)
+    results = run(service, story)
+    assert len(results[1]) <= 2
+    quick, slow = map(by_number, results)
     for number, prompt in enumerate("ab"):
         assert ids(slow[number]) == ids(quick[number]) == tokens_of(prompt, params)
         assert text(slow[number]) == text(quick[number])
         last, other = slow[number][-1], quick[number][-1]
-        assert last.is_last and (last.usage, last.finish_reason) == (other.usage, other.finish_reason)
+        assert last.is_final and (last.usage, last.finish_reason) == (other.usage, other.finish_reason)
         logprobs = [entry for event in slow[number] for entry in event.logprobs]
         assert logprobs == [entry for event in quick[number] for entry in event.logprobs] and len(logprobs) == 24
 
@@ -386,11 +388,11 @@ def test_where_only_the_end_is_waited_for_news_come_together() -> None:
     params = SamplingParams(max_tokens=300, seed=3, n=2)
 
     async def story(llm: AsyncLLM) -> tuple[Batches, Batches]:
-        found: list[Batches] = []
+        results: list[Batches] = []
         for at_once in (True, False):
-            async with aclosing(llm.run(asked(service, "a", "b", params=params), at_once=at_once)) as stream:
-                found.append([batch async for batch in stream])
-        return found[0], found[1]
+            async with aclosing(llm.run(prepare(service, "a", "b", params=params), at_once=at_once)) as stream:
+                results.append([batch async for batch in stream])
+        return results[0], results[1]
 
     service = fake_service()
     quick, late = run(service, story)
@@ -398,20 +400,22 @@ def test_where_only_the_end_is_waited_for_news_come_together() -> None:
     for number in range(2):
         quick_events, late_events = by_number(quick)[number], by_number(late)[number]
         for index in range(2):
-            said = [[event for event in events if event.index == index] for events in (quick_events, late_events)]
-            assert ids(said[0]) == ids(said[1]) and len(ids(said[1])) == 300
-            assert text(said[0]) == text(said[1])
+            results_of_choice = [
+                [event for event in events if event.index == index] for events in (quick_events, late_events)
+            ]
+            assert ids(results_of_choice[0]) == ids(results_of_choice[1]) and len(ids(results_of_choice[1])) == 300
+            assert text(results_of_choice[0]) == text(results_of_choice[1])
         assert late_events[-1].usage == quick_events[-1].usage
 
 
 def test_a_stop_string_is_seen_at_once_also_where_only_the_end_is_waited_for() -> None:
     """Else the engine would work on for nothing."""
     service = fake_service()
-    said = text_of("a", SamplingParams(max_tokens=300, seed=3))
-    params = SamplingParams(max_tokens=300, seed=3, stop=[said[40:44]])
+    results_of_choice = text_of("a", SamplingParams(max_tokens=300, seed=3))
+    params = SamplingParams(max_tokens=300, seed=3, stop=[results_of_choice[40:44]])
 
     async def story(llm: AsyncLLM) -> Batches:
-        async with aclosing(llm.run(asked(service, "a", params=params), at_once=False)) as stream:
+        async with aclosing(llm.run(prepare(service, "a", params=params), at_once=False)) as stream:
             return [batch async for batch in stream]
 
     last = by_number(run(service, story))[0][-1]
@@ -425,10 +429,10 @@ def test_nothing_to_run_is_over_at_once() -> None:
 def test_a_stop_string_ends_one_of_them_and_the_others_go_on() -> None:
     service, params = fake_service(SLOW), SamplingParams(max_tokens=60, seed=3)
     stop = text_of("x", params)[10:13]
-    requests = [service.assembler("x", replace(params, stop=(stop,))), *asked(service, "y", params=params)]
-    told = by_number(run(service, lambda llm: batches_of(llm, requests)))
-    assert (told[0][-1].finish_reason, text(told[0])) == ("stop", text_of("x", params)[:10])
-    assert ids(told[1]) == tokens_of("y", params)
+    requests = [service.prepare_completion("x", replace(params, stop=(stop,))), *prepare(service, "y", params=params)]
+    by_index = by_number(run(service, lambda llm: batches_of(llm, requests)))
+    assert (by_index[0][-1].finish_reason, text(by_index[0])) == ("stop", text_of("x", params)[:10])
+    assert ids(by_index[1]) == tokens_of("y", params)
 
 
 @pytest.mark.parametrize("way", ["aclose", "cancel", "raise"])
@@ -442,10 +446,10 @@ def test_leaving_early_aborts_all_that_are_open_and_no_other(way: str) -> None:
         ended = asyncio.Event()
 
         async def reader() -> None:
-            requests = [*asked(service, "a", "b"), *asked(service, "short", params=short)]
+            requests = [*prepare(service, "a", "b"), *prepare(service, "short", params=short)]
             async with aclosing(llm.run(requests)) as stream:
                 async for batch in stream:
-                    if any(event.is_last for _, event in batch):
+                    if any(event.is_final for _, event in batch):
                         ended.set()
                         if way == "aclose":
                             break
@@ -472,7 +476,7 @@ def test_one_that_is_refused_ends_the_others_and_leaves_its_namesake_alone() -> 
     async def story(llm: AsyncLLM) -> None:
         first = llm.generate("x", params, request_id="mine")
         events = [await anext(first)]
-        requests = [*asked(service, "a"), *asked(service, "y", request_id="mine"), *asked(service, "b")]
+        requests = [*prepare(service, "a"), *prepare(service, "y", request_id="mine"), *prepare(service, "b")]
         with pytest.raises(DuplicateRequestId, match="mine"):
             await batches_of(llm, requests)
         assert counted(service, "abort") == 1, "b was never queued"
@@ -489,7 +493,7 @@ def test_two_of_the_same_name_cannot_be_run_together() -> None:
 
     async def story(llm: AsyncLLM) -> None:
         with pytest.raises(DuplicateRequestId):
-            await batches_of(llm, asked(service, "a", "b", request_id="mine"))
+            await batches_of(llm, prepare(service, "a", "b", request_id="mine"))
 
     run(service, story)
 
@@ -502,15 +506,15 @@ def test_an_engine_that_dies_ends_each_of_them_with_its_error() -> None:
     service = fake_service(hook=hook)
 
     async def story() -> None:
-        llm = AsyncLLM.over(service)
-        told = by_number(await batches_of(llm, asked(service, "a", "b", "c")))
+        llm = AsyncLLM.from_service(service)
+        by_index = by_number(await batches_of(llm, prepare(service, "a", "b", "c")))
         for number, prompt in enumerate("abc"):
-            events = told[number]
-            assert isinstance(events[-1].error, EngineDead) and events[-1].is_last
-            assert sum(event.is_last for event in events) == 1
+            events = by_index[number]
+            assert isinstance(events[-1].error, EngineDead) and events[-1].is_final
+            assert sum(event.is_final for event in events) == 1
             assert ids(events) == tokens_of(prompt, LONG)[: len(ids(events))]
         with pytest.raises(EngineDead):
-            await batches_of(llm, asked(service, "a", "b"))
+            await batches_of(llm, prepare(service, "a", "b"))
         assert llm.abort_all() == 0, "what was not queued is not open"
         llm.close()
 
@@ -521,15 +525,17 @@ def test_an_engine_that_dies_ends_each_of_them_with_its_error() -> None:
 def test_a_choice_that_has_ended_keeps_its_end_when_its_request_fails(
     slow: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the reader comes so late that it finds both in its box."""
+    """Also when the reader is so late that both are in its inbox."""
     service, sinks = fake_service(), []
     monkeypatch.setattr(service.client, "submit", lambda request, sink: sinks.append(sink))  # this test is the engine
-    assembler = service.assembler("x", SamplingParams(max_tokens=9, seed=3, n=2))
+    assembler = service.prepare_completion("x", SamplingParams(max_tokens=9, seed=3, n=2))
     name = assembler.request.request_id
 
     async def story() -> list[TextEvent]:
         async def read() -> list[TextEvent]:
-            return [event for batch in await batches_of(AsyncLLM.over(service), [assembler]) for _, event in batch]
+            return [
+                event for batch in await batches_of(AsyncLLM.from_service(service), [assembler]) for _, event in batch
+            ]
 
         reading = asyncio.create_task(read())
         await asyncio.sleep(0)
@@ -547,32 +553,34 @@ def test_a_choice_that_has_ended_keeps_its_end_when_its_request_fails(
     service.client.close()
     assert {event.index: event.finish_reason for event in events if event.finish_reason} == {0: "length", 1: "error"}
     assert [ids([event for event in events if event.index == index]) for index in (0, 1)] == [[65, 66], [67]]
-    assert [event.is_last for event in events] == [False] * (len(events) - 1) + [True]
+    assert [event.is_final for event in events] == [False] * (len(events) - 1) + [True]
 
 
 def test_everything_in_an_event_loop_can_be_aborted_at_once() -> None:
     service = fake_service(SLOW)
     elsewhere: list[TextEvent] = []
-    riding = threading.Event()
+    is_running = threading.Event()
 
     def in_another_loop() -> None:
         async def story() -> None:
-            async for event in AsyncLLM.over(service).generate("elsewhere", SamplingParams(max_tokens=80, seed=3)):
+            async for event in AsyncLLM.from_service(service).generate(
+                "elsewhere", SamplingParams(max_tokens=80, seed=3)
+            ):
                 elsewhere.append(event)
-                riding.set()
+                is_running.set()
 
         asyncio.run(story())
 
     async def story(llm: AsyncLLM) -> None:
         assert llm.abort_all() == 0
-        first, both = llm.generate("x", LONG), llm.run(asked(service, "a", "b"))
+        first, both = llm.generate("x", LONG), llm.run(prepare(service, "a", "b"))
         events, batches = [await anext(first)], [await anext(both)]
-        assert await asyncio.to_thread(riding.wait, 30)
+        assert await asyncio.to_thread(is_running.wait, 30)
         assert llm.abort_all() == 3
         events += [event async for event in first]
         batches += [batch async for batch in both]
         for each in (events, *by_number(batches).values()):
-            assert each[-1].finish_reason == "abort" and each[-1].error is None and each[-1].is_last
+            assert each[-1].finish_reason == "abort" and each[-1].error is None and each[-1].is_final
         assert llm.abort_all() == 0
         assert ids(await whole(llm, "y")) == tokens_of("y", SEEDED)
 
@@ -583,27 +591,27 @@ def test_everything_in_an_event_loop_can_be_aborted_at_once() -> None:
     assert ids(elsewhere) == tokens_of("elsewhere", SamplingParams(max_tokens=80, seed=3))
 
 
-def test_readers_are_woken_in_portions_and_nobody_is_forgotten() -> None:
-    """Between two portions the event loop looks after others; so a step with many readers holds up nobody."""
-    count = 4 * PORTION + 3
+def test_readers_are_woken_in_batches_and_none_is_forgotten() -> None:
+    """Between two batches the event loop runs other tasks, so a step with many readers blocks no task."""
+    count = 4 * WAKEUPS_PER_ITERATION + 3
     turns: list[int] = []
 
     async def main() -> list[int]:
         loop = asyncio.get_running_loop()
-        room = _Mailroom(loop, lambda: 0.0)
-        boxes = [_Box(loop) for _ in range(count)]
-        for number, box in enumerate(boxes):
-            room.open(str(number), box)
+        dispatcher = _OutputDispatcher(loop, lambda: 0.0)
+        inboxes = [_OutputInbox(loop) for _ in range(count)]
+        for number, inbox in enumerate(inboxes):
+            dispatcher.open(str(number), inbox)
         turn = 0
 
-        async def read(box: _Box) -> int:
-            (output,) = await box.take(at_once=True)
+        async def read(inbox: _OutputInbox) -> int:
+            (output,) = await inbox.take(at_once=True)
             turns.append(turn)
             return int(output.request_id)
 
-        readers = [asyncio.create_task(read(box)) for box in boxes]
+        readers = [asyncio.create_task(read(inbox)) for inbox in inboxes]
         await asyncio.sleep(0)
-        room.sink([EngineOutput(str(number), (7,)) for number in range(count)])
+        dispatcher.sink([EngineOutput(str(number), (7,)) for number in range(count)])
         while not all(reader.done() for reader in readers):
             await asyncio.sleep(0)
             turn += 1
@@ -611,50 +619,50 @@ def test_readers_are_woken_in_portions_and_nobody_is_forgotten() -> None:
         return [reader.result() for reader in readers]
 
     assert asyncio.run(main()) == list(range(count))
-    assert len(set(turns)) == 5 and max(Counter(turns).values()) == PORTION
+    assert len(set(turns)) == 5 and max(Counter(turns).values()) == WAKEUPS_PER_ITERATION
 
 
-def test_who_is_gone_when_its_turn_comes_holds_up_nobody() -> None:
+def test_a_cancelled_reader_does_not_block_the_others() -> None:
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        room = _Mailroom(loop, lambda: 0.0)
-        boxes = [_Box(loop) for _ in range(3 * PORTION)]
-        for number, box in enumerate(boxes):
-            room.open(str(number), box)
-        readers = [asyncio.create_task(box.take(at_once=True)) for box in boxes]
+        dispatcher = _OutputDispatcher(loop, lambda: 0.0)
+        inboxes = [_OutputInbox(loop) for _ in range(3 * WAKEUPS_PER_ITERATION)]
+        for number, inbox in enumerate(inboxes):
+            dispatcher.open(str(number), inbox)
+        readers = [asyncio.create_task(inbox.take(at_once=True)) for inbox in inboxes]
         await asyncio.sleep(0)
-        for number in range(0, len(boxes), 2):
+        for number in range(0, len(inboxes), 2):
             readers[number].cancel()
-        room.sink([EngineOutput(str(number), (7,)) for number in range(len(boxes))])
-        found = await asyncio.wait_for(asyncio.gather(*readers, return_exceptions=True), 20)
-        assert all(isinstance(each, list) for each in found[1::2])
-        assert not room._sleepers and not room._is_waking
+        dispatcher.sink([EngineOutput(str(number), (7,)) for number in range(len(inboxes))])
+        results = await asyncio.wait_for(asyncio.gather(*readers, return_exceptions=True), 20)
+        assert all(isinstance(each, list) for each in results[1::2])
+        assert not dispatcher._readers_to_wake and not dispatcher._is_waking
 
     asyncio.run(main())
 
 
-def test_news_are_spaced_and_what_comes_meanwhile_is_told_together() -> None:
+def test_deliveries_are_spaced_and_outputs_in_between_are_merged() -> None:
     async def main() -> None:
-        loop, asked = (
+        loop, prepare = (
             asyncio.get_running_loop(),
             [0.2, 0.0, 0.0],
         )  # one for each time: it does not look too early, either
-        room, box = _Mailroom(loop, lambda: asked.pop(0)), _Box(loop)
-        room.open("a", box)
+        dispatcher, inbox = _OutputDispatcher(loop, lambda: prepare.pop(0)), _OutputInbox(loop)
+        dispatcher.open("a", inbox)
 
-        async def told() -> tuple[tuple[int, ...], float]:
-            (output,) = await box.take(at_once=True)
+        async def next_output() -> tuple[tuple[int, ...], float]:
+            (output,) = await inbox.take(at_once=True)
             return output.token_ids, loop.time()
 
-        room.sink([EngineOutput("a", (1,))])
-        first, began = await told()
+        dispatcher.sink([EngineOutput("a", (1,))])
+        first, began = await next_output()
         for token in (2, 3, 4):
-            room.sink([EngineOutput("a", (token,))])
+            dispatcher.sink([EngineOutput("a", (token,))])
             await asyncio.sleep(0.01)
-        second, later = await told()
-        room.sink([EngineOutput("a", (5,))])
-        third, _ = await told()
+        second, later = await next_output()
+        dispatcher.sink([EngineOutput("a", (5,))])
+        third, _ = await next_output()
         assert (first, second, third) == ((1,), (2, 3, 4), (5,))
-        assert later - began >= 0.19 and asked == []
+        assert later - began >= 0.19 and prepare == []
 
     asyncio.run(asyncio.wait_for(main(), 20))

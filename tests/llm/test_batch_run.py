@@ -1,4 +1,4 @@
-"""pump: bounded feeding, aborting what is left behind, and an engine that dies in the middle."""
+"""run_batch: bounded submission, aborting open requests, and an engine that fails in the middle."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,53 +8,57 @@ import pytest
 from chairlift.core.errors import EngineDead
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.step_plan import StepPlan
-from chairlift.llm.batch_run import pump
-from chairlift.llm.output_processor import Assembler
-from chairlift.llm.text_service import Service
+from chairlift.llm.batch_run import run_batch
+from chairlift.llm.output_processor import OutputProcessor
+from chairlift.llm.text_service import TextService
 from support_services import FAKE, fake_service, is_idle, tokens_of, wait_until
 
 SEEDED = SamplingParams(max_tokens=8, seed=3)
 
 
 @pytest.fixture
-def service() -> Iterator[Service]:
+def service() -> Iterator[TextService]:
     made = fake_service(replace(FAKE, seconds_per_step=0.001))
     yield made
     made.client.close()
 
 
-def assemblers(service: Service, count: int, params: SamplingParams = SEEDED) -> list[Assembler]:
-    return [service.assembler(f"rider {number}", params) for number in range(count)]
+def assemblers(service: TextService, count: int, params: SamplingParams = SEEDED) -> list[OutputProcessor]:
+    return [service.prepare_completion(f"prompt {number}", params) for number in range(count)]
 
 
-def test_every_request_gets_one_last_event_and_the_engine_has_let_go(service: Service) -> None:
+def test_every_request_gets_one_last_event_and_the_engine_has_let_go(service: TextService) -> None:
     given = assemblers(service, 10)
-    ended = [each for each, event in pump(service.client, given, 4) if event.finish_reason is not None]
+    ended = [each for each, event in run_batch(service.client, given, 4) if event.finish_reason is not None]
     assert len(ended) == 10 and {id(each) for each in ended} == {id(each) for each in given}
     assert service.client.scheduler_state()["states"] == {}
     for number, each in enumerate(given):
-        assert each.result().outputs[0].token_ids == tokens_of(f"rider {number}", SEEDED)
+        assert each.result().outputs[0].token_ids == tokens_of(f"prompt {number}", SEEDED)
 
 
-def test_no_more_than_the_window_are_sent_and_not_heard_of(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_than_the_window_are_sent_and_not_heard_of(
+    service: TextService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sent, submit = [], service.client.submit
     monkeypatch.setattr(service.client, "submit", lambda request, sink: (sent.append(request), submit(request, sink)))
     heard: set[str] = set()
-    for assembler, _ in pump(service.client, assemblers(service, 9), 2):
+    for assembler, _ in run_batch(service.client, assemblers(service, 9), 2):
         heard.add(assembler.request.request_id)
         assert len(sent) - len(heard) <= 2
     assert len(sent) == len(heard) == 9
 
 
-def test_a_narrow_window_leaves_no_seat_empty(service: Service) -> None:
+def test_a_narrow_window_leaves_no_slot_empty(service: TextService) -> None:
     most = 0
-    for _ in pump(service.client, assemblers(service, 9, SamplingParams(max_tokens=60, seed=1, ignore_eos=True)), 2):
+    for _ in run_batch(
+        service.client, assemblers(service, 9, SamplingParams(max_tokens=60, seed=1, ignore_eos=True)), 2
+    ):
         most = max(most, service.client.load().running_requests)
     assert most > 4
 
 
-def test_closing_it_aborts_what_is_open_and_submits_nothing_more(service: Service) -> None:
-    events = pump(service.client, assemblers(service, 9, SamplingParams(max_tokens=400, seed=1)), 3)
+def test_closing_it_aborts_what_is_open_and_submits_nothing_more(service: TextService) -> None:
+    events = run_batch(service.client, assemblers(service, 9, SamplingParams(max_tokens=400, seed=1)), 3)
     next(events)
     events.close()
     wait_until(lambda: is_idle(service))
@@ -68,7 +72,7 @@ def test_an_engine_that_dies_ends_every_request_with_its_error() -> None:
 
     service = fake_service(hook=hook)
     given = assemblers(service, 12, SamplingParams(max_tokens=50, seed=1))
-    for _ in pump(service.client, given, 4):
+    for _ in run_batch(service.client, given, 4):
         pass
     results = [each.result() for each in given]
     assert all(isinstance(result.error, EngineDead) for result in results)
@@ -77,12 +81,12 @@ def test_an_engine_that_dies_ends_every_request_with_its_error() -> None:
     service.client.close()
 
 
-def test_an_engine_that_is_dead_already_raises(service: Service) -> None:
+def test_an_engine_that_is_dead_already_raises(service: TextService) -> None:
     given = assemblers(service, 3)
     service.client.close()
     with pytest.raises(EngineDead):
-        list(pump(service.client, given, 4))
+        list(run_batch(service.client, given, 4))
 
 
-def test_nothing_to_do_is_done_at_once(service: Service) -> None:
-    assert list(pump(service.client, [], 4)) == []
+def test_nothing_to_do_is_done_at_once(service: TextService) -> None:
+    assert list(run_batch(service.client, [], 4)) == []

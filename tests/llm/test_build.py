@@ -1,4 +1,4 @@
-"""build: model folders and options become services, over real tiny models; what cannot be is refused."""
+"""build_service: model folders and options become services, over real tiny models; invalid ones are rejected."""
 
 import json
 import logging
@@ -15,7 +15,7 @@ from chairlift import LLM, AsyncLLM, SamplingParams, demo
 from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest, ModelError, UnsupportedArchitecture
 from chairlift.engine.client.process import ProcessClient
 from chairlift.engine.config import SchedulerConfig
-from chairlift.llm.build import check_options, examine_model, folder_of, prepare
+from chairlift.llm.build import inspect_model, model_folder, prepare, validate_options
 from chairlift.llm.model_names import DEMO, RANDOM, no_model_given
 from chairlift.llm.options import Options
 from chairlift.model.runner.runner_config import RunnerConfig
@@ -23,7 +23,7 @@ from support_models import EOS_TOKEN_IDS, save_tiny, tiny_hf_model
 from support_text import build
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24)
-PROMPTS = ["The lift never stops", "Nobody waits", "Die Gäste fahren 中文"]
+PROMPTS = ["The lift never stops", "No request waits", "Die Gäste fahren 中文"]
 VOCAB = {"vocab_size": 700}
 TEMPLATE = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
 
@@ -38,18 +38,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is launched and closed while something is prepared."""
-    told: list[str] = []
+    """Record launches and closes of engine processes during prepare()."""
+    events: list[str] = []
 
     class Noted:
         def __init__(self, modules: list[str]) -> None:
-            told.append(f"launched {modules}")
+            events.append(f"launched {modules}")
 
         def close(self) -> None:
-            told.append("closed")
+            events.append("closed")
 
     monkeypatch.setattr("chairlift.engine.client.process.PrespawnedProcess", Noted)
-    return told
+    return events
 
 
 def test_a_process_is_launched_while_files_are_read_and_only_for_who_wants_one(
@@ -75,7 +75,7 @@ def test_who_only_asks_launches_nothing_and_who_cannot_start_leaves_nothing(
     folder: Path, tmp_path: Path, launches: list[str]
 ) -> None:
     assert prepare(str(folder), {"client": "process"}, starts=False).launched is None
-    examine_model(str(folder), {"client": "process"})
+    inspect_model(str(folder), {"client": "process"})
     assert launches == []
     with pytest.raises(ConfigError):
         prepare(str(folder), {"client": "process", "profile": str(tmp_path / "none" / "trace.json")}).start()
@@ -163,8 +163,8 @@ def test_chat_renders_the_folders_template(llm: LLM) -> None:
 
 
 def test_the_report_tells_what_was_derived(llm: LLM) -> None:
-    assert {"model", "device", "dtype", "num_blocks", "max_model_len"} <= llm.report.keys()
-    assert llm.report["dtype"] == "float64"
+    assert {"model", "device", "dtype", "num_blocks", "max_model_len"} <= llm.startup_report.keys()
+    assert llm.startup_report["dtype"] == "float64"
 
 
 def test_a_process_of_its_own_gives_the_same(llm: LLM, folder: Path) -> None:
@@ -174,7 +174,7 @@ def test_a_process_of_its_own_gives_the_same(llm: LLM, folder: Path) -> None:
         there = other.generate(PROMPTS, params, use_tqdm=False)
         assert other.cache_state()["total_blocks"] == 64
         assert other.check_integrity() == [] and other.scheduler_state()["active_requests"] == 0
-        assert other.report["dtype"] == "float64"
+        assert other.startup_report["dtype"] == "float64"
     for one, other_one in zip(here, there, strict=True):
         assert one.outputs[0].token_ids == other_one.outputs[0].token_ids
         assert one.outputs[0].text == other_one.outputs[0].text
@@ -185,12 +185,12 @@ def test_a_process_of_its_own_gives_the_same(llm: LLM, folder: Path) -> None:
 def test_a_start_that_fails_in_a_process_is_the_same_typed_error(folder: Path, tmp_path: Path) -> None:
     broken = changed(folder, tmp_path / "broken")
     (broken / "model.safetensors").unlink()
-    said = []
+    expected_message = []
     for client in ("inline", "process"):
         with pytest.raises(ModelError) as caught:
             LLM(broken, client=client)  # type: ignore[arg-type]
-        said.append(caught.value.message)
-    assert said[0] == said[1] and "safetensors" in said[0]
+        expected_message.append(caught.value.message)
+    assert expected_message[0] == expected_message[1] and "safetensors" in expected_message[0]
 
 
 # -- the folder's own defaults -----------------------------------------------------------------------------------------
@@ -233,8 +233,8 @@ def test_a_folder_without_a_tokenizer_takes_ids_only(
 
 
 def test_without_a_model_it_is_the_embedded_one() -> None:
-    assert folder_of(None) == folder_of(DEMO) == demo.FOLDER and folder_of(RANDOM) is None
-    assert folder_of(str(demo.FOLDER)) == folder_of(demo.FOLDER) == demo.FOLDER
+    assert model_folder(None) == model_folder(DEMO) == demo.FOLDER and model_folder(RANDOM) is None
+    assert model_folder(str(demo.FOLDER)) == model_folder(demo.FOLDER) == demo.FOLDER
     for model in (None, DEMO):
         prepared = prepare(model, {})
         assert prepared.model == DEMO and prepared.chat_template is not None
@@ -249,7 +249,7 @@ def test_what_comes_with_chairlift_has_no_revision(model: str | None) -> None:
 
 
 @pytest.mark.parametrize("kind", [LLM, AsyncLLM])
-def test_whoever_names_no_model_is_told_which_one_runs(caplog: pytest.LogCaptureFixture, kind: Any) -> None:
+def test_without_a_model_name_the_log_names_the_model(caplog: pytest.LogCaptureFixture, kind: Any) -> None:
     kind(num_blocks=80).close()
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [no_model_given()]
     caplog.clear()
@@ -266,14 +266,14 @@ def test_the_tiny_random_model_has_text_and_chat() -> None:
 
 
 def test_a_seeded_llm_draws_the_same_seeds_again() -> None:
-    def ride(seed: int | None) -> list[list[int]]:
+    def generate(seed: int | None) -> list[list[int]]:
         with LLM(RANDOM, num_blocks=64, seed=seed) as llm:
             results = llm.generate(["a", "a"], SamplingParams(max_tokens=6), use_tqdm=False)
             return [result.outputs[0].token_ids for result in results]
 
-    first = ride(5)
-    assert first == ride(5)
-    assert first != ride(6)
+    first = generate(5)
+    assert first == generate(5)
+    assert first != generate(6)
     assert first[0] != first[1]
 
 
@@ -281,7 +281,7 @@ def test_a_seeded_llm_draws_the_same_seeds_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "expected_message"),
     [
         ({"max_batch_token": 5}, "unknown option 'max_batch_token'; did you mean 'max_batch_tokens'?"),
         ({"zzz": 5}, "unknown option 'zzz'; there is dtype"),
@@ -303,10 +303,10 @@ def test_a_seeded_llm_draws_the_same_seeds_again() -> None:
         ({"client": [1]}, "unknown client [1]"),
     ],
 )  # fmt: skip
-def test_an_impossible_option_is_refused_before_the_model_is_looked_for(options: Any, said: str) -> None:
+def test_an_impossible_option_is_refused_before_the_model_is_looked_for(options: Any, expected_message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         LLM("/no/such/folder", **options)
-    assert said in caught.value.message
+    assert expected_message in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -339,12 +339,14 @@ def test_every_option_belongs_to_a_part() -> None:
     assert set(Options.__annotations__) - parts == {"enable_prefix_caching", "client", "revision", "profile"}
 
 
-@pytest.mark.parametrize(("options", "said"), [
+@pytest.mark.parametrize(("options", "expected_message"), [
     ({"max_batch_tokens": 0}, "max_batch_tokens must be at least 1"), ({"policy": "best"}, "unknown policy"),
     ({"polcy": "fifo"}, "did you mean 'policy'"), ({"client": "thread"}, "unknown client"),
     ({"safety_margin": 0.5}, "belongs to batching"), ({"overlap": 3}, "overlap"),
 ])  # fmt: skip
-def test_options_that_no_model_could_be_run_with_need_no_model_to_be_refused(options: Any, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        check_options(options)
-    assert check_options({"max_batch_tokens": 7}).max_batch_tokens == 7
+def test_options_that_no_model_could_be_run_with_need_no_model_to_be_refused(
+    options: Any, expected_message: str
+) -> None:
+    with pytest.raises(ConfigError, match=expected_message):
+        validate_options(options)
+    assert validate_options({"max_batch_tokens": 7}).max_batch_tokens == 7

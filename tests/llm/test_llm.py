@@ -1,4 +1,4 @@
-"""LLM over a fake model: order, kinds of prompts, refusals, stops, failures, timeouts, threads and closing."""
+"""LLM over a fake model: order, kinds of prompts, rejections, stops, failures, timeouts, threads and closing."""
 
 import signal
 import threading
@@ -22,14 +22,14 @@ from chairlift.core.errors import (
     TokenOutOfRange,
 )
 from chairlift.engine.runner.fake import FakeConfig
-from chairlift.llm.text_service import ModelDefaults, Service
+from chairlift.llm.text_service import ModelDefaults, TextService
 from support_services import FAKE, AsciiTokenizer, Gate, fake_service, is_idle, text_of, tokens_of, wait_until
 
 SEEDED = SamplingParams(max_tokens=24, seed=3)
 
 
 @pytest.fixture
-def service() -> Iterator[Service]:
+def service() -> Iterator[TextService]:
     made = fake_service()
     yield made
     assert made.client.check_integrity() == []
@@ -37,8 +37,8 @@ def service() -> Iterator[Service]:
 
 
 @pytest.fixture
-def llm(service: Service) -> LLM:
-    return LLM.over(service)
+def llm(service: TextService) -> LLM:
+    return LLM.from_service(service)
 
 
 def run(llm: LLM, prompts: Any, params: Any = SEEDED, **options: Any) -> Any:
@@ -49,7 +49,7 @@ def run(llm: LLM, prompts: Any, params: Any = SEEDED, **options: Any) -> Any:
 
 
 def test_outputs_come_in_the_order_of_the_prompts_whatever_ends_first(llm: LLM) -> None:
-    prompts = [f"rider {number}" for number in range(40)]
+    prompts = [f"prompt {number}" for number in range(40)]
     params = [SamplingParams(max_tokens=40 - number, seed=number) for number in range(40)]
     results = run(llm, prompts, params)
     assert [result.prompt for result in results] == prompts
@@ -97,7 +97,7 @@ def test_no_prompts_give_no_outputs(llm: LLM) -> None:
 
 
 @pytest.mark.parametrize(
-    ("prompts", "params", "error", "said"),
+    ("prompts", "params", "error", "message"),
     [
         (["ok", ""], SEEDED, InvalidRequest, "prompt"),
         (["ok", []], SEEDED, InvalidRequest, "prompt"),
@@ -127,16 +127,16 @@ def test_no_prompts_give_no_outputs(llm: LLM) -> None:
     ],
 )  # fmt: skip
 def test_one_invalid_request_raises_before_anything_is_queued(
-    llm: LLM, prompts: Any, params: Any, error: type[Exception], said: str
+    llm: LLM, prompts: Any, params: Any, error: type[Exception], message: str
 ) -> None:
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         run(llm, prompts, params)
     state = llm.scheduler_state()
     assert state["steps"] == 0 and not any(state["finished_by_reason"].values())
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"priority": 1.5}, "priority"), ({"priority": 2**40}, "priority"), ({"tenant": 5}, "tenant"),
         ({"tenant": "x" * 257}, "tenant"), ({"timeout": 0}, "timeout"), ({"timeout": -1}, "timeout"),
@@ -144,9 +144,9 @@ def test_one_invalid_request_raises_before_anything_is_queued(
     ],
 )  # fmt: skip
 def test_impossible_options_of_a_call_raise_before_anything_is_queued(
-    llm: LLM, options: dict[str, Any], said: str
+    llm: LLM, options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(InvalidRequest, match=said):
+    with pytest.raises(InvalidRequest, match=message):
         run(llm, ["a", "b"], **options)
     assert llm.scheduler_state()["steps"] == 0
 
@@ -198,8 +198,8 @@ def test_cached_tokens_count_what_came_from_the_prefix_cache(llm: LLM) -> None:
 
 @pytest.mark.parametrize("length", [1, 2, 5])
 @pytest.mark.parametrize("include", [False, True])
-def test_a_stop_string_cuts_the_text_where_str_find_does(service: Service, length: int, include: bool) -> None:
-    llm = LLM.over(service)
+def test_a_stop_string_cuts_the_text_where_str_find_does(service: TextService, length: int, include: bool) -> None:
+    llm = LLM.from_service(service)
     whole = text_of("stop me", SamplingParams(max_tokens=200, seed=9))
     stop = whole[60 : 60 + length]
     params = SamplingParams(max_tokens=200, seed=9, stop=stop, include_stop_str_in_output=include)
@@ -215,7 +215,7 @@ def test_a_stop_string_cuts_the_text_where_str_find_does(service: Service, lengt
 def test_a_stop_string_ends_the_request_in_the_engine_too() -> None:
     params = SamplingParams(max_tokens=400, seed=9, stop=text_of("stop me", SamplingParams(max_tokens=9, seed=9))[-3:])
     service = fake_service(replace(FAKE, seconds_per_step=0.005))
-    with LLM.over(service) as llm:
+    with LLM.from_service(service) as llm:
         (result,) = run(llm, "stop me", params)
         state = llm.scheduler_state()
         assert is_idle(service)
@@ -253,7 +253,7 @@ def test_end_of_sequence_ends_an_output_unless_it_is_ignored() -> None:
     whole = tokens_of("x", SEEDED)
     eos = whole[10]
     at = whole.index(eos)
-    with LLM.over(fake_service(defaults=ModelDefaults(eos_token_ids=(99_999, eos)))) as llm:
+    with LLM.from_service(fake_service(defaults=ModelDefaults(eos_token_ids=(99_999, eos)))) as llm:
         ended, ignored = run(llm, ["x", "x"], [SEEDED, SamplingParams(max_tokens=24, seed=3, ignore_eos=True)])
     assert ended.outputs[0].token_ids == whole[: at + 1]
     assert ended.outputs[0].text == bytes(whole[:at]).decode()
@@ -282,7 +282,7 @@ def test_the_timeline_tells_the_life_in_order(llm: LLM) -> None:
 
 
 def test_the_timeline_says_what_a_request_waited_for() -> None:
-    with LLM.over(fake_service(max_running_requests=1)) as llm:
+    with LLM.from_service(fake_service(max_running_requests=1)) as llm:
         _, second = run(llm, ["first", "second"])
     assert dict(second.timeline.wait_seconds)["running_limit"] > 0
 
@@ -300,7 +300,7 @@ def test_a_seed_that_was_drawn_is_reported_and_gives_the_same_again(llm: LLM) ->
 
 def test_the_models_defaults_hold_where_a_request_asks_for_nothing() -> None:
     defaults = ModelDefaults(sampling={"temperature": 0.0}, max_tokens=7)
-    with LLM.over(fake_service(defaults=defaults)) as llm:
+    with LLM.from_service(fake_service(defaults=defaults)) as llm:
         assert llm.defaults is defaults
         greedy, longer = run(llm, ["x", "x"], [None, SamplingParams(max_tokens=9)])
         (close_to_the_end,) = run(llm, "y" * 509, None)
@@ -320,7 +320,7 @@ def test_a_request_that_fails_does_not_raise_and_its_neighbours_do_not_notice(
     bad = 126  # in no neighbour's context
     quiet = [
         (prompt, params)
-        for prompt, params in ((f"rider {n}", SamplingParams(max_tokens=16, seed=n)) for n in range(40))
+        for prompt, params in ((f"prompt {n}", SamplingParams(max_tokens=16, seed=n)) for n in range(40))
         if bad not in tokens_of(prompt, params)
     ][:8]
     config = FakeConfig(
@@ -329,7 +329,7 @@ def test_a_request_that_fails_does_not_raise_and_its_neighbours_do_not_notice(
     )  # fmt: skip
     prompts = [prompt for prompt, _ in quiet]
     service = fake_service(config, overlap=overlap)
-    with LLM.over(service) as llm:
+    with LLM.from_service(service) as llm:
         results = run(llm, [*prompts[:4], "bad " + chr(bad), *prompts[4:]],
                       [*(params for _, params in quiet[:4]), SEEDED, *(params for _, params in quiet[4:])])  # fmt: skip
         failed = results.pop(4)
@@ -347,7 +347,7 @@ def test_text_that_cannot_be_made_fails_that_request_alone() -> None:
     at = whole.index(broken)
     other = next(n for n in range(99) if broken not in tokens_of("x", SamplingParams(max_tokens=24, seed=n)))
     service = fake_service(tokenizer=AsciiTokenizer(broken=broken))
-    with LLM.over(service) as llm:
+    with LLM.from_service(service) as llm:
         bad, good = run(llm, ["x", "x"], [SEEDED, SamplingParams(max_tokens=24, seed=other)])
         assert is_idle(service)
     assert isinstance(bad.error, DetokenizeFailed)
@@ -360,7 +360,7 @@ def test_text_that_cannot_be_made_fails_that_request_alone() -> None:
 def test_a_timeout_keeps_what_was_said_so_far() -> None:
     gate = Gate(after=4)
     service = fake_service(hook=gate)
-    with LLM.over(service) as llm:
+    with LLM.from_service(service) as llm:
         timer = threading.Timer(0.4, gate.opened.set)
         timer.start()
         (result,) = run(llm, "x", SamplingParams(max_tokens=400, seed=3), timeout=0.2)
@@ -375,26 +375,30 @@ def test_a_timeout_keeps_what_was_said_so_far() -> None:
 
 
 def test_more_prompts_than_the_line_takes_are_served_all_the_same() -> None:
-    with LLM.over(fake_service(max_queue_size=3, max_running_requests=2)) as llm:
-        results = run(llm, [f"rider {number}" for number in range(20)])
+    with LLM.from_service(fake_service(max_queue_size=3, max_running_requests=2)) as llm:
+        results = run(llm, [f"prompt {number}" for number in range(20)])
     assert [result.error for result in results] == [None] * 20
 
 
-def test_two_threads_ride_together_also_when_they_fill_the_line() -> None:
+def test_requests_of_two_threads_are_batched_even_when_they_fill_the_queue() -> None:
     service = fake_service(max_queue_size=4, max_running_requests=2)
-    found: dict[int, Any] = {}
+    results_by_thread: dict[int, Any] = {}
 
-    def ride(number: int) -> None:
-        prompts = [f"thread {number} rider {n}" for n in range(15)]
-        found[number] = [(result.error, result.outputs[0].token_ids) for result in run(LLM.over(service), prompts)]
+    def generate_in_thread(number: int) -> None:
+        prompts = [f"thread {number} prompt {n}" for n in range(15)]
+        results_by_thread[number] = [
+            (result.error, result.outputs[0].token_ids) for result in run(LLM.from_service(service), prompts)
+        ]
 
-    threads = [threading.Thread(target=ride, args=(number,)) for number in range(3)]
+    threads = [threading.Thread(target=generate_in_thread, args=(number,)) for number in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
     for number in range(3):
-        assert found[number] == [(None, tokens_of(f"thread {number} rider {n}", SEEDED)) for n in range(15)]
+        assert results_by_thread[number] == [
+            (None, tokens_of(f"thread {number} prompt {n}", SEEDED)) for n in range(15)
+        ]
     assert is_idle(service)
     service.client.close()
 
@@ -413,7 +417,7 @@ def test_ctrl_c_aborts_what_is_open() -> None:
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        run(LLM.over(service), ["a", "b"], SamplingParams(max_tokens=300, seed=1))
+        run(LLM.from_service(service), ["a", "b"], SamplingParams(max_tokens=300, seed=1))
     thread.join()
     gate.opened.set()
     wait_until(lambda: is_idle(service))
@@ -424,9 +428,11 @@ def test_ctrl_c_aborts_what_is_open() -> None:
 def test_closing_ends_open_requests_with_an_error() -> None:
     gate = Gate(after=3)
     service = fake_service(hook=gate)
-    llm = LLM.over(service)
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.extend(run(llm, ["a", "b"], SamplingParams(max_tokens=300, seed=1))))
+    llm = LLM.from_service(service)
+    results_by_thread: list[Any] = []
+    thread = threading.Thread(
+        target=lambda: results_by_thread.extend(run(llm, ["a", "b"], SamplingParams(max_tokens=300, seed=1)))
+    )
     thread.start()
     assert gate.reached.wait(30)
     closer = threading.Thread(target=llm.close)
@@ -434,12 +440,12 @@ def test_closing_ends_open_requests_with_an_error() -> None:
     gate.opened.set()
     closer.join(30)
     thread.join(30)
-    assert [type(result.error) for result in found] == [EngineDead, EngineDead]
-    assert all(result.outputs[0].finish_reason == "error" for result in found)
+    assert [type(result.error) for result in results_by_thread] == [EngineDead, EngineDead]
+    assert all(result.outputs[0].finish_reason == "error" for result in results_by_thread)
 
 
 def test_a_closed_engine_says_so_and_may_be_closed_again() -> None:
-    llm = LLM.over(fake_service())
+    llm = LLM.from_service(fake_service())
     with llm:
         run(llm, "x")
     llm.close()
@@ -462,7 +468,7 @@ def test_the_states_name_what_is_promised(llm: LLM) -> None:
     assert llm.scheduler_state().keys() >= {"waiting_requests", "active_requests", "waiting_order", "wait_reasons"}
     assert llm.check_integrity() == []
     assert llm.load().running_requests == 0
-    assert llm.report == {}
+    assert llm.startup_report == {}
 
 
 def test_a_warm_up_changes_nothing(llm: LLM) -> None:
@@ -477,7 +483,7 @@ def test_a_warm_up_changes_nothing(llm: LLM) -> None:
 def test_who_waits_is_seen_in_order_with_the_reason() -> None:
     gate = Gate(after=2)
     service = fake_service(hook=gate, max_running_requests=1)
-    llm = LLM.over(service)
+    llm = LLM.from_service(service)
     thread = threading.Thread(target=run, args=(llm, ["a", "b", "c"]))
     thread.start()
     assert gate.reached.wait(30)
@@ -492,7 +498,7 @@ def test_who_waits_is_seen_in_order_with_the_reason() -> None:
 
 
 def test_a_model_without_a_tokenizer_takes_ids_and_gives_ids() -> None:
-    with LLM.over(fake_service(with_tokenizer=False)) as llm:
+    with LLM.from_service(fake_service(with_tokenizer=False)) as llm:
         (result,) = run(llm, [1, 2, 3])
         assert result.outputs[0].token_ids == tokens_of([1, 2, 3], SEEDED)
         assert result.outputs[0].text == ""

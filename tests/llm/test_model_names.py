@@ -1,11 +1,11 @@
-"""Naming: the names of the models that come with Chairlift, and what is said to whoever named none."""
+"""model_names: the names of the built-in models, and the message for a run without a model name."""
 
 from pathlib import Path
 
 import pytest
 
 from chairlift import demo
-from chairlift.llm.model_names import DEMO, RANDOM, embedded_folder, is_demo, no_model_given, tell_no_model
+from chairlift.llm.model_names import DEMO, RANDOM, embedded_folder, is_demo, no_model_given, warn_no_model
 from chairlift.model.loading.hub import HUB_ID
 
 
@@ -26,5 +26,5 @@ def test_the_sentence_names_the_size_and_what_to_do(caplog: pytest.LogCaptureFix
         f"no model given: the embedded demo model ({demo.parameters() / 1e6:.1f} million parameters, a toy; "
         "name a Hugging Face folder or id for a real one)"
     )
-    tell_no_model()
+    warn_no_model()
     assert caplog.messages == [no_model_given()]

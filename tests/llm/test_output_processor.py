@@ -1,4 +1,4 @@
-"""Assembler: one request's outputs, cut as the engine may cut them, become the same text, ids and final answer."""
+"""OutputProcessor: outputs of one request, however split, become the same text, ids and result."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from chairlift.core.errors import DetokenizeFailed, EngineDead
 from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest, TokenLogprob, Usage
 from chairlift.core.sampling import SamplingParams
-from chairlift.llm.output_processor import Assembler
+from chairlift.llm.output_processor import OutputProcessor
 from chairlift.text.tokenizer import ByteTokenizer
 from support_services import AsciiTokenizer
 
@@ -20,14 +20,18 @@ PROMPT = (1, 2, 3)
 def assembler(
     eos: tuple[int, ...] = (), tokenizer: Any = None, bare: bool = False, resume: tuple[bytes, ...] = (),
     prompt: str | None = "prompt", **params: Any,
-) -> Assembler:  # fmt: skip
-    asked = SamplingParams(**params).with_defaults({}, max_tokens=100, seed=4)
-    drawn = replace(asked, logprobs=0) if asked.num_choices > asked.n and asked.logprobs is None else asked
+) -> OutputProcessor:  # fmt: skip
+    user_params = SamplingParams(**params).with_defaults({}, max_tokens=100, seed=4)
+    drawn = (
+        replace(user_params, logprobs=0)
+        if user_params.num_choices > user_params.n and user_params.logprobs is None
+        else user_params
+    )
     request = GenerateRequest(
         request_id="r", prompt_token_ids=PROMPT, params=replace(drawn, max_tokens=drawn.max_tokens or 1),
         eos_token_ids=eos, resume=tuple(tuple(tokens) for tokens in resume),
     )  # fmt: skip
-    return Assembler(request, prompt, None if bare else tokenizer or ByteTokenizer(), asked)
+    return OutputProcessor(request, prompt, None if bare else tokenizer or ByteTokenizer(), user_params)
 
 
 def outputs(pieces: list[bytes], reason: FinishReason, **last: Any) -> list[EngineOutput]:
@@ -40,42 +44,42 @@ def outputs(pieces: list[bytes], reason: FinishReason, **last: Any) -> list[Engi
 
 @given(st.data())
 def test_text_and_end_do_not_depend_on_how_the_tokens_are_cut(data: st.DataObject) -> None:
-    said = data.draw(st.text("ab \u00e9\u4e2d", min_size=1, max_size=30)).encode()
+    output_bytes = data.draw(st.text("ab \u00e9\u4e2d", min_size=1, max_size=30)).encode()
     stop = data.draw(st.text("ab\u00e9", min_size=1, max_size=3))
-    cuts = sorted(data.draw(st.sets(st.integers(1, len(said)))) | {len(said)})
-    pieces = [said[start:end] for start, end in zip([0, *cuts], cuts, strict=False)]
+    cuts = sorted(data.draw(st.sets(st.integers(1, len(output_bytes)))) | {len(output_bytes)})
+    pieces = [output_bytes[start:end] for start, end in zip([0, *cuts], cuts, strict=False)]
     under_test = assembler(stop=stop)
-    events = [event for output in outputs(pieces, FinishReason.LENGTH) for event in under_test.take(output)]
+    events = [event for output in outputs(pieces, FinishReason.LENGTH) for event in under_test.process(output)]
     result = under_test.result().outputs[0]
-    text = said.decode()
+    text = output_bytes.decode()
     at = text.find(stop)
     assert result.text == (text if at < 0 else text[:at])
     assert result.finish_reason == ("length" if at < 0 else "stop")
-    assert bytes(result.token_ids) == (said if at < 0 else text[: at + len(stop)].encode())
+    assert bytes(result.token_ids) == (output_bytes if at < 0 else text[: at + len(stop)].encode())
     assert "".join(event.delta for event in events) == result.text
-    assert [event.is_last for event in events] == [False] * (len(events) - 1) + [True]
+    assert [event.is_final for event in events] == [False] * (len(events) - 1) + [True]
 
 
 def test_half_a_character_waits_for_its_other_half() -> None:
     under_test = assembler()
-    said = outputs([b"\xe4", b"\xb8", b"\xad!"], FinishReason.LENGTH)
-    assert [event.delta for output in said for event in under_test.take(output)] == ["", "", "中!"]
+    output_bytes = outputs([b"\xe4", b"\xb8", b"\xad!"], FinishReason.LENGTH)
+    assert [event.delta for output in output_bytes for event in under_test.process(output)] == ["", "", "中!"]
 
 
 def test_half_a_character_at_the_end_is_a_replacement_character() -> None:
     under_test = assembler()
     for output in outputs([b"a\xe4"], FinishReason.LENGTH):
-        under_test.take(output)
+        under_test.process(output)
     assert under_test.result().outputs[0].text == "a\ufffd"
 
 
 def test_after_a_stop_string_the_engines_news_is_dropped() -> None:
     under_test = assembler(stop="b")
-    (first,) = under_test.take(EngineOutput("r", tuple(b"abc")))
+    (first,) = under_test.process(EngineOutput("r", tuple(b"abc")))
     assert first.finish_reason == "stop" and first.token_ids == tuple(b"ab")
-    assert under_test.aborts == [0] and under_test.is_finished
-    assert under_test.take(EngineOutput("r", tuple(b"ddd"))) == []
-    assert under_test.take(EngineOutput("r", (), finish_reason=FinishReason.ABORT)) == []
+    assert under_test.pending_aborts == [0] and under_test.is_finished
+    assert under_test.process(EngineOutput("r", tuple(b"ddd"))) == []
+    assert under_test.process(EngineOutput("r", (), finish_reason=FinishReason.ABORT)) == []
     result = under_test.result()
     assert result.outputs[0].text == "a" and result.usage == Usage(3, 2, 0)
 
@@ -83,8 +87,8 @@ def test_after_a_stop_string_the_engines_news_is_dropped() -> None:
 def test_a_stop_string_in_the_last_output_needs_no_abort() -> None:
     under_test = assembler(stop="b")
     for output in outputs([b"ab"], FinishReason.LENGTH):
-        under_test.take(output)
-    assert not under_test.aborts
+        under_test.process(output)
+    assert not under_test.pending_aborts
     assert under_test.result().outputs[0].finish_reason == "stop"
     assert under_test.result().usage.cached_tokens == 2
 
@@ -93,7 +97,7 @@ def test_a_stop_string_in_the_last_output_needs_no_abort() -> None:
 def test_the_token_that_stops_has_no_text(eos: tuple[int, ...], stop_ids: tuple[int, ...], reason: Any) -> None:
     under_test = assembler(eos, stop_token_ids=stop_ids)
     for output in outputs([b"a", b"b"], FinishReason.STOP):
-        under_test.take(output)
+        under_test.process(output)
     choice = under_test.result().outputs[0]
     assert (choice.text, choice.token_ids, choice.finish_reason, choice.stop_reason) == ("a", [97, 98], "stop", reason)
 
@@ -101,22 +105,22 @@ def test_the_token_that_stops_has_no_text(eos: tuple[int, ...], stop_ids: tuple[
 def test_a_stop_token_that_came_too_early_to_stop_is_text() -> None:
     under_test = assembler(stop_token_ids=(98,), min_tokens=2)
     for output in outputs([b"b", b"a"], FinishReason.LENGTH):
-        under_test.take(output)
+        under_test.process(output)
     assert under_test.result().outputs[0].text == "ba"
 
 
 @pytest.mark.parametrize(("skip", "text"), [(True, "ab"), (False, "a<|bos|>b")])
 def test_special_tokens_are_text_only_when_asked_for(skip: bool, text: str) -> None:
     under_test = assembler(skip_special_tokens=skip)
-    under_test.take(EngineOutput("r", (97, 256, 98), finish_reason=FinishReason.LENGTH, usage=Usage(3, 3, 0)))
+    under_test.process(EngineOutput("r", (97, 256, 98), finish_reason=FinishReason.LENGTH, usage=Usage(3, 3, 0)))
     assert under_test.result().outputs[0].text == text
 
 
 def test_an_engines_error_keeps_what_was_said() -> None:
     under_test, error = assembler(), EngineDead("gone")
-    under_test.take(EngineOutput("r", tuple(b"so far")))
-    (event,) = under_test.take(EngineOutput.failed(under_test.request, error))
-    assert event.error is error and event.is_last
+    under_test.process(EngineOutput("r", tuple(b"so far")))
+    (event,) = under_test.process(EngineOutput.failed(under_test.request, error))
+    assert event.error is error and event.is_final
     result = under_test.result()
     assert result.error is error and result.outputs[0].text == "so far"
     assert result.usage == Usage(3, 6, 0)  # the engine could not say, so it is counted here
@@ -124,24 +128,24 @@ def test_an_engines_error_keeps_what_was_said() -> None:
 
 def test_text_that_cannot_be_made_is_a_typed_error_and_asks_for_an_abort() -> None:
     under_test = assembler(tokenizer=AsciiTokenizer(broken=66))
-    under_test.take(EngineOutput("r", tuple(b"ok")))
-    (event,) = under_test.take(EngineOutput("r", (66,)))
+    under_test.process(EngineOutput("r", tuple(b"ok")))
+    (event,) = under_test.process(EngineOutput("r", (66,)))
     assert isinstance(event.error, DetokenizeFailed) and event.finish_reason == "error"
-    assert under_test.aborts == [0]
+    assert under_test.pending_aborts == [0]
     assert under_test.result().outputs[0].text == "ok"
 
 
 def test_logprobs_follow_the_tokens_that_count() -> None:
     under_test = assembler(stop="b", logprobs=1)
     entries = tuple(TokenLogprob(token, -0.5) for token in b"abc")
-    under_test.take(EngineOutput("r", tuple(b"abc"), entries))
+    under_test.process(EngineOutput("r", tuple(b"abc"), entries))
     assert [entry.token_id for entry in under_test.result().outputs[0].logprobs or ()] == list(b"ab")
 
 
 def test_without_a_tokenizer_there_are_ids_and_no_text() -> None:
     under_test = assembler(bare=True)
     for output in outputs([b"ab", b"c"], FinishReason.LENGTH):
-        under_test.take(output)
+        under_test.process(output)
     choice = under_test.result().outputs[0]
     assert (choice.text, choice.token_ids) == ("", list(b"abc"))
 
@@ -160,49 +164,49 @@ def test_each_choice_has_its_own_text_and_end() -> None:
             EngineOutput("r", (), finish_reason=FinishReason.ABORT, choice_index=1),
             EngineOutput("r", tuple(b"y"), finish_reason=FinishReason.LENGTH, usage=Usage(3, 9, 1)),
         )
-        for event in under_test.take(output)
+        for event in under_test.process(output)
     ]  # fmt: skip
     assert [(event.index, event.delta, event.finish_reason) for event in events] == [
         (1, "ab", None), (0, "x", None), (1, "c", "stop"), (0, "y", "length"),
     ]  # fmt: skip
-    assert under_test.aborts == [1] and events[-1].usage == Usage(3, 6, 1)
+    assert under_test.pending_aborts == [1] and events[-1].usage == Usage(3, 6, 1)
     assert [choice.text for choice in under_test.result().outputs] == ["xy", "abc"]
 
 
 def test_an_error_ends_all_choices_that_are_open() -> None:
     under_test, error = assembler(n=3), EngineDead("gone")
-    under_test.take(EngineOutput("r", tuple(b"a"), finish_reason=FinishReason.LENGTH, choice_index=1))
-    events = under_test.take(EngineOutput.failed(under_test.request, error))
+    under_test.process(EngineOutput("r", tuple(b"a"), finish_reason=FinishReason.LENGTH, choice_index=1))
+    events = under_test.process(EngineOutput.failed(under_test.request, error))
     assert [(event.index, event.error) for event in events] == [(0, error), (2, error)]
-    assert [event.is_last for event in events] == [False, True]
+    assert [event.is_final for event in events] == [False, True]
     result = under_test.result()
     assert [choice.finish_reason for choice in result.outputs] == ["error", "length", "error"]
     assert result.error is error
 
 
-def test_an_error_is_told_where_the_choice_that_it_names_has_ended() -> None:
+def test_an_error_is_reported_when_its_choice_has_ended() -> None:
     under_test, error = assembler(n=2), EngineDead("gone")
-    under_test.take(EngineOutput("r", tuple(b"a"), finish_reason=FinishReason.LENGTH))
-    events = under_test.take(EngineOutput.failed(under_test.request, error))
+    under_test.process(EngineOutput("r", tuple(b"a"), finish_reason=FinishReason.LENGTH))
+    events = under_test.process(EngineOutput.failed(under_test.request, error))
     assert [(event.index, event.finish_reason, event.error) for event in events] == [(1, "error", error)]
     assert under_test.result().error is error
 
 
-def test_an_error_is_told_where_the_best_were_to_be_found() -> None:
+def test_an_error_is_reported_with_best_of() -> None:
     under_test, error = assembler(n=1, best_of=2, logprobs=0), EngineDead("gone")
     ids, entries = scored(b"whole", -1.0)
-    assert under_test.take(EngineOutput("r", ids, entries, FinishReason.LENGTH)) == []
-    (event,) = under_test.take(EngineOutput.failed(under_test.request, error))
-    assert (event.finish_reason, event.error, event.is_last) == ("error", error, True)
+    assert under_test.process(EngineOutput("r", ids, entries, FinishReason.LENGTH)) == []
+    (event,) = under_test.process(EngineOutput.failed(under_test.request, error))
+    assert (event.finish_reason, event.error, event.is_final) == ("error", error, True)
     result = under_test.result()
     assert result.error is error and result.outputs[0].finish_reason == "error"
 
 
 def test_the_text_of_one_choice_that_cannot_be_made_ends_them_all() -> None:
     under_test = assembler(n=2, tokenizer=AsciiTokenizer(broken=66))
-    events = under_test.take(EngineOutput("r", (66,), choice_index=1))
+    events = under_test.process(EngineOutput("r", (66,), choice_index=1))
     assert [event.finish_reason for event in events] == ["error", "error"] and under_test.is_finished
-    assert sorted(under_test.aborts) == [0, 1]
+    assert sorted(under_test.pending_aborts) == [0, 1]
 
 
 def scored(text: bytes, logprob: float) -> tuple[tuple[int, ...], tuple[TokenLogprob, ...]]:
@@ -216,7 +220,9 @@ def test_of_many_drawn_the_likeliest_come_back_when_all_have_ended(logprobs: int
     for index, (text, logprob) in enumerate([(b"worst", -9.0), (b"good", -1.0), (b"bad", -5.0), (b"best", -0.1)]):
         ids, entries = scored(text, logprob)
         usage = Usage(3, 16, 0) if index == 3 else None
-        events += under_test.take(EngineOutput("r", ids, entries, FinishReason.LENGTH, choice_index=index, usage=usage))
+        events += under_test.process(
+            EngineOutput("r", ids, entries, FinishReason.LENGTH, choice_index=index, usage=usage)
+        )
         assert bool(events) == (index == 3)
     assert [(event.index, event.delta) for event in events] == [(0, "best"), (1, "good")]
     assert events[-1].usage == Usage(3, 16, 0)
@@ -231,10 +237,10 @@ def test_of_many_drawn_the_likeliest_come_back_when_all_have_ended(logprobs: int
 @pytest.mark.parametrize(("prompt", "text"), [("the prompt: ", "the prompt: ok"), (None, "\x01\x02\x03ok")])
 def test_an_echo_is_the_prompt_before_the_output(prompt: str | None, text: str) -> None:
     under_test = assembler(prompt=prompt, echo=True, n=2)
-    events = under_test.take(EngineOutput("r", tuple(b"o")))
-    events += under_test.take(EngineOutput("r", tuple(b"k"), finish_reason=FinishReason.LENGTH))
+    events = under_test.process(EngineOutput("r", tuple(b"o")))
+    events += under_test.process(EngineOutput("r", tuple(b"k"), finish_reason=FinishReason.LENGTH))
     assert "".join(event.delta for event in events) == text
-    under_test.take(EngineOutput("r", (), finish_reason=FinishReason.LENGTH, choice_index=1, usage=Usage(3, 2, 0)))
+    under_test.process(EngineOutput("r", (), finish_reason=FinishReason.LENGTH, choice_index=1, usage=Usage(3, 2, 0)))
     result = under_test.result()
     assert [choice.text for choice in result.outputs] == [text, text.removesuffix("ok")]
     assert result.outputs[0].token_ids == list(b"ok")
@@ -243,11 +249,11 @@ def test_an_echo_is_the_prompt_before_the_output(prompt: str | None, text: str) 
 def test_scores_of_the_prompt_come_in_pieces_and_the_first_token_has_none() -> None:
     under_test = assembler(prompt_logprobs=0, max_tokens=0, echo=True)
     entries = (TokenLogprob(2, -0.5), TokenLogprob(3, -0.25))
-    events = under_test.take(EngineOutput("r", prompt_logprobs=entries[:1]))
+    events = under_test.process(EngineOutput("r", prompt_logprobs=entries[:1]))
     last = EngineOutput(
         "r", (65,), finish_reason=FinishReason.LENGTH, usage=Usage(3, 1, 0), prompt_logprobs=entries[1:]
     )
-    events += under_test.take(last)
+    events += under_test.process(last)
     assert [event.prompt_logprobs for event in events] == [entries[:1], entries[1:]]
     result = under_test.result()
     assert result.prompt_logprobs == [None, *entries]
@@ -257,12 +263,12 @@ def test_scores_of_the_prompt_come_in_pieces_and_the_first_token_has_none() -> N
 
 @pytest.mark.parametrize("cut", range(12))
 def test_a_resumed_text_is_what_was_not_said_before(cut: int) -> None:
-    said, stop = "ab中!stoc stop x".encode(), "stop"
+    output_bytes, stop = "ab中!stoc stop x".encode(), "stop"
     whole, first = assembler(stop=stop), assembler(stop=stop)
-    expected = [event for token in said for event in whole.take(EngineOutput("r", (token,)))]
-    before = [event.delta for token in said[:cut] for event in first.take(EngineOutput("r", (token,)))]
-    resumed = assembler(stop=stop, resume=(said[:cut],))
-    after = [event for token in said[cut:] for event in resumed.take(EngineOutput("r", (token,)))]
+    expected = [event for token in output_bytes for event in whole.process(EngineOutput("r", (token,)))]
+    before = [event.delta for token in output_bytes[:cut] for event in first.process(EngineOutput("r", (token,)))]
+    resumed = assembler(stop=stop, resume=(output_bytes[:cut],))
+    after = [event for token in output_bytes[cut:] for event in resumed.process(EngineOutput("r", (token,)))]
     assert "".join(before) + "".join(event.delta for event in after) == "".join(event.delta for event in expected)
     assert resumed.result().outputs == whole.result().outputs
     assert resumed.result().usage == whole.result().usage
@@ -270,10 +276,10 @@ def test_a_resumed_text_is_what_was_not_said_before(cut: int) -> None:
 
 def test_a_choice_that_had_met_its_stop_string_is_ended_here_and_not_said_again() -> None:
     under_test = assembler(n=2, stop="!", resume=(b"ab!", b"x"))
-    assert under_test.aborts == [0]
-    events = under_test.take(EngineOutput("r", (), finish_reason=FinishReason.ABORT))
+    assert under_test.pending_aborts == [0]
+    events = under_test.process(EngineOutput("r", (), finish_reason=FinishReason.ABORT))
     assert [(event.index, event.delta, event.finish_reason) for event in events] == [(0, "", "stop")]
-    under_test.take(
+    under_test.process(
         EngineOutput("r", tuple(b"y"), finish_reason=FinishReason.LENGTH, choice_index=1, usage=Usage(3, 5, 0))
     )
     assert [choice.text for choice in under_test.result().outputs] == ["ab", "xy"]
@@ -281,5 +287,7 @@ def test_a_choice_that_had_met_its_stop_string_is_ended_here_and_not_said_again(
 
 def test_an_echo_is_not_said_again() -> None:
     under_test = assembler(echo=True, resume=(b"a",))
-    (event,) = under_test.take(EngineOutput("r", tuple(b"b"), finish_reason=FinishReason.LENGTH, usage=Usage(3, 2, 0)))
+    (event,) = under_test.process(
+        EngineOutput("r", tuple(b"b"), finish_reason=FinishReason.LENGTH, usage=Usage(3, 2, 0))
+    )
     assert event.delta == "b" and under_test.result().outputs[0].text == "promptab"

@@ -1,4 +1,4 @@
-"""An event of a stream says whether it is its request's last."""
+"""TextEvent: is_final marks the last event of a request."""
 
 from chairlift.core.request import Usage
 from chairlift.llm.outputs import TextEvent
@@ -6,5 +6,5 @@ from chairlift.llm.outputs import TextEvent
 
 def test_the_last_event_is_the_one_with_the_usage_and_not_one_that_ends_a_choice() -> None:
     first = TextEvent("a", "x", (1,), (), "length", index=1)
-    assert not first.is_last
-    assert TextEvent("a", "y", (2,), (), "length", usage=Usage(1, 2, 0)).is_last
+    assert not first.is_final
+    assert TextEvent("a", "y", (2,), (), "length", usage=Usage(1, 2, 0)).is_final

@@ -1,4 +1,4 @@
-"""Progress: a bar on standard error that ends with the right counts, and silence where it is not wanted."""
+"""Progress: a bar on standard error that ends with the right counts, and no output when it is off."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Service: prompts become checked, resolved requests with ids of their own."""
+"""TextService: prompts become validated, resolved requests with unique ids."""
 
 import asyncio
 import random
@@ -12,36 +12,36 @@ import pytest
 from chairlift import LLM, AsyncLLM
 from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, TokenOutOfRange
 from chairlift.core.sampling import SamplingParams
-from chairlift.llm.text_service import ModelDefaults, Service, plain
+from chairlift.llm.text_service import ModelDefaults, TextService, plain
 from chairlift.text.chat_template import ChatTemplate
 from chairlift.text.tokenizer import ChatPrompt
 from support_services import FAKE, AsciiTokenizer, fake_service, is_idle
 
 
 @pytest.fixture
-def service() -> Iterator[Service]:
+def service() -> Iterator[TextService]:
     defaults = ModelDefaults(eos_token_ids=(7,), sampling={"temperature": 0.5, "top_k": 9}, max_tokens=20)
     made = fake_service(defaults=defaults, seeds=random.Random(11))
     yield made
     made.client.close()
 
 
-def test_a_request_is_resolved_with_the_models_defaults(service: Service) -> None:
-    request = service.assembler("ab", SamplingParams(top_k=2)).request
+def test_a_request_is_resolved_with_the_models_defaults(service: TextService) -> None:
+    request = service.prepare_completion("ab", SamplingParams(top_k=2)).request
     params = request.params
     assert request.prompt_token_ids == (97, 98) and request.eos_token_ids == (7,)
     assert (params.temperature, params.top_k, params.top_p, params.max_tokens) == (0.5, 2, 1.0, 20)
     assert (request.priority, request.tenant, request.timeout) == (0, "", None)
 
 
-def test_what_is_asked_for_arrives_in_the_request(service: Service) -> None:
-    request = service.assembler("ab", None, request_id="mine", priority=-3, tenant="t", timeout=2.5).request
+def test_what_is_asked_for_arrives_in_the_request(service: TextService) -> None:
+    request = service.prepare_completion("ab", None, request_id="mine", priority=-3, tenant="t", timeout=2.5).request
     assert (request.request_id, request.priority, request.tenant, request.timeout) == ("mine", -3, "t", 2.5)
-    chat = service.chat_assembler([{"role": "user", "content": "x"}], None, tenant="t", timeout=1.0)
+    chat = service.prepare_chat([{"role": "user", "content": "x"}], None, tenant="t", timeout=1.0)
     assert (chat.request.tenant, chat.request.timeout, chat.prompt) == ("t", 1.0, "user=x;a=")
 
 
-def test_tools_reach_the_template_through_every_door_or_are_refused(service: Service) -> None:
+def test_tools_reach_the_template_through_every_api_or_are_rejected(service: TextService) -> None:
     assert service.tokenizer is not None
     template = ChatTemplate({"default": "{{ tools[0].function.name }}:{{ messages[0].content }}"}, service.tokenizer)
     with_tools = replace(service, chat_template=template)
@@ -49,85 +49,87 @@ def test_tools_reach_the_template_through_every_door_or_are_refused(service: Ser
     one = SamplingParams(max_tokens=1)
 
     async def ask() -> str:
-        return [event async for event in AsyncLLM.over(with_tools).chat(asked, one, tools=tools)][-1].request_id
+        return [event async for event in AsyncLLM.from_service(with_tools).chat(asked, one, tools=tools)][-1].request_id
 
-    assert with_tools.chat_assembler(asked, None, tools=tools).prompt == "f:x"
-    results = LLM.over(with_tools).chat([asked, asked], one, tools=tools, use_tqdm=False)
+    assert with_tools.prepare_chat(asked, None, tools=tools).prompt == "f:x"
+    results = LLM.from_service(with_tools).chat([asked, asked], one, tools=tools, use_tqdm=False)
     assert [result.prompt for result in results] == ["f:x"] * 2
     assert asyncio.run(ask())
     with pytest.raises(InvalidRequest, match=r"tools\[0\] must be an object"):
-        with_tools.chat_assembler(asked, None, tools=["f"])  # type: ignore[list-item]
+        with_tools.prepare_chat(asked, None, tools=["f"])  # type: ignore[list-item]
 
 
-def test_an_answer_that_begins_already_stands_at_the_end_of_the_prompt(service: Service) -> None:
+def test_an_answer_that_begins_already_stands_at_the_end_of_the_prompt(service: TextService) -> None:
     asked = [{"role": "user", "content": "x"}]
-    begun = service.chat_assembler(asked, None, prefill='{"name": ')
+    begun = service.prepare_chat(asked, None, prefill='{"name": ')
     assert begun.prompt == 'user=x;a={"name": '
     assert begun.request.prompt_token_ids == tuple(b'user=x;a={"name": ')
-    assert service.chat_assembler(asked, None).prompt == "user=x;a="
+    assert service.prepare_chat(asked, None).prompt == "user=x;a="
 
 
 def test_special_tokens_of_a_prefill_are_such_and_those_that_a_user_spells_are_text() -> None:
     service = fake_service(replace(FAKE, vocab_size=300))
     asked = [{"role": "user", "content": "<|eos|>"}]
-    ids = service.chat_assembler(asked, None, prefill="<|eos|>b").request.prompt_token_ids
+    ids = service.prepare_chat(asked, None, prefill="<|eos|>b").request.prompt_token_ids
     assert ids == (*b"user=<|eos|>;a=", 257, *b"b")
     service.client.close()
 
 
-def test_a_prefill_is_held_against_the_model_like_all_of_the_prompt(service: Service) -> None:
+def test_a_prefill_is_held_against_the_model_like_all_of_the_prompt(service: TextService) -> None:
     asked = [{"role": "user", "content": "x"}]
     with pytest.raises(InvalidRequest):
-        service.chat_assembler(asked, None, prefill="half \ud800 of a pair")
+        service.prepare_chat(asked, None, prefill="half \ud800 of a pair")
     with pytest.raises(TokenOutOfRange):
-        service.chat_assembler(asked, None, prefill="<|eos|>")
+        service.prepare_chat(asked, None, prefill="<|eos|>")
     with pytest.raises(InvalidRequest, match="512"):
-        service.chat_assembler(asked, None, prefill="x" * 512)
+        service.prepare_chat(asked, None, prefill="x" * 512)
 
 
-def test_a_salt_arrives_in_the_request_and_without_one_it_is_empty(service: Service) -> None:
+def test_a_salt_arrives_in_the_request_and_without_one_it_is_empty(service: TextService) -> None:
     asked = [{"role": "user", "content": "x"}]
-    assert service.assembler("ab", None, cache_salt="s").request.cache_salt == "s"
-    assert service.chat_assembler(asked, None, cache_salt="s").request.cache_salt == "s"
+    assert service.prepare_completion("ab", None, cache_salt="s").request.cache_salt == "s"
+    assert service.prepare_chat(asked, None, cache_salt="s").request.cache_salt == "s"
     assert (
-        service.assembler("ab", None).request.cache_salt == service.chat_assembler(asked, None).request.cache_salt == ""
+        service.prepare_completion("ab", None).request.cache_salt
+        == service.prepare_chat(asked, None).request.cache_salt
+        == ""
     )
 
 
-def test_only_requests_of_one_salt_and_tenant_share_what_was_computed(service: Service) -> None:
+def test_only_requests_of_one_salt_and_tenant_share_what_was_computed(service: TextService) -> None:
     async def cached(salt: str, tenant: str = "") -> int:
-        assembler = service.assembler("x" * 100, SamplingParams(max_tokens=1), cache_salt=salt, tenant=tenant)
-        batches = [batch async for batch in AsyncLLM.over(service).run([assembler])]
+        assembler = service.prepare_completion("x" * 100, SamplingParams(max_tokens=1), cache_salt=salt, tenant=tenant)
+        batches = [batch async for batch in AsyncLLM.from_service(service).run([assembler])]
         usage = batches[-1][-1][1].usage
         assert usage is not None
         return usage.cached_tokens
 
     async def story() -> list[int]:
-        told = [("", ""), ("s", ""), ("t", ""), ("s", ""), ("", ""), ("", "s"), ("t", "s"), ("t", "s")]
-        return [await cached(*each) for each in told]
+        salts = [("", ""), ("s", ""), ("t", ""), ("s", ""), ("", ""), ("", "s"), ("t", "s"), ("t", "s")]
+        return [await cached(*each) for each in salts]
 
     assert asyncio.run(story()) == [0, 0, 0, 96, 96, 0, 0, 96]
     assert is_idle(service)
 
 
-def test_a_default_length_shrinks_to_what_fits(service: Service) -> None:
-    assert service.assembler("x" * 500, None).request.params.max_tokens == 12
+def test_a_default_length_shrinks_to_what_fits(service: TextService) -> None:
+    assert service.prepare_completion("x" * 500, None).request.params.max_tokens == 12
 
 
-def test_ignoring_the_end_of_sequence_takes_it_out_of_the_request(service: Service) -> None:
-    assert service.assembler("x", SamplingParams(ignore_eos=True)).request.eos_token_ids == ()
+def test_ignoring_the_end_of_sequence_takes_it_out_of_the_request(service: TextService) -> None:
+    assert service.prepare_completion("x", SamplingParams(ignore_eos=True)).request.eos_token_ids == ()
 
 
-def test_seeds_that_nobody_gave_come_from_the_services_own(service: Service) -> None:
-    drawn = [service.assembler("x", None).request.params.seed for _ in range(3)]
+def test_missing_seeds_come_from_the_service(service: TextService) -> None:
+    drawn = [service.prepare_completion("x", None).request.params.seed for _ in range(3)]
     source = random.Random(11)
     assert drawn == [source.getrandbits(63) for _ in range(3)]
-    assert service.assembler("x", SamplingParams(seed=-5)).request.params.seed == -5
+    assert service.prepare_completion("x", SamplingParams(seed=-5)).request.params.seed == -5
 
 
-def test_request_ids_are_never_the_same(service: Service) -> None:
+def test_request_ids_are_never_the_same(service: TextService) -> None:
     other = fake_service()
-    names = [each.assembler("x", None).request.request_id for each in (service, other) for _ in range(50)]
+    names = [each.prepare_completion("x", None).request.request_id for each in (service, other) for _ in range(50)]
     assert len(set(names)) == 100
     other.client.close()
 
@@ -138,31 +140,31 @@ def test_plain_turns_arrays_into_lists_and_nothing_else() -> None:
     assert plain(given) is given and plain("text") == "text"
 
 
-def test_ids_may_come_from_anything_that_can_be_walked_once(service: Service) -> None:
+def test_ids_may_come_from_anything_that_can_be_walked_once(service: TextService) -> None:
     walked: Any = iter([1, 2, 3])
-    assert service.assembler(walked, None).request.prompt_token_ids == (1, 2, 3)
+    assert service.prepare_completion(walked, None).request.prompt_token_ids == (1, 2, 3)
     nothing: Any = object()
     with pytest.raises(InvalidRequest, match="object"):
-        service.assembler(nothing, None)
+        service.prepare_completion(nothing, None)
 
 
 @pytest.mark.parametrize("name", ["request_id", "tenant", "cache_salt"])
 @pytest.mark.parametrize("value", [5, b"x", "half \ud800 of a pair", "x" * 257])
-def test_a_name_that_cannot_cross_a_process_border_is_refused(service: Service, name: str, value: Any) -> None:
+def test_a_name_that_cannot_cross_a_process_border_is_refused(service: TextService, name: str, value: Any) -> None:
     with pytest.raises(InvalidRequest, match=name) as caught:
-        service.assembler("x", None, **{name: value})
+        service.prepare_completion("x", None, **{name: value})
     assert caught.value.details["param"] == name
 
 
-def test_an_empty_request_id_is_not_taken_for_none(service: Service) -> None:
+def test_an_empty_request_id_is_not_taken_for_none(service: TextService) -> None:
     with pytest.raises(InvalidRequest, match="request_id must have 1 to 256 characters, got 0"):
-        service.assembler("x", None, request_id="")
+        service.prepare_completion("x", None, request_id="")
 
 
 @pytest.mark.parametrize("resume", [5, "ab", {0: [1]}, [5], ["ab"], [[1], [True]], [[1.5]], [[object()]]])
-def test_what_is_no_output_to_resume_from_is_refused(service: Service, resume: Any) -> None:
+def test_what_is_no_output_to_resume_from_is_refused(service: TextService, resume: Any) -> None:
     with pytest.raises(InvalidRequest, match="resume") as caught:
-        service.assembler("x", None, resume=resume)
+        service.prepare_completion("x", None, resume=resume)
     assert caught.value.details["param"] == "resume"
 
 
@@ -170,14 +172,14 @@ def test_what_is_no_output_to_resume_from_is_refused(service: Service, resume: A
 
 
 class Counting(AsciiTokenizer):
-    """Counts the characters that it looks at; `chars` of them are one token."""
+    """Counts the characters that it encodes; `chars` of them are one token."""
 
     def __init__(self, chars: int = 1) -> None:
         super().__init__()
-        self.chars, self.seen = chars, 0
+        self.chars, self.num_chars = chars, 0
 
     def encode_chat(self, prompt: ChatPrompt) -> list[int]:
-        self.seen += len(prompt.text)
+        self.num_chars += len(prompt.text)
         return super().encode_chat(ChatPrompt(prompt.text[:: self.chars]))
 
 
@@ -185,17 +187,17 @@ LIMIT = FAKE.max_model_len
 
 
 @pytest.mark.parametrize("asked", [
-    lambda service, text: service.assembler(text, None),
-    lambda service, text: service.chat_assembler([{"role": "user", "content": text}], None),
+    lambda service, text: service.prepare_completion(text, None),
+    lambda service, text: service.prepare_chat([{"role": "user", "content": text}], None),
 ])  # fmt: skip
 def test_of_a_text_that_is_much_too_long_only_the_beginning_becomes_tokens(asked: Callable[..., object]) -> None:
     tokenizer = Counting()
     service, text = fake_service(tokenizer=tokenizer), "x" * 1_000_000
-    said = f"prompt has {8 * LIMIT} tokens or more, the limit is {LIMIT}"
+    message = f"prompt has {8 * LIMIT} tokens or more, the limit is {LIMIT}"
     try:
-        with pytest.raises(ContextLengthExceeded, match=said):
+        with pytest.raises(ContextLengthExceeded, match=message):
             asked(service, text)
-        assert tokenizer.seen == 8 * LIMIT
+        assert tokenizer.num_chars == 8 * LIMIT
     finally:
         service.client.close()
 
@@ -203,7 +205,7 @@ def test_of_a_text_that_is_much_too_long_only_the_beginning_becomes_tokens(asked
 def test_a_long_text_of_few_tokens_is_taken() -> None:
     service, text = fake_service(tokenizer=Counting(chars=100)), "x" * 25 * LIMIT
     try:
-        assert len(service.assembler(text, None).request.prompt_token_ids) == 25 * LIMIT / 100 > 100
+        assert len(service.prepare_completion(text, None).request.prompt_token_ids) == 25 * LIMIT / 100 > 100
     finally:
         service.client.close()
 
@@ -213,7 +215,7 @@ def test_a_text_that_is_a_little_too_long_is_counted_exactly() -> None:
     service, length = fake_service(tokenizer=tokenizer), 10 * LIMIT
     try:
         with pytest.raises(ContextLengthExceeded, match=f"prompt has {length} tokens, the limit"):
-            service.assembler("x" * length, None)
-        assert tokenizer.seen == length
+            service.prepare_completion("x" * length, None)
+        assert tokenizer.num_chars == length
     finally:
         service.client.close()

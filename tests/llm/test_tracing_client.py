@@ -1,4 +1,4 @@
-"""What passes through a profiled client arrives unchanged and is in the trace; also across a process border."""
+"""TracingClient: forwards outputs unchanged and traces them, also across a process boundary."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from chairlift.engine.runner.fake import FakeConfig, FakeRunner, expected_tokens
 from chairlift.engine.stats import StepStats
 from chairlift.llm import tracing_client
 from chairlift.llm.model_names import RANDOM
-from chairlift.llm.tracing_client import ProfiledClient, StepClock, open_trace
+from chairlift.llm.tracing_client import StepClock, TracingClient, open_trace
 from support_process import News, engine, make_request, pid_of, wait_until, works
 from support_stats import make_stats
 from support_traces import Event, check_trace, read_trace, requests_of, steps_of
@@ -32,22 +32,22 @@ def inline(**options: Any) -> InlineClient:
     return InlineClient(EngineLoop(FakeRunner(FAKE), SchedulerConfig(**options)))
 
 
-def ride(client: ProfiledClient, count: int = 12) -> News:
+def run_requests(client: TracingClient, count: int = 12) -> News:
     """Run requests that need more blocks than there are, and one that is aborted."""
-    news, tokens = News(), {}
+    sink, tokens = News(), {}
     for number in range(count):
         request = make_request(f"r{number}", tuple(range(1, 40 + number)), max_tokens=60)
         tokens[request.request_id] = expected_tokens(request.prompt_token_ids, request.params, FAKE)
-        client.submit(request, news)
-    client.submit(make_request("aborted", max_tokens=1000), news)
+        client.submit(request, sink)
+    client.submit(make_request("aborted", max_tokens=1000), sink)
     client.abort("aborted")
-    assert news.end("aborted").finish_reason is FinishReason.ABORT
-    for name, wanted in tokens.items():
-        assert news.end(name).finish_reason is FinishReason.LENGTH and news.tokens[name] == wanted
-    return news
+    assert sink.end("aborted").finish_reason is FinishReason.ABORT
+    for name, expected in tokens.items():
+        assert sink.end(name).finish_reason is FinishReason.LENGTH and sink.tokens[name] == expected
+    return sink
 
 
-def told(path: Path) -> list[Event]:
+def read_events(path: Path) -> list[Event]:
     events = read_trace(path)
     check_trace(events)
     return events
@@ -55,16 +55,16 @@ def told(path: Path) -> list[Event]:
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_steps_and_requests_of_an_inline_engine(overlap: bool, tmp_path: Path) -> None:
-    client = ProfiledClient(inline(overlap=overlap), open_trace(tmp_path / "t.json"))
-    seen: list[StepStats] = []
-    client.watch_steps(seen.append)
-    ride(client)
+    client = TracingClient(inline(overlap=overlap), open_trace(tmp_path / "t.json"))
+    step_stats: list[StepStats] = []
+    client.watch_steps(step_stats.append)
+    run_requests(client)
     client.close()
     client.close()
-    events = told(tmp_path / "t.json")
+    events = read_events(tmp_path / "t.json")
     json.loads((tmp_path / "t.json").read_text())
-    assert [event["args"]["step"] for event in steps_of(events)] == [stats.step_id for stats in seen]
-    assert [event["args"]["tokens"] for event in steps_of(events)] == [stats.num_tokens for stats in seen]
+    assert [event["args"]["step"] for event in steps_of(events)] == [stats.step_id for stats in step_stats]
+    assert [event["args"]["tokens"] for event in steps_of(events)] == [stats.num_tokens for stats in step_stats]
     phases = requests_of(events)
     assert set(phases) == {f"r{number}" for number in range(12)} | {"aborted"}
     assert all(life[0] == "queued" for life in phases.values())
@@ -73,13 +73,13 @@ def test_steps_and_requests_of_an_inline_engine(overlap: bool, tmp_path: Path) -
 
 def test_steps_and_requests_of_an_engine_in_another_process_and_of_the_next_one(tmp_path: Path) -> None:
     with engine() as inner:
-        client = ProfiledClient(inner, open_trace(tmp_path / "t.json"))
-        ride(client)
+        client = TracingClient(inner, open_trace(tmp_path / "t.json"))
+        run_requests(client)
         os.kill(pid_of(inner), signal.SIGKILL)
         wait_until(lambda: inner.restarts == 1 and inner.load().state is ReplicaState.READY)
         assert works(client, "again")  # type: ignore[arg-type]
         client.close()
-    events = told(tmp_path / "t.json")
+    events = read_events(tmp_path / "t.json")
     steps = [event["args"]["step"] for event in steps_of(events)]
     second = steps.index(0, 1)
     assert steps[:second] == list(range(second)) and steps[second:] == [0, 1, 2]
@@ -88,51 +88,51 @@ def test_steps_and_requests_of_an_engine_in_another_process_and_of_the_next_one(
 
 
 def test_a_sink_gets_one_list_a_step_and_all_taps_are_let_go(tmp_path: Path) -> None:
-    client, news = ProfiledClient(inline(), open_trace(tmp_path / "t.json")), News()
+    client, sink = TracingClient(inline(), open_trace(tmp_path / "t.json")), News()
     for number in range(5):
-        client.submit(make_request(f"r{number}", max_tokens=9), news)
+        client.submit(make_request(f"r{number}", max_tokens=9), sink)
     for number in range(5):
-        news.end(f"r{number}")
-    assert len(news.batches) < 5 * 9
-    assert client._taps == client._since == client._first == {}
+        sink.end(f"r{number}")
+    assert len(sink.batches) < 5 * 9
+    assert client._tracers == client._submitted_at == client._first_output_at == {}
     client.close()
 
 
 def test_what_is_refused_leaves_no_trace_and_what_is_open_goes_on(tmp_path: Path) -> None:
-    client, news = ProfiledClient(inline(), open_trace(tmp_path / "t.json")), News()
-    client.submit(make_request("a", max_tokens=900), news)
+    client, sink = TracingClient(inline(), open_trace(tmp_path / "t.json")), News()
+    client.submit(make_request("a", max_tokens=900), sink)
     with pytest.raises(DuplicateRequestId):
         client.submit(make_request("a"), News())
     client.abort("a")
-    assert news.end("a").finish_reason is FinishReason.ABORT
+    assert sink.end("a").finish_reason is FinishReason.ABORT
     client.close()
-    assert list(requests_of(told(tmp_path / "t.json"))) == ["a"]
-    assert client._taps == client._since == {}
+    assert list(requests_of(read_events(tmp_path / "t.json"))) == ["a"]
+    assert client._tracers == client._submitted_at == {}
 
 
 def test_a_trace_that_fails_harms_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def breaks(*arguments: object) -> None:
-        raise ZeroDivisionError("a bug in the eyes")
+        raise ZeroDivisionError("a bug in the trace")
 
     trace = open_trace(tmp_path / "t.json")
     monkeypatch.setattr(trace, "step", breaks)
     monkeypatch.setattr(trace, "request", breaks)
-    client, seen = ProfiledClient(inline(), trace), []
-    client.watch_steps(seen.append)
-    ride(client)
-    assert seen and client._taps == {} and client._since == client._first == {}
+    client, step_stats = TracingClient(inline(), trace), []
+    client.watch_steps(step_stats.append)
+    run_requests(client)
+    assert step_stats and client._tracers == {} and client._submitted_at == client._first_output_at == {}
     client.close()
 
 
-def test_a_full_disk_is_told_when_the_profile_is_closed(caplog: pytest.LogCaptureFixture) -> None:
-    client = ProfiledClient(inline(), open_trace("/dev/full"))
-    ride(client)
+def test_a_full_disk_is_reported_when_the_trace_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+    client = TracingClient(inline(), open_trace("/dev/full"))
+    run_requests(client)
     client.close()
     assert "the profile could not be written to its end" in caplog.text
 
 
 def test_everything_else_is_passed_on(tmp_path: Path) -> None:
-    client = ProfiledClient(inline(), open_trace(tmp_path / "t.json"))
+    client = TracingClient(inline(), open_trace(tmp_path / "t.json"))
     assert client.info.vocab_size == FAKE.vocab_size and client.limits.max_model_len == FAKE.max_model_len
     assert client.load().state is ReplicaState.READY and client.check_integrity() == [] and client.flush_cache() == 0
     assert (client.state, client.restarts) == (ReplicaState.READY, 0)
@@ -161,12 +161,12 @@ def ended(at: float, step_id: int = 0) -> StepStats:
 def test_the_clocks_are_joined_where_a_step_is_shown_soonest(at: Callable[[float], None]) -> None:
     at(1000.0)
     clock = StepClock()
-    assert clock.of_request(5.0) == 5.0, "no step was seen"
+    assert clock.of_request(5.0) == 5.0, "no step was recorded"
     at(1030.0)
     assert clock.shift(ended(10.0)) == pytest.approx(20.0)
     at(1036.0)
     assert clock.shift(ended(20.0, 1)) == pytest.approx(20.0), "the steps of one life share one shift"
-    assert clock.of_request(36.0) == pytest.approx(40.0), "what is seen now happened when that step ended"
+    assert clock.of_request(36.0) == pytest.approx(40.0), "a time of now happened when that step ended"
 
 
 def test_a_new_life_begins_where_the_last_one_ended_or_later(at: Callable[[float], None]) -> None:
@@ -192,7 +192,7 @@ def test_a_new_life_that_was_idle_for_long_is_seen_by_its_step_ids(at: Callable[
 def test_the_option_makes_a_profile(client: Any, tmp_path: Path) -> None:
     with LLM(RANDOM, client=client, num_blocks=50, profile=str(tmp_path / "t.json")) as llm:
         llm.generate(["a", "b"], SamplingParams(max_tokens=5), use_tqdm=False)
-    events = told(tmp_path / "t.json")
+    events = read_events(tmp_path / "t.json")
     assert len(requests_of(events)) == 2 and len(steps_of(events)) >= 5
 
 

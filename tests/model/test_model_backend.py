@@ -8,9 +8,9 @@ import torch
 from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.core.errors import ConfigError
 from chairlift.model.kernels.cpu import library
-from chairlift.model.kernels.cpu.native_backend import NativeExecution
+from chairlift.model.kernels.cpu.native_backend import NativeBackend
 from chairlift.model.loading.tiny_model import tiny_config
-from chairlift.model.model_backend import TorchExecution, check_kernels, choose_execution
+from chairlift.model.model_backend import TorchBackend, check_kernels, select_backend
 from chairlift.model.runner.runner_config import RunnerConfig
 from support_native import need_native
 
@@ -20,20 +20,20 @@ FIT = replace(tiny_config(), dtype="bfloat16")
 
 def test_native_kernels_run_what_they_can() -> None:
     need_native()
-    assert isinstance(choose_execution(RunnerConfig(), FIT, CPU), NativeExecution)
-    chosen = choose_execution(RunnerConfig(kernels="native", quantization="int8", cpu_threads=1), FIT, CPU)
-    assert isinstance(chosen, NativeExecution) and (chosen.quantization, chosen.threads) == ("int8", 1)
+    assert isinstance(select_backend(RunnerConfig(), FIT, CPU), NativeBackend)
+    chosen = select_backend(RunnerConfig(kernels="native", quantization="int8", cpu_threads=1), FIT, CPU)
+    assert isinstance(chosen, NativeBackend) and (chosen.quantization, chosen.threads) == ("int8", 1)
 
 
 @pytest.mark.parametrize(
     "config", [RunnerConfig(kernels="torch"), RunnerConfig(attention_backend="torch"), RunnerConfig(block_size=8)]
 )
 def test_torch_runs_the_rest(config: RunnerConfig) -> None:
-    assert isinstance(choose_execution(config, FIT, CPU), TorchExecution)
+    assert isinstance(select_backend(config, FIT, CPU), TorchBackend)
 
 
 def test_torch_says_why_it_was_chosen() -> None:
-    chosen = choose_execution(RunnerConfig(), replace(FIT, dtype="float32"), CPU)
+    chosen = select_backend(RunnerConfig(), replace(FIT, dtype="float32"), CPU)
     assert "bfloat16, not in float32" in dict(chosen.report())["kernels"]
 
 
@@ -41,25 +41,25 @@ def test_torch_keeps_all_processors_busy_if_it_has_a_thread_for_each(monkeypatch
     usable = tuple(sorted(usable_cpus()))
     for threads, busy in ((len(usable), usable), (len(usable) - 1, ())):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        assert TorchExecution.best(torch.float32, CPU).cpus == busy
-    assert TorchExecution.best(torch.float32, torch.device("meta")).cpus == ()
+        assert TorchBackend.best(torch.float32, CPU).cpus == busy
+    assert TorchBackend.best(torch.float32, torch.device("meta")).cpus == ()
 
 
 @pytest.mark.parametrize("asked", [{"kernels": "native"}, {"quantization": "int8"}])
 def test_what_was_asked_for_and_cannot_be_is_an_error(asked: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="not in float32"):
-        choose_execution(RunnerConfig(**asked), replace(FIT, dtype="float32"), CPU)  # type: ignore[arg-type]
+        select_backend(RunnerConfig(**asked), replace(FIT, dtype="float32"), CPU)  # type: ignore[arg-type]
 
 
 def test_without_a_library_torch_runs_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "LIBRARY", "not-compiled.so")
     library.load.cache_clear()
     try:
-        chosen = choose_execution(RunnerConfig(), FIT, CPU)
-        assert isinstance(chosen, TorchExecution)
+        chosen = select_backend(RunnerConfig(), FIT, CPU)
+        assert isinstance(chosen, TorchBackend)
         assert "not compiled" in dict(chosen.report())["kernels"]
         with pytest.raises(ConfigError, match="not compiled"):
-            choose_execution(RunnerConfig(quantization="int8"), FIT, CPU)
+            select_backend(RunnerConfig(quantization="int8"), FIT, CPU)
     finally:
         library.load.cache_clear()
 

@@ -1,4 +1,4 @@
-"""Background: who logs never waits; what is dropped is told; every line keeps its request."""
+"""BackgroundHandler: logging never waits, dropped lines are reported, and each line keeps its request id."""
 
 import io
 import logging
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.observability.background_handler import Background
-from chairlift.observability.logging import LogConfig, configure, current_id, write_in_background
+from chairlift.observability.background_handler import BackgroundHandler
+from chairlift.observability.logging import LogConfig, configure, current_id, use_background_writer
 
 PATIENCE = 30.0
 
@@ -46,7 +46,7 @@ def wait_for(handler: Stuck, count: int) -> None:
 
 def test_who_logs_does_not_wait_and_what_has_no_room_is_counted(log: logging.Logger) -> None:
     stuck = Stuck()
-    log.addHandler(Background([stuck], max_lines=10))
+    log.addHandler(BackgroundHandler([stuck], max_lines=10))
     for number in range(100):
         log.warning("line %d", number)
     stuck.free.set()
@@ -54,9 +54,9 @@ def test_who_logs_does_not_wait_and_what_has_no_room_is_counted(log: logging.Log
     log.warning("after")
     wait_for(stuck, 12)
     kept = [line for line in stuck.lines if line.startswith("line")]
-    told = [line for line in stuck.lines if "dropped" in line]
+    reports = [line for line in stuck.lines if "dropped" in line]
     assert kept == [f"line {number}" for number in range(len(kept))] and 10 <= len(kept) <= 11
-    assert told == [f"{100 - len(kept)} lines were dropped: they could not be written in time"]
+    assert reports == [f"{100 - len(kept)} lines were dropped: they could not be written in time"]
     assert stuck.lines[-1] == "after"
 
 
@@ -65,7 +65,7 @@ def test_each_writer_has_its_level(log: logging.Logger) -> None:
     quiet.setLevel(logging.ERROR)
     for each in (quiet, loud):
         each.free.set()
-    log.addHandler(Background([quiet, loud]))
+    log.addHandler(BackgroundHandler([quiet, loud]))
     log.warning("a")
     log.error("b")
     wait_for(loud, 2)
@@ -73,20 +73,20 @@ def test_each_writer_has_its_level(log: logging.Logger) -> None:
 
 
 def test_a_line_is_what_it_was_when_it_was_logged(log: logging.Logger) -> None:
-    stuck, told = Stuck(), [1]
-    log.addHandler(Background([stuck]))
-    log.warning("told %s", told)
-    told.append(2)
+    stuck, values = Stuck(), [1]
+    log.addHandler(BackgroundHandler([stuck]))
+    log.warning("values %s", values)
+    values.append(2)
     stuck.free.set()
     wait_for(stuck, 1)
-    assert stuck.lines == ["told [1]"]
+    assert stuck.lines == ["values [1]"]
 
 
 def test_closing_writes_what_is_there_and_does_not_wait_for_a_stuck_writer(log: logging.Logger) -> None:
     ready, stuck = Stuck(), Stuck()
     ready.free.set()
     for handler in (ready, stuck):
-        background = Background([handler])
+        background = BackgroundHandler([handler])
         log.handlers[:] = [background]
         log.warning("last")
         background.close()
@@ -99,7 +99,7 @@ def test_closing_writes_what_is_there_and_does_not_wait_for_a_stuck_writer(log: 
 def test_a_line_keeps_the_id_of_its_request(form: str) -> None:
     stream = io.StringIO()
     configure(LogConfig(form=form, detailed=True), stream)
-    write_in_background()
+    use_background_writer()
     logger = logging.getLogger("chairlift.some")
     token = current_id.set("req-7")
     logger.warning("within")
@@ -112,11 +112,11 @@ def test_a_line_keeps_the_id_of_its_request(form: str) -> None:
 
 @pytest.mark.usefixtures("log_as_before")
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no disk that is always full")
-def test_a_full_disk_is_told_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk_is_reported_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "log"
     os.symlink("/dev/full", file)
     configure(LogConfig(file=str(file), stream_level=logging.ERROR, max_bytes=0), io.StringIO())
     for _ in range(5):
         logging.getLogger("chairlift.some").warning("x" * 10_000)
-    said = capsys.readouterr().err
-    assert said.count("cannot be written") == 1 and "No space left" in said and "Traceback" not in said
+    stderr = capsys.readouterr().err
+    assert stderr.count("cannot be written") == 1 and "No space left" in stderr and "Traceback" not in stderr

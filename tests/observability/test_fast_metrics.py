@@ -1,11 +1,11 @@
-"""Tallies say exactly what the library's own metrics would."""
+"""FastCounter and FastHistogram export exactly the same samples as the library's own metrics."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from prometheus_client.exposition import generate_latest
 
-from chairlift.observability.fast_metrics import Count, Spread
+from chairlift.observability.fast_metrics import FastCounter, FastHistogram
 from chairlift.observability.metrics import SHORT, Metrics
 
 disable_created_metrics()  # as Metrics does; these tests also run alone
@@ -17,7 +17,7 @@ VALUES = st.one_of(st.sampled_from([*SHORT, 0.0, 1e9]), st.floats(0, 1e6))
 def test_a_spread_is_a_histogram(values: list[float], bounds: list[float]) -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
     spread, histogram = (
-        Spread("a_seconds", "Of a", bounds),
+        FastHistogram("a_seconds", "Of a", bounds),
         Histogram("a_seconds", "Of a", buckets=bounds, registry=theirs),
     )
     ours.register(spread)
@@ -30,7 +30,7 @@ def test_a_spread_is_a_histogram(values: list[float], bounds: list[float]) -> No
 @given(st.lists(st.integers(0, 1000), max_size=50))
 def test_a_count_is_a_counter(amounts: list[int]) -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
-    count, counter = Count("a", "Of a"), Counter("a", "Of a", registry=theirs)
+    count, counter = FastCounter("a", "Of a"), Counter("a", "Of a", registry=theirs)
     ours.register(count)
     count.inc()
     counter.inc()
@@ -44,7 +44,7 @@ def test_they_are_on_the_page_once() -> None:
     metrics = Metrics()
     metrics.counter("output_tokens").inc(3)
     metrics.histogram("inter_token_seconds").observe(0.2)
-    lines = metrics.page().decode().splitlines()
+    lines = metrics.render().decode().splitlines()
     assert (
         lines.count("chairlift_output_tokens_total 3.0") == lines.count("chairlift_inter_token_seconds_count 1.0") == 1
     )

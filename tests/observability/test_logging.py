@@ -1,4 +1,4 @@
-"""One line a record for people, one object a line for programs, and files that rotate."""
+"""Logging: one human-readable line or one JSON object per record, and rotating files."""
 
 import asyncio
 import io
@@ -21,13 +21,13 @@ from chairlift.observability.logging import (
     configure,
     current_id,
     set_levels,
-    write_in_background,
+    use_background_writer,
 )
 
 pytestmark = pytest.mark.usefixtures("log_as_before")
 
 
-def said(form: str, message: str, *arguments: Any, **more: Any) -> str:
+def formatted(form: str, message: str, *arguments: Any, **more: Any) -> str:
     stream = io.StringIO()
     configure(LogConfig(form=form, detailed=True), stream)
     logging.getLogger("chairlift.engine.engine_loop").warning(message, *arguments, **more)
@@ -43,7 +43,7 @@ def raised(error: Exception) -> Exception:
 
 
 def test_a_line_for_people_has_time_level_and_logger() -> None:
-    line = said("human", "step %d failed", 7)
+    line = formatted("human", "step %d failed", 7)
     assert line[:2] == "20" and line.endswith(" WARNING chairlift.engine.engine_loop: step 7 failed\n")
 
 
@@ -55,7 +55,7 @@ def test_without_details_a_line_is_the_message_alone() -> None:
 
 
 def test_a_json_line_is_one_object_with_stable_keys() -> None:
-    (line,) = said("json", "step %d\nfailed", 7, extra={"request_id": "a", "size": Path("x")}).splitlines()
+    (line,) = formatted("json", "step %d\nfailed", 7, extra={"request_id": "a", "size": Path("x")}).splitlines()
     found = json.loads(line)
     assert found.pop("time").endswith("+00:00") and found.pop("process") > 0
     assert found == {
@@ -67,13 +67,13 @@ def test_a_json_line_is_one_object_with_stable_keys() -> None:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_what_is_logged_cannot_begin_a_line_of_its_own(form: str) -> None:
-    text = said(form, "id %s", "x\n2026 ERROR root: the disk is on fire\r\x1b[2J")
+    text = formatted(form, "id %s", "x\n2026 ERROR root: the disk is on fire\r\x1b[2J")
     assert text.count("\n") == 1 and "\x1b" not in text and "\r" not in text
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_traceback_comes_with_it(form: str) -> None:
-    text = said(form, "it failed", exc_info=raised(ZeroDivisionError("deep inside")))
+    text = formatted(form, "it failed", exc_info=raised(ZeroDivisionError("deep inside")))
     assert "Traceback" in text and "ZeroDivisionError: deep inside" in text
     if form == "json":
         assert "deep inside" in json.loads(text)["error"]
@@ -135,7 +135,7 @@ def test_a_library_configures_nothing() -> None:
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_traceback_cannot_begin_a_line_of_its_own(form: str) -> None:
     error = raised(ValueError("x\n2026 ERROR chairlift.engine.engine_loop: the disk is on fire\r\x1b[2J"))
-    text = said(form, "it failed", exc_info=error)
+    text = formatted(form, "it failed", exc_info=error)
     assert "\x1b" not in text and "\r" not in text and "on fire" in text
     assert all(line.startswith("    ") for line in text.splitlines()[1:])
 
@@ -175,9 +175,9 @@ def request(name: str) -> Iterator[None]:
 
 def test_a_json_line_has_the_id_of_its_request_and_outside_of_one_none() -> None:
     with request("req-7"):
-        assert json.loads(said("json", "hello"))["request_id"] == "req-7"
-        assert json.loads(said("json", "hello", extra={"request_id": "its own"}))["request_id"] == "its own"
-    assert "request_id" not in json.loads(said("json", "hello"))
+        assert json.loads(formatted("json", "hello"))["request_id"] == "req-7"
+        assert json.loads(formatted("json", "hello", extra={"request_id": "its own"}))["request_id"] == "its own"
+    assert "request_id" not in json.loads(formatted("json", "hello"))
 
 
 def test_a_detailed_line_begins_its_message_with_the_id_and_a_brief_one_does_not(tmp_path: Path) -> None:
@@ -185,32 +185,32 @@ def test_a_detailed_line_begins_its_message_with_the_id_and_a_brief_one_does_not
     configure(LogConfig(file=str(tmp_path / "log")), stream)
     with request("req-%d"):
         logging.getLogger("chairlift.x").warning("50 %s of %d", "%", 7)
-        assert said("human", "bare %s").endswith(" WARNING chairlift.engine.engine_loop: [req-%d] bare %s\n")
+        assert formatted("human", "bare %s").endswith(" WARNING chairlift.engine.engine_loop: [req-%d] bare %s\n")
     assert stream.getvalue() == "chairlift: 50 % of 7\n"
     assert (tmp_path / "log").read_text().endswith(" chairlift.x: [req-%d] 50 % of 7\n")
-    assert said("human", "hello").endswith(" WARNING chairlift.engine.engine_loop: hello\n")
+    assert formatted("human", "hello").endswith(" WARNING chairlift.engine.engine_loop: hello\n")
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_traceback_comes_with_the_id(form: str) -> None:
     with request("req-7"):
-        text = said(form, "it failed", exc_info=raised(ZeroDivisionError("deep inside")))
+        text = formatted(form, "it failed", exc_info=raised(ZeroDivisionError("deep inside")))
     assert "req-7" in text.splitlines()[0] and "ZeroDivisionError: deep inside" in text
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_an_id_cannot_begin_a_line_of_its_own(form: str) -> None:
     with request("x\n2026 ERROR root: the disk is on fire\r\x1b[2J"):
-        text = said(form, "hello")
+        text = formatted(form, "hello")
     assert text.count("\n") == 1 and "\x1b" not in text and "\r" not in text
 
 
-def told_by_id(stream: io.StringIO) -> dict[str, set[str]]:
+def messages_by_id(stream: io.StringIO) -> dict[str, set[str]]:
     """Return the messages of each request; "" stands for none."""
-    told: dict[str, set[str]] = {}
+    by_id: dict[str, set[str]] = {}
     for line in map(json.loads, stream.getvalue().splitlines()):
-        told.setdefault(line.get("request_id", ""), set()).add(line["message"])
-    return told
+        by_id.setdefault(line.get("request_id", ""), set()).add(line["message"])
+    return by_id
 
 
 def test_the_lines_of_two_tasks_do_not_mix() -> None:
@@ -230,7 +230,7 @@ def test_the_lines_of_two_tasks_do_not_mix() -> None:
         log.warning("outside")
 
     asyncio.run(story())
-    assert told_by_id(stream) == {
+    assert messages_by_id(stream) == {
         name: {f"{name} in a thread", *(f"{name} in turn {turn}" for turn in range(3))} for name in ("a", "b")
     } | {"": {"outside"}}
 
@@ -251,7 +251,7 @@ def test_the_lines_of_two_threads_do_not_mix() -> None:
             thread.start()
         for thread in threads:
             thread.join(30)
-    assert told_by_id(stream) == {"": {"a before", "b before"}, "a": {"a inside"}, "b": {"b inside"}}
+    assert messages_by_id(stream) == {"": {"a before", "b before"}, "a": {"a inside"}, "b": {"b inside"}}
 
 
 @pytest.mark.parametrize("in_background", [False, True])
@@ -259,7 +259,7 @@ def test_levels_change_while_lines_go_where_they_went(tmp_path: Path, in_backgro
     stream, file = io.StringIO(), tmp_path / "log"
     log = logging.getLogger("chairlift.somewhere")
     configure(LogConfig(file=str(file)), stream)
-    background = write_in_background() if in_background else None
+    background = use_background_writer() if in_background else None
     log.info("before")
     set_levels(LogConfig(level=logging.INFO, stream_level=logging.ERROR, file=str(file)))
     log.info("between")

@@ -1,4 +1,4 @@
-"""Aliases: the names that other dashboards read, with our values, in their units, and only beside our own."""
+"""AliasCollector: the names of other dashboards with Chairlift's values in their units, beside Chairlift's own."""
 
 from collections.abc import Mapping
 
@@ -7,8 +7,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from chairlift.observability.metric_aliases import SETS, TRANSFORMERS, VLLM, Alias, Aliases
-from chairlift.observability.metrics import PREFIX, TABLE, Kind, Metrics
+from chairlift.observability.metric_aliases import ALIAS_SETS, TRANSFORMERS, VLLM, Alias, AliasCollector
+from chairlift.observability.metrics import METRICS, PREFIX, MetricKind, Metrics
 
 # As they are on the pages of the originals: name of a family -> its type.
 OF_VLLM = {
@@ -46,14 +46,14 @@ ORIGINALS = {"vllm": OF_VLLM, "transformers": OF_TRANSFORMERS}
 
 def with_aliases(aliases: Mapping[str, Alias], **labels: str) -> Metrics:
     metrics, registry = Metrics(), CollectorRegistry()
-    registry.register(Aliases(metrics, aliases, labels))
+    registry.register(AliasCollector(metrics, aliases, labels))
     metrics.more.append(registry)
     return metrics
 
 
 def families(metrics: Metrics) -> dict[str, Metric]:
     """Return the families of the page that are not ours."""
-    found = text_string_to_metric_families(metrics.page().decode())
+    found = text_string_to_metric_families(metrics.render().decode())
     return {family.name: family for family in found if not family.name.startswith(PREFIX)}
 
 
@@ -65,22 +65,22 @@ def value(metrics: Metrics, name: str, **labels: str) -> float:
     return found
 
 
-@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("name", ALIAS_SETS)
 def test_the_page_has_every_name_of_the_original_in_its_type(name: str) -> None:
-    page = with_aliases(SETS[name], model_name="m").page().decode()
+    page = with_aliases(ALIAS_SETS[name], model_name="m").render().decode()
     types = dict(line.split()[2:] for line in page.splitlines() if line.startswith("# TYPE ") and PREFIX not in line)
     assert types == ORIGINALS[name]
-    assert page.count("# HELP ") == page.count("# TYPE ") == len(TABLE) + len(types)
+    assert page.count("# HELP ") == page.count("# TYPE ") == len(METRICS) + len(types)
 
 
 def test_each_is_an_alias_of_something_and_of_its_kind() -> None:
-    assert SETS.keys() == ORIGINALS.keys() and not VLLM.keys() & TRANSFORMERS.keys()
-    for aliases in SETS.values():
+    assert ALIAS_SETS.keys() == ORIGINALS.keys() and not VLLM.keys() & TRANSFORMERS.keys()
+    for aliases in ALIAS_SETS.values():
         for alias in aliases.values():
-            assert set(alias.labels) <= set(TABLE[alias.of].labels)
+            assert set(alias.labels) <= set(METRICS[alias.source].labels)
 
 
-@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("name", ALIAS_SETS)
 def test_all_of_them_at_once_can_be_read(name: str) -> None:
     metrics = with_aliases({**TRANSFORMERS, **VLLM}, model_name='a"b')
     page = families(metrics)
@@ -133,7 +133,7 @@ def test_every_kind_is_scaled() -> None:
     metrics.histogram("budget_use").observe(0.5)
     assert (value(metrics, "g"), value(metrics, "c_total")) == (25, 3000)
     assert (value(metrics, "h_sum"), value(metrics, "h_count")) == (5, 1)
-    assert {TABLE[name].kind for name in ("kv_use", "steps", "budget_use")} == set(Kind)
+    assert {METRICS[name].kind for name in ("kv_use", "steps", "budget_use")} == set(MetricKind)
 
 
 def test_labels_have_their_names_and_ours_stay() -> None:
@@ -149,6 +149,6 @@ def test_nothing_of_ours_changes() -> None:
     for each in (plain, metrics):
         each.histogram("request_seconds").observe(2)
         each.counter("requests", "stop").inc()
-    first = metrics.page()
-    assert first.startswith(plain.page()) and first == metrics.page()
+    first = metrics.render()
+    assert first.startswith(plain.render()) and first == metrics.render()
     assert families(plain) == {}

@@ -1,4 +1,4 @@
-"""Metrics: the page is one that Prometheus reads, with every metric of the table, at zero, and bounded labels."""
+"""Metrics: valid Prometheus text with every metric of the table, at zero, and bounded labels."""
 
 import re
 import threading
@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from chairlift.observability.metrics import CONTENT_TYPE, PREFIX, TABLE, Kind, Metrics
+from chairlift.observability.metrics import CONTENT_TYPE, METRICS, PREFIX, MetricKind, Metrics
 
 BOUNDED = {"route", "method", "status", "outcome", "code", "reason", "phase", "state", "process"}
 """Labels of which there are a few values each, whatever clients send."""
@@ -17,7 +17,7 @@ BOUNDED = {"route", "method", "status", "outcome", "code", "reason", "phase", "s
 
 def families(metrics: Metrics) -> Mapping[str, Metric]:
     """Return the families of the page by our own names."""
-    found = list(text_string_to_metric_families(metrics.page().decode()))
+    found = list(text_string_to_metric_families(metrics.render().decode()))
     assert len({family.name for family in found}) == len(found), "a family is there twice"
     return {family.name.removeprefix(PREFIX): family for family in found}
 
@@ -33,63 +33,63 @@ def value(metrics: Metrics, name: str, **labels: str) -> float:
 
 def test_the_page_has_every_metric_of_the_table_and_nothing_else() -> None:
     page = families(Metrics())
-    assert page.keys() == TABLE.keys()
-    for name, told in TABLE.items():
-        assert (page[name].type, page[name].documentation) == (told.kind.value, told.help)
+    assert page.keys() == METRICS.keys()
+    for name, spec in METRICS.items():
+        assert (page[name].type, page[name].documentation) == (spec.kind.value, spec.help)
     assert "charset=utf-8" in CONTENT_TYPE and "0.0.4" in CONTENT_TYPE
 
 
 def test_what_has_no_labels_is_there_at_zero_from_the_start() -> None:
     """A rate needs a first value."""
     page = families(Metrics())
-    for name, told in TABLE.items():
-        assert bool(page[name].samples) == (not told.labels), name
+    for name, spec in METRICS.items():
+        assert bool(page[name].samples) == (not spec.labels), name
         assert all(sample.value == 0 for sample in page[name].samples)
         assert not any(sample.name.endswith("_created") for sample in page[name].samples)
 
 
-@pytest.mark.parametrize("name", TABLE)
+@pytest.mark.parametrize("name", METRICS)
 def test_a_metric_is_declared_as_it_should_be(name: str) -> None:
-    told = TABLE[name]
-    assert re.fullmatch("[a-z][a-z_]*[a-z]", name) and told.help and "\n" not in told.help
+    spec = METRICS[name]
+    assert re.fullmatch("[a-z][a-z_]*[a-z]", name) and spec.help and "\n" not in spec.help
     assert not name.endswith(("_total", "_count", "_sum", "_bucket", "_created", "_info")), "a suffix of the format"
-    assert set(told.labels) <= BOUNDED and len(set(told.labels)) == len(told.labels)
-    assert bool(told.buckets) == (told.kind is Kind.HISTOGRAM)
-    assert list(told.buckets) == sorted(set(told.buckets)) and all(bound > 0 for bound in told.buckets)
-    if "seconds" in name and told.kind is Kind.HISTOGRAM:
-        assert told.buckets[0] <= 0.001 and told.buckets[-1] >= 5
+    assert set(spec.labels) <= BOUNDED and len(set(spec.labels)) == len(spec.labels)
+    assert bool(spec.buckets) == (spec.kind is MetricKind.HISTOGRAM)
+    assert list(spec.buckets) == sorted(set(spec.buckets)) and all(bound > 0 for bound in spec.buckets)
+    if "seconds" in name and spec.kind is MetricKind.HISTOGRAM:
+        assert spec.buckets[0] <= 0.001 and spec.buckets[-1] >= 5
 
 
-@pytest.mark.parametrize("name", [name for name, told in TABLE.items() if told.kind is Kind.COUNTER])
+@pytest.mark.parametrize("name", [name for name, spec in METRICS.items() if spec.kind is MetricKind.COUNTER])
 def test_a_counter_counts(name: str) -> None:
-    metrics, labels = Metrics(), {label: f"some {label}" for label in TABLE[name].labels}
+    metrics, labels = Metrics(), {label: f"some {label}" for label in METRICS[name].labels}
     metrics.counter(name, *labels.values()).inc()
     metrics.counter(name, *labels.values()).inc(2)
     assert value(metrics, f"{name}_total", **labels) == 3
 
 
-@pytest.mark.parametrize("name", [name for name, told in TABLE.items() if told.kind is Kind.GAUGE])
+@pytest.mark.parametrize("name", [name for name, spec in METRICS.items() if spec.kind is MetricKind.GAUGE])
 def test_a_gauge_shows_the_last_value(name: str) -> None:
-    metrics, labels = Metrics(), {label: f"some {label}" for label in TABLE[name].labels}
+    metrics, labels = Metrics(), {label: f"some {label}" for label in METRICS[name].labels}
     metrics.gauge(name, *labels.values()).set(7)
     metrics.gauge(name, *labels.values()).set(0.5)
     assert value(metrics, name, **labels) == 0.5
 
 
-@pytest.mark.parametrize("name", [name for name, told in TABLE.items() if told.kind is Kind.HISTOGRAM])
+@pytest.mark.parametrize("name", [name for name, spec in METRICS.items() if spec.kind is MetricKind.HISTOGRAM])
 def test_a_histogram_counts_below_its_bounds(name: str) -> None:
-    metrics, labels = Metrics(), {label: f"some {label}" for label in TABLE[name].labels}
-    bounds = TABLE[name].buckets
-    for seen in (bounds[0], bounds[1], bounds[-1] * 2):
-        metrics.histogram(name, *labels.values()).observe(seen)
+    metrics, labels = Metrics(), {label: f"some {label}" for label in METRICS[name].labels}
+    bounds = METRICS[name].buckets
+    for observed in (bounds[0], bounds[1], bounds[-1] * 2):
+        metrics.histogram(name, *labels.values()).observe(observed)
     assert value(metrics, f"{name}_count", **labels) == 3
     assert value(metrics, f"{name}_sum", **labels) == pytest.approx(bounds[0] + bounds[1] + bounds[-1] * 2)
     for bound, count in ((bounds[0], 1), (bounds[1], 2), (bounds[-1], 2), (float("inf"), 3)):
-        told = "+Inf" if bound == float("inf") else str(float(bound))
-        assert value(metrics, f"{name}_bucket", **labels, le=told) == count
+        le = "+Inf" if bound == float("inf") else str(float(bound))
+        assert value(metrics, f"{name}_bucket", **labels, le=le) == count
 
 
-def test_a_name_that_nobody_declared_is_a_fault_of_ours() -> None:
+def test_an_undeclared_name_is_our_bug() -> None:
     metrics = Metrics()
     for ask in (metrics.counter, metrics.gauge, metrics.histogram):
         with pytest.raises(KeyError):
@@ -114,10 +114,10 @@ def test_whatever_a_label_says_the_page_can_be_read() -> None:
 
 def test_further_registries_are_on_the_same_page() -> None:
     metrics, more = Metrics(), CollectorRegistry()
-    Gauge("of_somebody_else", "A gauge", registry=more).set(3)
+    Gauge("of_another_library", "A gauge", registry=more).set(3)
     metrics.more.append(more)
     page = families(metrics)
-    assert page["of_somebody_else"].samples[0].value == 3 and page.keys() == TABLE.keys() | {"of_somebody_else"}
+    assert page["of_another_library"].samples[0].value == 3 and page.keys() == METRICS.keys() | {"of_another_library"}
 
 
 def test_threads_lose_no_count() -> None:
@@ -132,6 +132,6 @@ def test_threads_lose_no_count() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        metrics.page()
+        metrics.render()
         thread.join(30)
     assert value(metrics, "steps_total") == value(metrics, "step_seconds_count", phase="launch") == 2000

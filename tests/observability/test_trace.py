@@ -1,4 +1,4 @@
-"""Steps, counters and requests become events that keep the rules of the format."""
+"""Trace: steps, counters and requests become valid events of the trace format."""
 
 import random
 from itertools import pairwise
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.observability.trace import PHASES, Trace, life
+from chairlift.observability.trace import PHASES, Trace, phases_of
 from support_traces import check_trace, read_trace, requests_of, steps_of
 
 NUMBERS = {"rows": 3, "tokens": 40, "prefill tokens": 38}
@@ -31,7 +31,7 @@ def test_a_step_is_a_slice_with_its_phases_inside(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("depth", [1, 2])
 def test_steps_that_overlap_take_tracks_of_their_own(depth: int, tmp_path: Path) -> None:
-    """As the loop turns: schedule and launch of a step, then collect and commit of the oldest one."""
+    """Return phases in the order of the loop: schedule and launch of a step, then collect and commit of the oldest."""
     dice, trace, now = random.Random(depth), Trace(tmp_path / "t.json"), 0.0
     flying: list[list[float]] = []
     for number in range(200):
@@ -107,4 +107,4 @@ def test_a_request_is_a_track_with_its_phases_one_after_another(tmp_path: Path) 
     ],
 )
 def test_moments_become_phases(moments: list[tuple[str, float]], phases: list[tuple[str, float]], end: float) -> None:
-    assert life(moments) == (phases, end)
+    assert phases_of(moments) == (phases, end)

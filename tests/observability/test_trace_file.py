@@ -1,4 +1,4 @@
-"""A trace file is readable whenever its writing ends, keeps nobody waiting, and survives a full disk."""
+"""TraceFile: readable whenever its writing ends, never blocks the caller, and survives a full disk."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ def test_a_file_that_was_closed_is_plain_json(tmp_path: Path) -> None:
     file.close(LAST)
     file.add([event(2)])
     assert json.loads((tmp_path / "t.json").read_text(encoding="utf-8")) == [event(0), event(1), LAST]
-    assert file.dropped == 0 and file.fault is None
+    assert file.dropped == 0 and file.error is None
 
 
 def test_an_empty_trace_is_plain_json_too(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_full_disk_ends_the_trace_and_nothing_else() -> None:
     file = TraceFile("/dev/full")
     file.add([event(1)])
     file.close(LAST)
-    assert file.fault is not None and "No space left" in str(file.fault)
+    assert file.error is not None and "No space left" in str(file.error)
 
 
 def test_a_file_that_cannot_be_made_is_refused_at_once(tmp_path: Path) -> None:
@@ -75,4 +75,4 @@ def test_what_json_cannot_hold_is_dropped_and_counted_and_nothing_else(tmp_path:
     trace.add([{"name": "a"}, {"name": "\ud800"}, {"name": object()}, {"name": "b"}])
     trace.close({"name": "end"})
     names = [event["name"] for event in json.loads((tmp_path / "t.json").read_text())]
-    assert names == ["a", "b", "end"] and trace.dropped == 2 and trace.fault is None
+    assert names == ["a", "b", "end"] and trace.dropped == 2 and trace.error is None

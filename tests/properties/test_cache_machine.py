@@ -188,7 +188,7 @@ class CacheAgainstAModel(RuleBasedStateMachine):
         if not hasattr(self, "cache"):
             return
         assert self.cache.check_integrity() == []
-        assert list(self.cache.pool._order) == self.order
+        assert list(self.cache.pool._free_list) == self.order
         for rider in self.riders:
             held = [(group, index, block) for group, held in enumerate(rider.held) for index, block in held.items()]
             assert sorted(rider.table.held()) == sorted(held)

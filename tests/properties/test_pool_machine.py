@@ -74,7 +74,7 @@ class PoolAgainstAModel(RuleBasedStateMachine):
     @invariant()
     def the_same(self) -> None:
         assert self.pool.check(self.held.elements()) == []
-        assert list(self.pool._order) == self.order
+        assert list(self.pool._free_list) == self.order
         assert {name: block for name in NAMES if (block := self.pool.lookup(name)) is not None} == self.names
         counts = self.pool.counts()
         cached = sum(1 for block in self.names.values() if not self.held[block])

@@ -6,7 +6,7 @@ import pytest
 
 from chairlift.cli.settings import settings
 from chairlift.core import errors
-from chairlift.observability.metrics import TABLE, Metrics
+from chairlift.observability.metrics import METRICS, Metrics
 from reference_docs.__main__ import main
 from reference_docs.pages import PAGES, config_page, errors_page, metrics_page
 
@@ -37,8 +37,8 @@ def test_every_setting_has_its_four_names_and_its_default() -> None:
 
 def test_every_metric_is_there_under_the_name_that_prometheus_sees() -> None:
     found = rows(metrics_page())
-    assert len(found) == len(TABLE)
-    served = {line.split()[2] for line in Metrics().page().decode().splitlines() if line.startswith("# TYPE")}
+    assert len(found) == len(METRICS)
+    served = {line.split()[2] for line in Metrics().render().decode().splitlines() if line.startswith("# TYPE")}
     assert {name.strip("`").removesuffix("_total") for name in found} == {
         name.removesuffix("_total") for name in served
     }

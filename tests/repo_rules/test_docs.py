@@ -7,10 +7,10 @@ import chairlift
 from support_tree import PACKAGE, ROOT, shown
 
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-BUILT, _, PLANNED = ARCHITECTURE.partition("## Rooms to come")
+BUILT, _, PLANNED = ARCHITECTURE.partition("## Planned packages")
 
 
-def test_architecture_names_every_room_and_module_directory() -> None:
+def test_architecture_names_every_package() -> None:
     folders = {path.parent for path in PACKAGE.rglob("*.py")} - {PACKAGE}
     names = {folder.relative_to(PACKAGE).as_posix() for folder in folders}
     assert {name for name in names if f"`{name}/`" not in BUILT} == set()
@@ -21,7 +21,7 @@ def test_every_directory_that_architecture_names_as_built_exists() -> None:
     assert {name for name in named if not (PACKAGE / name).is_dir()} == set()
 
 
-def test_no_room_to_come_is_there_already() -> None:
+def test_no_planned_package_exists_already() -> None:
     named = set(re.findall(r"^\| `([a-z]+)/`", PLANNED, flags=re.MULTILINE))
     assert {"router", "autoscaler", "cluster"} <= named
     assert {name for name in named if (PACKAGE / name).exists()} == set()

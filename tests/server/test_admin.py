@@ -30,7 +30,7 @@ def test_a_request_is_found_while_it_waits_while_it_rides_and_after() -> None:
                 for name in ("first", "second")
             )
             await asyncio.to_thread(gate.reached.wait, 30)
-            while len(door.replica.llm._mailroom().open_ids) < 2:
+            while len(door.replica.llm._dispatcher().open_ids) < 2:
                 await asyncio.sleep(0.001)
             asked = asyncio.create_task(told("second"))
             await asyncio.sleep(0.05)

@@ -11,13 +11,13 @@ import pytest
 
 from chairlift.core.errors import Overloaded
 from chairlift.core.load_report import ReplicaState
-from chairlift.server.app import OPEN, Door
+from chairlift.server.app import OPEN, ServerApp
 from chairlift.server.config import ServerConfig
 from chairlift.server.openapi import document
 from chairlift.server.replica import Replica
 from chairlift.web.admission import AdmissionLimits, Permit
 from chairlift.web.auth import KeyRing, Principal, read_keys
-from chairlift.web.http_protocol import TurnedAway
+from chairlift.web.http_protocol import Rejection
 from support_server import CHAT, COMPLETIONS, HELLO, opened, run
 from support_services import FAKE, fake_service
 
@@ -63,7 +63,7 @@ JSON = [(b"content-type", b"application/json; charset=utf-8")]
 KEY = (b"authorization", b"Bearer key")
 
 
-def full_door(keys: KeyRing | None = None, **options: Any) -> tuple[Door, Replica]:
+def full_door(keys: KeyRing | None = None, **options: Any) -> tuple[ServerApp, Replica]:
     """A door whose line takes nobody more; it serves a replica that never starts unless a test lets it."""
     limits = AdmissionLimits(waiting_requests=1)
     replica = Replica(ServerConfig(served_names=("fake",), admission=limits, **options))
@@ -71,9 +71,9 @@ def full_door(keys: KeyRing | None = None, **options: Any) -> tuple[Door, Replic
     async def drain() -> None:
         replica.lifecycle.drain()
 
-    replica.lifecycle.started(lambda: ReplicaState.READY)
-    replica.line.admit(1)
-    return Door(replica, keys or KeyRing(), drain), replica
+    replica.lifecycle.mark_started(lambda: ReplicaState.READY)
+    replica.admission.admit(1)
+    return ServerApp(replica, keys or KeyRing(), drain), replica
 
 
 def test_a_full_line_turns_work_away_by_its_head_and_nothing_else() -> None:
@@ -81,21 +81,21 @@ def test_a_full_line_turns_work_away_by_its_head_and_nothing_else() -> None:
     assert door.gate is not None
     for path in (CHAT, COMPLETIONS):
         away = door.gate(path.encode(), JSON)
-        assert isinstance(away, TurnedAway) and (away.route, away.tenant) == (path, "")
+        assert isinstance(away, Rejection) and (away.route, away.tenant) == (path, "")
         assert isinstance(away.error, Overloaded) and away.error.details["retry_after"] >= 1.0
         assert away.error.__traceback__ is None, "it has frames that would hold it until garbage is looked for"
-        assert replica.line.open_requests == 1
+        assert replica.admission.open_requests == 1
     for target in ("/tokenize", "/v1/models", CHAT + "?a=b", "/v1/chat", ""):
         assert door.gate(target.encode(), JSON) is None, target
-    replica.line.renew(AdmissionLimits())
+    replica.admission.renew(AdmissionLimits())
     admit = door.gate(CHAT.encode(), JSON)
-    assert callable(admit) and replica.line.waiting_requests == 1
+    assert callable(admit) and replica.admission.waiting_requests == 1
     permit = admit()
-    assert isinstance(permit, Permit) and replica.line.waiting_requests == 2
-    replica.line.renew(AdmissionLimits(waiting_requests=1))
+    assert isinstance(permit, Permit) and replica.admission.waiting_requests == 2
+    replica.admission.renew(AdmissionLimits(waiting_requests=1))
     assert admit() is None, "there is no room any more"
     permit.end()
-    assert replica.line.waiting_requests == 1
+    assert replica.admission.waiting_requests == 1
 
 
 def test_who_would_be_refused_before_that_for_another_reason_is_not_turned_away() -> None:
@@ -104,7 +104,7 @@ def test_who_would_be_refused_before_that_for_another_reason_is_not_turned_away(
     for headers in (JSON, [*JSON, (b"authorization", b"Bearer wrong")], [KEY, (b"content-type", b"text/plain")]):
         assert door.gate(CHAT.encode(), headers) is None, headers
     away = door.gate(CHAT.encode(), [*JSON, KEY])
-    assert isinstance(away, TurnedAway) and away.tenant == "alice"
+    assert isinstance(away, Rejection) and away.tenant == "alice"
     replica.lifecycle.drain()
     assert door.gate(CHAT.encode(), [*JSON, KEY]) is None
 

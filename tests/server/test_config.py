@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import ConfigError
-from chairlift.observability.metric_aliases import SETS
+from chairlift.observability.metric_aliases import ALIAS_SETS
 from chairlift.server.config import ServerConfig
 from chairlift.web.admission import AdmissionLimits
 from chairlift.web.http_protocol import HeadLimits
@@ -29,7 +29,7 @@ def test_a_door_has_bounds_without_being_told() -> None:
         ("write_seconds", [0.001]),
         ("idle_seconds", [0.001]),
         ("drain_seconds", [0, 0.001, inf]),
-        ("metric_aliases", [(), tuple(SETS)]),
+        ("metric_aliases", [(), tuple(ALIAS_SETS)]),
         ("served_names", [("a", "b")]),
     ],
 )

@@ -9,7 +9,14 @@ from collections.abc import Callable
 
 import pytest
 
-from chairlift.server.malloc_tuning import ARENAS, LOOKS, MOST_LOOKS, Thrift, resident_bytes, thrift
+from chairlift.server.malloc_tuning import (
+    ARENAS,
+    MAX_PAUSE_CHECKS,
+    MIN_PAUSE_CHECKS,
+    MallocTrimmer,
+    malloc_trimmer,
+    resident_bytes,
+)
 
 MIB = 2**20
 
@@ -29,50 +36,54 @@ class Process:
 
 def test_only_one_that_has_grown_gives_back() -> None:
     process = Process(100)
-    thrifty = Thrift(lambda: process.resident, process.trim, slack=20)
+    trimmer = MallocTrimmer(lambda: process.resident, process.trim, slack=20)
     for now in (110, 120, 100, 119):
         process.resident = now
-        assert not thrifty.look()
+        assert not trimmer.trim_if_large()
     process.resident, process.held = 121, 90
-    assert thrifty.look() and process.resident == 90
+    assert trimmer.trim_if_large() and process.resident == 90
 
 
 def test_it_gives_back_again_and_again_what_was_in_use_before() -> None:
     """Though it takes longer than one pause until that is free, and though it had seemed to be its size."""
     process = Process(100)
-    thrifty = Thrift(lambda: process.resident, process.trim, slack=20)
+    trimmer = MallocTrimmer(lambda: process.resident, process.trim, slack=20)
     process.resident, process.held = 500, 400
-    assert thrifty.look() and process.trims == 1
-    for pause in (LOOKS, 2 * LOOKS, 4 * LOOKS):  # the first gave something, the others nothing
-        assert [thrifty.look() for _ in range(pause)] == [False] * (pause - 1) + [True]
+    assert trimmer.trim_if_large() and process.trims == 1
+    for pause in (
+        MIN_PAUSE_CHECKS,
+        2 * MIN_PAUSE_CHECKS,
+        4 * MIN_PAUSE_CHECKS,
+    ):  # the first gave something, the others nothing
+        assert [trimmer.trim_if_large() for _ in range(pause)] == [False] * (pause - 1) + [True]
     process.held = 100
-    assert any(thrifty.look() for _ in range(MOST_LOOKS)) and process.resident == 100
-    assert not any(thrifty.look() for _ in range(5 * LOOKS)), "and then there was nothing"
+    assert any(trimmer.trim_if_large() for _ in range(MAX_PAUSE_CHECKS)) and process.resident == 100
+    assert not any(trimmer.trim_if_large() for _ in range(5 * MIN_PAUSE_CHECKS)), "and then there was nothing"
     process.resident = 500
-    assert thrifty.look(), "the pause is short again"
+    assert trimmer.trim_if_large(), "the pause is short again"
 
 
 def test_where_there_is_nothing_to_give_it_seldom_tries() -> None:
     process = Process(100)
-    thrifty = Thrift(lambda: process.resident, process.trim, slack=20)
+    trimmer = MallocTrimmer(lambda: process.resident, process.trim, slack=20)
     process.resident = process.held = 500
-    for _ in range(10 * MOST_LOOKS):
-        thrifty.look()
+    for _ in range(10 * MAX_PAUSE_CHECKS):
+        trimmer.trim_if_large()
     assert process.trims < 20
 
 
 def test_the_level_sinks_with_the_process() -> None:
     process = Process(100)
-    thrifty = Thrift(lambda: process.resident, process.trim, slack=10)
+    trimmer = MallocTrimmer(lambda: process.resident, process.trim, slack=10)
     process.resident = 50
-    assert not thrifty.look()
+    assert not trimmer.trim_if_large()
     process.resident = 61
-    assert thrifty.look()
+    assert trimmer.trim_if_large()
 
 
 def test_where_the_system_does_not_tell_nothing_happens() -> None:
     process = Process(None)
-    assert not Thrift(lambda: process.resident, process.trim).look() and process.trims == 0
+    assert not MallocTrimmer(lambda: process.resident, process.trim).trim_if_large() and process.trims == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="not of glibc")
@@ -93,7 +104,7 @@ def test_what_a_thread_has_freed_goes_back() -> None:
         done.wait(60)  # the last block holds the others down
         libc.free(blocks[-1])
 
-    mine = thrift()
+    mine = malloc_trimmer()
     before = resident_bytes()
     worker = threading.Thread(target=work)
     worker.start()
@@ -101,7 +112,7 @@ def test_what_a_thread_has_freed_goes_back() -> None:
         assert taken.wait(60)
         grown = resident_bytes()
         assert before is not None and grown is not None and grown - before > 150 * MIB, "or nothing is shown here"
-        assert mine.look()
+        assert mine.trim_if_large()
         after = resident_bytes()
         assert after is not None and after - before < 50 * MIB
     finally:
@@ -111,10 +122,10 @@ def test_what_a_thread_has_freed_goes_back() -> None:
 
 ARENAS_IN_USE = """
 import ctypes, threading
-from chairlift.server.malloc_tuning import share_arenas
+from chairlift.server.malloc_tuning import limit_malloc_arenas
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.fopen.restype = ctypes.c_void_p, ctypes.c_void_p
-share_arenas() if {shares} else None
+limit_malloc_arenas() if {shares} else None
 together = threading.Barrier(12)
 def work():
     together.wait(30)

@@ -22,7 +22,7 @@ def with_replica(check: Any, **options: Any) -> None:
     async def go() -> None:
         replica = Replica(ServerConfig(served_names=("a", "b"), **options))
         service = fake_service()
-        replica.serve(service, lambda: None, 2048)
+        replica.attach_service(service, lambda: None, 2048)
         try:
             found = check(replica)
             if asyncio.iscoroutine(found):
@@ -45,7 +45,7 @@ def test_a_model_has_several_names_and_no_other() -> None:
 
 def test_ids_for_the_engine_begin_with_the_requests_own() -> None:
     def check(replica: Replica) -> None:
-        ids = [replica.engine_id("mine") for _ in range(100)]
+        ids = [replica.new_engine_request_id("mine") for _ in range(100)]
         assert len(set(ids)) == 100 and all(each.startswith("mine.") for each in ids)
 
     with_replica(check)
@@ -53,12 +53,12 @@ def test_ids_for_the_engine_begin_with_the_requests_own() -> None:
 
 def test_fields_without_effect_are_named_or_refused() -> None:
     def named(replica: Replica) -> None:
-        assert replica.ignored(()) == []
-        assert replica.ignored(("store", "a\r\nb: c")) == [(b"x-ignored-parameters", b"store, a??b??c")]
+        assert replica.ignored_fields_header(()) == []
+        assert replica.ignored_fields_header(("store", "a\r\nb: c")) == [(b"x-ignored-parameters", b"store, a??b??c")]
 
     def strict(replica: Replica) -> None:
         with pytest.raises(InvalidRequest, match="store") as refusal:
-            replica.ignored(("store",))
+            replica.ignored_fields_header(("store",))
         assert refusal.value.details["param"] == "store"
 
     with_replica(named)
@@ -98,7 +98,7 @@ def test_a_large_body_is_read_in_a_thread(size: int, is_here: bool) -> None:
             readers.append(threading.current_thread())
             return len(found["x"])
 
-        assert await replica.read({"headers": []}, receive, reader) == len(body) - 9
+        assert await replica.parse_body({"headers": []}, receive, reader) == len(body) - 9
         assert (readers == [threading.current_thread()]) is is_here
 
     with_replica(check)
@@ -107,9 +107,9 @@ def test_a_large_body_is_read_in_a_thread(size: int, is_here: bool) -> None:
 def test_large_bodies_are_worked_on_one_after_the_other_and_keep_nobody_waiting() -> None:
     async def check(replica: Replica) -> None:
         gate, large = threading.Event(), {"body_bytes": LARGE_BODY_BYTES + 1}
-        first = asyncio.create_task(replica.by_size(lambda: gate.wait(PATIENCE), large))
-        second = asyncio.create_task(replica.by_size(gate.is_set, large))
-        others = [replica.by_size(threading.get_ident, {"body_bytes": size}) for size in (0, LARGE_BODY_BYTES)]
+        first = asyncio.create_task(replica.run_by_body_size(lambda: gate.wait(PATIENCE), large))
+        second = asyncio.create_task(replica.run_by_body_size(gate.is_set, large))
+        others = [replica.run_by_body_size(threading.get_ident, {"body_bytes": size}) for size in (0, LARGE_BODY_BYTES)]
         for other in (replica.in_thread(threading.get_ident), *others):
             assert await other and not gate.is_set()
         assert not first.done() and not second.done()
@@ -134,8 +134,8 @@ def test_a_body_says_by_its_size_where_its_text_becomes_tokens(size: int, place:
             return wire.pop()
 
         scope: dict[str, Any] = {"headers": []}
-        await replica.read(scope, receive, lambda body: body)
-        name = await replica.by_size(lambda: threading.current_thread().name, scope)
+        await replica.parse_body(scope, receive, lambda body: body)
+        name = await replica.run_by_body_size(lambda: threading.current_thread().name, scope)
         assert name.startswith(place)
 
     with_replica(check)
@@ -145,7 +145,7 @@ def test_a_body_is_not_read_where_nobody_would_be_served() -> None:
     async def check(replica: Replica) -> None:
         replica.lifecycle.drain()
         with pytest.raises(Unavailable):
-            await replica.read({"headers": []}, pytest.fail, dict)
+            await replica.parse_body({"headers": []}, pytest.fail, dict)
 
     with_replica(check)
 
@@ -165,7 +165,7 @@ def test_gauges_are_kept_whatever_one_of_them_does(
             return cache_state()
 
         monkeypatch.setattr(replica.service.client, "cache_state", broken)
-        watching = asyncio.create_task(replica.watch())
+        watching = asyncio.create_task(replica.update_gauges_forever())
         while (page := await replica.metrics_page()).find(b'chairlift_kv_blocks{state="free"} 128.0') < 0:
             assert not watching.done()
             await asyncio.sleep(0.001)
@@ -196,7 +196,7 @@ def test_the_metrics_wait_for_no_engine() -> None:
 def test_limits_are_taken_over_and_nothing_else() -> None:
     async def taken() -> Replica:
         replica = Replica(ServerConfig(served_names=("a",)))
-        replica.renew(ServerConfig(
+        replica.reload_limits(ServerConfig(
             served_names=("b",), strict=True, admission=AdmissionLimits(waiting_requests=2),
             tenant=TenantLimits(open_requests=1),
         ))  # fmt: skip

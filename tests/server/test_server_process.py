@@ -12,36 +12,36 @@ import pytest
 import uvloop
 
 from chairlift.core.errors import ConfigError
-from chairlift.server.server_process import ACCEPTS, Listening, listeners
+from chairlift.server.server_process import ACCEPTS_PER_ITERATION, ListenAddress, listeners
 from support_process import wait_until
 from support_server import CHAT, HELLO, fake_server, starting_server
 
 
 def test_any_free_port_is_taken_and_told() -> None:
-    with Listening(port=0).bind() as taken:
+    with ListenAddress(port=0).bind() as taken:
         port = taken.getsockname()[1]
-        assert Listening(port=0).url(taken) == f"http://127.0.0.1:{port}"
+        assert ListenAddress(port=0).url(taken) == f"http://127.0.0.1:{port}"
         with pytest.raises(ConfigError, match=f"port {port}"):
-            Listening(port=port).bind()
+            ListenAddress(port=port).bind()
 
 
 @pytest.mark.parametrize(("host", "is_loopback"), [
     ("127.0.0.1", True), ("localhost", True), ("::1", True), ("127.5.5.5", True), ("0.0.0.0", False), ("::", False),
 ])  # fmt: skip
 def test_who_can_reach_an_address(host: str, is_loopback: bool) -> None:
-    assert Listening(host=host).is_loopback is is_loopback
+    assert ListenAddress(host=host).is_loopback is is_loopback
 
 
 def test_an_address_that_is_none() -> None:
     with pytest.raises(ConfigError, match="no address"):
-        Listening(host="nowhere.invalid").bind()
+        ListenAddress(host="nowhere.invalid").bind()
     with pytest.raises(ConfigError, match="no address"):
-        _ = Listening(host="nowhere.invalid").is_loopback
+        _ = ListenAddress(host="nowhere.invalid").is_loopback
     with pytest.raises(ConfigError, match="no address"):
-        Listening(host="x" * 300).bind()
+        ListenAddress(host="x" * 300).bind()
 
 
-@pytest.mark.parametrize(("sockets", "accepted"), [(1, 2), (ACCEPTS, ACCEPTS)])
+@pytest.mark.parametrize(("sockets", "accepted"), [(1, 2), (ACCEPTS_PER_ITERATION, ACCEPTS_PER_ITERATION)])
 def test_many_connections_are_accepted_in_one_turn_of_the_loop(sockets: int, accepted: int) -> None:
     """With one socket a flood of new connections would wait turn for turn."""
     made: list[int] = []
@@ -51,12 +51,12 @@ def test_many_connections_are_accepted_in_one_turn_of_the_loop(sockets: int, acc
             made.append(1)
 
     async def turn() -> None:
-        with Listening(port=0).bind() as taken:
+        with ListenAddress(port=0).bind() as taken:
             all_of_them = listeners(taken)
-            assert len(all_of_them) == ACCEPTS
+            assert len(all_of_them) == ACCEPTS_PER_ITERATION
             loop = asyncio.get_running_loop()
             servers = [await loop.create_server(Protocol, sock=each) for each in all_of_them[:sockets]]
-            clients = [socket.create_connection(taken.getsockname()) for _ in range(ACCEPTS)]
+            clients = [socket.create_connection(taken.getsockname()) for _ in range(ACCEPTS_PER_ITERATION)]
             while not made:
                 await asyncio.sleep(0)
             assert (len(made) <= accepted) if sockets == 1 else (len(made) == accepted)

@@ -9,11 +9,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request import Timeline, TimelineEvent, Usage
 from chairlift.engine.stats import CacheState, StepStats
-from chairlift.observability.metric_aliases import SETS
+from chairlift.observability.metric_aliases import ALIAS_SETS
 from chairlift.server import telemetry as module
 from chairlift.server.telemetry import MAX_RECORDS, Telemetry
-from chairlift.web.access_log import Seen
-from chairlift.web.admission import Admission, AdmissionLimits
+from chairlift.web.access_log import AccessRecord
+from chairlift.web.admission import AdmissionController, AdmissionLimits
 
 CACHE: CacheState = {
     "total_blocks": 100, "free_blocks": 50, "cached_blocks": 20, "allocated_blocks": 30, "block_size": 16,
@@ -29,7 +29,7 @@ def telemetry() -> Telemetry:
 def shown(telemetry: Telemetry) -> dict[str, float]:
     """Read the page: `name{label="value"}` -> value, without the prefix, bounds of histograms left out."""
     found: dict[str, float] = {}
-    for family in text_string_to_metric_families(telemetry.metrics.page().decode()):
+    for family in text_string_to_metric_families(telemetry.metrics.render().decode()):
         for sample in family.samples:
             if not sample.name.endswith("_bucket"):
                 labels = ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))
@@ -42,12 +42,12 @@ def news(telemetry: Telemetry, before: dict[str, float]) -> dict[str, float]:
     return {name: value for name, value in shown(telemetry).items() if value != before.get(name, 0.0)}
 
 
-def seen(**more: Any) -> Seen:
+def seen(**more: Any) -> AccessRecord:
     told: dict[str, Any] = {
         "request_id": "r", "method": "POST", "route": "/v1/completions", "status": 200, "seconds": 0.5, "code": "",
         "tenant": "",
     }  # fmt: skip
-    return Seen(**{**told, **more})
+    return AccessRecord(**{**told, **more})
 
 
 def step(**more: Any) -> StepStats:
@@ -62,9 +62,14 @@ def step(**more: Any) -> StepStats:
 
 
 def pulse(telemetry: Telemetry, load: LoadReport | None = None, cache: CacheState | None = CACHE, restarts: int = 0,
-          state: ReplicaState = ReplicaState.READY, line: Admission | None = None) -> None:  # fmt: skip
-    telemetry.pulse(
-        state, load or LoadReport(state=state), cache, line or Admission(AdmissionLimits()), restarts, block_bytes=10.0
+          state: ReplicaState = ReplicaState.READY, line: AdmissionController | None = None) -> None:  # fmt: skip
+    telemetry.update_gauges(
+        state,
+        load or LoadReport(state=state),
+        cache,
+        line or AdmissionController(AdmissionLimits()),
+        restarts,
+        block_bytes=10.0,
     )
 
 
@@ -73,7 +78,7 @@ def pulse(telemetry: Telemetry, load: LoadReport | None = None, cache: CacheStat
 
 def test_answers_are_counted_by_route_method_and_status(telemetry: Telemetry) -> None:
     for answer in (seen(), seen(), seen(status=400), seen(route="/v1/models/{id}", method="GET")):
-        telemetry.answered(answer)
+        telemetry.record_response(answer)
     assert news(telemetry, {}) == {
         "http_requests_total{method=POST,route=/v1/completions,status=200}": 2,
         "http_requests_total{method=POST,route=/v1/completions,status=400}": 1,
@@ -83,9 +88,9 @@ def test_answers_are_counted_by_route_method_and_status(telemetry: Telemetry) ->
 
 def test_a_client_cannot_make_labels(telemetry: Telemetry) -> None:
     for number in range(1000):
-        telemetry.answered(seen(method=f"VERB{number}", route="", status=405))
-    telemetry.answered(seen(method="get", route="", status=405))
-    telemetry.answered(seen(method="", route="", status=0))
+        telemetry.record_response(seen(method=f"VERB{number}", route="", status=405))
+    telemetry.record_response(seen(method="get", route="", status=405))
+    telemetry.record_response(seen(method="", route="", status=0))
     assert news(telemetry, {}) == {
         "http_requests_total{method=other,route=other,status=405}": 1001,
         "http_requests_total{method=other,route=other,status=0}": 1,
@@ -95,22 +100,22 @@ def test_a_client_cannot_make_labels(telemetry: Telemetry) -> None:
 def test_an_error_before_any_work_is_a_refusal(telemetry: Telemetry) -> None:
     refused = {"status": 401, "code": "invalid_api_key"}
     for answer in (seen(**refused), seen(**refused, begun=True), seen(status=499, code="client_gone")):
-        telemetry.answered(answer)
+        telemetry.record_response(answer)
     found = {name: value for name, value in news(telemetry, {}).items() if name.startswith("refusals")}
     assert found == {"refusals_total{code=invalid_api_key}": 1}
 
 
 def test_refusals_and_aborts_are_counted_by_why(telemetry: Telemetry) -> None:
-    telemetry.refused("overloaded")
-    telemetry.refused("overloaded")
-    telemetry.aborted("client")
+    telemetry.record_rejection("overloaded")
+    telemetry.record_rejection("overloaded")
+    telemetry.record_abort("client")
     assert news(telemetry, {}) == {"refusals_total{code=overloaded}": 2, "aborts_total{reason=client}": 1}
 
 
 def test_tokens_and_the_time_between_them(telemetry: Telemetry) -> None:
-    telemetry.first_token(0.25)
-    telemetry.news(3, None)
-    telemetry.news(2, 0.5)
+    telemetry.record_first_token(0.25)
+    telemetry.record_tokens(3, None)
+    telemetry.record_tokens(2, 0.5)
     assert news(telemetry, {}) == {
         "first_token_seconds_count": 1, "first_token_seconds_sum": 0.25, "output_tokens_total": 5,
         "inter_token_seconds_count": 1, "inter_token_seconds_sum": 0.5,
@@ -120,7 +125,7 @@ def test_tokens_and_the_time_between_them(telemetry: Telemetry) -> None:
 def test_the_end_of_a_generation(telemetry: Telemetry) -> None:
     events = (TimelineEvent("queued", 0.0), TimelineEvent("scheduled", 0.125), TimelineEvent("scheduled", 0.5),
               TimelineEvent("finished", 2.0, "stop"))  # fmt: skip
-    telemetry.over("r", "stop", 2.0, Usage(10, 5, 4), Timeline(events, (("blocks", 0.125),)))
+    telemetry.record_finished("r", "stop", 2.0, Usage(10, 5, 4), Timeline(events, (("blocks", 0.125),)))
     assert news(telemetry, {}) == {
         "requests_total{outcome=stop}": 1, "request_seconds_count": 1, "request_seconds_sum": 2,
         "prompt_tokens_total": 10, "cached_tokens_total": 4, "queue_seconds_count": 1, "queue_seconds_sum": 0.125,
@@ -135,8 +140,8 @@ def test_the_end_of_a_generation(telemetry: Telemetry) -> None:
 
 
 def test_a_generation_of_which_nothing_is_known_counts_no_tokens(telemetry: Telemetry) -> None:
-    telemetry.over("r", "engine_dead", 1.0, None, None)
-    telemetry.over("s", "abort", 1.0, None, Timeline((TimelineEvent("queued", 0.0),)))
+    telemetry.record_finished("r", "engine_dead", 1.0, None, None)
+    telemetry.record_finished("s", "abort", 1.0, None, Timeline((TimelineEvent("queued", 0.0),)))
     moved = news(telemetry, {})
     assert moved.pop("requests_total{outcome=engine_dead}") == moved.pop("requests_total{outcome=abort}") == 1
     assert moved == {"request_seconds_count": 2, "request_seconds_sum": 2}
@@ -146,10 +151,10 @@ def test_a_generation_of_which_nothing_is_known_counts_no_tokens(telemetry: Tele
 
 def test_the_last_requests_are_remembered_and_no_more(telemetry: Telemetry) -> None:
     for number in range(MAX_RECORDS):
-        telemetry.over(str(number), "stop", 1.0, None, None)
-    telemetry.over("0", "length", 1.0, None, None)
+        telemetry.record_finished(str(number), "stop", 1.0, None, None)
+    telemetry.record_finished("0", "length", 1.0, None, None)
     assert telemetry.record("1") is not None, "an id that comes again takes no second place"
-    telemetry.over("last", "stop", 1.0, None, None)
+    telemetry.record_finished("last", "stop", 1.0, None, None)
     assert telemetry.record("1") is None
     again = telemetry.record("0")
     assert again is not None and again["outcome"] == "length", "and is among the newest"
@@ -161,7 +166,7 @@ def test_the_last_requests_are_remembered_and_no_more(telemetry: Telemetry) -> N
 
 
 def test_a_step_is_shown_by_phase_in_seconds(telemetry: Telemetry) -> None:
-    telemetry.step(step(), budget=24)
+    telemetry.record_step(step(), budget=24)
     moved = news(telemetry, {})
     phases = {
         phase: moved.pop(f"step_seconds_sum{{phase={phase}}}") for phase in ("schedule", "launch", "collect", "commit")
@@ -176,27 +181,27 @@ def test_a_step_is_shown_by_phase_in_seconds(telemetry: Telemetry) -> None:
 
 
 def test_the_share_of_a_budget_is_one_at_most(telemetry: Telemetry) -> None:
-    telemetry.step(step(num_tokens=100), budget=10)
+    telemetry.record_step(step(num_tokens=100), budget=10)
     assert shown(telemetry)["budget_use_sum"] == 1
 
 
 def test_the_ratio_is_of_the_last_step_that_had_both(telemetry: Telemetry) -> None:
-    telemetry.step(step(num_tokens=15, num_prefill_tokens=10), budget=100)
+    telemetry.record_step(step(num_tokens=15, num_prefill_tokens=10), budget=100)
     for one_kind in (step(num_tokens=10, num_prefill_tokens=10), step(num_tokens=3, num_prefill_tokens=0)):
-        telemetry.step(one_kind, budget=100)
+        telemetry.record_step(one_kind, budget=100)
     assert shown(telemetry)["decode_prefill_ratio"] == 0.5
 
 
 def test_preemptions_are_counted_on_when_another_engine_begins_at_zero(telemetry: Telemetry) -> None:
     for total in (0, 2, 2, 5, 1, 1, 4):
-        telemetry.step(step(preemptions=total), budget=100)
+        telemetry.record_step(step(preemptions=total), budget=100)
     assert shown(telemetry)["preemptions_total"] == 5 + 4
 
 
 def test_a_pulse_shows_how_things_stand(telemetry: Telemetry) -> None:
-    line = Admission(AdmissionLimits())
+    line = AdmissionController(AdmissionLimits())
     permits = [line.admit(tokens) for tokens in (7, 5)]
-    permits[0].started()
+    permits[0].mark_running()
     load = LoadReport(
         state=ReplicaState.READY, running_requests=2, waiting_requests=1, prompt_tokens=40, cached_tokens=10
     )
@@ -278,10 +283,10 @@ def test_a_process_that_is_gone_or_no_linux_tells_nothing(
 
 
 def test_names_of_others_are_on_the_page_only_where_they_are_asked_for(telemetry: Telemetry) -> None:
-    assert "vllm" not in telemetry.metrics.page().decode()
-    both = Telemetry("demo", tuple(SETS))
-    both.first_token(0.25)
-    both.news(5, None)
+    assert "vllm" not in telemetry.metrics.render().decode()
+    both = Telemetry("demo", tuple(ALIAS_SETS))
+    both.record_first_token(0.25)
+    both.record_tokens(5, None)
     found = shown(both)
     assert found["vllm:generation_tokens_total{model_name=demo}"] == 5
     assert found["vllm:time_to_first_token_seconds_sum{model_name=demo}"] == 0.25
@@ -291,5 +296,5 @@ def test_names_of_others_are_on_the_page_only_where_they_are_asked_for(telemetry
 
 def test_two_replicas_in_one_process_share_nothing() -> None:
     one, other = Telemetry("a", ("vllm",)), Telemetry("b", ("vllm",))
-    one.news(5, None)
+    one.record_tokens(5, None)
     assert news(other, shown(Telemetry("b", ("vllm",)))) == {}

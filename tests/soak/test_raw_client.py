@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from soak import raw_client
-from soak.raw_client import End, Ending, Manner, ask, request
+from soak.raw_client import ClientBehavior, End, Ending, ask, request
 from support_server import run
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -22,7 +22,9 @@ def chunks(*bodies: bytes) -> bytes:
     return b"".join(b"%x\r\n%s\r\n" % (len(body), body) for body in (*bodies, b""))
 
 
-def against(handle: Handler, *, seconds: float = 0.0, patience: float = 10.0, manner: Manner = Manner.STAYS) -> Ending:
+def against(
+    handle: Handler, *, seconds: float = 0.0, patience: float = 10.0, manner: ClientBehavior = ClientBehavior.STAYS
+) -> Ending:
     async def asking() -> Ending:
         server = await asyncio.start_server(handle, "127.0.0.1", 0)
         async with server:
@@ -69,14 +71,14 @@ def test_who_says_nothing_hangs() -> None:
     assert against(says(STREAM + b"5\r\nab", closes=False), patience=0.3).end is End.HUNG
 
 
-@pytest.mark.parametrize("manner", [Manner.LEAVES, Manner.RESETS])
-def test_who_leaves_has_left(manner: Manner) -> None:
+@pytest.mark.parametrize("manner", [ClientBehavior.LEAVES, ClientBehavior.RESETS])
+def test_who_leaves_has_left(manner: ClientBehavior) -> None:
     assert against(says(STREAM, closes=False), manner=manner, seconds=0.1).end is End.LEFT
     assert against(says(whole(200, b"{}")), manner=manner, seconds=5.0).end is End.ANSWERED
 
 
-@pytest.mark.parametrize("manner", [Manner.HALF_CLOSES, Manner.DAWDLES, Manner.STALLS])
-def test_who_has_bad_manners_may_be_let_go(manner: Manner, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("manner", [ClientBehavior.HALF_CLOSES, ClientBehavior.DAWDLES, ClientBehavior.STALLS])
+def test_who_has_bad_manners_may_be_let_go(manner: ClientBehavior, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(raw_client, "SLOW_PAUSE", 0.001)
 
     async def closes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

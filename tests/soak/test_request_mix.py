@@ -11,7 +11,7 @@ from chairlift.text.chat_template import checked_messages
 from chairlift.text.tool_parser import HERMES
 from soak.bad_requests import BODIES, CHAT, COMPLETIONS, FIELDS, cases
 from soak.fault_injection import FATAL, PLAN
-from soak.raw_client import Manner
+from soak.raw_client import ClientBehavior
 from soak.request_mix import KINDS, Order, hasty_order, order
 
 MANY = 1500
@@ -32,10 +32,10 @@ def test_a_seed_and_a_number_say_everything() -> None:
 def test_every_kind_and_manner_comes_and_those_in_haste_take_no_time() -> None:
     drawn = [order(1, number, "k") for number in range(MANY)]
     kinds = Counter("bad" if each.kind.startswith("bad") else each.kind for each in drawn)
-    assert len(kinds) == len(KINDS) and {each.manner for each in drawn} == set(Manner)
+    assert len(kinds) == len(KINDS) and {each.manner for each in drawn} == set(ClientBehavior)
     assert len({each.kind for each in drawn if each.kind.startswith("bad")}) > 40
     hasty = [hasty_order(1, number, "k") for number in range(MANY)]
-    assert {each.manner for each in hasty} <= {Manner.STAYS, Manner.LEAVES, Manner.RESETS}
+    assert {each.manner for each in hasty} <= {ClientBehavior.STAYS, ClientBehavior.LEAVES, ClientBehavior.RESETS}
 
 
 def is_taken(each: Order) -> bool:

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from soak.fault_injection import Done, Harm
+from soak.fault_injection import Done, Fault
 from soak.raw_client import End, Ending
 from soak.request_mix import WHOLE, Order
-from soak.sampling import Process, Rest, Sample
+from soak.sampling import IdleSample, Process, Sample
 from soak.verdict import MAX_GROWTH, Course, findings, grown, in_harm, memory, settled
 
 MINUTES = 30
 SECONDS = MINUTES * 60.0
-KILLED = Done(Harm.KILL, 200.0, 208.0)
+KILLED = Done(Fault.KILL, 200.0, 208.0)
 MIB = 2**20
 
 
@@ -28,10 +28,10 @@ def sample(at: float, *, api: Process | None = None, engine: Process | None = No
     return Sample(at=at, api=api or process(), engine=engine or process(2), **{**there, **more})
 
 
-def rest(at: float, **more: Any) -> Rest:
+def rest(at: float, **more: Any) -> IdleSample:
     there: dict[str, Any] = {"has_rested": True, "riders": 0, "used_blocks": 0, "faults": (), "is_same": True}
     looked = {key: more.pop(key) for key in ("api", "engine", "files", "children") if key in more}
-    return Rest(sample=sample(at, **looked), **{**there, **more})
+    return IdleSample(sample=sample(at, **looked), **{**there, **more})
 
 
 def course(make: Callable[[float], Sample] = sample, **more: Any) -> Course:
@@ -121,7 +121,7 @@ def test_too_little_to_judge_is_not_good() -> None:
     assert any("memory" in name for name in bad(course(samples=[sample(0.0)])))
     without = memory(course(lambda at: replace(sample(at), engine=None)), "engine", lambda each: each.engine, 300.0)
     assert not without.good and "too little" in without.said
-    late = Done(Harm.KILL, SECONDS - 100, SECONDS - 90)
+    late = Done(Fault.KILL, SECONDS - 100, SECONDS - 90)
     assert not all(each.good for each in findings(course(harms=[late])))
 
 
@@ -216,14 +216,14 @@ def test_a_mistake_of_the_server_has_no_excuse_while_its_engine_is_away() -> Non
 
 def test_only_a_dead_engine_excuses_and_only_while_it_is_away() -> None:
     how = ending(End.ANSWERED, 503)
-    assert in_harm(how, [Done(Harm.STOP, 900.0, None)]) and in_harm(how, [Done(Harm.KILL, 1000.5, 1010.0)])
-    assert not in_harm(how, [Done(Harm.BROKEN_KEYS, 900.0, 1100.0)])
-    assert not in_harm(how, [Done(Harm.KILL, 900.0, 999.0)]) and not in_harm(how, [Done(Harm.KILL, 1002.0, 1009.0)])
+    assert in_harm(how, [Done(Fault.STOP, 900.0, None)]) and in_harm(how, [Done(Fault.KILL, 1000.5, 1010.0)])
+    assert not in_harm(how, [Done(Fault.BROKEN_KEYS, 900.0, 1100.0)])
+    assert not in_harm(how, [Done(Fault.KILL, 900.0, 999.0)]) and not in_harm(how, [Done(Fault.KILL, 1002.0, 1009.0)])
 
 
 @pytest.mark.parametrize("more", [
     {"total": 0}, {"refused": 0}, {"exit_code": 1}, {"left_files": 1}, {"harms": [KILLED, KILLED]}, {"harms": []},
-    {"harms": [Done(Harm.KILL, 200.0, None)]},
+    {"harms": [Done(Fault.KILL, 200.0, None)]},
 ])  # fmt: skip
 def test_what_did_not_happen_as_it_should_is_found(more: dict[str, Any]) -> None:
     assert bad(course(**more))

@@ -1,4 +1,4 @@
-"""Prompts equal transformers' apply_chat_template; what a user spells stays text; what is wrong has a sentence."""
+"""ChatTemplate: prompts equal transformers' apply_chat_template; user spellings stay text; errors have messages."""
 
 import json
 from datetime import datetime
@@ -149,11 +149,11 @@ def test_tools_calls_and_variables_reach_the_template(
         {"role": "system", "content": "be short"}, {"role": "user", "content": "how high?"},
         {"role": "assistant", "content": None, "tool_calls": [CALL]}, {"role": "tool", "content": "2000 m"},
     ]  # fmt: skip
-    said = ours.render(chat, tools=tools, variables=variables).text
-    assert said == theirs.apply_chat_template(
+    expected = ours.render(chat, tools=tools, variables=variables).text
+    assert expected == theirs.apply_chat_template(
         chat, tools=tools, tokenize=False, add_generation_prompt=True, **variables
     )
-    assert ("höhe" in said.partition("<tool_call>")[0]) == bool(tools)
+    assert ("höhe" in expected.partition("<tool_call>")[0]) == bool(tools)
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -190,7 +190,7 @@ def test_no_message_makes_a_special_token(style: str, draw: st.DataObject) -> No
 
 
 @pytest.mark.parametrize(
-    ("tools", "said"),
+    ("tools", "expected"),
     [
         ("get_weather", "tools must be a list of tools, got str"),
         ({"name": "f"}, "tools must be a list of tools, got dict"),
@@ -201,10 +201,10 @@ def test_no_message_makes_a_special_token(style: str, draw: st.DataObject) -> No
         ([{"function": {"name": "f", "parameters": {1: 2}}}], "has a key that is not a string"),
     ],
 )
-def test_tools_that_are_none_are_refused_with_their_place(tools: Any, said: str) -> None:
+def test_tools_that_are_none_are_refused_with_their_place(tools: Any, expected: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         of(CHATML).render(user("a"), tools=tools)
-    assert said in caught.value.message and str(caught.value.details["param"]).startswith("tools")
+    assert expected in caught.value.message and str(caught.value.details["param"]).startswith("tools")
 
 
 def test_a_tool_may_stand_without_its_wrapping() -> None:
@@ -246,9 +246,9 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("messages", "param", "said"), WRONG)
-def test_malformed_messages_are_refused_by_name(messages: Any, param: str, said: str) -> None:
-    with pytest.raises(InvalidRequest, match=said) as caught:
+@pytest.mark.parametrize(("messages", "param", "expected"), WRONG)
+def test_malformed_messages_are_refused_by_name(messages: Any, param: str, expected: str) -> None:
+    with pytest.raises(InvalidRequest, match=expected) as caught:
         of(CHATML).render(messages)
     assert caught.value.details["param"] == param
     assert str(caught.value).startswith(param)

@@ -1,4 +1,4 @@
-"""The deltas of any ids, cut anywhere, are the text of all of them, for every kind of tokenizer."""
+"""Detokenizer: the joined deltas of any ids, however split, equal the whole text, for every kind of tokenizer."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -59,8 +59,8 @@ def one_by_one(ids: Sequence[int]) -> list[int]:
 
 def longest_byte_run(tokenizer: Tokenizer, ids: Sequence[int], skip: bool) -> int:
     skipped = set(tokenizer.special_tokens.values()) if skip else set()
-    seen = [i for i in ids if i not in skipped and tokenizer.token_text(i) is not None]
-    runs = groupby(tokenizer.fallback_byte(token_id) is not None for token_id in seen)
+    visible = [i for i in ids if i not in skipped and tokenizer.token_text(i) is not None]
+    runs = groupby(tokenizer.fallback_byte(token_id) is not None for token_id in visible)
     return max((len(list(run)) for is_byte, run in runs if is_byte), default=0)
 
 
@@ -154,8 +154,8 @@ def test_the_first_word_behind_a_prompt_keeps_its_space(style: str) -> None:
 
 def test_a_half_character_is_held_back_and_said_when_it_is_whole() -> None:
     detokenizer = Detokenizer(ByteTokenizer())
-    said = [detokenizer.push([byte]) for byte in "a😀b".encode()]
-    assert said == ["a", "", "", "", "😀", "b"]
+    emitted = [detokenizer.push([byte]) for byte in "a😀b".encode()]
+    assert emitted == ["a", "", "", "", "😀", "b"]
     assert detokenizer.finish() == ""
 
 
@@ -174,11 +174,11 @@ def test_broken_bytes_come_out_while_they_come(style: str) -> None:
     tokenizer = KINDS[style]
     broken = byte_ids_of(style)[0x80]
     detokenizer = Detokenizer(tokenizer)
-    said = 0
+    emitted = 0
     for count in range(1, 500):
-        said += len(detokenizer.push([broken]))
-        assert said >= count - 1
-    assert said + len(detokenizer.finish()) == 499
+        emitted += len(detokenizer.push([broken]))
+        assert emitted >= count - 1
+    assert emitted + len(detokenizer.finish()) == 499
 
 
 @pytest.mark.parametrize("broken", [b"\xffa", b"\xe4a", b"\xf0\x9f\x98 ", b"\x80", b"abc\xe4\xb8b"])
@@ -230,7 +230,7 @@ def test_the_window_stays_short(ids: list[int]) -> None:
 
 
 class Spy:
-    """A tokenizer that notes how many ids it was given at once."""
+    """A tokenizer that records the number of ids of each call."""
 
     def __init__(self, tokenizer: HFTokenizer) -> None:
         self._tokenizer = tokenizer

@@ -1,4 +1,4 @@
-"""Attacks by a template end as typed errors at once, and ordinary templates notice nothing of the bounds."""
+"""ChatEnvironment: attacks by a template end as typed errors at once; ordinary templates never reach the bounds."""
 
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""Stop strings against str.find on the whole text, however it is cut."""
+"""StopStringMatcher: equals str.find on the whole text, however the text is split."""
 
 from itertools import pairwise
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from chairlift.text.stop_strings import StopStrings
+from chairlift.text.stop_strings import StopStringMatcher
 
 
 def found_at_once(text: str, stops: list[str], include: bool) -> tuple[str, str | None]:
@@ -19,14 +19,14 @@ def found_at_once(text: str, stops: list[str], include: bool) -> tuple[str, str 
 
 
 def fed(text: str, cuts: list[int], stops: list[str], include: bool) -> tuple[str, str | None]:
-    watch = StopStrings(stops, include)
-    said = ""
+    watch = StopStringMatcher(stops, include)
+    emitted = ""
     for start, end in pairwise([0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]):
         delta, stop = watch.push(text[start:end])
-        said += delta
+        emitted += delta
         if stop is not None:
-            return said, stop
-    return said + watch.flush(), None
+            return emitted, stop
+    return emitted + watch.flush(), None
 
 
 @given(
@@ -53,7 +53,7 @@ def test_any_part_of_the_text_is_found_in_it(text: str, cuts: list[int], draw: s
 
 
 def test_only_what_may_become_a_stop_string_is_held_back() -> None:
-    watch = StopStrings(["\n\nUser:"])
+    watch = StopStringMatcher(["\n\nUser:"])
     assert watch.push("Hello\n") == ("Hello", None)
     assert watch.push("\nUs") == ("", None)
     assert watch.push("e me") == ("\n\nUse me", None)
@@ -62,24 +62,24 @@ def test_only_what_may_become_a_stop_string_is_held_back() -> None:
 
 
 def test_an_included_stop_string_needs_no_holding_back() -> None:
-    watch = StopStrings(["END"], include=True)
+    watch = StopStringMatcher(["END"], include=True)
     assert watch.push("the E") == ("the E", None)
     assert watch.push("ND of it") == ("ND", "END")
 
 
-@pytest.mark.parametrize(("stops", "stop", "said"), [(["abcd", "bc"], "bc", "a"), (["c", "abc", "bc"], "abc", "")])
-def test_the_first_to_be_complete_wins_then_the_longest(stops: list[str], stop: str, said: str) -> None:
-    assert StopStrings(stops).push("abcd") == (said, stop)
+@pytest.mark.parametrize(("stops", "stop", "emitted"), [(["abcd", "bc"], "bc", "a"), (["c", "abc", "bc"], "abc", "")])
+def test_the_first_to_be_complete_wins_then_the_longest(stops: list[str], stop: str, emitted: str) -> None:
+    assert StopStringMatcher(stops).push("abcd") == (emitted, stop)
 
 
 def test_without_stop_strings_everything_passes() -> None:
-    watch = StopStrings([])
+    watch = StopStringMatcher([])
     assert watch.push("anything") == ("anything", None)
     assert watch.flush() == ""
 
 
 def test_nothing_may_follow_the_end() -> None:
-    watch = StopStrings(["a"])
+    watch = StopStringMatcher(["a"])
     watch.push("a")
     with pytest.raises(AssertionError, match="after the end"):
         watch.push("b")
@@ -87,6 +87,6 @@ def test_nothing_may_follow_the_end() -> None:
 
 def test_the_worst_stop_strings_and_text_pass_in_linear_work() -> None:
     stops = ["a" * n + "b" for n in range(1000, 1016)]
-    watch = StopStrings(stops)
-    said = [watch.push("a" * 50)[0] for _ in range(4000)]
-    assert "".join(said) + watch.flush() == "a" * 200_000
+    watch = StopStringMatcher(stops)
+    emitted = [watch.push("a" * 50)[0] for _ in range(4000)]
+    assert "".join(emitted) + watch.flush() == "a" * 200_000

@@ -1,4 +1,4 @@
-"""Pieces: the bytes of a text's tokens put together are the text, whatever the vocabulary writes them with."""
+"""TokenPieces: the joined bytes of a text's tokens are the text, whatever the vocabulary's notation."""
 
 import json
 
@@ -17,12 +17,12 @@ MARK = "▁"  # SentencePiece reads it as a space, so no text of its tokens has 
 def long_spaces(style: str) -> HFTokenizer:
     """The tokenizer of a style that has also tokens of two and of four spaces, as those of Llama 2 and Mistral have."""
     backend, config = build(style)
-    told = json.loads(backend.to_str())
-    vocab, merges = told["model"]["vocab"], told["model"]["merges"]
+    config_json = json.loads(backend.to_str())
+    vocab, merges = config_json["model"]["vocab"], config_json["model"]["merges"]
     for size in (1, 2):
         vocab[MARK * 2 * size] = max(vocab.values()) + 1
         merges.insert(size - 1, [MARK * size, MARK * size])
-    return HFTokenizer(Backend.from_str(json.dumps(told)), config)
+    return HFTokenizer(Backend.from_str(json.dumps(config_json)), config)
 
 
 TOKENIZERS: dict[str, Tokenizer] = {
@@ -96,18 +96,23 @@ def test_every_token_of_a_byte_is_that_byte() -> None:
     assert [pieces.bytes_of(byte) for byte in range(256)] == [bytes([byte]) for byte in range(256)]
     for style in STYLES:
         tokenizer = tokenizer_of(style)
-        found = {TokenPieces(tokenizer).bytes_of(token) for token in range(tokenizer.vocab_size)}
-        assert found >= {bytes([byte]) for byte in range(256)}
+        all_bytes = {TokenPieces(tokenizer).bytes_of(token) for token in range(tokenizer.vocab_size)}
+        assert all_bytes >= {bytes([byte]) for byte in range(256)}
 
 
 def test_a_token_is_asked_for_once() -> None:
     class Counting(ByteTokenizer):
-        asked = 0
+        num_calls = 0
 
         def decode(self, token_ids: object, skip_special_tokens: bool = True) -> str:
-            self.asked += 1
+            self.num_calls += 1
             return super().decode(token_ids, skip_special_tokens)  # type: ignore[arg-type]
 
     tokenizer = Counting()
     pieces = TokenPieces(tokenizer)
-    assert [pieces.bytes_of(token) for token in (65, 66, 65, 66)] == [b"A", b"B", b"A", b"B"] and tokenizer.asked == 2
+    assert [pieces.bytes_of(token) for token in (65, 66, 65, 66)] == [
+        b"A",
+        b"B",
+        b"A",
+        b"B",
+    ] and tokenizer.num_calls == 2

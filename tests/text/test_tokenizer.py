@@ -1,4 +1,4 @@
-"""Ids equal transformers'; a special token that a user spells is text; broken files end with a sentence."""
+"""Tokenizers: ids equal transformers'; a special token spelled by a user is text; invalid files raise ModelError."""
 
 import json
 from pathlib import Path
@@ -53,16 +53,16 @@ def test_truncation_and_padding_of_the_file_are_off(tmp_path: Path) -> None:
     backend.enable_truncation(3)
     backend.enable_padding(length=64)
     loaded = HFTokenizer.load(save(tmp_path, backend, config))
-    assert loaded.encode("Hello world, hello riders") == tokenizer_of("llama3").encode("Hello world, hello riders")
-    assert 3 < len(loaded.encode("Hello world, hello riders")) < 64
+    assert loaded.encode("Hello world, hello readers") == tokenizer_of("llama3").encode("Hello world, hello readers")
+    assert 3 < len(loaded.encode("Hello world, hello readers")) < 64
 
 
 def test_a_named_token_of_the_vocabulary_is_special_even_if_the_file_does_not_say_so(tmp_path: Path) -> None:
     backend, config = build("llama2")
     path = save(tmp_path, backend, config) / "tokenizer.json"
-    told = json.loads(path.read_text())
-    told["added_tokens"] = []
-    path.write_text(json.dumps(told))
+    tokenizer_json = json.loads(path.read_text())
+    tokenizer_json["added_tokens"] = []
+    path.write_text(json.dumps(tokenizer_json))
     loaded = HFTokenizer.load(tmp_path)
     theirs = PreTrainedTokenizerFast.from_pretrained(tmp_path)
     assert loaded.special_tokens == {"<unk>": 0, "<s>": 1, "</s>": 2}

@@ -1,4 +1,4 @@
-"""Forced calls: the grammar takes exactly the calls it should, and what it takes is read back as those calls."""
+"""tool_call_grammar: accepts exactly the valid calls, and the parser reads accepted text as those calls."""
 
 import json
 import random
@@ -13,8 +13,17 @@ from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.structured.grammar import Grammar
 from chairlift.engine.structured.llguidance_source import WHITESPACE as OF_OTHER_STRUCTURES
 from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of
-from chairlift.text.tool_grammar import READ_AS, WHITESPACE, forced_calls, prefill
-from chairlift.text.tool_parser import HERMES, LLAMA3, MARKS, MISTRAL, Arguments, Call, Text, ToolCalls
+from chairlift.text.tool_grammar import READ_AS, WHITESPACE, prefill, tool_call_grammar
+from chairlift.text.tool_parser import (
+    HERMES,
+    LLAMA3,
+    MISTRAL,
+    START_MARKERS,
+    TextDelta,
+    ToolCallArguments,
+    ToolCallParser,
+    ToolCallStart,
+)
 from support_structure import EOS, VOCAB_SIZE, VOCABULARY, allowed, grammar_of, written
 
 INTEGER = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"], "additionalProperties": False}
@@ -24,12 +33,12 @@ SAID = {HERMES: "arguments", MISTRAL: "arguments", LLAMA3: "parameters"}
 
 
 def compiled(notation: str, schemas: Mapping[str, Any] = TOOLS, *, several: bool = True) -> Grammar:
-    return grammar_of(grammar=forced_calls(notation, schemas, several=several))
+    return grammar_of(grammar=tool_call_grammar(notation, schemas, several=several))
 
 
-def takes(grammar: Grammar, said: str) -> bool:
+def takes(grammar: Grammar, answer: str) -> bool:
     """Whether this can be the whole output."""
-    for byte in said.encode():
+    for byte in answer.encode():
         if byte not in allowed(grammar):
             return False
         grammar.advance(byte)
@@ -40,48 +49,48 @@ def call(notation: str, name: str, arguments: str) -> str:
     return f'{{"name": {json.dumps(name)}, "{SAID[notation]}": {arguments}}}'
 
 
-def read(said: Sequence[str]) -> list[tuple[str, Any]]:
+def read(answer: Sequence[str]) -> list[tuple[str, Any]]:
     """Return name and arguments of each call; text beside them is a fault."""
-    reader = ToolCalls(READ_AS)
+    reader = ToolCallParser(READ_AS)
     calls: list[tuple[str, str]] = []
-    for piece in [*(piece for delta in said for piece in reader.push(delta)), *reader.flush()]:
+    for piece in [*(piece for delta in answer for piece in reader.push(delta)), *reader.flush()]:
         match piece:
-            case Call(index, name):
+            case ToolCallStart(index, name):
                 assert index == len(calls)
                 calls.append((name, ""))
-            case Arguments(index, text):
+            case ToolCallArguments(index, text):
                 assert index == len(calls) - 1
                 calls[-1] = (calls[-1][0], calls[-1][1] + text)
-            case Text(text):
+            case TextDelta(text):
                 raise AssertionError(f"this was text: {text!r}")
     return [(name, json.loads(arguments)) for name, arguments in calls]
 
 
-@pytest.mark.parametrize("notation", MARKS)
+@pytest.mark.parametrize("notation", START_MARKERS)
 def test_a_call_of_one_of_the_tools_is_taken_and_nothing_else(notation: str) -> None:
     one, other = call(notation, "f", '{"x": 1}'), call(notation, "g", '{"k": ""}')
     for several in (False, True):
-        for said in (one, other, call(notation, "f2", '{ "x" :\n-12 }'), call(notation, "g", "{}")):
-            assert takes(compiled(notation, several=several), said), said
-        for said in (
-            "", "Hello", " " + one, one + " ", one[:-1], one + "}", MARKS[notation] + one,
+        for answer in (one, other, call(notation, "f2", '{ "x" :\n-12 }'), call(notation, "g", "{}")):
+            assert takes(compiled(notation, several=several), answer), answer
+        for answer in (
+            "", "Hello", " " + one, one + " ", one[:-1], one + "}", START_MARKERS[notation] + one,
             call(notation, "h", '{"x": 1}'), call(notation, "", "{}"), call(notation, "f", "{}"),
             call(notation, "f", '{"x": "1"}'), call(notation, "f", '{"x": 1, "y": 2}'), call(notation, "f", "null"),
             call(notation, "g", '{"x": 1}'), one.replace(": {", ":{"), one.replace("arg", "Arg").replace("par", "Par"),
         ):  # fmt: skip
-            assert not takes(compiled(notation, several=several), said), said
+            assert not takes(compiled(notation, several=several), answer), answer
 
 
-@pytest.mark.parametrize("notation", MARKS)
+@pytest.mark.parametrize("notation", START_MARKERS)
 def test_only_where_several_are_allowed_another_follows(notation: str) -> None:
     one, other = call(notation, "f", '{"x": 1}'), call(notation, "g", "{}")
-    for said in (f"{one}; {other}", f"{one}; {one}; {other}"):
-        assert takes(compiled(notation), said) and not takes(compiled(notation, several=False), said)
-    for said in (f"{one}{other}", f"{one};{other}", f"{one}, {other}", f"{one}; ", f"; {one}", f"{one}\n{other}"):
-        assert not takes(compiled(notation), said), said
+    for answer in (f"{one}; {other}", f"{one}; {one}; {other}"):
+        assert takes(compiled(notation), answer) and not takes(compiled(notation, several=False), answer)
+    for answer in (f"{one}{other}", f"{one};{other}", f"{one}, {other}", f"{one}; ", f"; {one}", f"{one}\n{other}"):
+        assert not takes(compiled(notation), answer), answer
 
 
-@pytest.mark.parametrize("notation", MARKS)
+@pytest.mark.parametrize("notation", START_MARKERS)
 def test_one_call_alone_ends_the_output(notation: str) -> None:
     grammar = compiled(notation, several=False)
     assert takes(grammar, call(notation, "g", "{}")) and allowed(grammar) <= {EOS}
@@ -99,27 +108,29 @@ def in_haste(seed: int) -> Callable[[list[int]], int]:
 
 
 @settings(max_examples=40)
-@given(st.sampled_from(list(MARKS)), st.integers(0, 2**32), st.data())
+@given(st.sampled_from(list(START_MARKERS)), st.integers(0, 2**32), st.data())
 def test_whatever_is_allowed_is_read_back_as_that_call(notation: str, seed: int, data: st.DataObject) -> None:
-    said = written(compiled(notation), in_haste(seed)).decode()
-    wanted, rest = [], said
+    answer = written(compiled(notation), in_haste(seed)).decode()
+    expected, rest = [], answer
     while rest:
-        found, end = json.JSONDecoder().raw_decode(rest)
-        wanted.append((found["name"], found[SAID[notation]]))
+        value, end = json.JSONDecoder().raw_decode(rest)
+        expected.append((value["name"], value[SAID[notation]]))
         rest = rest[end:].removeprefix("; ")
-    assert wanted and {name for name, _ in wanted} <= TOOLS.keys()
-    cuts = sorted(data.draw(st.sets(st.integers(0, len(said)), max_size=6)))
-    assert read([said[a:b] for a, b in zip([0, *cuts], [*cuts, len(said)], strict=True)]) == wanted
-    assert read(list(said)) == wanted
+    assert expected and {name for name, _ in expected} <= TOOLS.keys()
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(answer)), max_size=6)))
+    assert read([answer[a:b] for a, b in zip([0, *cuts], [*cuts, len(answer)], strict=True)]) == expected
+    assert read(list(answer)) == expected
 
 
 @settings(max_examples=40)
-@given(st.sampled_from(list(MARKS)), st.lists(st.text(min_size=1, max_size=9), min_size=1, max_size=4, unique=True))
-def test_a_name_of_any_letters_is_written_and_read_as_it_is(notation: str, names: list[str]) -> None:
+@given(
+    st.sampled_from(list(START_MARKERS)), st.lists(st.text(min_size=1, max_size=9), min_size=1, max_size=4, unique=True)
+)
+def test_a_name_of_any_characters_round_trips(notation: str, names: list[str]) -> None:
     grammar = compiled(notation, dict.fromkeys(names, INTEGER))
-    said = "; ".join(call(notation, name, '{"x": 7}') for name in names)
-    assert takes(grammar, said)
-    assert read([said]) == [(name, {"x": 7}) for name in names]
+    answer = "; ".join(call(notation, name, '{"x": 7}') for name in names)
+    assert takes(grammar, answer)
+    assert read([answer]) == [(name, {"x": 7}) for name in names]
     stranger = "".join(names) + "x"
     assert not takes(compiled(notation, dict.fromkeys(names, INTEGER)), call(notation, stranger, '{"x": 7}'))
 
@@ -143,13 +154,13 @@ def test_each_schema_has_its_own_definitions() -> None:
 
 
 def test_a_keyword_that_cannot_be_kept_is_refused() -> None:
-    grammar = forced_calls(HERMES, {"f": {"type": "object", "not": {"required": ["x"]}}}, several=True)
+    grammar = tool_call_grammar(HERMES, {"f": {"type": "object", "not": {"required": ["x"]}}}, several=True)
     matcher = make_matcher(source_of(StructuredOutput(grammar=grammar)), make_tokenizer(VOCABULARY, VOCAB_SIZE))
     assert matcher.is_error()
 
 
-@pytest.mark.parametrize("notation", MARKS)
+@pytest.mark.parametrize("notation", START_MARKERS)
 def test_what_the_prompt_ends_with_and_the_answer_together_are_a_call_in_the_models_notation(notation: str) -> None:
-    reader = ToolCalls(notation)
+    reader = ToolCallParser(notation)
     pieces = [*reader.push(prefill(notation) + call(notation, "f", '{"x": 1}')), *reader.flush()]
-    assert pieces == [Call(0, "f"), Arguments(0, '{"x": 1}')]
+    assert pieces == [ToolCallStart(0, "f"), ToolCallArguments(0, '{"x": 1}')]

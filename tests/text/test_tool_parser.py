@@ -1,4 +1,4 @@
-"""Tool calls: the same pieces however the text is cut, nothing lost that is no call, arguments as they come."""
+"""ToolCallParser: the pieces do not depend on the deltas, no text is lost, and arguments are streamed."""
 
 import gc
 import json
@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from chairlift.text.tool_parser import (
     HERMES,
     LLAMA3,
-    MARKS,
     MISTRAL,
-    Arguments,
-    Call,
+    START_MARKERS,
     Piece,
-    Text,
-    ToolCalls,
-    notation_of,
+    TextDelta,
+    ToolCallArguments,
+    ToolCallParser,
+    ToolCallStart,
+    detect_tool_format,
 )
 from support_engine import FULL
 
@@ -28,7 +28,7 @@ FX, GY = ("f", '{"x": 1}'), ("g", '{"y": "a}b\\"{,", "z": [1, {"k": null}]}')
 
 
 def read(notation: str, *deltas: str) -> list[Piece]:
-    reader = ToolCalls(notation)
+    reader = ToolCallParser(notation)
     return [*(piece for delta in deltas for piece in reader.push(delta)), *reader.flush()]
 
 
@@ -36,9 +36,9 @@ def summed(pieces: list[Piece]) -> tuple[str, list[tuple[str, str]]]:
     """Return the text, and name and arguments of each call."""
     text, calls = "", []
     for piece in pieces:
-        if isinstance(piece, Text):
+        if isinstance(piece, TextDelta):
             text += piece.text
-        elif isinstance(piece, Call):
+        elif isinstance(piece, ToolCallStart):
             assert piece.index == len(calls)
             calls.append((piece.name, ""))
         else:
@@ -86,28 +86,28 @@ WHOLE: list[tuple[str, str, str, list[tuple[str, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("notation", "said", "text", "calls"), WHOLE)
+@pytest.mark.parametrize(("notation", "source", "text", "calls"), WHOLE)
 def test_an_answer_is_read_the_same_however_it_is_cut(
-    notation: str, said: str, text: str, calls: list[tuple[str, str]]
+    notation: str, source: str, text: str, calls: list[tuple[str, str]]
 ) -> None:
-    assert summed(read(notation, said)) == (text, calls)
-    assert summed(read(notation, *said)) == (text, calls)
-    for place in range(len(said)):
-        assert summed(read(notation, said[:place], said[place:])) == (text, calls)
+    assert summed(read(notation, source)) == (text, calls)
+    assert summed(read(notation, *source)) == (text, calls)
+    for place in range(len(source)):
+        assert summed(read(notation, source[:place], source[place:])) == (text, calls)
 
 
-SCRAPS = [*MARKS.values(), "</tool_call>", F, G, *'[]{}"\\,; \n', "f", "[ARGS]", "é"]
+SCRAPS = [*START_MARKERS.values(), "</tool_call>", F, G, *'[]{}"\\,; \n', "f", "[ARGS]", "é"]
 
 
-@given(st.sampled_from(list(MARKS)), st.lists(st.sampled_from(SCRAPS), max_size=12), st.data())
+@given(st.sampled_from(list(START_MARKERS)), st.lists(st.sampled_from(SCRAPS), max_size=12), st.data())
 def test_any_text_is_read_the_same_however_it_is_cut(notation: str, parts: list[str], data: st.DataObject) -> None:
-    said = "".join(parts)
-    cuts = sorted(data.draw(st.sets(st.integers(0, len(said)), max_size=6)))
-    pieces = [said[a:b] for a, b in zip([0, *cuts], [*cuts, len(said)], strict=True)]
-    whole = summed(read(notation, said))
+    source = "".join(parts)
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(source)), max_size=6)))
+    pieces = [source[a:b] for a, b in zip([0, *cuts], [*cuts, len(source)], strict=True)]
+    whole = summed(read(notation, source))
     assert summed(read(notation, *pieces)) == whole
     if not whole[1]:
-        assert whole[0] == said, "where there is no call, nothing is lost"
+        assert whole[0] == source, "where there is no call, nothing is lost"
 
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
@@ -122,9 +122,9 @@ def test_any_arguments_come_back(name: str, value: Any, turned: bool) -> None:
     call = {"name": name or "f", "arguments": {"value": value}}
     order = dict(reversed(call.items())) if turned else call
     for ascii_only in (True, False):
-        said = f"<tool_call>{json.dumps(order, ensure_ascii=ascii_only)}</tool_call>"
-        text, ((found, arguments),) = summed(read(HERMES, *said))
-        assert (text, found, json.loads(arguments)) == ("", name or "f", {"value": value})
+        source = f"<tool_call>{json.dumps(order, ensure_ascii=ascii_only)}</tool_call>"
+        text, ((call_name, arguments),) = summed(read(HERMES, *source))
+        assert (text, call_name, json.loads(arguments)) == ("", name or "f", {"value": value})
 
 
 MANY = 1_000_000 if FULL else 50_000
@@ -145,31 +145,31 @@ ENDLESS = [
 @pytest.mark.parametrize(("notation", "begin", "again"), ENDLESS, ids=range(len(ENDLESS)))
 def test_what_never_ends_is_read_to_its_end(notation: str, begin: str, again: str) -> None:
     """In time that grows with its length alone: with the square of it a million characters would take many minutes."""
-    reader, count = ToolCalls(notation), MANY // len(again)
+    reader, count = ToolCallParser(notation), MANY // len(again)
     pieces = [piece for delta in (begin, *(again for _ in range(count))) for piece in reader.push(delta)]
     text, calls = summed(pieces + reader.flush())
     assert len(text) + sum(len(arguments) for _, arguments in calls) <= len(begin) + len(again) * count
 
 
 def test_text_and_arguments_come_at_once() -> None:
-    reader = ToolCalls(HERMES)
-    assert reader.push("Hello ") == [Text("Hello ")]
-    assert reader.push("you <too") == [Text("you ")]
-    assert reader.push('l_call>{"name": "f", "argum') == [Call(0, "f")]
-    assert reader.push('ents": {"x"') == [Arguments(0, '{"x"')]
-    assert reader.push(": 1}") == [Arguments(0, ": 1}")]
+    reader = ToolCallParser(HERMES)
+    assert reader.push("Hello ") == [TextDelta("Hello ")]
+    assert reader.push("you <too") == [TextDelta("you ")]
+    assert reader.push('l_call>{"name": "f", "argum') == [ToolCallStart(0, "f")]
+    assert reader.push('ents": {"x"') == [ToolCallArguments(0, '{"x"')]
+    assert reader.push(": 1}") == [ToolCallArguments(0, ": 1}")]
     assert reader.push("}</tool_call>\n") == []
     assert reader.flush() == []
 
 
 def test_a_template_tells_its_notation() -> None:
-    assert notation_of("... <tool_call> ...") == HERMES and notation_of("[TOOL_CALLS]") == MISTRAL
-    assert notation_of("<|python_tag|>") == LLAMA3 and notation_of("{{ messages }}") is None
+    assert detect_tool_format("... <tool_call> ...") == HERMES and detect_tool_format("[TOOL_CALLS]") == MISTRAL
+    assert detect_tool_format("<|python_tag|>") == LLAMA3 and detect_tool_format("{{ messages }}") is None
 
 
 def test_who_has_read_an_answer_leaves_nothing_for_the_garbage_collector() -> None:
     def read() -> None:
-        calls = ToolCalls(HERMES)
+        calls = ToolCallParser(HERMES)
         calls.push('so <tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>')
 
     read()

@@ -62,7 +62,7 @@ def test_a_written_file_is_read_back(tmp_path_factory: Any, entries: dict[str, t
     for key, (tenant, admin) in entries.items():
         assert found.find(key.encode()) == Principal(tenant, frozenset({ADMIN} if admin else ()))
     assert found.has_admin == any(admin for _, admin in entries.values())
-    assert found.guards_all  # also where all of its keys are admins'
+    assert found.requires_key  # also where all of its keys are admins'
 
 
 LINE = re.compile(r"\s*(a|admin|0{63,64})+\s+sha256:0{64}(\s+admin)?\s*")

@@ -27,7 +27,7 @@ from chairlift.web.body import (
     all_headers,
     ends_connection,
     header,
-    json_object,
+    parse_json_object,
     read_body,
 )
 
@@ -60,7 +60,7 @@ def body(wire: Wire, *headers: tuple[bytes, bytes], max_bytes: int = 100, second
 
 
 def found(data: bytes, *headers: tuple[bytes, bytes]) -> dict[str, Any]:
-    return json_object(asyncio.run(read_body({"headers": headers}, Wire(data), max_bytes=10**6, seconds=20)))
+    return parse_json_object(asyncio.run(read_body({"headers": headers}, Wire(data), max_bytes=10**6, seconds=20)))
 
 
 def refused(data: bytes) -> str:

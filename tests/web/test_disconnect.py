@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from chairlift.web.body import ClientGone
-from chairlift.web.disconnect import Presence
+from chairlift.web.disconnect import DisconnectWatcher
 
 PATIENCE = 20.0
 
@@ -50,7 +50,7 @@ def told(story: Callable[[], Awaitable[Any]]) -> Any:
 def test_work_for_somebody_is_left_alone(pieces: tuple[bytes, ...]) -> None:
     async def story() -> str:
         client = Client(*pieces)
-        async with Presence(client):
+        async with DisconnectWatcher(client):
             await asyncio.sleep(0.01)
             assert client.is_listened_to
             found = "done"
@@ -78,7 +78,7 @@ def test_work_for_nobody_is_cancelled_and_cleaned_up(pieces: tuple[bytes, ...]) 
                 seen.append("cleaned up")
 
         with pytest.raises(ClientGone):
-            async with Presence(client):
+            async with DisconnectWatcher(client):
                 await work()
         seen.append("and further")
         await asyncio.sleep(0.001)
@@ -94,7 +94,7 @@ def test_a_client_that_left_before_is_gone_at_the_first_wait() -> None:
         client = Client()
         client.left.set()
         with pytest.raises(ClientGone):
-            async with Presence(client):
+            async with DisconnectWatcher(client):
                 await asyncio.Event().wait()
 
     told(story)
@@ -105,9 +105,9 @@ def test_leaving_behind_the_complete_answer_is_nothing() -> None:
 
     async def story() -> str:
         client = Client()
-        async with Presence(client) as presence:
+        async with DisconnectWatcher(client) as presence:
             await asyncio.sleep(0)
-            presence.over()
+            presence.response_complete()
             client.left.set()
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.001)
@@ -119,7 +119,7 @@ def test_leaving_behind_the_complete_answer_is_nothing() -> None:
 def test_leaving_behind_the_block_is_nothing() -> None:
     async def story() -> str:
         client = Client()
-        async with Presence(client):
+        async with DisconnectWatcher(client):
             await asyncio.sleep(0)
         client.left.set()
         await asyncio.sleep(0.01)
@@ -131,7 +131,7 @@ def test_leaving_behind_the_block_is_nothing() -> None:
 def test_leaving_in_the_moment_of_the_end_is_nothing() -> None:
     async def story() -> str:
         client = Client()
-        async with Presence(client):
+        async with DisconnectWatcher(client):
             await asyncio.sleep(0)
             client.left.set()
         await asyncio.sleep(0.01)
@@ -148,7 +148,7 @@ def test_errors_of_the_work_pass(error: Exception) -> None:
             raise error
 
         with pytest.raises(type(error)) as caught:
-            async with Presence(Client()):
+            async with DisconnectWatcher(Client()):
                 await work()
         assert caught.value is error
 
@@ -162,7 +162,7 @@ def test_a_cancelling_from_outside_stays_one() -> None:
         client = Client()
 
         async def work() -> None:
-            async with Presence(client):
+            async with DisconnectWatcher(client):
                 await asyncio.Event().wait()
 
         task = asyncio.create_task(work())
@@ -180,7 +180,7 @@ def test_a_cancelling_from_outside_wins_over_a_client_that_leaves() -> None:
         client = Client()
 
         async def work() -> None:
-            async with Presence(client):
+            async with DisconnectWatcher(client):
                 try:
                     await asyncio.Event().wait()
                 finally:
@@ -201,7 +201,7 @@ def test_a_cancelling_from_outside_wins_over_a_client_that_leaves() -> None:
 def test_a_timeout_inside_is_still_a_timeout() -> None:
     async def story() -> None:
         with pytest.raises(TimeoutError):
-            async with Presence(Client()), asyncio.timeout(0.005):
+            async with DisconnectWatcher(Client()), asyncio.timeout(0.005):
                 await asyncio.Event().wait()
 
     told(story)
@@ -212,7 +212,7 @@ def test_a_client_that_leaves_within_a_timeout_is_gone_and_not_late() -> None:
         client = Client()
         asyncio.get_running_loop().call_later(0.005, client.left.set)
         with pytest.raises(ClientGone):
-            async with Presence(client), asyncio.timeout(PATIENCE):
+            async with DisconnectWatcher(client), asyncio.timeout(PATIENCE):
                 await asyncio.Event().wait()
 
     told(story)

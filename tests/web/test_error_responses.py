@@ -28,7 +28,7 @@ from chairlift.core.errors import (
     Unauthorized,
     Unavailable,
 )
-from chairlift.web.error_responses import _TABLE, REPEATS, answer_of, error_body, error_headers, error_object
+from chairlift.web.error_responses import _TABLE, REPEATS, error_body, error_headers, error_object, error_response_of
 
 SECRET = "/root/models/secret.safetensors at 10.0.0.7"
 
@@ -87,7 +87,7 @@ def headers(error: BaseException) -> dict[str, str]:
 
 def test_every_kind_has_the_status_that_the_contract_names() -> None:
     assert {kind.__name__ for kind in kinds()} == STATUSES.keys() | AT_START | BASES
-    statuses = {kind.__name__: answer_of(made(kind)).status for kind in kinds()}
+    statuses = {kind.__name__: error_response_of(made(kind)).status for kind in kinds()}
     assert statuses == STATUSES | dict.fromkeys(AT_START | BASES, 500)
 
 
@@ -100,7 +100,7 @@ def test_a_new_kind_is_answered_as_the_one_above_it() -> None:
     class Odd(InvalidRequest):
         code = "odd"
 
-    assert answer_of(Odd("x")) is answer_of(InvalidRequest("x"))
+    assert error_response_of(Odd("x")) is error_response_of(InvalidRequest("x"))
     assert error_object(Odd("x"), "r")["code"] == "odd"
 
 
@@ -109,7 +109,7 @@ def test_a_new_kind_is_answered_as_the_one_above_it() -> None:
 )
 def test_what_is_the_servers_fault_says_nothing_of_its_inside_and_names_the_request(error: BaseException) -> None:
     found = error_object(error, "req-7")
-    status = answer_of(error).status
+    status = error_response_of(error).status
     if status >= 500 and not isinstance(error, Unavailable):
         assert SECRET not in json.dumps(found)
         assert found["message"].endswith("(request req-7)")
@@ -184,11 +184,11 @@ def test_what_passes_can_be_tried_again(error: ChairliftError) -> None:
 def test_what_repeats_with_a_status_that_clients_try_again_says_so(error: ChairliftError) -> None:
     """The OpenAI client tries 408, 409, 429 and 5xx again unless it is told otherwise."""
     found = headers(error)
-    if answer_of(error).status in (408, 409) or answer_of(error).status >= 500:
+    if error_response_of(error).status in (408, 409) or error_response_of(error).status >= 500:
         assert ("retry-after" in found) != (found.get("x-should-retry") == "false")
-    if answer_of(error).status == 429:
+    if error_response_of(error).status == 429:
         assert "retry-after" in found and "x-should-retry" not in found
-    if answer_of(error).status in (400, 404, 413):
+    if error_response_of(error).status in (400, 404, 413):
         assert found == {}
 
 

@@ -8,7 +8,7 @@ import socket
 import pytest
 import uvicorn
 
-from chairlift.web.access_log import Seen
+from chairlift.web.access_log import AccessRecord
 from chairlift.web.http_protocol import HeadLimits
 from support_http import (
     BRISK,
@@ -190,7 +190,7 @@ def test_whoever_reads_a_whole_answer_slowly_gets_all_of_it() -> None:
 
 
 def test_what_is_refused_here_is_told_of() -> None:
-    found: list[Seen] = []
+    found: list[AccessRecord] = []
 
     async def story(site: Site) -> None:
         for data in (b"nonsense\r\n\r\n", b"BREW /a HTTP/1.1\r\nhost: x\r\n\r\n", b"GET /a HTTP/1.1\r\nx"):
@@ -207,7 +207,7 @@ def test_what_is_refused_here_is_told_of() -> None:
 
 
 def test_a_body_that_breaks_is_told_of_by_the_application_alone_and_answered_with_its_id() -> None:
-    found: list[Seen] = []
+    found: list[AccessRecord] = []
 
     async def story(site: Site) -> None:
         peer = await site.peer()

@@ -8,8 +8,8 @@ import pytest
 
 from chairlift.core.errors import Unavailable
 from chairlift.core.load_report import ReplicaState
-from chairlift.web.error_responses import answer_of, error_headers
-from chairlift.web.lifecycle import RETRY_SECONDS, SAID, Lifecycle
+from chairlift.web.error_responses import error_headers, error_response_of
+from chairlift.web.lifecycle import RETRY_SECONDS, STATE_MESSAGES, Lifecycle
 
 STARTING, READY, DRAINING, DEAD, STOPPED = (
     ReplicaState.STARTING, ReplicaState.READY, ReplicaState.DRAINING, ReplicaState.DEAD, ReplicaState.STOPPED,
@@ -19,10 +19,10 @@ STARTING, READY, DRAINING, DEAD, STOPPED = (
 def life(state: ReplicaState) -> Lifecycle:
     found = Lifecycle()
     if state is DRAINING:
-        found.started(lambda: READY)
+        found.mark_started(lambda: READY)
         found.drain()
     elif state is not STARTING:
-        found.started(lambda: state)
+        found.mark_started(lambda: state)
     return found
 
 
@@ -49,7 +49,7 @@ def test_the_three_routes(state: ReplicaState) -> None:
     said_status, said = asked(found.health)
     assert said_status == status
     assert said["state"] == str(state)
-    assert said["reason"] == SAID.get(state, "") and bool(said["reason"]) == (state is not READY)
+    assert said["reason"] == STATE_MESSAGES.get(state, "") and bool(said["reason"]) == (state is not READY)
     assert said["phase"] == found.phase
     assert 0 <= said["uptime_seconds"] <= found.age + 0.001
 
@@ -62,7 +62,7 @@ def test_only_who_is_ready_takes_requests(state: ReplicaState) -> None:
         return
     with pytest.raises(Unavailable) as caught:
         found.check()
-    assert answer_of(caught.value).status == 503
+    assert error_response_of(caught.value).status == 503
     assert caught.value.details["state"] == str(state)
     assert caught.value.details["retry_after"] == RETRY_SECONDS.get(state, 1.0)
     assert {name for name, _ in error_headers(caught.value)} == {b"retry-after", b"retry-after-ms"}
@@ -71,7 +71,7 @@ def test_only_who_is_ready_takes_requests(state: ReplicaState) -> None:
 def test_the_engine_is_asked_every_time() -> None:
     states = [READY, DEAD, READY]
     found = Lifecycle()
-    found.started(lambda: states.pop(0))
+    found.mark_started(lambda: states.pop(0))
     assert [found.state for _ in range(3)] == [READY, DEAD, READY]
 
 
@@ -81,7 +81,7 @@ def test_a_life() -> None:
     assert (found.state, found.phase) == (STARTING, "starting")
     found.phase = "reading weights"
     assert asked(found.health)[1]["phase"] == "reading weights"
-    found.started(lambda: engine)
+    found.mark_started(lambda: engine)
     assert (found.state, found.phase) == (READY, "serving")
     engine = DEAD
     assert found.state is DEAD
@@ -95,20 +95,20 @@ def test_who_leaves_stays_that_way_whatever_its_engine_does(engine: ReplicaState
     found = Lifecycle()
     found.drain()
     if engine is not None:
-        found.started(lambda: engine)
+        found.mark_started(lambda: engine)
     assert found.state is DRAINING
     with pytest.raises(Unavailable):
         found.check()
 
 
 def test_every_state_but_ready_has_a_sentence_of_its_own() -> None:
-    assert SAID.keys() == set(ReplicaState) - {READY}
-    assert len(set(SAID.values())) == len(SAID)
+    assert STATE_MESSAGES.keys() == set(ReplicaState) - {READY}
+    assert len(set(STATE_MESSAGES.values())) == len(STATE_MESSAGES)
 
 
 def test_an_engine_that_is_started_again_is_no_start_of_the_server() -> None:
     found = life(READY)
-    found.started(lambda: STARTING)
-    assert asked(found.health)[1]["reason"] == "the engine is down; it is started again" != SAID[STARTING]
+    found.mark_started(lambda: STARTING)
+    assert asked(found.health)[1]["reason"] == "the engine is down; it is started again" != STATE_MESSAGES[STARTING]
     with pytest.raises(Unavailable, match="started again"):
         found.check()

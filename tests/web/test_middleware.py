@@ -23,11 +23,11 @@ from chairlift.core.errors import (
     Unavailable,
 )
 from chairlift.observability.logging import current_id
-from chairlift.web.access_log import Seen
-from chairlift.web.admission import Admission, AdmissionLimits
+from chairlift.web.access_log import AccessRecord
+from chairlift.web.admission import AdmissionController, AdmissionLimits
 from chairlift.web.auth import Principal
 from chairlift.web.body import App, ClientGone
-from chairlift.web.middleware import GONE, Front, send_bytes, send_object
+from chairlift.web.middleware import CLIENT_CLOSED_REQUEST, RequestMiddleware, send_bytes, send_object
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Sent:
     """What an application sent through the front."""
 
     messages: list[Any]
-    seen: list[Seen]
+    seen: list[AccessRecord]
     raised: BaseException | None = None
 
     @property
@@ -71,7 +71,7 @@ def through(
 
     scope = {"type": kind, "method": "POST", "path": path, "headers": list(headers), "query_string": b""}
     try:
-        asyncio.run(Front(app, quiet=quiet, seen=sent.seen.append)(scope, receive, send))
+        asyncio.run(RequestMiddleware(app, quiet=quiet, on_response=sent.seen.append)(scope, receive, send))
     except BaseException as error:
         sent.raised = error
     return sent
@@ -242,13 +242,13 @@ def test_the_servers_own_mistakes_are_logged(error: Exception, is_logged: bool) 
 def test_who_is_gone_gets_nothing() -> None:
     sent = through(raises(ClientGone("left")))
     assert sent.raised is None and sent.messages == []
-    assert (sent.seen[0].status, sent.seen[0].code) == (GONE, "client_gone")
+    assert (sent.seen[0].status, sent.seen[0].code) == (CLIENT_CLOSED_REQUEST, "client_gone")
 
 
 def test_a_cancelled_request_stays_cancelled_and_is_counted() -> None:
     sent = through(raises(asyncio.CancelledError()))
     assert isinstance(sent.raised, asyncio.CancelledError)
-    assert sent.messages == [] and [seen.status for seen in sent.seen] == [GONE]
+    assert sent.messages == [] and [seen.status for seen in sent.seen] == [CLIENT_CLOSED_REQUEST]
 
 
 @pytest.mark.parametrize("kind", ["lifespan", "websocket"])
@@ -305,7 +305,7 @@ def test_whole_answers() -> None:
 
 @pytest.mark.parametrize("app", [fine, begins, raises(NotFound("no")), raises(ClientGone("gone"))])
 def test_a_permit_that_nobody_has_ended_is_given_back(app: App) -> None:
-    line = Admission(AdmissionLimits())
+    line = AdmissionController(AdmissionLimits())
 
     async def with_permit(scope: Any, receive: Any, send: Any) -> None:
         scope["permit"] = line.admit(3)

@@ -1,9 +1,9 @@
-"""A letter that is kept for the next one says what one that is written anew would say."""
+"""RawResponseCache: a response from the cache has the same bytes as one that is built anew."""
 
 import pytest
 
 from chairlift.core.errors import ChairliftError, EngineDead, InvalidRequest, Overloaded
-from chairlift.web.raw_responses import NAME, Letters, raw_answer
+from chairlift.web.raw_responses import ID_PLACEHOLDER, RawResponseCache, raw_error_response
 
 COMMON = [(b"server", b"chairlift")]
 FULL = Overloaded("full", retry_after=2.5)
@@ -11,28 +11,32 @@ ODD = Overloaded('full of "\0" and ü', retry_after=1.0)
 
 
 @pytest.mark.parametrize("error", [FULL, ODD, InvalidRequest("no", param="x"), EngineDead("gone")], ids=str)
-@pytest.mark.parametrize("stays", [True, False])
-def test_every_letter_names_its_own_request(error: ChairliftError, stays: bool) -> None:
-    letters = Letters()
-    for given in ("a", "req-0123", "a", "x" * 64):
-        assert letters.write(error, given, COMMON, stays=stays) == raw_answer(error, given, COMMON, stays=stays)
+@pytest.mark.parametrize("keep_alive", [True, False])
+def test_every_response_has_its_own_request_id(error: ChairliftError, keep_alive: bool) -> None:
+    cache = RawResponseCache()
+    for request_id in ("a", "req-0123", "a", "x" * 64):
+        assert cache.write(error, request_id, COMMON, keep_alive=keep_alive) == raw_error_response(
+            error, request_id, COMMON, keep_alive=keep_alive
+        )
 
 
-def test_another_error_and_other_common_headers_make_another_letter() -> None:
-    letters, later = Letters(), [(b"date", b"now")]
+def test_another_error_or_other_common_headers_change_the_response() -> None:
+    cache, later = RawResponseCache(), [(b"date", b"now")]
     for error, common in ((FULL, COMMON), (ODD, COMMON), (ODD, later), (FULL, later), (FULL, COMMON)):
-        assert letters.write(error, "a", common, stays=True) == raw_answer(error, "a", common, stays=True)
+        assert cache.write(error, "a", common, keep_alive=True) == raw_error_response(
+            error, "a", common, keep_alive=True
+        )
 
 
 def test_the_same_error_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
 
-    def seen(error: ChairliftError, given: str, common: list[tuple[bytes, bytes]], *, stays: bool) -> bytes:
-        written.append(given)
-        return raw_answer(error, given, common, stays=stays)
+    def build(error: ChairliftError, request_id: str, common: list[tuple[bytes, bytes]], *, keep_alive: bool) -> bytes:
+        written.append(request_id)
+        return raw_error_response(error, request_id, common, keep_alive=keep_alive)
 
-    monkeypatch.setattr("chairlift.web.raw_responses.raw_answer", seen)
-    letters = Letters()
-    for given in "abc":
-        letters.write(FULL, given, COMMON, stays=True)
-    assert written == [NAME]
+    monkeypatch.setattr("chairlift.web.raw_responses.raw_error_response", build)
+    cache = RawResponseCache()
+    for request_id in "abc":
+        cache.write(FULL, request_id, COMMON, keep_alive=True)
+    assert written == [ID_PLACEHOLDER]

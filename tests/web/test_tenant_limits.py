@@ -13,9 +13,9 @@ from chairlift.core.errors import ConfigError, RateLimited
 from chairlift.web.tenant_limits import (
     MAX_TENANTS,
     MINUTE,
-    Bucket,
     TenantLimits,
-    Tenants,
+    TenantRateLimiter,
+    TokenBucket,
 )
 
 # -- buckets -------------------------------------------------------------------------------------------------------
@@ -29,11 +29,11 @@ def test_a_bucket_never_gives_more_than_a_minute_and_its_rate(
     per_minute: float, steps: list[tuple[float, float]]
 ) -> None:
     """Over every stretch of time, not just from the beginning."""
-    bucket, now, size = Bucket(per_minute, 0.0), 0.0, max(1.0, per_minute)
+    bucket, now, size = TokenBucket(per_minute, 0.0), 0.0, max(1.0, per_minute)
     taken: list[tuple[float, float]] = []
     for seconds, amount in steps:
         now += seconds
-        if amount <= size and bucket.missing(amount, now) == 0:
+        if amount <= size and bucket.seconds_until(amount, now) == 0:
             bucket.take(amount, now)
             taken.append((now, amount))
     for first in range(len(taken)):
@@ -48,61 +48,61 @@ def test_a_bucket_never_gives_more_than_a_minute_and_its_rate(
 def test_after_the_seconds_that_are_missing_there_is_enough(
     per_minute: float, steps: list[tuple[float, float]], amount: float
 ) -> None:
-    bucket, now = Bucket(per_minute, 0.0), 0.0
+    bucket, now = TokenBucket(per_minute, 0.0), 0.0
     for seconds, taken in steps:
         now += seconds
         bucket.take(taken, now)
-    seconds = bucket.missing(amount, now)
+    seconds = bucket.seconds_until(amount, now)
     assert 0 <= seconds < math.inf
     if seconds > 1e-3:
-        assert bucket.missing(amount, now + seconds * 0.99) > 0
-    assert bucket.missing(amount, now + seconds + 1e-3) == 0
+        assert bucket.seconds_until(amount, now + seconds * 0.99) > 0
+    assert bucket.seconds_until(amount, now + seconds + 1e-3) == 0
 
 
 @settings(max_examples=40)
 @given(floats(1, 1e4), lists(floats(-1e4, 0), max_size=9))
 def test_what_is_given_back_fills_a_bucket_up_and_no_more(per_minute: float, amounts: list[float]) -> None:
-    bucket = Bucket(per_minute, 0.0)
+    bucket = TokenBucket(per_minute, 0.0)
     for amount in amounts:
         bucket.take(amount, 0.0)
-    assert bucket.missing(per_minute, 0.0) == 0
+    assert bucket.seconds_until(per_minute, 0.0) == 0
     bucket.take(per_minute, 0.0)
-    assert bucket.missing(1, 0.0) == pytest.approx(MINUTE / per_minute)
+    assert bucket.seconds_until(1, 0.0) == pytest.approx(MINUTE / per_minute)
 
 
 def test_a_bucket_is_full_after_a_minute_and_no_fuller_after_an_hour() -> None:
-    bucket = Bucket(60, 0.0)
+    bucket = TokenBucket(60, 0.0)
     for now in (3600.0, 7200.0):
         bucket.take(60, now)
-        assert bucket.missing(1, now) == pytest.approx(1)
+        assert bucket.seconds_until(1, now) == pytest.approx(1)
 
 
 def test_a_bucket_can_be_overdrawn_and_pays_it_back() -> None:
-    bucket = Bucket(60, 0.0)
+    bucket = TokenBucket(60, 0.0)
     bucket.take(90, 0.0)
-    assert bucket.missing(0, 0.0) == pytest.approx(30)
-    assert bucket.missing(1, 30.0) == pytest.approx(1)
-    assert bucket.missing(1, 31.0) == 0
+    assert bucket.seconds_until(0, 0.0) == pytest.approx(30)
+    assert bucket.seconds_until(1, 30.0) == pytest.approx(1)
+    assert bucket.seconds_until(1, 31.0) == 0
 
 
 # -- tenants -------------------------------------------------------------------------------------------------------
 
 
-def refused(tenants: Tenants, tenant: str = "a", tokens: int = 1) -> RateLimited:
+def refused(tenants: TenantRateLimiter, tenant: str = "a", tokens: int = 1) -> RateLimited:
     with pytest.raises(RateLimited) as caught:
         tenants.begin(tenant, tokens)
     return caught.value
 
 
 def test_without_limits_nobody_is_refused() -> None:
-    tenants = Tenants(TenantLimits(), FakeClock())
+    tenants = TenantRateLimiter(TenantLimits(), FakeClock())
     for _ in range(1000):
         tenants.begin("a", 10**9)
 
 
 def test_requests_of_a_minute() -> None:
     clock = FakeClock()
-    tenants = Tenants(TenantLimits(requests_per_minute=3), clock)
+    tenants = TenantRateLimiter(TenantLimits(requests_per_minute=3), clock)
     for _ in range(3):
         tenants.begin("a", 1).end(1)
     error = refused(tenants)
@@ -117,7 +117,7 @@ def test_requests_of_a_minute() -> None:
 
 def test_tokens_of_a_minute() -> None:
     clock = FakeClock()
-    tenants = Tenants(TenantLimits(tokens_per_minute=600), clock)
+    tenants = TenantRateLimiter(TenantLimits(tokens_per_minute=600), clock)
     tenants.begin("a", 500)
     error = refused(tenants, tokens=200)
     assert "your tokens of this minute are used up, the limit is 600" in str(error)
@@ -127,7 +127,7 @@ def test_tokens_of_a_minute() -> None:
 
 
 def test_tokens_that_were_not_used_are_given_back() -> None:
-    tenants = Tenants(TenantLimits(tokens_per_minute=600), FakeClock())
+    tenants = TenantRateLimiter(TenantLimits(tokens_per_minute=600), FakeClock())
     over = tenants.begin("a", 600)
     refused(tenants)
     over.end(100)
@@ -137,7 +137,7 @@ def test_tokens_that_were_not_used_are_given_back() -> None:
 
 def test_a_request_larger_than_a_minute_is_served_by_a_full_bucket_and_then_paid() -> None:
     clock = FakeClock()
-    tenants = Tenants(TenantLimits(tokens_per_minute=60), clock)
+    tenants = TenantRateLimiter(TenantLimits(tokens_per_minute=60), clock)
     tenants.begin("a", 180).end(180)
     assert refused(tenants, tokens=1000).details["retry_after"] == pytest.approx(180)
     clock.advance(120)
@@ -147,7 +147,7 @@ def test_a_request_larger_than_a_minute_is_served_by_a_full_bucket_and_then_paid
 
 
 def test_open_requests() -> None:
-    tenants = Tenants(TenantLimits(open_requests=2), FakeClock())
+    tenants = TenantRateLimiter(TenantLimits(open_requests=2), FakeClock())
     over = tenants.begin("a", 1)
     tenants.begin("a", 1)
     assert "2 of your requests are open, the limit is 2" in str(refused(tenants))
@@ -158,14 +158,16 @@ def test_open_requests() -> None:
 
 def test_who_is_refused_uses_nothing() -> None:
     """A refusal by one limit takes nothing from another."""
-    tenants = Tenants(TenantLimits(requests_per_minute=2, tokens_per_minute=100, open_requests=2), FakeClock())
+    tenants = TenantRateLimiter(
+        TenantLimits(requests_per_minute=2, tokens_per_minute=100, open_requests=2), FakeClock()
+    )
     tenants.begin("a", 100).end(0)
     over = tenants.begin("a", 100)
     for _ in range(10):
         refused(tenants, tokens=50)
     over.end(0)
     clock = FakeClock()
-    tenants = Tenants(TenantLimits(requests_per_minute=10, tokens_per_minute=100), clock)
+    tenants = TenantRateLimiter(TenantLimits(requests_per_minute=10, tokens_per_minute=100), clock)
     tenants.begin("a", 100)
     for _ in range(100):
         refused(tenants, tokens=100)
@@ -175,7 +177,7 @@ def test_who_is_refused_uses_nothing() -> None:
 
 
 def test_tenants_do_not_share() -> None:
-    tenants = Tenants(TenantLimits(requests_per_minute=1, tokens_per_minute=10, open_requests=1), FakeClock())
+    tenants = TenantRateLimiter(TenantLimits(requests_per_minute=1, tokens_per_minute=10, open_requests=1), FakeClock())
     tenants.begin("a", 10)
     refused(tenants, "a")
     tenants.begin("b", 10)
@@ -188,7 +190,7 @@ def test_a_tenant_gets_what_its_limits_allow_and_its_open_requests_return_to_zer
     steps: list[tuple[str, int, int, float]], drawn: Any
 ) -> None:
     clock = FakeClock()
-    tenants = Tenants(TenantLimits(requests_per_minute=6, tokens_per_minute=100, open_requests=3), clock)
+    tenants = TenantRateLimiter(TenantLimits(requests_per_minute=6, tokens_per_minute=100, open_requests=3), clock)
     running: list[tuple[str, int, Callable[[int], None]]] = []
     begun = {"a": 0, "b": 0}
     spent = {"a": 0, "b": 0}
@@ -216,11 +218,11 @@ def test_a_tenant_gets_what_its_limits_allow_and_its_open_requests_return_to_zer
 
 
 def test_the_memory_of_tenants_is_bounded_and_keeps_the_open_ones() -> None:
-    tenants = Tenants(TenantLimits(open_requests=1), FakeClock())
+    tenants = TenantRateLimiter(TenantLimits(open_requests=1), FakeClock())
     tenants.begin("kept", 1)
     for number in range(2 * MAX_TENANTS):
         tenants.begin(f"t{number}", 1).end(1)
-        assert len(tenants._uses) <= MAX_TENANTS
+        assert len(tenants._usages) <= MAX_TENANTS
     refused(tenants, "kept")
 
 
@@ -233,7 +235,7 @@ def test_a_limit_that_cannot_be_is_refused(name: str, value: float) -> None:
 
 
 def test_a_share_takes_what_it_reserves_and_gives_back_what_it_did_not_use() -> None:
-    tenants = Tenants(TenantLimits(tokens_per_minute=100), FakeClock())
+    tenants = TenantRateLimiter(TenantLimits(tokens_per_minute=100), FakeClock())
     share = tenants.begin("a")
     share.reserve(90)
     with pytest.raises(RateLimited, match="tokens"):
@@ -245,10 +247,10 @@ def test_a_share_takes_what_it_reserves_and_gives_back_what_it_did_not_use() -> 
 
 
 def test_who_is_refused_for_what_others_do_keeps_its_request_of_the_minute() -> None:
-    tenants = Tenants(TenantLimits(requests_per_minute=2), FakeClock())
+    tenants = TenantRateLimiter(TenantLimits(requests_per_minute=2), FakeClock())
     for _ in range(5):
         share = tenants.begin("a")
-        share.spare()
+        share.refund_request()
         share.end(0)
     for _ in range(2):
         tenants.begin("a").end(0)
@@ -257,8 +259,8 @@ def test_who_is_refused_for_what_others_do_keeps_its_request_of_the_minute() -> 
 
 
 def test_without_a_limit_of_requests_there_is_none_to_keep() -> None:
-    share = Tenants(TenantLimits(open_requests=1), FakeClock()).begin("a")
-    share.spare()
+    share = TenantRateLimiter(TenantLimits(open_requests=1), FakeClock()).begin("a")
+    share.refund_request()
     share.end(0)
 
 
@@ -267,7 +269,7 @@ def test_without_a_limit_of_requests_there_is_none_to_keep() -> None:
 
 def test_what_was_used_of_the_minute_stays_used_under_new_limits() -> None:
     clock = FakeClock()
-    tenants = Tenants(TenantLimits(requests_per_minute=3, tokens_per_minute=100), clock)
+    tenants = TenantRateLimiter(TenantLimits(requests_per_minute=3, tokens_per_minute=100), clock)
     for _ in range(3):
         tenants.begin("a", 10).end(10)
     refused(tenants)
@@ -284,7 +286,7 @@ def test_what_was_used_of_the_minute_stays_used_under_new_limits() -> None:
 
 def test_a_limit_that_was_taken_away_is_as_used_up_when_it_is_back() -> None:
     clock = FakeClock()
-    tenants = Tenants(TenantLimits(requests_per_minute=2), clock)
+    tenants = TenantRateLimiter(TenantLimits(requests_per_minute=2), clock)
     for _ in range(2):
         tenants.begin("a").end(0)
     tenants.renew(TenantLimits())
@@ -297,7 +299,7 @@ def test_a_limit_that_was_taken_away_is_as_used_up_when_it_is_back() -> None:
 
 
 def test_limits_come_and_go_while_requests_are_open() -> None:
-    tenants = Tenants(TenantLimits(), FakeClock())
+    tenants = TenantRateLimiter(TenantLimits(), FakeClock())
     share = tenants.begin("a", 50)
     tenants.renew(TenantLimits(tokens_per_minute=100, open_requests=1))
     assert "are open" in str(refused(tenants))

@@ -7,13 +7,13 @@ import pytest
 
 from chairlift.core.clock import FakeClock
 from chairlift.core.errors import Overloaded
-from chairlift.web.access_log import Seen
-from chairlift.web.admission import Admission, AdmissionLimits, Permit
-from chairlift.web.http_protocol import SMALL_BODY_BYTES, TurnedAway
-from chairlift.web.start_throttle import A_TURN
+from chairlift.web.access_log import AccessRecord
+from chairlift.web.admission import AdmissionController, AdmissionLimits, Permit
+from chairlift.web.http_protocol import SMALL_BODY_BYTES, Rejection
+from chairlift.web.start_throttle import STARTS_PER_ITERATION
 from support_http import BRISK, CHUNKED, GET, PATIENCE, Peer, Site, told
 
-FULL = "too much is asked at once"
+FULL = "server overloaded"
 POST = b"POST /%s HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nhello"
 CLOSED = b"POST /task HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 5\r\n\r\nhello"
 OLD = b"POST /task HTTP/1.0\r\nhost: x\r\ncontent-length: 5\r\n\r\nhello"
@@ -24,13 +24,13 @@ class Keeper:
 
     def __init__(self) -> None:
         self.asked: list[tuple[bytes, dict[bytes, bytes]]] = []
-        self.seen: list[Seen] = []
+        self.seen: list[AccessRecord] = []
 
-    def __call__(self, target: bytes, headers: list[tuple[bytes, bytes]]) -> TurnedAway | None:
+    def __call__(self, target: bytes, headers: list[tuple[bytes, bytes]]) -> Rejection | None:
         self.asked.append((target, dict(headers)))
         if target != b"/task":
             return None
-        return TurnedAway(Overloaded(FULL, retry_after=2.5), "/tasks/{id}", "somebody")
+        return Rejection(Overloaded(FULL, retry_after=2.5), "/tasks/{id}", "somebody")
 
 
 def kept(story: Callable[[Site], Awaitable[None]], **options: object) -> tuple[list[str], Keeper]:
@@ -110,7 +110,7 @@ class Host:
     """Lets in whoever comes as a whole, while there is room."""
 
     def __init__(self, room: int) -> None:
-        self.line = Admission(AdmissionLimits(waiting_requests=room), FakeClock())
+        self.line = AdmissionController(AdmissionLimits(waiting_requests=room), FakeClock())
         self.asked = 0
 
     def __call__(self, target: bytes, headers: list[tuple[bytes, bytes]]) -> Callable[[], Permit | None]:
@@ -121,7 +121,7 @@ class Host:
         return self.line.admit(0) if self.line.waiting_requests < self.line._limits.waiting_requests else None
 
 
-@pytest.mark.parametrize("count", [1, 3 * A_TURN])
+@pytest.mark.parametrize("count", [1, 3 * STARTS_PER_ITERATION])
 def test_who_comes_as_a_whole_is_let_in_with_a_permit_and_all_are_answered_in_order(count: int) -> None:
     async def story(site: Site) -> None:
         peers = [await site.peer() for _ in range(count)]

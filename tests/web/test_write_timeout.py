@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from chairlift.web.write_timeout import Patience
+from chairlift.web.write_timeout import WriteTimeout
 
 SHORT = 0.05
 
@@ -39,7 +39,7 @@ def told(story: Any) -> Wire:
 
 def test_who_takes_nothing_is_dropped() -> None:
     async def story(wire: Wire) -> None:
-        with Patience(wire.scope, wire.send, SHORT) as patience:
+        with WriteTimeout(wire.scope, wire.send, SHORT) as patience:
             await patience.send({"body": b"x"})
             await asyncio.sleep(3 * SHORT)
 
@@ -48,7 +48,7 @@ def test_who_takes_nothing_is_dropped() -> None:
 
 def test_who_takes_each_piece_in_time_is_waited_for_however_long_all_takes() -> None:
     async def story(wire: Wire) -> None:
-        with Patience(wire.scope, wire.send, 1.0) as patience:
+        with WriteTimeout(wire.scope, wire.send, 1.0) as patience:
             for number in range(6):
                 asyncio.get_running_loop().call_later(0.25, wire.is_taking.set)
                 await patience.send(number)
@@ -61,7 +61,7 @@ def test_who_takes_each_piece_in_time_is_waited_for_however_long_all_takes() -> 
 def test_where_nothing_is_sent_nobody_is_waited_for() -> None:
     async def story(wire: Wire) -> None:
         wire.is_taking.set()
-        with Patience(wire.scope, wire.send, SHORT) as patience:
+        with WriteTimeout(wire.scope, wire.send, SHORT) as patience:
             for number in range(3):
                 await asyncio.sleep(2 * SHORT)
                 await patience.send(number)
@@ -73,7 +73,7 @@ def test_it_counts_from_the_piece_that_waits() -> None:
     async def story(wire: Wire) -> None:
         wire.is_taking.set()
         loop = asyncio.get_running_loop()
-        with Patience(wire.scope, wire.send, 4 * SHORT) as patience:
+        with WriteTimeout(wire.scope, wire.send, 4 * SHORT) as patience:
             await asyncio.sleep(2 * SHORT)
             wire.is_taking.clear()
             began = loop.time()
@@ -87,7 +87,7 @@ def test_it_counts_from_the_piece_that_waits() -> None:
 def test_behind_it_nothing_is_looked_at(error: Exception | None) -> None:
     async def story(wire: Wire) -> None:
         try:
-            with Patience(wire.scope, wire.send, SHORT) as patience:
+            with WriteTimeout(wire.scope, wire.send, SHORT) as patience:
                 sending = asyncio.create_task(patience.send("x"))
                 await asyncio.sleep(0)
                 if error is not None:

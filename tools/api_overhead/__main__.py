@@ -39,7 +39,7 @@ def main(words: list[str]) -> int:
         "scraped": _scraped(asked.seconds),
         "requests": [way(2 * asked.seconds) for _ in range(asked.repeat) for way in (_direct, _whole, _streamed)],
     }
-    made = report.framed("chairlift door cost", found, source, ["api_overhead", *words])
+    made = report.with_environment("chairlift door cost", found, source, ["api_overhead", *words])
     report.tell(_table(found), asked.json, made, _say)
     return 0
 

@@ -10,11 +10,11 @@ from random import Random
 from typing import Any
 
 from api_overhead.server_fixture import ADMIN_KEY, Place
-from chairlift.bench.report.percentiles import described
-from chairlift.bench.server.http_client import Client, Ending, Headers, NoAnswer
+from chairlift.bench.report.percentiles import summarize
+from chairlift.bench.server.http_client import Client, ExchangeEndKind, Headers, NoResponse
 from chairlift.core.sampling import SamplingParams
 from chairlift.llm.async_llm import AsyncLLM
-from chairlift.llm.text_service import Service
+from chairlift.llm.text_service import TextService
 
 WARM_SECONDS = 2.0
 FINISHED = "finished"
@@ -55,8 +55,8 @@ async def chunks(place: Place, streams: int, seconds: float, *, scrapes: float =
         while True:
             counter = _Counter(total, times[number] if number < len(times) else None)
             ended = await client.ask(_request(client, next(seeds), 4000), counter, 600.0)
-            if ended.how is not Ending.COMPLETE:
-                raise NoAnswer(f"a stream was cut: {ended.why}")
+            if ended.how is not ExchangeEndKind.COMPLETE:
+                raise NoResponse(f"a stream was cut: {ended.why}")
 
     async def scrape() -> None:
         while scrapes:
@@ -75,7 +75,7 @@ async def chunks(place: Place, streams: int, seconds: float, *, scrapes: float =
     return {
         "streams": streams, "seconds": took, "chunks_per_second": counted / took, "api_core_share": used / took,
         "chunks_per_core_second": counted / used if used else None, "scrapes_per_second": scrapes,
-        "gap_seconds": {**described(gaps), "max": max(gaps, default=None)},
+        "gap_seconds": {**summarize(gaps), "max": max(gaps, default=None)},
     }  # fmt: skip
 
 
@@ -86,24 +86,24 @@ async def requests(place: Place, rate: float, tokens: int, seconds: float, *, st
     async def send(name: str) -> None:
         request = _request(client, seeds.randrange(2**31), tokens, stream=stream, name=name)
         ended = await client.ask(request, _Counter([0], None), 600.0)
-        if ended.how is not Ending.COMPLETE:
-            raise NoAnswer(f"{name} was cut: {ended.why}")
+        if ended.how is not ExchangeEndKind.COMPLETE:
+            raise NoResponse(f"{name} was cut: {ended.why}")
 
     took = await _timed(send, rate, seconds)
     outside: list[float] = []
     for name in list(took)[-REMEMBERED:]:
         status, body = await admin.fetch("GET", f"/admin/requests/{name}")
         if status != 200:
-            raise NoAnswer(f"nothing is known of {name} ({status})")
+            raise NoResponse(f"nothing is known of {name} ({status})")
         outside.append(took[name] - next(at for event, at, _ in json.loads(body)["events"] if event == FINISHED))
     client.close()
     admin.close()
     return {"how": "streamed" if stream else "whole", **_told([*took.values()], outside, rate, tokens)}
 
 
-async def direct(service: Service, rate: float, tokens: int, seconds: float) -> dict[str, Any]:
+async def direct(service: TextService, rate: float, tokens: int, seconds: float) -> dict[str, Any]:
     """Do the same without a door: this process gives the requests to the engine itself."""
-    llm, seeds = AsyncLLM.over(service), Random(7)
+    llm, seeds = AsyncLLM.from_service(service), Random(7)
     inside: dict[str, float] = {}
 
     async def send(name: str) -> None:
@@ -141,8 +141,8 @@ async def _timed(send: Callable[[str], Coroutine[Any, Any, None]], rate: float, 
 def _told(took: list[float], outside: list[float], rate: float, tokens: int) -> dict[str, Any]:
     return {
         "requests": len(took), "requests_per_second": rate, "tokens": tokens,
-        "concurrent": rate * sum(took) / len(took), "request_seconds": described(took),
-        "outside_seconds": described(outside),
+        "concurrent": rate * sum(took) / len(took), "request_seconds": summarize(took),
+        "outside_seconds": summarize(outside),
     }  # fmt: skip
 
 

@@ -12,9 +12,9 @@ from chairlift.engine.client.process import ProcessClient, start_engine_process
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.runner.base import RunnerSpec
 from chairlift.engine.runner.fake import FakeConfig
-from chairlift.llm.text_service import ModelDefaults, Service
+from chairlift.llm.text_service import ModelDefaults, TextService
 from chairlift.server.config import ServerConfig
-from chairlift.server.server_process import Listening, Parts, run
+from chairlift.server.server_process import ListenAddress, ServerParts, run
 from chairlift.text.tokenizer import ByteTokenizer
 from chairlift.web.auth import read_keys
 
@@ -26,11 +26,11 @@ FAKE = FakeConfig(vocab_size=128, max_model_len=4096, num_blocks=65_536, verify=
 SCHEDULER = SchedulerConfig(max_running_requests=512)
 
 
-def service(seconds_per_step: float) -> Service:
+def service(seconds_per_step: float) -> TextService:
     """Start an engine in a process of its own; whoever asks for it closes its client."""
     fake = replace(FAKE, seconds_per_step=seconds_per_step)
     spec = RunnerSpec("chairlift.engine.runner.fake:build", msgspec.msgpack.encode(fake))
-    return Service(
+    return TextService(
         client=start_engine_process(spec, SCHEDULER), tokenizer=ByteTokenizer(), chat_template=None,
         defaults=ModelDefaults(), model=MODEL, max_queue_size=SCHEDULER.max_queue_size, seeds=random.Random(5),
     )  # fmt: skip
@@ -38,11 +38,11 @@ def service(seconds_per_step: float) -> Service:
 
 def main(seconds_per_step: float) -> int:
     """Serve until told to leave; returns the exit code."""
-    return run(Parts(
-        config=ServerConfig(served_names=(MODEL,)), listening=Listening(port=0),
+    return run(ServerParts(
+        config=ServerConfig(served_names=(MODEL,)), listening=ListenAddress(port=0),
         read_keys=lambda: read_keys(None, os.environ), start=partial(service, seconds_per_step),
         engine_pid=engine_pid,
-        budget=SCHEDULER.max_batch_tokens, seats=SCHEDULER.max_running_sequences, say=_say,
+        budget=SCHEDULER.max_batch_tokens, max_running=SCHEDULER.max_running_sequences, print_line=_say,
     ))  # fmt: skip
 
 
@@ -51,7 +51,7 @@ def _say(line: str) -> None:
     sys.stderr.flush()
 
 
-def engine_pid(service: Service) -> int | None:
+def engine_pid(service: TextService) -> int | None:
     """Return the process id of its engine."""
     assert isinstance(service.client, ProcessClient), "it has a process of its own"
     process = service.client.process

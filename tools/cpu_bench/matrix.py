@@ -10,7 +10,7 @@ WORKLOADS = ("w1", "w2", "w3")
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class Comparison:
     """Arms that meet.
 
     Attributes:
@@ -25,13 +25,13 @@ class Meeting:
 
 
 MEETINGS = (
-    Meeting("bf16", ("openvino", "vllm", "llama.cpp")),
-    Meeting("int8", ("openvino@int8", "llama.cpp@q8_0"), "quantization=int8,int8-channel"),
-    Meeting("transformers", ("transformers", "transformers-single")),
+    Comparison("bf16", ("openvino", "vllm", "llama.cpp")),
+    Comparison("int8", ("openvino@int8", "llama.cpp@q8_0"), "quantization=int8,int8-channel"),
+    Comparison("transformers", ("transformers", "transformers-single")),
 )
 
 
-def command(peers: Peers, model: str, workload: str, meeting: Meeting, repeat: int, into: Path) -> list[str]:
+def command(peers: Peers, model: str, workload: str, meeting: Comparison, repeat: int, into: Path) -> list[str]:
     """Return the words behind `chairlift` for one run; peers that are not prepared are left out."""
     words = ["bench", "offline", str(peers.model(model)), "--dtype", "bfloat16", "--workload", workload]
     words += ["--repeat", str(repeat)]

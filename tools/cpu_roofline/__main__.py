@@ -11,7 +11,7 @@ from typing import Any
 
 from chairlift.bench.offline.subprocess_run import environ_with, exchange
 from chairlift.bench.report import environment, report
-from chairlift.bench.report.machine_noise import wait_for_calm
+from chairlift.bench.report.machine_noise import wait_until_quiet
 from cpu_roofline.peaks import TOOLS
 
 BLOCKS = 1024
@@ -37,7 +37,7 @@ def main(words: list[str]) -> int:
     order = json.dumps({"model": str(asked.model.resolve()), "options": options}).encode()
     turns = []
     for number in range(asked.repeat):
-        calm = wait_for_calm(PATIENCE)
+        calm = wait_until_quiet(PATIENCE)
         turns.append(
             exchange([sys.executable, "-P", "-m", "cpu_roofline.measurement"], order, environ=environ_with(TOOLS))
         )
@@ -51,7 +51,7 @@ def main(words: list[str]) -> int:
         "summary": medians,
         "turns": turns,
     }
-    made = report.framed("chairlift cpu floors", found, source, ["cpu_roofline", *words])
+    made = report.with_environment("chairlift cpu floors", found, source, ["cpu_roofline", *words])
     report.tell(table(medians), asked.json, made, _say)
     return 0
 

@@ -5,9 +5,9 @@ import time
 import torch
 
 from chairlift.model.attention.base import AttentionSpec, ForwardBatch, GroupBatch
-from chairlift.model.kernels.cpu.library import chosen_set
+from chairlift.model.kernels.cpu.library import selected_instruction_set
 from chairlift.model.kernels.cpu.native_attention import NativeAttention
-from chairlift.model.kernels.cpu.threads import pool_of
+from chairlift.model.kernels.cpu.threads import get_thread_pool
 from cpu_roofline.flops import Shape
 from cpu_roofline.peaks import Reader
 
@@ -21,9 +21,9 @@ def decode_seconds(shape: Shape, sequences: int, context: int, reader: Reader) -
     Torch computes with one thread from here on, as beside the engine: two pools on the same cores wait for each other.
     """
     torch.set_num_threads(1)
-    backend = NativeAttention(pool_of(None), chosen_set())
+    backend = NativeAttention(get_thread_pool(None), selected_instruction_set())
     each = -(-context // BLOCK)
-    caches = backend.alloc_kv(
+    caches = backend.allocate_kv_cache(
         LAYERS, sequences * each, BLOCK, shape.kv_heads, shape.head_dim, torch.bfloat16, torch.device("cpu")
     )
     for cache in caches:
@@ -50,7 +50,7 @@ def _batch(sequences: int, context: int, each: int) -> ForwardBatch:
     rows = torch.arange(sequences + 1, dtype=torch.int32)
     lengths = torch.full((sequences,), context, dtype=torch.int32)
     return ForwardBatch(
-        num_seqs=sequences, num_tokens=sequences, num_decodes=sequences, max_q=1, max_kv=context,
-        positions=torch.full((sequences,), place), cu_q=rows, seq_lens=lengths, logit_rows=rows[:-1],
+        num_seqs=sequences, num_tokens=sequences, num_decodes=sequences, max_seqlen_q=1, max_seqlen_k=context,
+        positions=torch.full((sequences,), place), cu_seqlens_q=rows, seq_lens=lengths, logits_indices=rows[:-1],
         groups=(GroupBatch(table, slots),), cu_q_list=tuple(rows.tolist()), seq_lens_list=tuple(lengths.tolist()),
     )  # fmt: skip

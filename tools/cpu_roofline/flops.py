@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from chairlift.bench.workload.workload import WorkItem
+from chairlift.bench.workload.workload import WorkloadRequest
 
 HALF = 2
 """Bytes of a bfloat16."""
@@ -64,7 +64,7 @@ class Shape:
         return 4 * self.layers * self.heads * self.head_dim * pairs
 
 
-def flops(shape: Shape, items: Iterable[WorkItem]) -> int:
+def flops(shape: Shape, items: Iterable[WorkloadRequest]) -> int:
     """Return the operations of a workload: layers for every token but the last, the head once for each output."""
     total = 0
     for item in items:

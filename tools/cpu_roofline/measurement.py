@@ -13,14 +13,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
-from chairlift.bench.offline.driver import drive
+from chairlift.bench.offline.driver import drive_workload
 from chairlift.bench.offline.offline_benchmark import warm_up
-from chairlift.bench.offline.subprocess_run import leave_with_parent
+from chairlift.bench.offline.subprocess_run import exit_with_parent
 from chairlift.bench.workload.generators import generate
-from chairlift.bench.workload.workload import WorkItem, Workload
+from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.llm.build import prepare
 from chairlift.llm.options import Options
-from chairlift.llm.text_service import Service
+from chairlift.llm.text_service import TextService
 from chairlift.model.kernels.cpu.threads import chosen_cpus
 from cpu_roofline.attention import decode_seconds
 from cpu_roofline.flops import Shape, flops
@@ -52,12 +52,12 @@ def measure(model: str, options: dict[str, Any]) -> dict[str, Any]:
         return {**whole, **single, **_attention(shape, reader)}
 
 
-def _whole(service: Service, shape: Shape, cpus: Sequence[int]) -> dict[str, Any]:
+def _whole(service: TextService, shape: Shape, cpus: Sequence[int]) -> dict[str, Any]:
     """W1: the whole workload against the products' peak."""
     workload = generate("w1", vocab_size=shape.vocabulary, seed=0)
     before = products(cpus, shape.products)
     with watching(service.client) as spent:
-        driven = drive(service, workload)
+        driven = drive_workload(service, workload)
     after = products(cpus, shape.products)
     return {
         "w1": {
@@ -70,14 +70,14 @@ def _whole(service: Service, shape: Shape, cpus: Sequence[int]) -> dict[str, Any
     }
 
 
-def _single(service: Service, shape: Shape, reader: Reader) -> dict[str, Any]:
+def _single(service: TextService, shape: Shape, reader: Reader) -> dict[str, Any]:
     """One stream against reading all weights, and what it keeps, once a token."""
     prompt, output = SINGLE
-    item = WorkItem(at=0.0, prompt_token_ids=tuple(range(prompt)), output_tokens=output)
+    item = WorkloadRequest(at=0.0, prompt_token_ids=tuple(range(prompt)), output_tokens=output)
     rounds, before = [], reader.rate()
     with watching(service.client) as spent:
         for _ in range(ROUNDS):
-            (ride,) = drive(service, Workload(name="single", seed=0, items=(item,))).rides
+            (ride,) = drive_workload(service, Workload(name="single", seed=0, items=(item,))).rides
             after = reader.rate()
             rounds.append(((ride.stamps[-1] - ride.stamps[0]) / (output - 1), (before + after) / 2))
             before = after
@@ -102,5 +102,5 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    leave_with_parent()
+    exit_with_parent()
     sys.exit(main(sys.argv[1:]))

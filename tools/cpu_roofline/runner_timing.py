@@ -10,12 +10,12 @@ from typing import Any
 from chairlift.engine.client.base import EngineClient
 from chairlift.engine.stats import StepStats
 from chairlift.engine.step_plan import StepPlan
-from chairlift.model.kernels.cpu.decoder_program import Program, linears, packed
+from chairlift.model.kernels.cpu.decoder_program import DecoderProgram, linears, packed
 from chairlift.model.sampling.sampler import Sampler
 
 
 @dataclass(slots=True)
-class Spent:
+class RunnerTiming:
     """Seconds since the watch began.
 
     Attributes:
@@ -56,7 +56,7 @@ class Spent:
         return {**found, "text, waiting": seconds - sum(found.values())}
 
 
-def weight_bytes(program: Program) -> int:
+def weight_bytes(program: DecoderProgram) -> int:
     """Return the bytes of all packed matrices that a step reads."""
     parts = program._parts
     matrices = (*(each.weight for each in linears(parts.layers)), parts.head)
@@ -64,16 +64,16 @@ def weight_bytes(program: Program) -> int:
 
 
 @contextmanager
-def watching(client: EngineClient) -> Iterator[Spent]:
+def watching(client: EngineClient) -> Iterator[RunnerTiming]:
     """Watch an engine of this process on the native kernels, while the context lasts."""
-    spent, run, score, sample = Spent(), Program.run_step, Program.score, Sampler.sample
+    spent, run, score, sample = RunnerTiming(), DecoderProgram.run_step, DecoderProgram.score, Sampler.sample
 
-    def timed_run(program: Program, plan: StepPlan, *words: Any) -> None:
-        program.spent()
+    def timed_run(program: DecoderProgram, plan: StepPlan, *words: Any) -> None:
+        program.op_seconds()
         began = time.perf_counter()
         run(program, plan, *words)
         took = time.perf_counter() - began
-        operations: Any = Counter(program.spent())
+        operations: Any = Counter(program.op_seconds())
         head = operations.pop("head", 0.0)
         operations["call"] += took - operations.total() - head
         spent.head += head
@@ -92,7 +92,7 @@ def watching(client: EngineClient) -> Iterator[Spent]:
         spent.draws += time.perf_counter() - began - (spent.layers - layers)
         return found
 
-    patched: Any = (Program, Sampler)
+    patched: Any = (DecoderProgram, Sampler)
     patched[0].run_step, patched[0].score, patched[1].sample = timed_run, timed_score, timed_sample
     client.watch_steps(spent.steps.append)
     try:

@@ -39,7 +39,7 @@ def main(words: list[str]) -> int:
     with ExitStack() as held:
         ways = {"offline": held.enter_context(offline(task)).run, "http": held.enter_context(served(task)).run}
         found = compared(ways, asked.turns, asked.seed, _say)
-    made = report.framed("chairlift http share", found, source, ["http_overhead", *words])
+    made = report.with_environment("chairlift http share", found, source, ["http_overhead", *words])
     report.tell(_table(found), asked.json, made, _say)
     return 0
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from typing import Any, TextIO
 
-from chairlift.bench.offline.driver import drive
+from chairlift.bench.offline.driver import drive_workload
 from chairlift.bench.offline.offline_benchmark import warm_up
 from chairlift.bench.offline.run_spec import WorkloadSpec
 from chairlift.llm.build import prepare
@@ -25,7 +25,7 @@ def serve(order: Mapping[str, Any], seeds: Iterable[str], out: TextIO) -> None:
         print("ready", file=out, flush=True)
         for seed in seeds:
             workload = WorkloadSpec(name=order["workload"], seed=int(seed)).make(order["vocab_size"])
-            driven = drive(service, workload)
+            driven = drive_workload(service, workload)
             tokens = sum(item.output_tokens for item in workload.items)
             print(tokens / driven.seconds, file=out, flush=True)
             client.flush_cache()

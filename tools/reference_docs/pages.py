@@ -7,8 +7,8 @@ from chairlift.cli.settings import settings, value_parsers
 from chairlift.cli.settings.settings import Setting
 from chairlift.core.errors import ChairliftError
 from chairlift.core.load_report import ReplicaState
-from chairlift.observability.metrics import PREFIX, TABLE, Declared, Kind
-from chairlift.web.error_responses import REPEATS, UNKNOWN, Answer, answer_of
+from chairlift.observability.metrics import METRICS, PREFIX, MetricKind, MetricSpec
+from chairlift.web.error_responses import INTERNAL_ERROR, REPEATS, ErrorResponse, error_response_of
 
 MADE = "<!-- Made by `make docs`; edit what it is made of instead. -->"
 
@@ -56,24 +56,27 @@ def config_page() -> str:
 def metrics_page() -> str:
     """Return docs/metrics.md."""
     rows = (
-        (f"`{_series(name, told)}`", told.kind.value, _names(told.labels), told.help) for name, told in TABLE.items()
+        (f"`{_series(name, told)}`", told.kind.value, _names(told.labels), told.help) for name, told in METRICS.items()
     )
     return _page(METRICS_INTRO, _table(("name", "kind", "labels", "what"), rows))
 
 
 def errors_page() -> str:
     """Return docs/errors.md."""
-    found = [(kind, answer_of(kind.from_wire("", {}))) for kind in _kinds(ChairliftError)]
+    found = [(kind, error_response_of(kind.from_wire("", {}))) for kind in _kinds(ChairliftError)]
     answered = sorted(
-        ((kind, answer) for kind, answer in found if answer is not UNKNOWN), key=lambda each: each[1].status
+        ((kind, answer) for kind, answer in found if answer is not INTERNAL_ERROR), key=lambda each: each[1].status
     )
     states = _names([state for state in ReplicaState if state is not ReplicaState.READY])
-    others = ((f"`{kind.code}`", f"`{kind.__name__}`", _meaning(kind)) for kind, answer in found if answer is UNKNOWN)
+    others = (
+        (f"`{kind.code}`", f"`{kind.__name__}`", _meaning(kind)) for kind, answer in found if answer is INTERNAL_ERROR
+    )
     return _page(
         ERRORS_INTRO, "## Of a server",
         _table(("status", "code", "retryable", "type", "meaning"), map(_answered, answered)),
-        f"`unavailable` has the server's state as its code: {states}.\nA mistake of ours is {UNKNOWN.status} with code "
-        "`internal_error`: its message names the request's id, and the log the reason.",
+        f"`unavailable` has the server's state as its code: {states}.\nA mistake of ours is "
+        f"{INTERNAL_ERROR.status} with code `internal_error`: its message names the request's id, and the log the "
+        "reason.",
         "## Of commands and of Python", "They end a command with exit code 2, before anything runs.",
         _table(("code", "exception", "meaning"), others),
     )  # fmt: skip
@@ -104,7 +107,7 @@ def _names(names: Sequence[str]) -> str:
 def _settings(group: Sequence[Setting]) -> str:
     rows = (
         (
-            f"`{each.dest}`{'*' * each.is_renewed}", f"`{each.flag}`", f"`{each.environment}`", _value(each),
+            f"`{each.dest}`{'*' * each.is_reloadable}", f"`{each.flag}`", f"`{each.environment}`", _value(each),
             _default(each), each.help,
         )
         for each in group
@@ -118,8 +121,8 @@ def _value(setting: Setting) -> str:
 
 
 def _default(setting: Setting) -> str:
-    if setting.unset:
-        return setting.unset
+    if setting.default_text:
+        return setting.default_text
     if isinstance(setting.default, bool):
         return str(setting.default).lower()
     return "" if setting.default == "" else f"`{setting.default}`"
@@ -128,8 +131,8 @@ def _default(setting: Setting) -> str:
 # -- metrics -----------------------------------------------------------------------------------------------------------
 
 
-def _series(name: str, told: Declared) -> str:
-    return PREFIX + name + ("_total" if told.kind is Kind.COUNTER else "")
+def _series(name: str, told: MetricSpec) -> str:
+    return PREFIX + name + ("_total" if told.kind is MetricKind.COUNTER else "")
 
 
 # -- errors ------------------------------------------------------------------------------------------------------------
@@ -144,7 +147,7 @@ def _kinds(root: type[ChairliftError]) -> Iterator[type[ChairliftError]]:
             yield from _kinds(kind)
 
 
-def _answered(each: tuple[type[ChairliftError], Answer]) -> tuple[str, ...]:
+def _answered(each: tuple[type[ChairliftError], ErrorResponse]) -> tuple[str, ...]:
     kind, answer = each
     retryable = "yes" if kind.retryable and kind.code not in REPEATS else "no"
     return str(answer.status), f"`{kind.code}`", retryable, f"`{answer.type}`", _meaning(kind)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from soak import report
 from soak.server_fixture import Place
-from soak.soak_run import Soak, Wishes
+from soak.soak_run import Soak, SoakOptions
 from soak.verdict import Course, findings
 
 SETTLE_SECONDS = 300.0
@@ -35,7 +35,7 @@ def main() -> int:
     folder: Path = arguments.into.resolve()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    wishes = Wishes(seconds=arguments.minutes * 60, seed=arguments.seed, rate=arguments.rate)
+    wishes = SoakOptions(seconds=arguments.minutes * 60, seed=arguments.seed, rate=arguments.rate)
     place = Place(folder)
     try:
         place.wait()
@@ -54,7 +54,7 @@ def main() -> int:
     return 0 if all(each.good for each in found) else 1
 
 
-def seen(soak: Soak, wishes: Wishes, place: Place, code: int) -> Course:
+def seen(soak: Soak, wishes: SoakOptions, place: Place, code: int) -> Course:
     """Return what was seen, in seconds since the beginning."""
     tally = soak.riders.tally
     odd = [

@@ -61,7 +61,7 @@ def is_odd(asked: Order, ending: Ending) -> bool:
     return ending.status not in (0, REFUSED, *asked.statuses)
 
 
-class Riders:
+class Clients:
     """The traffic. Its requests are numbered, and each is what its number says."""
 
     def __init__(self, port: int, seed: int) -> None:

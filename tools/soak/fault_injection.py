@@ -16,7 +16,7 @@ MARGIN = 2.0
 BACK_SECONDS = 60.0
 
 
-class Harm(StrEnum):
+class Fault(StrEnum):
     """What is done."""
 
     KILL = "kill -9 of the engine"
@@ -25,12 +25,12 @@ class Harm(StrEnum):
     GOOD_KEYS = "SIGHUP with a good key file"
 
 
-FATAL = frozenset({Harm.KILL, Harm.STOP})
+FATAL = frozenset({Fault.KILL, Fault.STOP})
 
-PLAN: tuple[tuple[float, Harm], ...] = (
-    (0.04, Harm.BROKEN_KEYS), (0.08, Harm.KILL), (0.12, Harm.GOOD_KEYS), (0.17, Harm.STOP), (0.25, Harm.KILL),
-    (0.35, Harm.BROKEN_KEYS), (0.45, Harm.GOOD_KEYS), (0.55, Harm.BROKEN_KEYS), (0.65, Harm.GOOD_KEYS),
-    (0.75, Harm.BROKEN_KEYS), (0.85, Harm.GOOD_KEYS),
+PLAN: tuple[tuple[float, Fault], ...] = (
+    (0.04, Fault.BROKEN_KEYS), (0.08, Fault.KILL), (0.12, Fault.GOOD_KEYS), (0.17, Fault.STOP), (0.25, Fault.KILL),
+    (0.35, Fault.BROKEN_KEYS), (0.45, Fault.GOOD_KEYS), (0.55, Fault.BROKEN_KEYS), (0.65, Fault.GOOD_KEYS),
+    (0.75, Fault.BROKEN_KEYS), (0.85, Fault.GOOD_KEYS),
 )  # fmt: skip
 """At which share of the time. Engines die in the first third alone, so that the memory of the last can be judged."""
 
@@ -39,21 +39,21 @@ PLAN: tuple[tuple[float, Harm], ...] = (
 class Done:
     """A fault, in seconds of the monotonic clock; `until` is None where the server did not come back."""
 
-    harm: Harm
+    harm: Fault
     began: float
     until: float | None
 
 
-async def do(harm: Harm, place: Place, key: str) -> Done:
+async def do(harm: Fault, place: Place, key: str) -> Done:
     """Do harm, and wait until the server serves again."""
     began, pid = time.monotonic(), place.engine_pid
     if harm not in FATAL:
-        place.write_keys(broken=harm is Harm.BROKEN_KEYS)
+        place.write_keys(broken=harm is Fault.BROKEN_KEYS)
         place.signal(signal.SIGHUP)
         return Done(harm, began, began)
     if pid is None:
         return Done(harm, began, None)
-    os.kill(pid, signal.SIGKILL if harm is Harm.KILL else signal.SIGSTOP)
+    os.kill(pid, signal.SIGKILL if harm is Fault.KILL else signal.SIGSTOP)
     while time.monotonic() < began + BACK_SECONDS:
         await asyncio.sleep(0.1)
         if place.engine_pid not in (None, pid) and await fetch(place.port, "/readyz", key):

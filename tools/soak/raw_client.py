@@ -17,7 +17,7 @@ SLOW_SECONDS = 15.0
 """After which a slow reader takes what the system still has for it, and sees whether it was let go."""
 
 
-class Manner(StrEnum):
+class ClientBehavior(StrEnum):
     """How a client behaves."""
 
     STAYS = "stays"
@@ -85,7 +85,8 @@ def request(method: str, path: str, body: bytes = b"", /, **headers: str) -> byt
 
 
 async def ask(
-    port: int, sent: bytes, *, manner: Manner = Manner.STAYS, seconds: float = 0.0, patience: float = 60.0,
+    port: int, sent: bytes, *, manner: ClientBehavior = ClientBehavior.STAYS, seconds: float = 0.0,
+    patience: float = 60.0,
     keep: int = TAIL_BYTES,
 ) -> Ending:  # fmt: skip
     """Send a request and see how it ends; `seconds` is when a client with such manners leaves.
@@ -95,13 +96,13 @@ async def ask(
     began = time.monotonic()
     read = _Read(keep, began + SLOW_SECONDS)
     try:
-        reader, writer = await _connect(port, slow=manner is Manner.DAWDLES)
+        reader, writer = await _connect(port, slow=manner is ClientBehavior.DAWDLES)
     except OSError:
         return Ending(End.NO_CONNECTION, 0, "", b"", began, time.monotonic())
     try:
         end = await _ride(reader, writer, sent, read, manner, seconds, patience)
     finally:
-        if manner is Manner.RESETS:
+        if manner is ClientBehavior.RESETS:
             writer.transport.abort()
         writer.close()
         with suppress(OSError):
@@ -123,24 +124,24 @@ async def _connect(port: int, *, slow: bool) -> tuple[asyncio.StreamReader, asyn
 
 
 async def _ride(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sent: bytes, read: _Read, manner: Manner,
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sent: bytes, read: _Read, manner: ClientBehavior,
     seconds: float, patience: float,
 ) -> End:  # fmt: skip
-    leaves = manner in (Manner.LEAVES, Manner.RESETS)
+    leaves = manner in (ClientBehavior.LEAVES, ClientBehavior.RESETS)
     try:
         async with asyncio.timeout(seconds if leaves else patience):
-            writer.write(sent[: len(sent) // 2] if manner is Manner.STALLS else sent)
+            writer.write(sent[: len(sent) // 2] if manner is ClientBehavior.STALLS else sent)
             await writer.drain()
-            if manner is Manner.HALF_CLOSES:
+            if manner is ClientBehavior.HALF_CLOSES:
                 await asyncio.sleep(seconds)
                 writer.write_eof()
-            await _answer(reader, read, pause=SLOW_PAUSE if manner is Manner.DAWDLES else 0.0)
+            await _answer(reader, read, pause=SLOW_PAUSE if manner is ClientBehavior.DAWDLES else 0.0)
     except TimeoutError:
         return End.LEFT if leaves else End.HUNG
     except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, IndexError):
         pass
     if not read.is_whole:
-        return End.CUT if manner in (Manner.STAYS, Manner.LEAVES, Manner.RESETS) else End.LET_GO
+        return End.CUT if manner in (ClientBehavior.STAYS, ClientBehavior.LEAVES, ClientBehavior.RESETS) else End.LET_GO
     if not read.is_stream:
         return End.ANSWERED
     if read.body.endswith(b"data: [DONE]\n\n"):

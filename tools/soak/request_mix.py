@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from soak.bad_requests import CHAT, COMPLETIONS, MODEL, cases
-from soak.raw_client import End, Manner, request
+from soak.raw_client import ClientBehavior, End, request
 
 WORDS = (
     "lift", "snow", "mountain", "rope", "chair", "valley", "pine", "storm", "guide", "summit", "ticket", "sun",
@@ -37,7 +37,7 @@ class Order:
     sent: bytes
     statuses: frozenset[int] = frozenset({200})
     ends: frozenset[End] = WHOLE
-    manner: Manner = Manner.STAYS
+    manner: ClientBehavior = ClientBehavior.STAYS
     seconds: float = 0.0
     patience: float = PATIENCE
 
@@ -141,24 +141,24 @@ def _long_stream(draw: _Draw) -> bytes:
 
 def _leaves(draw: _Draw) -> Order:
     sent = _long_stream(draw) if draw.dice.random() < 0.6 else draw.chat(max_tokens=200, ignore_eos=True)
-    manner = draw.dice.choice([Manner.LEAVES, Manner.LEAVES, Manner.RESETS])
+    manner = draw.dice.choice([ClientBehavior.LEAVES, ClientBehavior.LEAVES, ClientBehavior.RESETS])
     return Order("leaves", sent, ends=GONE, manner=manner, seconds=draw.dice.expovariate(3.0) + 0.001)
 
 
 def _half_closes(draw: _Draw) -> Order:
     return Order(
-        "half-closes", _long_stream(draw), ends=GONE, manner=Manner.HALF_CLOSES, seconds=draw.dice.random() / 4
+        "half-closes", _long_stream(draw), ends=GONE, manner=ClientBehavior.HALF_CLOSES, seconds=draw.dice.random() / 4
     )
 
 
 def _dawdles(draw: _Draw) -> Order:
     sent = draw.chat(stream=True, max_tokens=400, ignore_eos=True, n=4, logprobs=True, top_logprobs=10)
-    return Order("slow reader", sent, ends=GONE, manner=Manner.DAWDLES)
+    return Order("slow reader", sent, ends=GONE, manner=ClientBehavior.DAWDLES)
 
 
 def _stalls(draw: _Draw) -> Order:
     sent = draw.chat(draw.words(100, 200))
-    return Order("stalled body", sent, statuses=frozenset({200, 408}), ends=GONE, manner=Manner.STALLS)
+    return Order("stalled body", sent, statuses=frozenset({200, 408}), ends=GONE, manner=ClientBehavior.STALLS)
 
 
 KINDS: Mapping[Callable[[_Draw], Order], int] = {

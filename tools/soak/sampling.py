@@ -50,7 +50,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rest:
+class IdleSample:
     """The server when nobody asks anything of it.
 
     Attributes:

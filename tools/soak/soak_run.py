@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 
 from soak import fault_injection
 from soak.bad_requests import CHAT, MODEL
-from soak.clients import Riders
+from soak.clients import Clients
 from soak.fault_injection import Done
 from soak.raw_client import End, ask, request
-from soak.sampling import Rest, Sample, sample, state
+from soak.sampling import IdleSample, Sample, sample, state
 from soak.server_fixture import KEYS, Place
 
 ROUNDS = 10
@@ -31,7 +31,7 @@ KEY = next(iter(KEYS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class SoakOptions:
     """How long, with which seed, and how many requests a second: 0 for a share of what is measured."""
 
     seconds: float
@@ -44,7 +44,7 @@ class Seen:
     """What was seen; times are seconds since the beginning."""
 
     samples: list[Sample] = field(default_factory=list)
-    rests: list[Rest] = field(default_factory=list)
+    rests: list[IdleSample] = field(default_factory=list)
     harms: list[Done] = field(default_factory=list)
     capacity: float = 0.0
     rate: float = 0.0
@@ -53,9 +53,9 @@ class Seen:
 class Soak:
     """One soak of a server that is ready."""
 
-    def __init__(self, place: Place, wishes: Wishes) -> None:
+    def __init__(self, place: Place, wishes: SoakOptions) -> None:
         self.seen = Seen()
-        self.riders = Riders(place.port, wishes.seed)
+        self.riders = Clients(place.port, wishes.seed)
         self.began = 0.0
         self._place = place
         self._wishes = wishes
@@ -101,7 +101,7 @@ class Soak:
         await self.riders.quiet()
         self.seen.rests.append(await self._rest())
 
-    async def _rest(self) -> Rest:
+    async def _rest(self) -> IdleSample:
         """Wait until everything is back, and look."""
         end, riders, blocks, faults = time.monotonic() + REST_SECONDS, -1, -1, ["nobody answered"]
         while time.monotonic() < end:
@@ -113,7 +113,7 @@ class Soak:
             await asyncio.sleep(FORGETS)
         is_same = await self._refer() == self._reference
         await asyncio.sleep(FORGETS)  # so that its connection is closed
-        return Rest(
+        return IdleSample(
             sample=await self._sample(), has_rested=riders == blocks == 0, riders=riders, used_blocks=blocks,
             faults=tuple(faults), is_same=is_same,
         )  # fmt: skip

@@ -12,7 +12,7 @@ from statistics import median
 from soak.fault_injection import FATAL, Done
 from soak.raw_client import End, Ending
 from soak.request_mix import Order
-from soak.sampling import Process, Rest, Sample
+from soak.sampling import IdleSample, Process, Sample
 
 MAX_GROWTH = 0.05
 SPARE_DESCRIPTORS = 2
@@ -59,7 +59,7 @@ class Course:
     seconds: float
     settle: float
     samples: Sequence[Sample]
-    rests: Sequence[Rest]
+    rests: Sequence[IdleSample]
     harms: Sequence[Done]
     odd: Sequence[tuple[Order, Ending]]
     total: int

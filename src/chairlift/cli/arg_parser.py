@@ -7,11 +7,11 @@ from typing import Any, NoReturn
 from chairlift.cli.settings.settings import Setting
 
 
-class BadUsage(Exception):
+class UsageError(Exception):
     """The command line cannot be understood."""
 
 
-class Layout(argparse.RawDescriptionHelpFormatter):
+class HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """Room for the longest flag, so that most options take one line."""
 
     def __init__(self, prog: str) -> None:
@@ -27,7 +27,7 @@ class Parser(argparse.ArgumentParser):
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **{"formatter_class": Layout, "allow_abbrev": False, **options})
+        super().__init__(*args, **{"formatter_class": HelpFormatter, "allow_abbrev": False, **options})
         self.leftover = "what is {word}?"
         self.taken: list[Setting] = []
 
@@ -38,12 +38,12 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the usage."""
-        raise BadUsage(message.removeprefix("argument "))
+        raise UsageError(message.removeprefix("argument "))
 
     def refuse(self, word: str) -> NoReturn:
         """Say what is wrong with a word that nobody took."""
         if not word.startswith("-"):
-            raise BadUsage(self.leftover.format(word=repr(word)))
+            raise UsageError(self.leftover.format(word=repr(word)))
         name = word.partition("=")[0]
         near = difflib.get_close_matches(name, self._option_string_actions, n=1)
-        raise BadUsage(f"unknown option {name}" + (f", did you mean {near[0]}?" if near else ""))
+        raise UsageError(f"unknown option {name}" + (f", did you mean {near[0]}?" if near else ""))

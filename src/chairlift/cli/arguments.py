@@ -9,7 +9,7 @@ from chairlift.cli.settings import settings
 Verbs = argparse._SubParsersAction  # the only name argparse has for what add_subparsers() returns
 
 
-def add_loudness(parser: Parser, *, takes_file: bool = True) -> None:
+def add_verbosity(parser: Parser, *, takes_file: bool = True) -> None:
     """Declare -v and -q, how to log, and the file of settings, which every verb has that is not about such a file."""
     loud = parser.add_mutually_exclusive_group()
     loud.add_argument("-v", "--verbose", action="store_true", help="log everything; tracebacks")
@@ -26,7 +26,7 @@ def add_settings(parser: Parser, title: str, group: Iterable[settings.Setting]) 
         parser.take(setting, section)
 
 
-def add_verb(
+def add_command(
     verbs: "Verbs[Parser]", module: str, *, help: str, description: str, usage: str, epilog: str | None = None
 ) -> Parser:
     """Declare a command that `run` of that module of this room carries out; it is called by the module's last word."""

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest
 from chairlift.core.sampling import SamplingParams
-from chairlift.llm.batch_run import pump
-from chairlift.llm.text_service import Service
+from chairlift.llm.batch_run import run_batch
+from chairlift.llm.text_service import TextService
 from chairlift.protocol.sse import EventReader
 
 Message = dict[str, Any]
@@ -27,7 +27,7 @@ class ChatFailed(ChairliftError):
 
 
 @dataclass(slots=True)
-class Counted:
+class AnswerStats:
     """What one answer took.
 
     Attributes:
@@ -51,7 +51,7 @@ class Counted:
         return f"{self.prompt_tokens} tokens in, {self.output_tokens} out in {self.seconds:.2f} s{speed}, {self.reason}"
 
 
-class Talker(Protocol):
+class ChatBackend(Protocol):
     """Answers a conversation."""
 
     @property
@@ -59,7 +59,7 @@ class Talker(Protocol):
         """Who it is, for people."""
         ...
 
-    def answer(self, messages: list[Message], options: dict[str, Any], counted: Counted) -> Iterator[str]:
+    def answer(self, messages: list[Message], options: dict[str, Any], counted: AnswerStats) -> Iterator[str]:
         """Yield an answer's text as it comes, and fill in what it took; closing the iterator early ends it.
 
         Raises InvalidRequest for a conversation or options that cannot be, ChatFailed and other ChairliftErrors.
@@ -67,10 +67,10 @@ class Talker(Protocol):
         ...
 
 
-class OwnModel:
+class LocalBackend:
     """A model that is loaded in this process."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: TextService) -> None:
         self._service = service
 
     @property
@@ -78,11 +78,11 @@ class OwnModel:
         """Who it is."""
         return self._service.model
 
-    def answer(self, messages: list[Message], options: dict[str, Any], counted: Counted) -> Iterator[str]:
+    def answer(self, messages: list[Message], options: dict[str, Any], counted: AnswerStats) -> Iterator[str]:
         """See Talker."""
         began = time.monotonic()
-        assembler = self._service.chat_assembler(messages, SamplingParams(**options))
-        with closing(pump(self._service.client, [assembler], 1)) as events:
+        assembler = self._service.prepare_chat(messages, SamplingParams(**options))
+        with closing(run_batch(self._service.client, [assembler], 1)) as events:
             for _, event in events:
                 if event.error is not None:
                     raise event.error
@@ -96,7 +96,7 @@ class OwnModel:
                 counted.seconds = time.monotonic() - began
 
 
-class Elsewhere:
+class RemoteBackend:
     """A server that speaks OpenAI's API."""
 
     def __init__(self, url: str, model: str | None, key: str) -> None:
@@ -123,7 +123,7 @@ class Elsewhere:
         """Who it is."""
         return f"{self._model} at {self._url}"
 
-    def answer(self, messages: list[Message], options: dict[str, Any], counted: Counted) -> Iterator[str]:
+    def answer(self, messages: list[Message], options: dict[str, Any], counted: AnswerStats) -> Iterator[str]:
         """See Talker."""
         began, reader = time.monotonic(), EventReader()
         body = {"model": self._model, "messages": messages, **options, "stream": True,
@@ -140,7 +140,7 @@ class Elsewhere:
                     yield from self._deltas(json.loads(event.data), counted, began)
         raise ChatFailed(f"{self._url} ended its answer in the middle")
 
-    def _deltas(self, told: Message, counted: Counted, began: float) -> Iterator[str]:
+    def _deltas(self, told: Message, counted: AnswerStats, began: float) -> Iterator[str]:
         if "error" in told:
             raise ChatFailed(str(told["error"].get("message", told["error"])))
         if told.get("usage"):

@@ -7,8 +7,8 @@ import argparse
 from collections.abc import Sequence
 
 from chairlift import __version__
-from chairlift.cli.arg_parser import BadUsage, Parser
-from chairlift.cli.arguments import Verbs, add_loudness, add_model, add_settings, add_verb
+from chairlift.cli.arg_parser import Parser, UsageError
+from chairlift.cli.arguments import Verbs, add_command, add_model, add_settings, add_verbosity
 from chairlift.cli.settings import settings, value_parsers
 
 GENERATE_HELP = """Generate text with a model: one prompt, streamed, or a file of prompts as one batch.
@@ -154,26 +154,28 @@ def check_verb(parser: Parser, words: Sequence[str]) -> None:
         there = ", ".join(inner.choices)
         what = " ".join(["", *names])
         if not word:
-            raise BadUsage(f"no command is given; there is{what} {there}" if not names else f"{what[1:]} what? {there}")
+            raise UsageError(
+                f"no command is given; there is{what} {there}" if not names else f"{what[1:]} what? {there}"
+            )
         if word not in inner.choices:
-            raise BadUsage(f"unknown command {' '.join([*names, word])!r}; there is {there}")
+            raise UsageError(f"unknown command {' '.join([*names, word])!r}; there is {there}")
         names.append(word)
         parser = inner.choices[word]
 
 
 def _serve(verbs: "Verbs[Parser]") -> None:
-    parser = add_verb(
+    parser = add_command(
         verbs, "serve", help="serve a model to any OpenAI client", description=SERVE_HELP, epilog=SERVE_END,
         usage="chairlift serve [MODEL] [--port N] [--key-file FILE] [options]",
     )  # fmt: skip
     add_model(parser)
-    add_loudness(parser)
+    add_verbosity(parser)
     add_settings(parser, "server", settings.SERVER)
-    add_settings(parser, "engine", settings.SERVED)
+    add_settings(parser, "engine", settings.SERVE_SETTINGS)
 
 
 def _chat(verbs: "Verbs[Parser]") -> None:
-    parser = add_verb(
+    parser = add_command(
         verbs, "chat", help="chat in the terminal", description=CHAT_HELP,
         usage="chairlift chat [MODEL] [--url URL] [--quick TEXT] [options]",
     )  # fmt: skip
@@ -182,46 +184,46 @@ def _chat(verbs: "Verbs[Parser]") -> None:
     parser.add_argument("--quick", metavar="TEXT", help="one question; - reads it from standard input")
     parser.add_argument("--system", metavar="TEXT", help="what the assistant is told first")
     parser.add_argument("--stats", action="store_true", help="show what each answer took")
-    add_loudness(parser)
-    add_settings(parser, "sampling", settings.CHATTED)
+    add_verbosity(parser)
+    add_settings(parser, "sampling", settings.CHAT_SETTINGS)
     add_settings(parser, "engine", settings.ENGINE)
 
 
 def _key(verbs: "Verbs[Parser]") -> None:
-    parser = add_verb(
+    parser = add_command(
         verbs, "key", help="make an API key", description=KEY_HELP,
         usage="chairlift key TENANT [--admin] [--key-file FILE]",
     )  # fmt: skip
     parser.add_argument("tenant", metavar="TENANT", help="whose key it is: letters, digits and ._-")
     parser.add_argument("--admin", action="store_true", help="for /admin/ alone")
     parser.add_argument("--key-file", metavar="FILE", help="add the line there")
-    add_loudness(parser)
+    add_verbosity(parser)
 
 
 def _config(verbs: "Verbs[Parser]") -> None:
     parser = verbs.add_parser("config", help="show settings, or check a file of them", description=CONFIG_HELP)
     inner = parser.add_subparsers(dest="config_verb", required=True, metavar="COMMAND", parser_class=Parser)
-    show = add_verb(
+    show = add_command(
         inner, "config_show", help="every setting, and where it comes from", description=SHOW_HELP,
         usage="chairlift config show [MODEL] [--config FILE.yaml] [--json] [options]",
     )  # fmt: skip
     add_model(show)
     show.add_argument("--json", action="store_true", help="one JSON object")
-    add_loudness(show)
+    add_verbosity(show)
     add_settings(show, "server", settings.SERVER)
-    add_settings(show, "engine", settings.SERVED)
+    add_settings(show, "engine", settings.SERVE_SETTINGS)
     add_settings(show, "sampling", settings.SAMPLING)
     show.taken += settings.WORKLOAD  # shown, though no flag of this command sets it
-    validate = add_verb(
+    validate = add_command(
         inner, "config_validate", help="check a file", description=VALIDATE_HELP,
         usage="chairlift config validate [FILE.yaml]",
     )  # fmt: skip
     validate.add_argument("path", nargs="?", metavar="FILE.yaml", help="default: that of CHAIRLIFT_CONFIG")
-    add_loudness(validate, takes_file=False)
+    add_verbosity(validate, takes_file=False)
 
 
 def _generate(verbs: "Verbs[Parser]") -> None:
-    parser = add_verb(
+    parser = add_command(
         verbs, "generate", help="generate text from one prompt or a file of prompts",
         description=GENERATE_HELP, epilog=GENERATE_END,
         usage="chairlift generate [MODEL] [--prompt TEXT | --prompts FILE.jsonl] [--output FILE.jsonl] [options]",
@@ -237,19 +239,19 @@ def _generate(verbs: "Verbs[Parser]") -> None:
         help="put prompts into the model's chat template (default: only for the demo model)",
     )  # fmt: skip
     parser.add_argument("--timeout", type=value_parsers.number, metavar="SECONDS", help="for each request")
-    add_loudness(parser)
+    add_verbosity(parser)
     add_settings(parser, "sampling", settings.SAMPLING)
     add_settings(parser, "engine", settings.ENGINE)
 
 
 def _doctor(verbs: "Verbs[Parser]") -> None:
-    parser = add_verb(
+    parser = add_command(
         verbs, "doctor", help="look at this machine, and at what a model would take on it",
         description=DOCTOR_HELP, usage="chairlift doctor [MODEL] [--json] [options]",
     )  # fmt: skip
     add_model(parser)
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    add_loudness(parser)
+    add_verbosity(parser)
     add_settings(parser, "engine", settings.ENGINE)
 
 
@@ -265,7 +267,7 @@ def _bench(verbs: "Verbs[Parser]") -> None:
 
 
 def _bench_offline(verbs: "Verbs[Parser]") -> None:
-    parser = add_verb(
+    parser = add_command(
         verbs, "bench_offline", help="run a workload on the engine in one go",
         description=OFFLINE_HELP, epilog=OFFLINE_END,
         usage="chairlift bench offline [MODEL] [--workload NAME | FILE.jsonl] [--json FILE] [options]",
@@ -288,13 +290,13 @@ def _bench_offline(verbs: "Verbs[Parser]") -> None:
         help="a setting of a peer, as vllm.python=venv/bin/python, openvino.model=FOLDER, llama.cpp.model=FILE.gguf",
     )  # fmt: skip
     parser.add_argument("--threads", type=value_parsers.whole, metavar="N", help="threads of everybody who runs")
-    add_loudness(parser)
+    add_verbosity(parser)
     add_settings(parser, "workload", settings.WORKLOAD)
     add_settings(parser, "engine", settings.ENGINE)
 
 
 def _bench_simulate(verbs: "Verbs[Parser]") -> None:
-    parser = add_verb(
+    parser = add_command(
         verbs, "bench_simulate", help="run a workload on the real scheduler in simulated time",
         description=SIMULATE_HELP, epilog=OFFLINE_END,
         usage="chairlift bench simulate [--workload NAME | FILE.jsonl] [--json FILE] [options]",
@@ -306,23 +308,23 @@ def _bench_simulate(verbs: "Verbs[Parser]") -> None:
     parser.add_argument(
         "--noise", type=value_parsers.number, metavar="X", help="spread of the steps' times (default 0)"
     )
-    add_loudness(parser)
+    add_verbosity(parser)
     add_settings(parser, "workload", settings.WORKLOAD)
-    add_settings(parser, "engine", settings.SIMULATED)
+    add_settings(parser, "engine", settings.SIMULATE_SETTINGS)
 
 
 def _bench_scenarios(verbs: "Verbs[Parser]") -> None:
-    parser = add_verb(
+    parser = add_command(
         verbs, "bench_scenarios", help="measure what the policies promise", description=SCENARIOS_HELP,
         usage="chairlift bench scenarios [NAME ..] [--json FILE]",
     )  # fmt: skip
     parser.add_argument("names", nargs="*", metavar="NAME", help="some of them alone")
     parser.add_argument("--json", metavar="FILE", help="write the numbers there")
-    add_loudness(parser)
+    add_verbosity(parser)
 
 
 def _bench_cost(verbs: "Verbs[Parser]") -> None:
-    parser = add_verb(
+    parser = add_command(
         verbs, "bench_cost", help="measure what deciding costs", description=COST_HELP,
         usage="chairlift bench cost [POLICY ..] [--json FILE] [options]",
     )  # fmt: skip
@@ -333,11 +335,11 @@ def _bench_cost(verbs: "Verbs[Parser]") -> None:
     parser.add_argument(
         "--seed", type=value_parsers.whole, default=0, metavar="N", help="of everything drawn (default 0)"
     )
-    add_loudness(parser)
+    add_verbosity(parser)
 
 
 def _bench_structured(verbs: "Verbs[Parser]") -> None:
-    parser = add_verb(
+    parser = add_command(
         verbs, "bench_structured", help="measure what structured output costs", description=STRUCTURED_HELP,
         usage="chairlift bench structured [MODEL] [--json FILE] [options]",
     )  # fmt: skip
@@ -351,12 +353,12 @@ def _bench_structured(verbs: "Verbs[Parser]") -> None:
     parser.add_argument(
         "--seed", type=value_parsers.whole, default=0, metavar="N", help="of everything drawn (default 0)"
     )
-    add_loudness(parser)
+    add_verbosity(parser)
     add_settings(parser, "engine", settings.ENGINE)
 
 
 def _bench_serve(verbs: "Verbs[Parser]") -> None:
-    parser = add_verb(
+    parser = add_command(
         verbs, "bench_serve", help="measure a server from outside",
         description=BENCH_SERVE_HELP, epilog=BENCH_SERVE_END,
         usage="chairlift bench serve [--url URL] [--rate R,.. | --concurrency N | --overload X,..] [options]",
@@ -367,5 +369,5 @@ def _bench_serve(verbs: "Verbs[Parser]") -> None:
     parser.add_argument("--model", metavar="NAME", help="one that it serves (default: its first)")
     parser.add_argument("--json", metavar="FILE", help="write the report there")
     parser.add_argument("--plot", metavar="FILE.png", help="draw it there (needs matplotlib)")
-    add_loudness(parser)
-    add_settings(parser, "load", settings.LOAD)
+    add_verbosity(parser)
+    add_settings(parser, "load", settings.LOAD_SETTINGS)

@@ -39,7 +39,7 @@ class Console:
         self.say(f"  {name:<26} {value}")
 
 
-def tamed(text: str, file: TextIO) -> str:
+def escape_control_chars(text: str, file: TextIO) -> str:
     """Return text that is safe to print there: a model's output must not steer a terminal."""
     return text.translate(_TAMED) if file.isatty() else text
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
-from chairlift.cli.arg_parser import BadUsage
+from chairlift.cli.arg_parser import UsageError
 from chairlift.cli.command_line import build_parser, check_verb
 from chairlift.cli.settings import settings
 
@@ -36,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             code = _run(arguments)
         sys.stdout.flush()
         return code
-    except BadUsage as error:
+    except UsageError as error:
         return _say(f"{error}", BAD_INPUT)
     except KeyboardInterrupt:
         if termination.came:
@@ -88,7 +88,7 @@ def _say(sentence: str, code: int) -> int:
 
 def _explain(error: Exception, arguments: argparse.Namespace | None) -> int:
     """Turn an error into a sentence and its exit code; with -v its traceback comes first."""
-    from chairlift.cli.settings.sources import blamed
+    from chairlift.cli.settings.sources import setting_origin
     from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest, ModelError
 
     verbose = arguments is not None and arguments.verbose
@@ -99,7 +99,7 @@ def _explain(error: Exception, arguments: argparse.Namespace | None) -> int:
     if isinstance(error, argparse.ArgumentTypeError):  # what an environment variable, or a file, says
         return _say(str(error), BAD_INPUT)
     if isinstance(error, ConfigError | ModelError | InvalidRequest):
-        where = None if arguments is None else blamed(error.details, arguments, settings.environment())
+        where = None if arguments is None else setting_origin(error.details, arguments, settings.environment())
         return _say(error.message + (f" ({where})" if where else ""), BAD_INPUT)
     if isinstance(error, ChairliftError):
         return _say(error.message, FAILED)
@@ -111,12 +111,12 @@ def _explain(error: Exception, arguments: argparse.Namespace | None) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     from chairlift.cli.console import configure_logging
-    from chairlift.cli.settings.sources import take_file, tell_unread
+    from chairlift.cli.settings.sources import load_settings_file, warn_unread_settings
 
     environ = settings.environment()
-    take_file(arguments, environ)
+    load_settings_file(arguments, environ)
     configure_logging(arguments, environ)
-    tell_unread(arguments, environ)
+    warn_unread_settings(arguments, environ)
     code: int = importlib.import_module(arguments.module).run(arguments)
     return code
 

@@ -18,7 +18,7 @@ OWN_FIELDS = ("id", "prompt", "messages", "tools")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class PromptItem:
     """One prompt.
 
     Attributes:
@@ -36,12 +36,12 @@ class Job:
     where: str = ""
 
 
-def located(where: str, said: str) -> InvalidRequest:
+def at_line(where: str, said: str) -> InvalidRequest:
     """Make an error that says in which line it is."""
     return InvalidRequest(f"{where}: {said}" if where else said)
 
 
-def one_job(prompt: str, sampling: Mapping[str, Any], *, chat: bool) -> Job:
+def read_prompt(prompt: str, sampling: Mapping[str, Any], *, chat: bool) -> PromptItem:
     """Make the job of --prompt; "-" is read from standard input, without its last newline."""
     if prompt == STDIN:
         try:
@@ -50,10 +50,10 @@ def one_job(prompt: str, sampling: Mapping[str, Any], *, chat: bool) -> Job:
             raise InvalidRequest(f"standard input is not UTF-8: {error}") from None
     if not prompt:
         raise InvalidRequest("the prompt is empty")
-    return Job(name=0, asked=_said(prompt) if chat else ("prompt", prompt), params=sampling_params(sampling))
+    return PromptItem(name=0, asked=_said(prompt) if chat else ("prompt", prompt), params=sampling_params(sampling))
 
 
-def read_jobs(path: str, sampling: Mapping[str, Any], *, chat: bool, ids_too: bool = False) -> list[Job]:
+def read_prompts(path: str, sampling: Mapping[str, Any], *, chat: bool, ids_too: bool = False) -> list[PromptItem]:
     """Read a JSONL file ("-" is standard input) of prompts.
 
     A line is an object with "prompt" (text or token ids) or "messages" (beside which "tools" may stand), and may have
@@ -61,7 +61,7 @@ def read_jobs(path: str, sampling: Mapping[str, Any], *, chat: bool, ids_too: bo
     Empty lines are skipped. Raises InvalidRequest naming file and line, also for a file without any prompt.
     """
     sampling_params(sampling)
-    jobs: list[Job] = []
+    jobs: list[PromptItem] = []
     seen: dict[str | int, str] = {}
     shown = "standard input" if path == STDIN else path
     with _opened(path) as file:
@@ -71,7 +71,7 @@ def read_jobs(path: str, sampling: Mapping[str, Any], *, chat: bool, ids_too: bo
                 continue
             job = _job(line, number, where, sampling, chat=chat, ids_too=ids_too)
             if job.name in seen:
-                raise located(where, f"id {job.name!r} is already that of {seen[job.name]}")
+                raise at_line(where, f"id {job.name!r} is already that of {seen[job.name]}")
             seen[job.name] = f"line {number}"
             jobs.append(job)
     if not jobs:
@@ -103,65 +103,65 @@ def _lines(file: BinaryIO, shown: str) -> Iterator[str]:
             try:
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
             except UnicodeDecodeError as error:
-                raise located(f"{shown} line {number}", f"is not UTF-8: {error.reason}") from None
+                raise at_line(f"{shown} line {number}", f"is not UTF-8: {error.reason}") from None
     except OSError as error:
         raise InvalidRequest(f"cannot read {shown}: {error.strerror or error}") from None
 
 
 def _job(
     line: str, number: int, where: str, sampling: Mapping[str, Any], *, chat: bool, ids_too: bool
-) -> Job:  # fmt: skip
+) -> PromptItem:  # fmt: skip
     try:
         entry = json.loads(line)
     except json.JSONDecodeError as error:
-        raise located(where, f"is not JSON: {error.msg} (column {error.colno})") from None
+        raise at_line(where, f"is not JSON: {error.msg} (column {error.colno})") from None
     except (RecursionError, ValueError) as error:
-        raise located(where, f"is not JSON that can be read: {error}") from None
+        raise at_line(where, f"is not JSON that can be read: {error}") from None
     if not isinstance(entry, dict):
-        raise located(where, f'must be an object like {{"prompt": "..."}}, it is {_kind(entry)}')
+        raise at_line(where, f'must be an object like {{"prompt": "..."}}, it is {_kind(entry)}')
     for name in entry:
         if name not in OWN_FIELDS + SAMPLING_FIELDS:
             _unknown(name, where)
     name = entry.get("id", number)
     if isinstance(name, bool) or not isinstance(name, str | int):
-        raise located(where, f"id must be a string or an integer, got {_kind(name)}")
+        raise at_line(where, f"id must be a string or an integer, got {_kind(name)}")
     asked = _asked(entry, where, chat=chat, ids_too=ids_too)
     tools = _tools(entry.get("tools"), where, has_messages=asked[0] == "messages")
-    return Job(name=name, asked=asked, params=_params(entry, where, sampling), tools=tools, where=where)
+    return PromptItem(name=name, asked=asked, params=_params(entry, where, sampling), tools=tools, where=where)
 
 
 def _unknown(name: str, where: str) -> NoReturn:
     near = difflib.get_close_matches(name, OWN_FIELDS + SAMPLING_FIELDS, n=1)
     hint = f", did you mean {near[0]!r}?" if near else f"; there is {', '.join(OWN_FIELDS + SAMPLING_FIELDS)}"
-    raise located(where, f"unknown field {name!r}{hint}")
+    raise at_line(where, f"unknown field {name!r}{hint}")
 
 
 def _tools(tools: Any, where: str, *, has_messages: bool) -> list[dict[str, Any]] | None:
     if tools is None:
         return None
     if not has_messages:
-        raise located(where, "tools need messages, or a prompt that --chat makes one")
+        raise at_line(where, "tools need messages, or a prompt that --chat makes one")
     try:
         return checked_tools(tools)
     except InvalidRequest as error:
-        raise located(where, error.message) from None
+        raise at_line(where, error.message) from None
 
 
 def _asked(entry: Mapping[str, Any], where: str, *, chat: bool, ids_too: bool) -> tuple[str, Any]:
     if ("prompt" in entry) == ("messages" in entry):
-        raise located(where, 'needs either "prompt" or "messages"')
+        raise at_line(where, 'needs either "prompt" or "messages"')
     if "messages" in entry:
         messages = entry["messages"]
         if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
-            raise located(where, "messages must be a list of objects, at least one")
+            raise at_line(where, "messages must be a list of objects, at least one")
         return "messages", messages
     prompt = entry["prompt"]
     if isinstance(prompt, str) and prompt:
         return _said(prompt) if chat else ("prompt", prompt)
     if not isinstance(prompt, list) or not prompt or not all(type(token) is int for token in prompt):
-        raise located(where, "prompt must be text or a list of token ids, and not empty")
+        raise at_line(where, "prompt must be text or a list of token ids, and not empty")
     if chat and not ids_too:
-        raise located(where, "--chat needs text or messages, got token ids")
+        raise at_line(where, "--chat needs text or messages, got token ids")
     return "prompt", prompt
 
 
@@ -172,9 +172,9 @@ def _params(entry: Mapping[str, Any], where: str, sampling: Mapping[str, Any]) -
             own["logit_bias"] = {int(token) if token.isdecimal() else token: value for token, value in bias.items()}
         return sampling_params({**sampling, **own})
     except InvalidRequest as error:
-        raise located(where, error.message) from None
+        raise at_line(where, error.message) from None
     except ValueError as error:  # Python reads no integer of thousands of digits
-        raise located(where, f"logit_bias: {error}") from None
+        raise at_line(where, f"logit_bias: {error}") from None
 
 
 def sampling_params(fields: Mapping[str, Any]) -> SamplingParams:

@@ -10,13 +10,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
-from chairlift.cli.prompt_file import Job
+from chairlift.cli.prompt_file import PromptItem
 from chairlift.core.errors import ConfigError
 from chairlift.core.request import TokenLogprob
 from chairlift.llm.outputs import CompletionOutput, RequestOutput
 
 
-def as_json(job: Job, result: RequestOutput) -> str:
+def as_json(job: PromptItem, result: RequestOutput) -> str:
     """Return one line of JSON, without its newline; half a surrogate pair in the input stays the escape it was."""
     error, (kind, asked), first = result.error, job.asked, result.outputs[0]
     entry: dict[str, Any] = {
@@ -106,7 +106,7 @@ def uninterrupted() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-class OrderedLines:
+class OrderedWriter:
     """Takes results as they finish and writes each as soon as all before it are written.
 
     `close()` writes what is finished and stands behind a gap, too, still in order.

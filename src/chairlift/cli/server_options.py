@@ -7,20 +7,20 @@ from typing import Any
 
 from chairlift.core.errors import ConfigError
 from chairlift.server.config import ServerConfig
-from chairlift.server.server_process import Listening
+from chairlift.server.server_process import ListenAddress
 from chairlift.web.admission import AdmissionLimits
 from chairlift.web.tenant_limits import TenantLimits
 
 MAX_PORT = 65_535
 
 
-def check_door(door: Mapping[str, Any]) -> None:
+def validate_server_options(door: Mapping[str, Any]) -> None:
     """Raise ConfigError for settings of the door that cannot be; files that they name are not looked at."""
-    listening_of(door)
-    config_of(tuple(door.get("served_model_name") or ["model"]), door)
+    listen_address(door)
+    server_config(tuple(door.get("served_model_name") or ["model"]), door)
 
 
-def listening_of(door: Mapping[str, Any]) -> Listening:
+def listen_address(door: Mapping[str, Any]) -> ListenAddress:
     """Return where a server with these settings listens. Raises ConfigError."""
     certificate, key = door.get("tls_cert"), door.get("tls_key")
     if (certificate is None) != (key is None):
@@ -29,11 +29,11 @@ def listening_of(door: Mapping[str, Any]) -> Listening:
         raise ConfigError(f"port must be between 0 and {MAX_PORT}, got {door['port']}", option="port")
     there = {name: door[name] for name in ("host", "port") if name in door}
     if certificate is None or key is None:
-        return Listening(**there)
-    return Listening(**there, certificate=Path(certificate), key=Path(key))
+        return ListenAddress(**there)
+    return ListenAddress(**there, certificate=Path(certificate), key=Path(key))
 
 
-def config_of(names: tuple[str, ...], door: Mapping[str, Any]) -> ServerConfig:
+def server_config(names: tuple[str, ...], door: Mapping[str, Any]) -> ServerConfig:
     """Return the config of a door with these settings. Raises ConfigError."""
     own = _part(door, ServerConfig)
     for name in ("cors_origins", "metric_aliases"):

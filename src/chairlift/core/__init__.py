@@ -1,1 +1,1 @@
-"""Words that every room speaks; standard library only."""
+"""core: value types, errors and validation that every package imports; standard library only."""

@@ -1,11 +1,11 @@
-"""Time as a thing that is passed in: the system's, or one that tests move by hand."""
+"""Clock, SystemClock, FakeClock: time as a dependency, from the system or moved by tests."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """Seconds that never run backwards; only differences mean anything."""
+    """A source of seconds that never decrease; only differences are meaningful."""
 
     def now(self) -> float:
         """Return seconds since some fixed point."""
@@ -13,7 +13,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The monotonic clock of the machine; a change of the wall clock does not move it."""
+    """The machine's monotonic clock; wall clock changes do not affect it."""
 
     def now(self) -> float:
         """Return monotonic seconds."""
@@ -27,10 +27,10 @@ class FakeClock:
         self._now = start
 
     def now(self) -> float:
-        """Return the seconds to which the clock was moved."""
+        """Return the seconds that `advance` has set."""
         return self._now
 
     def advance(self, seconds: float) -> None:
-        """Move forward; a negative step is a bug of the caller."""
+        """Move forward by `seconds`; a negative value is the caller's bug."""
         assert seconds >= 0, f"a monotonic clock cannot go back {seconds} s"
         self._now += seconds

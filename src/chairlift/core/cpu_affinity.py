@@ -1,6 +1,6 @@
-"""Processors: which of them a process may use, which of its threads keep off some, and which give way.
+"""CPU affinity and priority: pins processes and threads to processors and lowers their priority.
 
-All of it is a wish: where the system has no such thing, or does not allow it, nothing happens.
+Every function is best effort: where the system lacks the call, or does not allow it, nothing happens.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ def usable_cpus() -> frozenset[int]:
 
 
 def thread_ids() -> frozenset[int]:
-    """Return the system's numbers of this process's threads; none where it does not tell."""
+    """Return the system's ids of this process's threads; an empty set where the system lists none."""
     try:
         return frozenset(int(each.name) for each in TASKS.iterdir())
     except (OSError, ValueError):
@@ -28,35 +28,35 @@ def thread_ids() -> frozenset[int]:
 
 
 def pin_process(cpus: Iterable[int]) -> bool:
-    """Have every thread of this process, and what they start later, run on these; returns whether it does."""
-    wanted = frozenset(cpus)
-    if not wanted or not hasattr(os, "sched_setaffinity"):
+    """Pin every thread of this process, and threads started later, to `cpus`; return whether it worked."""
+    allowed = frozenset(cpus)
+    if not allowed or not hasattr(os, "sched_setaffinity"):
         return False
     for thread in thread_ids() or {0}:
-        with contextlib.suppress(OSError):  # it has ended, or may not run on any of them
-            os.sched_setaffinity(thread, wanted)
-    return usable_cpus() <= wanted
+        with contextlib.suppress(OSError):  # the thread has ended, or may not run on any of these
+            os.sched_setaffinity(thread, allowed)
+    return usable_cpus() <= allowed
 
 
 def cpus_apart_from(busy: Sequence[int]) -> frozenset[int]:
-    """Return where a thread should run that works while others keep some processors busy.
+    """Return the processors for a thread that works while other threads keep `busy` processors occupied.
 
-    On those that are left; where none is, on all but the first: its thread hands the work out.
+    Returns the remaining ones; if none remain, all but the first, whose thread distributes the work.
     """
     usable = usable_cpus()
     return usable - frozenset(busy) or usable - frozenset(busy[:1]) or usable
 
 
 def pin_thread(cpus: Iterable[int]) -> None:
-    """Have the calling thread, and those that it starts, run on these."""
+    """Pin the calling thread, and threads that it starts, to `cpus`."""
     if hasattr(os, "sched_setaffinity"):
-        with contextlib.suppress(OSError):  # none of them is there
+        with contextlib.suppress(OSError):  # none of these processors exists
             os.sched_setaffinity(0, cpus)
 
 
 def lower_priority(of: Iterable[int], niceness: int) -> None:
-    """Have some threads be nicer by so much than the calling one; one that is as nice already stays so."""
-    if not TASKS.exists():  # elsewhere a thread's number would be taken for a process's
+    """Make threads `niceness` levels nicer than the calling thread; a thread that is as nice already is unchanged."""
+    if not TASKS.exists():  # on other systems a thread id would be read as a process id
         return
     niceness += os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
     for thread in of:

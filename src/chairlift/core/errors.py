@@ -1,42 +1,42 @@
-"""The one tree of errors. Each kind has a `code` (metric label, API code, wire name) and says whether a retry helps.
+"""Error tree: each class has a `code` (metric label, API code, wire name) and says whether a retry helps.
 
     ChairliftError
     ├── InvalidRequest              the caller's fault, raised before anything is queued
     │   ├── ContextLengthExceeded   prompt (and max_tokens) against the model's context
     │   ├── RequestTooLarge         more blocks than the whole pool has
     │   ├── TokenOutOfRange         a token id that the vocabulary does not have
-    │   └── DuplicateRequestId      an id that is still open
-    ├── ConfigError                 an option, refused at start
-    ├── ModelError                  a model folder: missing, truncated, unsupported
+    │   └── DuplicateRequestId      an id of a request that is still open
+    ├── ConfigError                 an invalid option, rejected at start
+    ├── ModelError                  a model folder is missing, truncated or unsupported
     │   └── UnsupportedArchitecture
-    ├── QueueFull                   come back later
-    ├── RequestTimeout              the request's own time was up
-    ├── DeadlineUnreachable         its time is too short for what it asks, so it was not begun
-    ├── OutOfBlocks                 the pool has none left (inside the engine)
-    ├── RequestFailed               one request's own fault inside a step
-    │   ├── ForwardFailed           the model raised, and this request alone makes it raise
+    ├── QueueFull                   the waiting queue is at its limit; retry later
+    ├── RequestTimeout              the request exceeded its own timeout
+    ├── DeadlineUnreachable         the timeout is too short for the request, so it was not started
+    ├── OutOfBlocks                 the block pool is empty (inside the engine)
+    ├── RequestFailed               an error of one request inside a step
+    │   ├── ForwardFailed           the model raises because of this request alone
     │   ├── NonFiniteLogits         NaN or infinite logits
-    │   ├── SamplingFailed          no token could be drawn
+    │   ├── SamplingFailed          no token could be sampled
     │   │   └── NoAllowedToken      the request's own parameters exclude every token
-    │   ├── StructuredOutputFailed  its grammar became too costly to follow
-    │   └── DetokenizeFailed        its text could not be made
-    ├── EngineDead                  the engine process died, hangs, or was closed
+    │   ├── StructuredOutputFailed  the grammar became too costly to follow
+    │   └── DetokenizeFailed        the tokens could not be turned into text
+    ├── EngineDead                  the engine process failed, hangs, or was closed
     └── RequestRejected             rejected before the request is submitted to the engine
-        ├── MalformedRequest        no HTTP, or no JSON
-        ├── Unauthorized            no key, or none that is known
-        ├── Forbidden               a key that may not do this
+        ├── MalformedRequest        not HTTP, or not JSON
+        ├── Unauthorized            no API key, or an unknown one
+        ├── Forbidden               the API key does not permit this
         ├── NotFound                no such route
-        │   └── ModelNotFound       no such model here
+        │   └── ModelNotFound       no such model on this server
         ├── MethodNotAllowed        the route has other methods
-        ├── BodyTimeout             the body took too long to come
+        ├── BodyTimeout             the body took too long to arrive
         ├── BodyTooLarge
         ├── HeadersTooLarge
-        ├── UnsupportedMediaType    a body that is no JSON by its own word
-        ├── RateLimited             a tenant had its share of the minute
-        ├── Overloaded              the line is longer than the caller can wait, or than the limit
+        ├── UnsupportedMediaType    the Content-Type is not JSON
+        ├── RateLimited             a tenant has used its share of the minute
+        ├── Overloaded              the queue is longer than the client can wait, or than the limit
         └── Unavailable             starting, draining, or without an engine
 
-A sentence that names a bound carries both numbers: the one that came and the one that holds.
+A message that names a bound carries both numbers: the received value and the limit.
 """
 
 from typing import ClassVar, Self
@@ -45,9 +45,9 @@ Detail = str | int | float | None
 
 
 class ChairliftError(Exception):
-    """Base of everything that Chairlift raises on purpose.
+    """Base of every error that Chairlift raises on purpose.
 
-    `details` are the numbers and names in the sentence, for programs; they cross process borders with it.
+    `details` are the numbers and names of the message, for programs; they cross process boundaries with it.
     """
 
     code: ClassVar[str] = "error"
@@ -60,20 +60,20 @@ class ChairliftError(Exception):
 
     @classmethod
     def from_wire(cls, message: str, details: dict[str, Detail]) -> Self:
-        """Make the error again from what crossed a border, without its constructor's own sentence."""
+        """Rebuild the error from its serialized message and details, without the constructor's own message."""
         error = cls.__new__(cls)
         ChairliftError.__init__(error, message, **details)
         return error
 
 
 class InvalidRequest(ChairliftError):
-    """A request that no engine should see; `details["param"]` names the field."""
+    """The request is invalid and never reaches the engine; `details["param"]` names the field."""
 
     code = "invalid_request"
 
 
 class ContextLengthExceeded(InvalidRequest):
-    """Prompt, or prompt and max_tokens together, are longer than the context."""
+    """The prompt, or the prompt and max_tokens together, exceed the model's context."""
 
     code = "context_length_exceeded"
 
@@ -82,10 +82,10 @@ class ContextLengthExceeded(InvalidRequest):
     ) -> None:  # fmt: skip
         if max_tokens is None or prompt_tokens >= limit:
             count = f"{prompt_tokens} tokens{' or more' if or_more else ''}"
-            said = f"prompt has {count}, the limit is {limit} with at least one to generate"
+            message = f"prompt has {count}, the limit is {limit} with at least one to generate"
         else:
-            said = f"prompt has {prompt_tokens} tokens and max_tokens is {max_tokens}, together the limit is {limit}"
-        super().__init__(said, param="prompt", prompt_tokens=prompt_tokens, max_tokens=max_tokens, limit=limit)
+            message = f"prompt has {prompt_tokens} tokens and max_tokens is {max_tokens}, together the limit is {limit}"
+        super().__init__(message, param="prompt", prompt_tokens=prompt_tokens, max_tokens=max_tokens, limit=limit)
 
 
 class RequestTooLarge(InvalidRequest):
@@ -94,18 +94,18 @@ class RequestTooLarge(InvalidRequest):
     code = "request_too_large"
 
     def __init__(self, needed: int, total: int) -> None:
-        said = f"request needs {needed} blocks of KV cache, the whole pool has {total}"
-        super().__init__(said, param="prompt", needed=needed, total=total)
+        message = f"request needs {needed} blocks of KV cache, the whole pool has {total}"
+        super().__init__(message, param="prompt", needed=needed, total=total)
 
 
 class TokenOutOfRange(InvalidRequest):
-    """A token id outside the vocabulary."""
+    """A token id is outside the vocabulary."""
 
     code = "token_out_of_range"
 
     def __init__(self, token_id: int, vocab_size: int, param: str = "prompt") -> None:
-        said = f"{param}: token id {token_id} is outside the vocabulary of {vocab_size}"
-        super().__init__(said, param=param, token_id=token_id, vocab_size=vocab_size)
+        message = f"{param}: token id {token_id} is outside the vocabulary of {vocab_size}"
+        super().__init__(message, param=param, token_id=token_id, vocab_size=vocab_size)
 
 
 class DuplicateRequestId(InvalidRequest):
@@ -118,36 +118,36 @@ class DuplicateRequestId(InvalidRequest):
 
 
 class ConfigError(ChairliftError):
-    """An option that cannot be; refused at start."""
+    """An option is invalid; the server rejects it at start."""
 
     code = "config_error"
 
 
 class ModelError(ChairliftError):
-    """A model folder that cannot be loaded; the sentence names the file."""
+    """A model folder cannot be loaded; the message names the file."""
 
     code = "model_error"
 
 
 class UnsupportedArchitecture(ModelError):
-    """No family here knows this architecture."""
+    """Chairlift does not support this model architecture."""
 
     code = "unsupported_architecture"
 
 
 class QueueFull(ChairliftError):
-    """The waiting line is at its limit."""
+    """The waiting queue is at its limit."""
 
     code = "queue_full"
     retryable = True
 
     def __init__(self, waiting: int, limit: int) -> None:
-        said = f"the queue is full: {waiting} requests wait, the limit is {limit}"
-        super().__init__(said, waiting=waiting, limit=limit)
+        message = f"the queue is full: {waiting} requests wait, the limit is {limit}"
+        super().__init__(message, waiting=waiting, limit=limit)
 
 
 class RequestTimeout(ChairliftError):
-    """The request did not end within its own timeout."""
+    """The request did not finish within its own timeout."""
 
     code = "timeout"
     retryable = True
@@ -157,35 +157,35 @@ class RequestTimeout(ChairliftError):
 
 
 class DeadlineUnreachable(ChairliftError):
-    """The request cannot end within its timeout any more, so it is not begun."""
+    """The request cannot finish within its timeout any more, so it is not started."""
 
     code = "deadline_unreachable"
     retryable = True
 
     def __init__(self, needed: float, left: float) -> None:
-        said = f"the request needs at least {needed:.3g} s by itself, {max(0.0, left):.3g} s of its timeout are left"
-        super().__init__(said, needed=needed, left=left)
+        message = f"the request needs at least {needed:.3g} s by itself, {max(0.0, left):.3g} s of its timeout are left"
+        super().__init__(message, needed=needed, left=left)
 
 
 class OutOfBlocks(ChairliftError):
-    """The pool cannot give what was asked; nothing has changed."""
+    """The block pool has fewer free blocks than needed; nothing was allocated."""
 
     code = "out_of_blocks"
     retryable = True
 
     def __init__(self, free: int, total: int, needed: int = 1) -> None:
-        said = f"{needed} blocks needed, {free} of {total} are free"
-        super().__init__(said, free=free, total=total, needed=needed)
+        message = f"{needed} blocks needed, {free} of {total} are free"
+        super().__init__(message, free=free, total=total, needed=needed)
 
 
 class RequestFailed(ChairliftError):
-    """A fault inside a step that belongs to one request alone."""
+    """An error inside a step that belongs to one request alone."""
 
     code = "request_failed"
 
 
 class ForwardFailed(RequestFailed):
-    """The forward pass raises whenever this request is in it."""
+    """The forward pass raises whenever it includes this request."""
 
     code = "forward_failed"
 
@@ -197,68 +197,68 @@ class NonFiniteLogits(RequestFailed):
 
 
 class SamplingFailed(RequestFailed):
-    """No token can be drawn: everything is banned, or the sampler raised."""
+    """No token can be sampled: every token is banned, or the sampler raised."""
 
     code = "sampling_failed"
 
 
 class NoAllowedToken(SamplingFailed):
-    """The request's own parameters exclude every token, alone or together with its structure."""
+    """The request's own parameters exclude every token, alone or together with its grammar."""
 
     code = "no_allowed_token"
 
 
 class StructuredOutputFailed(RequestFailed):
-    """The structure of the output cannot be followed any further within the limits of a step."""
+    """The grammar of the output cannot be followed any further within the limits of a step."""
 
     code = "structured_output_failed"
 
 
 class DetokenizeFailed(RequestFailed):
-    """The text of this request could not be made from its tokens."""
+    """The tokens of this request could not be turned into text."""
 
     code = "detokenize_failed"
 
 
 class EngineDead(ChairliftError):
-    """The engine process died, hangs or was closed while the request was open."""
+    """The engine process failed, hangs or was closed while the request was open."""
 
     code = "engine_dead"
     retryable = True
 
 
 class RequestRejected(ChairliftError):
-    """A door's own refusal; the engine hears nothing of it."""
+    """The API server rejects the request; the engine never receives it."""
 
     code = "refused"
 
 
 class MalformedRequest(RequestRejected):
-    """What came is no HTTP request, or its body is no JSON object."""
+    """The input is not an HTTP request, or its body is not a JSON object."""
 
     code = "malformed_request"
 
 
 class Unauthorized(RequestRejected):
-    """No key came, or one that nobody knows. Why exactly stays in the log."""
+    """The API key is missing or unknown. The exact reason stays in the log."""
 
     code = "invalid_api_key"
 
 
 class Forbidden(RequestRejected):
-    """The key is good, and not for this."""
+    """The API key is valid but does not permit this request."""
 
     code = "forbidden"
 
 
 class NotFound(RequestRejected):
-    """There is no such route, or nothing of this name."""
+    """No such route, or no object of this name."""
 
     code = "not_found"
 
 
 class ModelNotFound(NotFound):
-    """The model that was named is not served here."""
+    """The named model is not served here."""
 
     code = "model_not_found"
 
@@ -273,7 +273,7 @@ class MethodNotAllowed(RequestRejected):
 
 
 class BodyTimeout(RequestRejected):
-    """The body did not come within its time."""
+    """The body did not arrive within its time limit."""
 
     code = "body_timeout"
 
@@ -285,33 +285,33 @@ class BodyTooLarge(RequestRejected):
 
 
 class HeadersTooLarge(RequestRejected):
-    """The head of the request has more bytes, or more lines, than the limit."""
+    """The header block of the request has more bytes, or more lines, than the limit."""
 
     code = "headers_too_large"
 
 
 class UnsupportedMediaType(RequestRejected):
-    """A body of another type than JSON, or a compressed one."""
+    """The body has another media type than JSON, or is compressed."""
 
     code = "unsupported_media_type"
 
 
 class RateLimited(RequestRejected):
-    """A tenant asked for more than its share; `details["retry_after"]` are the seconds until it has some again."""
+    """A tenant exceeded its rate limit; `details["retry_after"]` are the seconds until it may send again."""
 
     code = "rate_limited"
     retryable = True
 
 
 class Overloaded(RequestRejected):
-    """The line is too long; `details["retry_after"]` are the seconds until it is expected to be shorter."""
+    """The queue is too long; `details["retry_after"]` are the seconds until it is expected to be shorter."""
 
     code = "overloaded"
     retryable = True
 
 
 class Unavailable(RequestRejected):
-    """Nobody is served now: `details["state"]` says why, `details["retry_after"]` when to come again."""
+    """The server accepts no requests now: `details["state"]` is why, `details["retry_after"]` the seconds to wait."""
 
     code = "unavailable"
     retryable = True
@@ -325,5 +325,5 @@ def _tree(root: type[ChairliftError]) -> dict[str, type[ChairliftError]]:
 
 
 def error_from_wire(code: str, message: str, details: dict[str, Detail]) -> ChairliftError:
-    """Turn an error that crossed a process border back into its kind (an unknown code becomes the base)."""
+    """Return an error that crossed a process boundary as its own class (an unknown code becomes the base)."""
     return _tree(ChairliftError).get(code, ChairliftError).from_wire(message, details)

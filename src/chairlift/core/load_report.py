@@ -1,11 +1,11 @@
-"""LoadReport: what a replica says of itself, to whoever asks or routes."""
+"""LoadReport: the state and load of one replica, for health checks and routing."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class ReplicaState(StrEnum):
-    """Where a replica is in its life."""
+    """The lifecycle state of a replica."""
 
     STARTING = "starting"
     READY = "ready"
@@ -16,14 +16,14 @@ class ReplicaState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReport:
-    """A snapshot of one engine; counts are since its start."""
+    """A load snapshot of one engine; counters are since its start."""
 
     state: ReplicaState
     waiting_requests: int = 0
-    waiting_tokens: int = 0  # prompt tokens in line
+    waiting_tokens: int = 0  # prompt tokens of waiting requests
     running_requests: int = 0
     total_blocks: int = 0
-    free_blocks: int = 0  # blocks nobody holds, cached contents included
+    free_blocks: int = 0  # blocks that no request holds, cached ones included
     steps: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0

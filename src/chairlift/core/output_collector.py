@@ -1,16 +1,16 @@
-"""News: outputs that nobody has taken yet; what one choice has said in a row is taken as one."""
+"""OutputCollector: collects outputs until they are read and merges those of each choice."""
 
 from chairlift.core.request import EngineOutput
 
 WHOLE_REQUEST = -1
-"""Stands for the choice where a whole request ends behind one that has ended before."""
+"""Choice index of the final output of a request whose last choice has ended before."""
 
 
 class OutputCollector:
-    """Collects outputs of any number of requests, each choice's in order. Not thread-safe.
+    """Collects outputs of any number of requests, in order within each choice. Not thread-safe.
 
-    They are taken in the order in which their choices began to speak, but the last one of a request is behind all
-    others of that request.
+    `drain` returns them in the order of the first unread output of each choice; the final output of a request comes
+    after all others of that request.
     """
 
     def __init__(self) -> None:
@@ -20,10 +20,10 @@ class OutputCollector:
         return bool(self._unread)
 
     def put(self, output: EngineOutput) -> int:
-        """Take an output in; returns how many there are of its choice now."""
+        """Add an output; return the number of unread outputs of its choice."""
         key = output.request_id, output.choice_index
         before = self._unread.get(key)
-        if before and before[-1].finish_reason is not None:  # that choice keeps its end; this is the request's
+        if before and before[-1].finish_reason is not None:  # the choice keeps its end; this one ends the request
             key = output.request_id, WHOLE_REQUEST
         unread = self._unread.pop(key, []) if output.is_final else self._unread.get(key, [])
         unread.append(output)
@@ -31,6 +31,6 @@ class OutputCollector:
         return len(unread)
 
     def drain(self) -> list[EngineOutput]:
-        """Return what is there, one Output a choice, and keep nothing."""
-        taken, self._unread = self._unread, {}
-        return [outputs[0] if len(outputs) == 1 else EngineOutput.merged(outputs) for outputs in taken.values()]
+        """Return and forget all outputs, merged into one EngineOutput per choice."""
+        unread, self._unread = self._unread, {}
+        return [outputs[0] if len(outputs) == 1 else EngineOutput.merged(outputs) for outputs in unread.values()]

@@ -1,4 +1,4 @@
-"""What goes into an engine and what comes out: ids only, no text."""
+"""GenerateRequest and EngineOutput: the engine's input and output, token ids only, no text."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,23 +11,23 @@ from chairlift.core.sampling import SamplingParams
 from chairlift.core.validation import integer, invalid_param, number
 
 MAX_PRIORITY = 2**31
-"""Priorities lie between this and its negative."""
+"""Largest priority; the smallest one is its negative."""
 
 MAX_TIMEOUT = 10 * 365 * 86400.0
-"""Seconds; a longer one is a mistake, and infinity is None."""
+"""Largest timeout in seconds; a longer one is a mistake. None means no timeout."""
 
 
 class FinishReason(StrEnum):
-    """Why a request ended; exactly one per request."""
+    """Why a request ended; exactly one for each request."""
 
     STOP = "stop"  # end of sequence, a stop token or a stop string
     LENGTH = "length"  # max_tokens or the context is reached
-    ABORT = "abort"  # the caller cancelled it
-    ERROR = "error"  # see the error that came with it
+    ABORT = "abort"  # the client cancelled it
+    ERROR = "error"  # the output carries the error
 
 
 class RequestState(StrEnum):
-    """What a user sees of a request; derived from its counters, never stored."""
+    """The user-visible state of a request; derived from its counters, never stored."""
 
     PENDING = "pending"
     PREFILLING = "prefilling"
@@ -41,24 +41,24 @@ class RequestState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateRequest:
-    """One request as the engine takes it: token ids and resolved parameters.
+    """One request as the engine receives it: token ids and resolved parameters.
 
     Attributes:
         request_id: unique among the open requests of its client.
         prompt_token_ids: at least one id, each below the vocabulary size.
         params: resolved (no None among temperature, top_k, top_p, min_p, repetition_penalty, max_tokens, seed).
         eos_token_ids: the model's own end-of-sequence ids; empty under ignore_eos.
-        priority: smaller rides first, where the line's policy looks at it; a whole number.
-        tenant: part of the prefix cache's salt, so that tenants share nothing; unit of fairness.
+        priority: an integer; a smaller one runs first, where the waiting queue's policy uses priorities.
+        tenant: part of the prefix cache's salt, so that tenants share no blocks; unit of fairness.
         timeout: seconds from submission, None for no limit.
         adapter: name of the adapter, part of the salt.
-        cache_salt: a further part of it: only requests with the same share cached prefixes.
-        resume: for each choice the output tokens that were delivered already, by an engine that is gone, say; what is
-            left out has none. The output goes on behind them as if nothing had happened, and only what is new comes.
+        cache_salt: another part of the salt: only requests with the same value share cached prefixes.
+        resume: for each choice the output tokens that were delivered already, for example by an engine that failed;
+            choices without an entry have none. Generation continues after them, and only new tokens are output.
 
     Raises:
-        InvalidRequest: an empty prompt or id, a timeout that is not in [0, MAX_TIMEOUT], an impossible priority, more
-            tokens to resume from than can be.
+        InvalidRequest: an empty prompt or id, a timeout that is not in [0, MAX_TIMEOUT], an impossible priority, or
+            more tokens to resume from than the parameters allow.
     """
 
     request_id: str
@@ -84,11 +84,11 @@ class GenerateRequest:
 
     @property
     def all_stop_token_ids(self) -> frozenset[int]:
-        """Tokens that end an output."""
+        """Token ids that end an output."""
         return frozenset(self.eos_token_ids).union(self.params.stop_token_ids)
 
     def resumed_tokens(self, index: int) -> tuple[int, ...]:
-        """Return the output tokens of a choice that were delivered before."""
+        """Return the output tokens of a choice that were delivered before this request."""
         return self.resume[index] if index < len(self.resume) else ()
 
     def _check_resume(self) -> None:
@@ -112,7 +112,7 @@ class GenerateRequest:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """Log-probability (natural logarithm, of the raw logits) of a chosen token, and the likeliest ones beside it."""
+    """Log-probability (natural logarithm, of the raw logits) of a chosen token and of the likeliest tokens."""
 
     token_id: int
     logprob: float
@@ -125,11 +125,11 @@ class Usage:
 
     prompt_tokens: int
     completion_tokens: int
-    cached_tokens: int  # prompt tokens that came from the prefix cache when the request first rode
+    cached_tokens: int  # prompt tokens from the prefix cache when the request was first scheduled
 
 
 class TimelineEvent(NamedTuple):
-    """One moment in a request's life."""
+    """One event of a request."""
 
     name: str  # queued, scheduled, preempted, first_token, finished, ...
     at: float  # seconds since the request was queued
@@ -138,11 +138,11 @@ class TimelineEvent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """What happened to a request and how long it waited for what.
+    """The events of a request and its wait times.
 
     Attributes:
         events: in order of time; the first is `queued` at 0.
-        waited: seconds spent in line by reason: budget, blocks, running_limit, policy, prefix.
+        wait_seconds: seconds in the waiting queue by reason: budget, blocks, running_limit, policy, prefix.
     """
 
     events: tuple[TimelineEvent, ...]
@@ -150,21 +150,21 @@ class Timeline:
 
 
 class EngineOutput(NamedTuple):
-    """News of one choice of a request since its last one. Each choice's last one, and only it, has a finish_reason.
+    """New output of one choice of a request. Only the last output of a choice has a finish_reason.
 
-    The request's last Output, and only it, has its usage. Where choices are open then, they end with its finish_reason:
-    an error, an abort or a timeout ends all that is left of a request.
+    Only the final output of a request has a usage. Choices that are still open then end with its finish_reason: an
+    error, an abort or a timeout ends every open choice.
 
     Attributes:
-        request_id: whose news.
-        token_ids: new tokens since the last Output, in order.
-        logprobs: one entry a new token when they were asked for, else empty.
-        finish_reason: None until the choice's end.
-        error: why, when finish_reason is "error".
-        usage: on the request's last one; of all choices together.
-        timeline: on each choice's last one.
-        choice: which one.
-        prompt_logprobs: one entry for each further token of the prompt but its first, when they were asked for.
+        request_id: id of the request.
+        token_ids: new tokens since the last output, in order.
+        logprobs: one entry for each new token when requested, else empty.
+        finish_reason: None until the choice ends.
+        error: the error when finish_reason is "error".
+        usage: on the final output of the request; of all choices together.
+        timeline: on the last output of each choice.
+        choice_index: index of the choice.
+        prompt_logprobs: one entry for each further prompt token except the first, when requested.
     """
 
     request_id: str
@@ -179,12 +179,12 @@ class EngineOutput(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing more comes of the request."""
+        """Whether this is the last output of the request."""
         return self.usage is not None
 
     @classmethod
     def merged(cls, outputs: "Sequence[EngineOutput]") -> "EngineOutput":
-        """Make one of all that was said of a choice in a row."""
+        """Merge consecutive outputs of one choice into one."""
         first, last = outputs[0], outputs[-1]
         if first is last:
             return first
@@ -198,13 +198,13 @@ class EngineOutput(NamedTuple):
 
     @classmethod
     def failed(cls, request: GenerateRequest, error: ChairliftError) -> "EngineOutput":
-        """Make the only Output of a request that no engine took, or the last one where the engine is gone."""
+        """Make the only output of a request that no engine accepted, or the last one after the engine failed."""
         return cls.ended(request, FinishReason.ERROR, error)
 
     @classmethod
     def ended(
         cls, request: GenerateRequest, reason: FinishReason, error: ChairliftError | None = None
     ) -> "EngineOutput":  # fmt: skip
-        """Make the last Output of a request of which nothing more is known."""
+        """Make the final output of a request without knowledge of its progress."""
         usage = Usage(len(request.prompt_token_ids), sum(map(len, request.resume)), 0)
         return cls(request.request_id, finish_reason=reason, error=error, usage=usage)

@@ -1,7 +1,7 @@
-"""SamplingParams: what one request asks of the sampler; frozen, complete, checked when it is made.
+"""SamplingParams: the sampling parameters of one request; frozen, complete, validated at construction.
 
 A field that is None takes the model's own default (generation_config.json), then the neutral value of
-`NEUTRAL`; `resolved()` does that, and the engine sees resolved parameters only.
+`NEUTRAL_VALUES`; `with_defaults()` does that, and the engine receives resolved parameters only.
 """
 
 import json
@@ -36,7 +36,7 @@ NEUTRAL_VALUES: Mapping[str, float | int] = {
 }  # fmt: skip
 
 _OPTIONAL = frozenset(NEUTRAL_VALUES) | {"max_tokens", "seed", "logprobs", "prompt_logprobs", "best_of"}
-FLOAT_BOUNDS: Mapping[str, tuple[float, float, bool]] = {  # lowest, highest, whether the lowest itself is refused
+FLOAT_BOUNDS: Mapping[str, tuple[float, float, bool]] = {  # lowest, highest, whether the lowest itself is rejected
     "temperature": (0, 2, False), "top_p": (0, 1, True), "min_p": (0, 1, False), "typical_p": (0, 1, True),
     "epsilon_cutoff": (0, 1, False), "eta_cutoff": (0, 1, False), "repetition_penalty": (0, 10, True),
     "presence_penalty": (-2, 2, False), "frequency_penalty": (-2, 2, False),
@@ -52,7 +52,7 @@ _STRINGS: Mapping[str, int] = {"stop": MAX_STOP_STRINGS, "bad_words": MAX_BAD_WO
 
 
 class LogitBias(dict[int, float]):
-    """Token id -> bias, that nobody can change: parameters are shared between requests. Still a dict, for codecs."""
+    """Immutable mapping of token id to bias, shared between requests; still a dict, for codecs."""
 
     def _never(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError("logit_bias cannot change; make new SamplingParams")
@@ -64,7 +64,7 @@ class LogitBias(dict[int, float]):
 
     @classmethod
     def of(cls, value: Any) -> "LogitBias":
-        """Check and take over a mapping. Raises InvalidRequest."""
+        """Validate and copy a mapping. Raises InvalidRequest."""
         if value is None:
             return cls()
         if not isinstance(value, Mapping):
@@ -80,29 +80,29 @@ class LogitBias(dict[int, float]):
 def _bad_words_ids(value: Any) -> tuple[tuple[int, ...], ...]:
     param = "bad_words_ids"
     words = as_tuple(param, value, 2 * MAX_BAD_WORDS, str)
-    found = tuple(token_ids(param, word, MAX_BAD_WORD_TOKENS, MAX_TOKENS) for word in words)
-    if not all(found):
+    parsed = tuple(token_ids(param, word, MAX_BAD_WORD_TOKENS, MAX_TOKENS) for word in words)
+    if not all(parsed):
         raise invalid_param(param, "must hold lists of at least one token id, got an empty one")
-    return found
+    return parsed
 
 
 def _processors(value: Any) -> tuple[tuple[str, str], ...]:
-    """Return (name, arguments as JSON) of each: a name, a list of names, (name, arguments) pairs, or a mapping."""
+    """Return (name, arguments as JSON) pairs from a name, a list of names, (name, arguments) pairs, or a mapping."""
     param = "logits_processors"
     entries = list(value.items()) if isinstance(value, Mapping) else as_tuple(param, value, MAX_LOGITS_PROCESSORS, str)
     if len(entries) > MAX_LOGITS_PROCESSORS:
         raise invalid_param(param, f"has {len(entries)} entries, the limit is {MAX_LOGITS_PROCESSORS}")
-    found = []
+    parsed = []
     for entry in entries:
         name, arguments = entry if isinstance(entry, tuple | list) and len(entry) == 2 else (entry, None)
-        if not isinstance(arguments, str):  # text is what was kept before, when parameters are replaced
+        if not isinstance(arguments, str):  # replace() passes arguments that are JSON text already
             arguments = _as_json(param, {} if arguments is None else arguments)
         if len(arguments) > MAX_PROCESSOR_ARGUMENTS or not arguments.startswith("{"):
             raise invalid_param(
                 param, f"takes arguments as an object of at most {MAX_PROCESSOR_ARGUMENTS} characters of JSON"
             )
-        found.append((string(param, name, MAX_STOP_STRING_CHARS), arguments))
-    return tuple(found)
+        parsed.append((string(param, name, MAX_STOP_STRING_CHARS), arguments))
+    return tuple(parsed)
 
 
 def _as_json(param: str, value: Any) -> str:
@@ -121,18 +121,18 @@ def _top_k(value: Any) -> int:
 
 
 def _checks() -> dict[str, Callable[[Any], Any]]:
-    """Return for each field what makes a checked, plain value of a given one, and raises InvalidRequest."""
-    made: dict[str, Callable[[Any], Any]] = {
+    """Return for each field the function that returns a validated plain value or raises InvalidRequest."""
+    checks: dict[str, Callable[[Any], Any]] = {
         "logit_bias": LogitBias.of, "bad_words_ids": _bad_words_ids, "logits_processors": _processors
     }  # fmt: skip
     for name, (low, high, open_low) in FLOAT_BOUNDS.items():
-        made[name] = partial(number, name, low=low, high=high, open_low=open_low)
+        checks[name] = partial(number, name, low=low, high=high, open_low=open_low)
     for name, (least, most) in INT_BOUNDS.items():
-        made[name] = partial(integer, name, low=least, high=most)
-    made |= {name: partial(validation.boolean, name) for name in _FLAGS}
-    made |= {name: partial(token_ids, name, limit=limit, highest=MAX_TOKENS) for name, limit in _IDS.items()}
-    made |= {name: partial(_texts, name=name, limit=limit) for name, limit in _STRINGS.items()}
-    return made | {"top_k": _top_k}
+        checks[name] = partial(integer, name, low=least, high=most)
+    checks |= {name: partial(validation.boolean, name) for name in _FLAGS}
+    checks |= {name: partial(token_ids, name, limit=limit, highest=MAX_TOKENS) for name, limit in _IDS.items()}
+    checks |= {name: partial(_texts, name=name, limit=limit) for name, limit in _STRINGS.items()}
+    return checks | {"top_k": _top_k}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,51 +140,51 @@ class SamplingParams:
     """How the tokens of one request are chosen.
 
     Order of effects (as in transformers): repetition, presence and frequency penalties, logit_bias,
-    no_repeat_ngram_size, bad words, allowed_token_ids, min_tokens, logits processors, the structure's mask; then
-    temperature, top_k, top_p, min_p, typical_p, epsilon_cutoff, eta_cutoff; then the draw. Logprobs are those of the
+    no_repeat_ngram_size, bad words, allowed_token_ids, min_tokens, logits processors, the grammar's token mask; then
+    temperature, top_k, top_p, min_p, typical_p, epsilon_cutoff, eta_cutoff; then sampling. Logprobs are those of the
     raw logits, before all of this.
 
-    Numbers may be numpy's and lists may be lists or tuples; what is kept is plain (int, float, str, tuple, LogitBias),
-    so that equal parameters are equal, hash, and cross a process border.
+    Numbers may be numpy's and lists may be lists or tuples; stored values are plain (int, float, str, tuple,
+    LogitBias), so that equal parameters are equal, hash, and cross a process boundary.
 
     Attributes:
-        n: choices, each drawn for itself, 1..128. Choice 0 is what n = 1 gives with the same seed.
-        best_of: so many choices are drawn and the n with the highest mean logprob come back; None is n.
+        n: number of choices, each sampled independently, 1..128. Choice 0 is the output of n = 1 with the same seed.
+        best_of: number of choices to sample; the n with the highest mean logprob are returned; None is n.
         temperature: 0 is greedy; at most 2. Below 1e-5 it counts as greedy.
-        top_k: how many of the likeliest tokens stay; 0 or -1 keeps all.
-        top_p: smallest set of likeliest tokens whose probability reaches this stays, (0, 1].
-        min_p: tokens less likely than this share of the likeliest are dropped, [0, 1].
-        typical_p: of the tokens whose surprise is nearest to the entropy, the smallest set that reaches this stays,
+        top_k: number of likeliest tokens to keep; 0 or -1 keeps all.
+        top_p: keep the smallest set of likeliest tokens whose probability reaches this, (0, 1].
+        min_p: drop tokens less likely than this share of the likeliest, [0, 1].
+        typical_p: of the tokens whose surprise is nearest to the entropy, keep the smallest set that reaches this,
             (0, 1] (Meister et al., "Locally Typical Sampling", 2022).
-        epsilon_cutoff: tokens less likely than this are dropped, but never the likeliest, [0, 1] (Hewitt et al.,
+        epsilon_cutoff: drop tokens less likely than this, but never the likeliest, [0, 1] (Hewitt et al.,
             "Truncation Sampling as Language Model Desmoothing", 2022).
         eta_cutoff: the same with a bound that falls with the entropy: min(eta, sqrt(eta) * exp(-entropy)), [0, 1].
-        repetition_penalty: divides (multiplies, when negative) the logits of tokens seen in prompt or output, (0, 10].
-        presence_penalty: subtracted from logits of tokens seen in the output, [-2, 2].
-        frequency_penalty: subtracted once for each time a token was seen in the output, [-2, 2].
-        no_repeat_ngram_size: no run of so many tokens appears twice in prompt and output; 0 allows all.
+        repetition_penalty: divides (multiplies, when negative) the logits of tokens in prompt or output, (0, 10].
+        presence_penalty: subtracted from the logits of tokens in the output, [-2, 2].
+        frequency_penalty: subtracted once for each occurrence of a token in the output, [-2, 2].
+        no_repeat_ngram_size: length of token runs that must not repeat in prompt and output; 0 allows all.
         logit_bias: token id -> value added to its logit, [-100, 100]; -100 bans the token.
-        bad_words: words whose tokens, as written and behind a space, never follow each other.
-        bad_words_ids: the same in token ids; the last id of each is banned behind the others.
-        allowed_token_ids: only these can be drawn; empty for all.
-        max_tokens: how many tokens at most; None is as many as fit. 0 only with echo or prompt_logprobs.
-        min_tokens: end of sequence and stop tokens cannot be drawn before so many.
+        bad_words: words whose tokens, as written and after a space, never follow each other.
+        bad_words_ids: the same in token ids; the last id of each is banned after the others.
+        allowed_token_ids: only these can be sampled; empty for all.
+        max_tokens: largest number of output tokens; None is as many as fit. 0 only with echo or prompt_logprobs.
+        min_tokens: number of output tokens before end-of-sequence and stop tokens can be sampled.
         stop: strings that end the output; they are not part of the text unless include_stop_str_in_output.
         stop_token_ids: token ids that end the output, besides the model's own.
         ignore_eos: the model's own end-of-sequence tokens do not end the output.
-        seed: any int64; None draws one at submission, which is reported.
+        seed: any int64; None picks one at submission, which is reported.
         logprobs: None for none; k for the chosen token's and the k likeliest tokens' at each position.
-        prompt_logprobs: the same for the tokens of the prompt, each given those before it. The prompt is computed
-            whole then, whatever of it is cached.
+        prompt_logprobs: the same for the prompt tokens, each conditioned on those before it. The whole prompt is
+            computed then, cached or not.
         skip_special_tokens: leave special tokens out of the text.
         include_stop_str_in_output: keep the stop string that ended the output in the text.
-        echo: the text begins with the prompt's.
-        logits_processors: names that the engine was given (`LLM(logits_processors=...)`), in the order in which they
-            are called; a mapping of names gives each its arguments.
-        structured: what the output has to be; see StructuredOutput. It ends where nothing can follow.
+        echo: the text begins with the prompt's text.
+        logits_processors: names registered with the engine (`LLM(logits_processors=...)`), in call order; a mapping
+            of names passes arguments to each.
+        structured: the grammar of the output; see StructuredOutput. The output ends where no token can follow.
 
     Raises:
-        InvalidRequest: a value is impossible; the sentence names the field and its bound.
+        InvalidRequest: a value is impossible; the message names the field and its bound.
     """
 
     n: int = 1
@@ -220,13 +220,13 @@ class SamplingParams:
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        for name, default in _DEFAULTS:  # where most values are that: a request's parameters are made three times
+        for name, default in _DEFAULTS:  # skip defaults: a request's parameters are constructed three times
             if (value := getattr(self, name)) is not default and (value is not None or name not in _OPTIONAL):
                 put(self, name, _CHECKS[name](value))
         self._check_together()
 
     def _check_together(self) -> None:
-        """Refuse what is possible alone and not together."""
+        """Reject values that are valid alone but not together."""
         if self.max_tokens == 0 and not self.is_prompt_logprobs_only:
             raise invalid_param(
                 "max_tokens", f"must be between 1 and {MAX_TOKENS}, got 0 without echo or prompt_logprobs"
@@ -240,21 +240,21 @@ class SamplingParams:
 
     @property
     def greedy(self) -> bool:
-        """Whether the likeliest token is taken without a draw."""
+        """Whether the likeliest token is chosen without sampling."""
         return self.temperature is not None and self.temperature < 1e-5
 
     @property
     def is_prompt_logprobs_only(self) -> bool:
-        """Whether it may ask for no output at all, because something is said of the prompt."""
+        """Whether the request returns the prompt (echo or its logprobs) and no output tokens."""
         return self.max_tokens == 0 and (self.echo or self.prompt_logprobs is not None)
 
     @property
     def num_choices(self) -> int:
-        """How many choices are drawn."""
+        """Number of choices to sample."""
         return self.n if self.best_of is None else self.best_of
 
     def with_defaults(self, defaults: Mapping[str, Any], *, max_tokens: int, seed: int) -> "SamplingParams":
-        """Fill every None: first from the model's defaults, then from NEUTRAL; length and seed from the caller.
+        """Fill every None from the model's defaults, then NEUTRAL_VALUES; length and seed from the caller.
 
         A default that is None counts as absent. Raises InvalidRequest when a default is impossible, or when min_tokens
         is more than the max_tokens that is filled in.
@@ -269,7 +269,7 @@ class SamplingParams:
         return replace(self, **filled)
 
     def check_vocabulary(self, vocab_size: int) -> None:
-        """Raise TokenOutOfRange when a token id named here does not exist in a vocabulary of this size."""
+        """Raise TokenOutOfRange when a token id in these parameters is not below `vocab_size`."""
         named: tuple[tuple[str, Iterable[int]], ...] = (
             ("stop_token_ids", self.stop_token_ids), ("logit_bias", self.logit_bias),
             ("allowed_token_ids", self.allowed_token_ids), ("bad_words_ids", chain.from_iterable(self.bad_words_ids)),

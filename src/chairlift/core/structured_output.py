@@ -1,7 +1,7 @@
-"""StructuredOutput: what one request's output has to be; frozen, bounded, checked for form when it is made.
+"""StructuredOutput: the grammar of one request's output; frozen, bounded, validated for form at construction.
 
-Whether a schema, a regular expression or a grammar means anything is found out when it is compiled
-(engine/structured/), before the request is queued.
+Whether a schema, a regular expression or a grammar is valid is decided when it is compiled (engine/structured/), before
+the request is queued.
 """
 
 import json
@@ -12,28 +12,28 @@ from typing import Any
 from chairlift.core.validation import as_tuple, boolean, invalid_param, string
 
 MAX_STRUCTURED_CHARS = 262_144
-"""Characters of a schema (as JSON), a regular expression, a grammar, or of all choices together."""
+"""Most characters of a schema (as JSON), a regular expression, a grammar, or of all choices together."""
 
 MAX_CHOICE_STRINGS = 32_768
 MAX_DEPTH = 64
-"""Of a schema, and of brackets in regular expressions and grammars: compilers and parsers recurse."""
+"""Deepest nesting of a schema, and of brackets in regular expressions and grammars: compilers and parsers recurse."""
 
 _KINDS = ("json_schema", "json_object", "regex", "grammar", "choice")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructuredOutput:
-    """One of five ways to say what an output is. What is kept is plain text, so that it hashes and crosses borders.
+    """One of five kinds of structured output, stored as plain text that hashes and crosses process boundaries.
 
     Attributes:
         json_schema: a JSON Schema: an object, true or false, or one of these as JSON text; kept as JSON text.
         json_object: any JSON object.
         regex: a regular expression that the whole output matches (no lookaround, no backreferences).
         grammar: a context-free grammar, in Lark's notation or in EBNF (GBNF, as llama.cpp writes it).
-        choice: strings, one of which the output is.
+        choice: strings; the output is one of them.
 
     Raises:
-        InvalidRequest: none or several of them are given, or one is too large, too deep or of the wrong type.
+        InvalidRequest: none or several of these are set, or one is too large, too deep or of the wrong type.
     """
 
     json_schema: str | Mapping[str, Any] | bool | None = None
@@ -55,21 +55,21 @@ class StructuredOutput:
         put(self, "choice", tuple(string("structured.choice", text, MAX_STRUCTURED_CHARS) for text in choice))
         if (total := sum(map(len, self.choice))) > MAX_STRUCTURED_CHARS:
             raise invalid_param("structured.choice", f"has {total} characters, the limit is {MAX_STRUCTURED_CHARS}")
-        given = [name for name in _KINDS if getattr(self, name) not in (None, False, ())]
-        if len(given) != 1:
+        kinds = [name for name in _KINDS if getattr(self, name) not in (None, False, ())]
+        if len(kinds) != 1:
             raise invalid_param(
-                "structured", f"needs exactly one of {', '.join(_KINDS)}, got {' and '.join(given) or 'none'}"
+                "structured", f"needs exactly one of {', '.join(_KINDS)}, got {' and '.join(kinds) or 'none'}"
             )
 
     @property
     def size(self) -> int:
-        """Characters of it."""
+        """Number of characters of the schema, regex, grammar or choices."""
         texts = (self.json_schema, self.regex, self.grammar, *self.choice)
         return sum(len(text) for text in texts if isinstance(text, str))
 
     @property
     def kind(self) -> str:
-        """Which of the five it is."""
+        """Name of the field that is set."""
         return next(name for name in _KINDS if getattr(self, name) not in (None, False, ()))
 
 
@@ -106,13 +106,13 @@ def _no_constant(name: str) -> Any:
 
 
 def _check_depth(param: str, value: Any) -> None:
-    """Refuse nesting beyond MAX_DEPTH; level by level, so that nothing recurses, and a cycle ends too."""
-    level, depth, seen = [value], 0, 0
+    """Reject nesting beyond MAX_DEPTH, level by level, so that nothing recurses and a cycle ends."""
+    level, depth, num_values = [value], 0, 0
     while level:
-        seen += len(level)
+        num_values += len(level)
         if depth > MAX_DEPTH:
             raise invalid_param(param, f"must not be nested deeper than {MAX_DEPTH} levels")
-        if seen > MAX_STRUCTURED_CHARS:
+        if num_values > MAX_STRUCTURED_CHARS:
             raise invalid_param(param, f"must not have more than {MAX_STRUCTURED_CHARS} values")
         inner: list[Any] = []
         for each in level:
@@ -124,12 +124,12 @@ def _check_depth(param: str, value: Any) -> None:
 
 
 def _check_brackets(param: str, text: str) -> None:
-    """Refuse brackets nested beyond MAX_DEPTH, counted without regard to strings: it is a bound, not a parser."""
+    """Reject brackets nested beyond MAX_DEPTH, counted without regard to strings: a bound, not a parser."""
     depth = 0
-    for letter in text:
-        if letter in "([{":
+    for char in text:
+        if char in "([{":
             depth += 1
             if depth > MAX_DEPTH:
                 raise invalid_param(param, f"must not nest brackets deeper than {MAX_DEPTH} levels")
-        elif letter in ")]}" and depth:
+        elif char in ")]}" and depth:
             depth -= 1

@@ -1,4 +1,4 @@
-"""Checks of single values that a caller gave: what is kept is plain, and a refusal names the field and its bound."""
+"""Validation of single parameter values: returns plain values; errors name the field and its bound."""
 
 from numbers import Integral, Real
 from typing import Any
@@ -6,18 +6,18 @@ from typing import Any
 from chairlift.core.errors import InvalidRequest
 
 
-def invalid_param(param: str, said: str) -> InvalidRequest:
-    """Make the error for one field: its name, the value, the bound."""
-    return InvalidRequest(f"{param} {said}", param=param)
+def invalid_param(param: str, message: str) -> InvalidRequest:
+    """Return the error for one field; `message` has the value and the bound."""
+    return InvalidRequest(f"{param} {message}", param=param)
 
 
 def format_value(value: Any) -> str:
-    """Write a value for a sentence; what would fill a page is a huge number."""
+    """Format a value for a message; an integer of more than 20 digits becomes "a huge number"."""
     return "a huge number" if isinstance(value, int) and abs(value) >= 10**20 else str(value)
 
 
 def number(param: str, value: Any, low: float, high: float, *, open_low: bool = False) -> float:
-    """Return a real number (numpy's too) as a float; refuse what is not finite and in [low, high] (or (low, high])."""
+    """Return a real number (numpy's too) as a float; reject one that is not in [low, high] or (low, high]."""
     if isinstance(value, bool) or not issubclass(type(value), Real):
         raise invalid_param(param, f"must be a number, got {type(value).__name__}")
     if not low <= value <= high or (open_low and value == low):
@@ -27,7 +27,7 @@ def number(param: str, value: Any, low: float, high: float, *, open_low: bool = 
 
 
 def integer(param: str, value: Any, low: int, high: int) -> int:
-    """Return an integer (numpy's too) as an int; refuse what is not in [low, high]."""
+    """Return an integer (numpy's too) as an int; reject one that is not in [low, high]."""
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise invalid_param(param, f"must be an integer, got {type(value).__name__}")
     plain = int(value)
@@ -37,14 +37,14 @@ def integer(param: str, value: Any, low: int, high: int) -> int:
 
 
 def boolean(param: str, value: Any) -> bool:
-    """Return a bool; refuse everything else."""
+    """Return a bool; reject every other type."""
     if not isinstance(value, bool):
         raise invalid_param(param, f"must be true or false, got {type(value).__name__}")
     return value
 
 
 def as_tuple(param: str, value: Any, limit: int, single: type) -> tuple[Any, ...]:
-    """Return the entries of a list or tuple; one bare entry is a list of one, None is an empty list."""
+    """Return the entries of a list or tuple as a tuple; a single entry gives one, None an empty tuple."""
     if value is None:
         return ()
     if isinstance(value, single):
@@ -57,16 +57,16 @@ def as_tuple(param: str, value: Any, limit: int, single: type) -> tuple[Any, ...
 
 
 def token_ids(param: str, value: Any, limit: int, highest: int) -> tuple[int, ...]:
-    """Return token ids of a list, or a single one, as a tuple of ints from 0 to highest."""
+    """Return a list of token ids, or a single one, as a tuple of ints from 0 to `highest`."""
     return tuple(integer(param, token, 0, highest) for token in as_tuple(param, value, limit, Integral))
 
 
 def string(param: str, value: Any, limit: int, *, least: int = 1) -> str:
-    """Return a plain string of `least` to `limit` characters that can be written as UTF-8."""
+    """Return a plain string of `least` to `limit` characters that UTF-8 can encode."""
     if not isinstance(value, str):
         raise invalid_param(param, f"must hold strings, got {type(value).__name__}")
     if not least <= len(value) <= limit:
         raise invalid_param(param, f"must hold strings of {least} to {limit} characters, got {len(value)}")
-    if any("\ud800" <= letter <= "\udfff" for letter in value):
+    if any("\ud800" <= char <= "\udfff" for char in value):
         raise invalid_param(param, "must hold valid Unicode, got half of a surrogate pair")
     return str.__str__(value)

@@ -1,1 +1,1 @@
-"""Decisions about ids: scheduler, paged cache, loop, and the clients that speak to them. No torch, no HTTP."""
+"""Decisions about ids: scheduler, paged cache, loop, and the clients that call them. No torch, no HTTP."""

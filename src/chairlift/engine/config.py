@@ -1,4 +1,4 @@
-"""What an engine is told before it starts: two small frozen parts, one for the line, one for the cache."""
+"""SchedulerConfig and CacheConfig: the settings of an engine's scheduler and of its KV cache."""
 
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -20,30 +20,30 @@ def _positive(**options: float | None) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfig:
-    """Limits of a step and of the line.
+    """Limits of a step and of the waiting queue.
 
     Attributes:
-        max_batch_tokens: tokens in one step, generated and prefilled ones together.
+        max_batch_tokens: tokens in one step, decoded and prefilled ones together.
         max_running_requests: requests that hold blocks at once.
-        max_prefill_tokens: prompt tokens in one step; None is what the runner likes best (RunnerInfo.chunk_tokens),
-            or else whatever max_batch_tokens leaves.
-        long_prefill_threshold: prompt tokens of one request in one step while others want some too; None is a
+        max_prefill_tokens: prompt tokens in one step; None is the runner's preference
+            (RunnerInfo.preferred_prefill_tokens), or else what max_batch_tokens leaves.
+        long_prefill_threshold: prompt tokens of one request in one step while others need some too; None is a
             quarter of the step's prompt tokens, or the whole rest of a prompt that half of them finish, and all that
-            the oldest leaves where nobody in line wants less (policy "fifo"). A request alone may take them all.
+            the oldest leaves where no waiting request needs less (policy "fifo"). A request alone may take them all.
         max_chunk_tokens: hard bound on the prompt tokens of one request in one step; None for no bound.
-        max_queue_size: requests in line; one more is refused with QueueFull.
+        max_queue_size: waiting requests; one more is rejected with QueueFull.
         max_model_len: prompt and output tokens of one request; None is the model's own limit.
-        policy: order of the line, a name of policy.py.
-        batching: how a step's budget is shared, a name of batching.py.
-        safety_margin: share of free blocks below which only generating requests ride (batching "fifo" only).
-        overlap: two launches in flight.
-        max_bypass: how many smaller requests may pass one that does not fit, in its whole life.
-        prefix_wait_steps: how many steps a request waits for blocks that another one is computing.
+        policy: order of the waiting queue, a name of waiting_queue/base.py.
+        batching: how a step's budget is shared, a name of batching_policy.py.
+        safety_margin: share of free blocks below which only decoding requests are scheduled (batching "fifo" only).
+        overlap: two steps in flight.
+        max_bypass: how many smaller requests may bypass one that does not fit, in its whole life.
+        prefix_wait_steps: steps that a request waits for blocks that another one is computing.
         protect_after_preemptions: preemptions after which a request is a victim only when no other is left.
         priority_ageing: seconds of waiting that are worth one step of priority (policy "priority").
-        tenant_weights: share of service of each tenant, 1 where none is given (policy "fair").
-        target_itl_ms: milliseconds that a step in which somebody generates should take; the prompt tokens in it are
-            chosen for that from the measured times of the steps before. None for as many as fit.
+        tenant_weights: share of service of each tenant, 1 by default (policy "fair").
+        target_itl_ms: milliseconds that a step with a decoding request should take; the scheduler bounds its prompt
+            tokens by the measured times of earlier steps. None for as many as fit.
     """
 
     max_batch_tokens: int = 2048
@@ -79,19 +79,19 @@ class SchedulerConfig:
         )  # fmt: skip
 
     def with_runner_defaults(self, chunk_tokens: int | None) -> "SchedulerConfig":
-        """Return these limits for a runner that likes so many prompt tokens in a step; what is set stays."""
+        """Return these limits with the runner's preferred prompt tokens of a step, where unset."""
         if chunk_tokens is None or self.max_prefill_tokens is not None:
             return self
         return replace(self, max_prefill_tokens=chunk_tokens)
 
     @property
     def max_in_flight_steps(self) -> int:
-        """How many launches may be in flight."""
+        """How many steps may be in flight."""
         return 2 if self.overlap else 1
 
     @property
     def max_running_sequences(self) -> int:
-        """Requests that can ride at once: every one of them may bring a token to each step."""
+        """Sequences that can run at once: each of them may have a token in each step."""
         return min(self.max_running_requests, self.max_batch_tokens)
 
     @property
@@ -101,13 +101,13 @@ class SchedulerConfig:
 
     @property
     def fair_prefill_chunk(self) -> int:
-        """Prompt tokens of one request in one step while others want some."""
+        """Prompt tokens of one request in one step while others need some."""
         share = self.long_prefill_threshold or max(1, self.prefill_budget // 4)
         return min(share, self.max_prefill_chunk)
 
     @property
     def final_prefill_chunk(self) -> int:
-        """Prompt tokens that one request gets at once, whatever the others want, where they are its last."""
+        """Last prompt tokens that one request gets in one step, whatever the others need."""
         return (
             self.fair_prefill_chunk
             if self.long_prefill_threshold
@@ -116,29 +116,29 @@ class SchedulerConfig:
 
     @property
     def may_prefill_sequentially(self) -> bool:
-        """Whether prompts may be read one after the other where nobody in line wants less.
+        """Whether prompts may be prefilled one after the other while no waiting request needs less.
 
-        Not where a target leaves prompts less as soon as the first of them is over; other lines have their own reasons.
+        False with target_itl_ms, which leaves prompts less once the first is complete; other queues have own orders.
         """
         return self.policy == "fifo" and self.long_prefill_threshold is None and self.target_itl_ms is None
 
     @property
     def max_prefill_chunk(self) -> int:
-        """Prompt tokens of one request in one step, whatever the others want."""
+        """Most prompt tokens of one request in one step."""
         return min(self.prefill_budget, self.max_chunk_tokens or self.prefill_budget)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheConfig:
-    """The pool of KV blocks.
+    """Settings of the pool of KV blocks.
 
     Attributes:
-        num_blocks: pages in the pool; a page is block_size tokens of one layer group.
-        block_size: tokens in a page.
-        windows: one entry a layer group: None is full attention, else the sliding window in tokens (a token sees
+        num_blocks: blocks in the pool; a block is block_size tokens of one layer group.
+        block_size: tokens in a block.
+        windows: one entry for each layer group: None is full attention, else the sliding window in tokens (a token sees
             itself and window - 1 before it).
         enable_prefix_caching: whether full blocks are hashed and shared.
-        model_id: part of the hash's root.
+        model_id: part of the root of block hashes.
     """
 
     num_blocks: int

@@ -1,6 +1,6 @@
-"""EngineLoop: expire, schedule, launch, collect, commit; one call of step() is one chair passing the platform.
+"""EngineLoop: expires, schedules, launches, collects and commits; one call of step() is one engine step.
 
-The loop has no thread of its own: inline.py turns it, and child.py in another process, and tests by hand.
+The loop has no thread of its own: client/inline.py and ipc/ (in another process) call step(), and tests do so directly.
 """
 
 import logging
@@ -28,31 +28,31 @@ log = logging.getLogger(__name__)
 
 
 class EngineLoop:
-    """One engine: a scheduler and its runner. Every method belongs to one thread.
+    """Runs one engine: a scheduler and its runner. Every method belongs to one thread.
 
     Attributes:
-        on_step: takes the stats of each step that was committed, before its outputs go out; may be set at any time.
-        step_began: monotonic seconds at which the step in progress began; None between steps.
-        warmup_began: the same of a warm-up.
+        on_step: called with the stats of each committed step, before its outputs go out; may be set at any time.
+        step_started_at: monotonic seconds at which the step in progress began; None between steps.
+        warmup_started_at: the same for a warm-up.
     """
 
     def __init__(
         self, runner: Runner, config: SchedulerConfig, *, enable_prefix_caching: bool = True,
         clock: Clock | None = None, on_step: Callable[[StepStats], None] | None = None, threaded: bool = True,
     ) -> None:  # fmt: skip
-        """Take the parts; nothing runs before start().
+        """Hold the parts; nothing runs before start().
 
-        With config.overlap the runner works in a thread, unless `threaded` is False: then it returns from launch()
-        before the step is done by itself.
+        With config.overlap the runner works in a thread. With `threaded` False it does not: then its launch() must
+        itself return before the step is done.
         """
         self._runner = ThreadedRunner(runner) if config.overlap and threaded else runner
         self._config = config
         self._caching = enable_prefix_caching
         self._clock = clock or SystemClock()
         self.on_step = on_step
-        self._began: dict[int, tuple[float, float, float]] = {}  # by step: begin, end of schedule, end of launch
+        self._began: dict[int, tuple[float, float, float]] = {}  # by step_id: begin, end of schedule, end of launch
         self._zero = time.perf_counter()
-        self._masking = MaskWorker()
+        self._mask_worker = MaskWorker()
         self.step_started_at: float | None = None
         self.warmup_started_at: float | None = None
         self.info: RunnerInfo
@@ -60,12 +60,12 @@ class EngineLoop:
         self.scheduler: Scheduler
 
     def start(self) -> RunnerInfo:
-        """Start the runner and build the scheduler for what it reports."""
+        """Start the runner and build the scheduler for its RunnerInfo."""
         self.info = info = self._runner.start()
         self._zero = time.perf_counter()
         self._config = self._config.with_runner_defaults(info.preferred_prefill_tokens)
         self.limits = RequestLimits.from_config(self._config, info)
-        self._masking = MaskWorker(info.busy_cpus, rests=self._config.max_in_flight_steps == 1)
+        self._mask_worker = MaskWorker(info.busy_cpus, rests=self._config.max_in_flight_steps == 1)
         cache = CacheConfig(
             num_blocks=info.num_blocks, block_size=info.block_size, windows=info.windows,
             enable_prefix_caching=self._caching, model_id=info.model_id,
@@ -78,16 +78,16 @@ class EngineLoop:
         try:
             self._runner.stop()
         finally:
-            self._masking.stop()
+            self._mask_worker.stop()
 
     # -- intake ----------------------------------------------------------------------------------------------------
 
     def submit(
         self, request: GenerateRequest, grammars: Items[Grammar] = (), waited: float = 0.0
     ) -> list[EngineOutput]:
-        """Put a request in line, with a grammar for each choice or none, whose making took `waited` seconds.
+        """Queue a request, with a grammar for each choice or none; compiling them took `waited` seconds.
 
-        Returns the Outputs of choices that are over already, or the last Output of a request that is refused.
+        Returns the outputs of choices that have finished already, or the last output of a rejected request.
         """
         try:
             return self.scheduler.add_request(request, self._clock.now(), grammars, waited)
@@ -95,13 +95,13 @@ class EngineLoop:
             return [EngineOutput.failed(request, error)]
 
     def abort(self, request_id: str, index: int | None = None) -> EngineOutput | None:
-        """End a request, or one choice of it; its last Output, None when it is not open."""
+        """Abort a request, or one choice of it; returns its last output, None when it is not open."""
         return self.scheduler.abort(request_id, self._clock.now(), index)
 
     # -- one step --------------------------------------------------------------------------------------------------
 
     def step(self) -> list[EngineOutput]:
-        """Turn the wheel once; returns the news. Raises EngineDead when the runner is beyond help."""
+        """Run one engine step; returns the new outputs. Raises EngineDead when the runner cannot continue."""
         self.step_started_at = time.monotonic()
         try:
             outputs = self.scheduler.expire(self._clock.now())
@@ -109,8 +109,8 @@ class EngineLoop:
             plan = self.scheduler.schedule(self._clock.now())
             if plan is not None:
                 outputs += self._launch(plan, began)
-            flights = self.scheduler.in_flight_steps
-            if flights and (plan is None or len(flights) >= self._config.max_in_flight_steps):
+            in_flight = self.scheduler.in_flight_steps
+            if in_flight and (plan is None or len(in_flight) >= self._config.max_in_flight_steps):
                 outputs += self._collect()
             return outputs
         finally:
@@ -129,12 +129,12 @@ class EngineLoop:
         return []
 
     def _launch_with_masks(self, plan: StepPlan) -> None:
-        """Launch a step; what its masked rows allow is found out meanwhile."""
+        """Launch a step; the token masks of its masked rows are computed meanwhile."""
         if not len(plan.masked_samples):
             self._runner.launch(plan)
             return
-        with self._masking.for_step(plan.masked_samples, self.scheduler.in_flight_steps[-1].grammars) as masks:
-            is_early = self._masking.shares and masks.come_soon()
+        with self._mask_worker.for_step(plan.masked_samples, self.scheduler.in_flight_steps[-1].grammars) as masks:
+            is_early = self._mask_worker.shares and masks.come_soon()
             if is_early:
                 self._runner.supply_masks(plan.step_id, masks.result())
             self._runner.launch(plan)
@@ -142,47 +142,49 @@ class EngineLoop:
                 self._runner.supply_masks(plan.step_id, masks.result())
 
     def _collect(self) -> list[EngineOutput]:
-        scheduler, waits = self.scheduler, time.perf_counter()
-        flight = scheduler.in_flight_steps[0]
+        scheduler, collect_began = self.scheduler, time.perf_counter()
+        step = scheduler.in_flight_steps[0]
         try:
             result = self._runner.collect()
         except EngineDead:
             raise
         except Exception as error:
-            log.warning("step %d failed: %r", flight.plan.step_id, error)
+            log.warning("step %d failed: %r", step.plan.step_id, error)
             self._began.clear()
             while len(scheduler.in_flight_steps) > 1:
                 scheduler.rollback(scheduler.in_flight_steps[-1].plan)
-            return scheduler.rollback(flight.plan, error, self._clock.now())
+            return scheduler.rollback(step.plan, error, self._clock.now())
         collected = time.perf_counter()
         outputs = scheduler.commit(result, self._clock.now())
-        self._masking.prefetch(flight.grammars)
-        moments = (*self._began.pop(flight.plan.step_id), waits, collected, time.perf_counter())
+        self._mask_worker.prefetch(step.grammars)
+        timestamps = (*self._began.pop(step.plan.step_id), collect_began, collected, time.perf_counter())
         if (on_step := self.on_step) is not None:
             try:
-                on_step(self._stats(flight, len(outputs), moments))
+                on_step(self._stats(step, len(outputs), timestamps))
             except Exception:
-                log.exception("who watches the steps raised")
+                log.exception("the on_step callback raised; the engine goes on")
         return outputs
 
-    def _stats(self, flight: InFlightStep, num_outputs: int, moments: tuple[float, ...]) -> StepStats:
-        scheduler, plan = self.scheduler, flight.plan
-        began, scheduled, launched, waits, collected, ended = ((moment - self._zero) * 1e3 for moment in moments)
+    def _stats(self, step: InFlightStep, num_outputs: int, timestamps: tuple[float, ...]) -> StepStats:
+        scheduler, plan = self.scheduler, step.plan
+        began, scheduled, launched, collect_began, collected, ended = (
+            (timestamp - self._zero) * 1e3 for timestamp in timestamps
+        )
         pool, cache = scheduler.cache.pool, scheduler.cache
         return StepStats(
             step_id=plan.step_id, num_sequences=plan.num_rows, num_tokens=plan.num_tokens,
-            num_prefill_tokens=flight.num_prefill_tokens, num_outputs=num_outputs,
+            num_prefill_tokens=step.num_prefill_tokens, num_outputs=num_outputs,
             context_tokens=plan.num_context_tokens, prefill_pairs=plan.num_prefill_pairs,
             running=len(scheduler.running), waiting=len(scheduler.waiting), free_blocks=pool.available,
             allocated_kv_tokens=(pool.total - pool.available) * cache.config.block_size,
             unused_kv_tokens=scheduler.unused_kv_tokens,
             preemptions=scheduler.counters.preemptions, in_flight=len(scheduler.in_flight_steps) + 1,
-            schedule_ms=scheduled - began, launch_ms=launched - scheduled, collect_ms=collected - waits,
-            commit_ms=ended - collected, started_ms=began, collect_started_ms=waits,
+            schedule_ms=scheduled - began, launch_ms=launched - scheduled, collect_ms=collected - collect_began,
+            commit_ms=ended - collected, started_ms=began, collect_started_ms=collect_began,
         )  # fmt: skip
 
     def collect_in_flight(self) -> list[EngineOutput]:
-        """Collect what is in flight without launching more; returns the news."""
+        """Collect the steps in flight without launching more; returns the new outputs."""
         outputs: list[EngineOutput] = []
         self.step_started_at = time.monotonic()
         try:
@@ -193,8 +195,8 @@ class EngineLoop:
         return outputs
 
     def warmup(self) -> float:
-        """Have the runner compute a warm-up, with nothing in flight; returns seconds. Raises what it raises."""
-        assert not self.scheduler.in_flight_steps, "land first"
+        """Run the runner's warm-up, with no step in flight; returns seconds. Raises the runner's errors."""
+        assert not self.scheduler.in_flight_steps, "collect the steps in flight first"
         began = time.perf_counter()
         self.warmup_started_at = time.monotonic()
         try:
@@ -203,22 +205,22 @@ class EngineLoop:
             self.warmup_started_at = None
         return time.perf_counter() - began
 
-    # -- rest ------------------------------------------------------------------------------------------------------
+    # -- state ------------------------------------------------------------------------------------------------------
 
     @property
     def is_idle(self) -> bool:
-        """Whether step() would do nothing until somebody submits."""
+        """Whether step() would do nothing until a request is submitted."""
         return self.scheduler.is_idle
 
     def check_integrity(self) -> list[str]:
-        """Prove the ledger; what is wrong is logged and returned."""
-        found = self.scheduler.check_integrity()
-        for line in found:
-            log.error("ledger: %s", line)
-        return found
+        """Check blocks, slots and counters; logs and returns the errors."""
+        errors = self.scheduler.check_integrity()
+        for error in errors:
+            log.error("integrity: %s", error)
+        return errors
 
     def load(self) -> LoadReport:
-        """Say how busy this engine is."""
+        """Return the load of this engine."""
         scheduler, counters = self.scheduler, self.scheduler.counters
         return LoadReport(
             state=ReplicaState.READY,

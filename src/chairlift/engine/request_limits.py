@@ -1,4 +1,4 @@
-"""What an engine can take at all: pure checks, made by clients before anything is queued and again at intake."""
+"""RequestLimits: checks whether an engine can ever serve a request; clients and the engine both call it."""
 
 from dataclasses import dataclass
 
@@ -13,16 +13,16 @@ MAX_REQUEST_ID_CHARS = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLimits:
-    """The numbers that a request is held against.
+    """The limits that a request must meet.
 
     Attributes:
-        vocab_size: ids are below this.
+        vocab_size: token ids are below this.
         max_model_len: prompt and output tokens of one request.
         num_blocks: blocks in the pool.
-        layouts: the layer groups' rules.
+        layouts: one LayerGroupLayout for each layer group.
         lookahead: tokens that may be scheduled beyond the confirmed ones.
-        capacity: the most tokens that one sequence alone can keep in the pool.
-        logits_processors: names that a request may choose.
+        max_cached_tokens: the most tokens that one sequence alone can keep in the pool.
+        logits_processors: names that a request may use.
     """
 
     vocab_size: int
@@ -35,7 +35,7 @@ class RequestLimits:
 
     @classmethod
     def from_config(cls, config: SchedulerConfig, info: RunnerInfo) -> "RequestLimits":
-        """Put the scheduler's and the runner's numbers together."""
+        """Combine the limits of the scheduler and of the runner."""
         max_model_len = min(config.max_model_len or info.max_model_len, info.max_model_len)
         layouts = tuple(LayerGroupLayout(window, info.block_size) for window in info.windows)
         lookahead = config.max_prefill_chunk * config.max_in_flight_steps
@@ -50,19 +50,19 @@ class RequestLimits:
         )  # fmt: skip
 
     def blocks_needed(self, num_tokens: int) -> int:
-        """Most blocks that a sequence of num_tokens holds at once."""
+        """Return the most blocks that a sequence of num_tokens holds at once."""
         return peak_blocks(self.layouts, num_tokens, self.lookahead)
 
     def max_output_tokens(self, prompt_tokens: int) -> int:
-        """Most output tokens after such a prompt; below 1 when there is no room for any.
+        """Return the most output tokens after a prompt; below 1 when none fits.
 
-        The last output token is never read back, so it needs no block.
+        The last output token is never an input, so it needs no block.
         """
         return min(self.max_model_len, self.max_cached_tokens + 1) - prompt_tokens
 
 
 def validate_request(request: GenerateRequest, limits: RequestLimits) -> None:
-    """Raise the InvalidRequest that says why this engine can never serve the request; return when it can."""
+    """Raise InvalidRequest (or a subclass) with the reason if this engine can never serve the request."""
     if not 0 < len(request.request_id) <= MAX_REQUEST_ID_CHARS:
         raise InvalidRequest(
             f"request_id must have 1 to {MAX_REQUEST_ID_CHARS} characters, got {len(request.request_id)}",
@@ -81,8 +81,8 @@ def validate_request(request: GenerateRequest, limits: RequestLimits) -> None:
                 raise TokenOutOfRange(token, limits.vocab_size, "resume")
     for name, _ in request.params.logits_processors:
         if name not in limits.logits_processors:
-            there = ", ".join(limits.logits_processors) or "none"
-            raise InvalidRequest(f"there is no logits processor {name!r}; there is {there}", param="logits_processors")
+            known = ", ".join(limits.logits_processors) or "none"
+            raise InvalidRequest(f"there is no logits processor {name!r}; there is {known}", param="logits_processors")
     assert max_tokens is not None, "the engine takes resolved parameters only"
     if len(prompt) >= limits.max_model_len:
         raise ContextLengthExceeded(len(prompt), None, limits.max_model_len)

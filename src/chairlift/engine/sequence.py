@@ -1,9 +1,9 @@
-"""Sequence: the life of one choice of a request inside the engine.
+"""Sequence: holds the state of one choice of a request inside the engine.
 
-    tokens      [ prompt ............................ | outputs ......... ] + pending samples, not seen yet
-    counters      ^num_computed (confirmed by commit)     ^num_scheduled (handed to the runner)
+    tokens      [ prompt ............................ | outputs ......... ] + pending samples, ids not known yet
+    counters      ^num_computed_tokens (committed)        ^num_scheduled_tokens (passed to the runner)
 
-There is no prefill and no decode: each step hands out tokens so that num_scheduled catches up with what is known.
+Prefill and decode are not separate: each step schedules tokens so that num_scheduled_tokens reaches the known tokens.
 """
 
 from enum import Enum, auto
@@ -32,30 +32,30 @@ class Sequence:
     """State of one choice; changed only by the scheduler.
 
     Attributes:
-        request: what was asked.
-        index: which of its choices this is.
-        name: its request id.
-        key: what it is known by among all: its request id, and for a further choice the number with it.
-        grammar: what its output has to be, and how far it is; None for anything.
-        has_spoken: whether a token of it was committed, in this engine.
-        num_scored: tokens of the prompt, from its begin, whose logprobs were delivered or are not wanted.
-        arrival: its place in line, kept for life.
-        token_ids: everything known, prompt and outputs.
-        num_prompt: how many of them are prompt.
-        longest: how many tokens it may have.
-        milestone: as long as num_computed stays below, a plain token needs no more than to be appended.
-        num_scheduled: tokens whose keys and values were handed to the runner.
-        num_computed: tokens confirmed by commit; never more than num_scheduled.
-        num_pending: samples in flight, not in token_ids yet.
-        block_hashes: names of the full blocks, as far as they are computed or a prompt; empty without prefix caching.
-        table: its blocks while it rides.
-        slot: its state on the runner's side while it rides, -1 otherwise.
-        known: whether the runner has that state.
-        ride: counts its rides, so that results of an earlier ride are told apart.
-        cached_tokens: prompt tokens found in the cache at the first ride.
-        times_passed: how often a smaller request went ahead while this one did not fit.
-        prefix_steps: steps spent waiting for another's prefix.
-        waiting_for: the block it waits for.
+        request: the request.
+        choice_index: index of this choice in the request.
+        request_id: id of the request.
+        seq_id: unique id: request_id for choice 0, (request_id, choice_index) for the others.
+        grammar: grammar of the output and its state; None for free output.
+        has_first_token: whether a token of it was committed in this engine.
+        num_prompt_logprobs_done: leading prompt tokens whose logprobs were delivered or are not requested.
+        arrival_index: its place in the waiting queue, constant for its life.
+        token_ids: all known tokens, prompt and outputs.
+        num_prompt_tokens: prompt tokens among them.
+        max_length: most tokens it may have.
+        fast_path_end: while num_computed_tokens stays below, a plain token only needs to be appended.
+        num_scheduled_tokens: tokens whose keys and values the runner was asked to compute.
+        num_computed_tokens: tokens confirmed by commit; never more than num_scheduled_tokens.
+        num_pending_samples: samples in flight, not in token_ids yet.
+        block_hashes: hashes of the full blocks that are computed or prompt; empty without prefix caching.
+        table: its block table while it runs.
+        slot: its slot in the runner while it runs, -1 otherwise.
+        is_in_runner: whether the runner holds its state in that slot.
+        epoch: counts its preemptions, so that stale results are recognised.
+        cached_tokens: prompt tokens found in the cache at the first start.
+        num_bypasses: how often a smaller request started while this one did not fit.
+        num_prefix_waits: steps spent waiting for another request's prefix.
+        awaited_block_hash: hash of the block it waits for.
     """
 
     __slots__ = (
@@ -110,9 +110,9 @@ class Sequence:
         self.hash_root = hash_root
         self.token_ids = [*request.prompt_token_ids, *resumed]
         self.num_prompt_tokens = len(request.prompt_token_ids)
-        # Scores come once a request, before its first token.
-        is_scored = params.prompt_logprobs is not None and not index and not resumed
-        self.num_prompt_logprobs_done = 1 if is_scored else self.num_prompt_tokens
+        # Prompt logprobs come once a request, before its first token.
+        returns_logprobs = params.prompt_logprobs is not None and not index and not resumed
+        self.num_prompt_logprobs_done = 1 if returns_logprobs else self.num_prompt_tokens
         self.max_output_tokens = params.max_tokens
         self.max_length = self.num_prompt_tokens + self.max_output_tokens
         self.stop_ids = request.all_stop_token_ids
@@ -139,23 +139,23 @@ class Sequence:
 
     @property
     def num_unscheduled_tokens(self) -> int:
-        """Tokens that can be handed out now.
+        """Tokens that can be scheduled now.
 
-        0 when the samples in flight already reach its length limit, or decide what its grammar allows next.
+        0 when the samples in flight already reach its length limit, or when its grammar needs them first.
         """
-        known = len(self.token_ids) + self.num_pending_samples
-        if known >= self.max_length or (self.num_pending_samples and self.grammar is not None):
+        num_tokens = len(self.token_ids) + self.num_pending_samples
+        if num_tokens >= self.max_length or (self.num_pending_samples and self.grammar is not None):
             return 0
-        return known - self.num_scheduled_tokens
+        return num_tokens - self.num_scheduled_tokens
 
     @property
     def num_tokens_with_pending(self) -> int:
-        """Tokens, those still in flight included."""
+        """Tokens, pending samples included."""
         return len(self.token_ids) + self.num_pending_samples
 
     @property
     def state(self) -> RequestState:
-        """What a user sees, derived from the counters."""
+        """The state that users see, derived from the counters."""
         if self.status is SequenceStatus.FINISHED:
             ends = {FinishReason.ERROR: RequestState.FAILED, FinishReason.ABORT: RequestState.CANCELLED}
             return ends.get(self.finish_reason or FinishReason.STOP, RequestState.FINISHED)
@@ -164,8 +164,8 @@ class Sequence:
         if self.num_computed_tokens >= len(self.token_ids) - 1 and self.num_output_tokens:
             return RequestState.DECODING
         if self.num_scheduled_tokens > self.num_computed_tokens:
-            whole = self.num_scheduled_tokens >= len(self.token_ids)
-            return RequestState.PREFILLING if whole else RequestState.PREFILLING_SPLIT
+            is_last_chunk = self.num_scheduled_tokens >= len(self.token_ids)
+            return RequestState.PREFILLING if is_last_chunk else RequestState.PREFILLING_SPLIT
         return RequestState.SPLIT_PENDING_REMAINDER
 
     def update_block_hashes(self, block_size: int) -> None:
@@ -174,11 +174,11 @@ class Sequence:
 
     @property
     def needs_prompt_logprobs(self) -> bool:
-        """Whether logprobs of its prompt are still to come: then the prompt is computed, whatever is cached."""
+        """Whether prompt logprobs are still to come; then the prompt is computed even if cached."""
         return self.num_prompt_logprobs_done < self.num_prompt_tokens
 
     def to_new_sequence(self) -> NewSequence:
-        """Return what the runner must know of it."""
+        """Return the state that the runner needs."""
         request = self.request
         token_ids = tuple(self.token_ids) if self.num_output_tokens else request.prompt_token_ids
         return NewSequence(

@@ -1,4 +1,4 @@
-"""Snapshots of a scheduler and its cache, for people, admin pages and tests."""
+"""Snapshots: describe a scheduler and its cache for people, admin pages and tests."""
 
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.scheduler.scheduler import Scheduler
@@ -7,14 +7,14 @@ from chairlift.engine.stats import CacheState, SchedulerState
 from chairlift.engine.timeline import WaitReason
 
 
-def _why(sequence: Sequence, line_reason: WaitReason) -> str:
+def _wait_reason(sequence: Sequence, queue_reason: WaitReason) -> str:
     if sequence.timeline_recorder.waits_for_prefix:
         return WaitReason.PREFIX
-    return line_reason
+    return queue_reason
 
 
 def scheduler_state(scheduler: Scheduler) -> SchedulerState:
-    """Who waits, in order, and why; who rides, and how far each one is."""
+    """Return the waiting requests, in order, with reasons, and the state of every open request."""
     waiting = list(scheduler.waiting)
     reason = scheduler.wait_clock.reason
     counters = scheduler.counters
@@ -22,8 +22,8 @@ def scheduler_state(scheduler: Scheduler) -> SchedulerState:
         waiting_requests=len(waiting),
         active_requests=len(scheduler.running),
         waiting_order=[sequence.request.request_id for sequence in waiting],
-        wait_reasons={sequence.request.request_id: _why(sequence, reason) for sequence in waiting},
-        states={name: next(iter(family.open.values())).state for name, family in scheduler.sequence_groups.items()},
+        wait_reasons={sequence.request.request_id: _wait_reason(sequence, reason) for sequence in waiting},
+        states={name: next(iter(group.open.values())).state for name, group in scheduler.sequence_groups.items()},
         in_flight=len(scheduler.in_flight_steps),
         max_in_flight=counters.max_in_flight,
         steps=counters.steps,
@@ -34,7 +34,7 @@ def scheduler_state(scheduler: Scheduler) -> SchedulerState:
 
 
 def cache_state(cache: KVCacheManager) -> CacheState:
-    """The pool in numbers."""
+    """Return the block counts of the pool."""
     counts = cache.counts()
     return CacheState(
         total_blocks=counts.total,

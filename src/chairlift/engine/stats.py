@@ -1,4 +1,4 @@
-"""What an engine counts: values for whoever asks; nobody here publishes anything."""
+"""Counters and StepStats: plain values that an engine counts; this module publishes none of them."""
 
 from __future__ import annotations
 
@@ -25,48 +25,48 @@ class Counters:
     max_in_flight: int = 0
     finished_by_reason: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FinishReason, 0))
 
-    def record_step(self, flight: InFlightStep, in_flight: int) -> None:
-        """Count a step, and how many are on their way with it."""
+    def record_step(self, step: InFlightStep, in_flight: int) -> None:
+        """Count a step, and the steps in flight with it."""
         self.steps += 1
         self.max_in_flight = max(self.max_in_flight, in_flight)
-        self.scheduled_tokens += flight.plan.num_tokens
+        self.scheduled_tokens += step.plan.num_tokens
 
     def record_first_schedule(self, prompt_tokens: int, cached_tokens: int) -> None:
-        """Count a request's first ride."""
+        """Count the first start of a request."""
         self.prompt_tokens += prompt_tokens
         self.cached_tokens += cached_tokens
 
     def record_finish(self, reason: FinishReason) -> None:
-        """Count an end."""
+        """Count a finished request."""
         self.finished_by_reason[reason] += 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStats:
-    """One step in numbers; milliseconds by phase.
+    """Numbers of one step; milliseconds by phase.
 
     Attributes:
-        step_id: the plan's.
+        step_id: id of the plan.
         num_sequences: rows of the step.
-        num_tokens: tokens of the step, prompt and generated ones.
-        num_prefill_tokens: tokens of rows that brought more than one.
-        num_outputs: requests that had news.
-        context_tokens: tokens that its rows can see, summed over the rows.
-        prefill_pairs: pairs (token, token it sees) of rows that brought more than one.
-        running: requests on board after the step.
-        waiting: requests in line after the step.
-        free_blocks: blocks nobody holds after the step.
-        held_slots: token slots of the blocks that somebody holds after the step, shared ones counted once.
-        unused_slots: those of them that hold no confirmed token yet.
+        num_tokens: tokens of the step, prompt and decoded ones.
+        num_prefill_tokens: tokens of rows with more than one.
+        num_outputs: sequences with new outputs.
+        context_tokens: context lengths, summed over the rows.
+        prefill_pairs: pairs (token, token it attends to) of rows with more than one.
+        running: running sequences after the step.
+        waiting: waiting sequences after the step.
+        free_blocks: blocks that no sequence holds after the step.
+        allocated_kv_tokens: KV token slots of held blocks after the step, shared ones counted once.
+        unused_kv_tokens: KV token slots of running sequences without a confirmed token.
         preemptions: total since the start.
-        in_flight: launches on their way when this one's result came, itself included; the last one of all finds 1.
-        started_ms: from the engine's start to the moment when this step began to be decided.
-        collect_started_ms: from the engine's start to the moment when its result was waited for. With two launches in
-            flight another step's phases lie between this one's launch and that.
-        schedule_ms: deciding.
-        launch_ms: handing the plan to the runner (computing, where the runner computes at once).
+        in_flight: steps in flight when this step's result came, itself included; 1 for the last one.
+        started_ms: from the engine's start to the begin of this step's scheduling.
+        collect_started_ms: from the engine's start to the begin of the wait for its result. With two steps in flight
+            another step's phases lie between this step's launch and that.
+        schedule_ms: scheduling the step.
+        launch_ms: passing the plan to the runner (and computing, if the runner computes at once).
         collect_ms: waiting for the runner.
-        commit_ms: taking the result in.
+        commit_ms: applying the result.
     """
 
     step_id: int
@@ -92,12 +92,12 @@ class StepStats:
 
     @property
     def ended_ms(self) -> float:
-        """From the engine's start to the moment when the result was taken in."""
+        """Milliseconds from the engine's start to the end of the commit."""
         return self.collect_started_ms + self.collect_ms + self.commit_ms
 
 
 class SchedulerState(TypedDict):
-    """Who waits, in order, and why; for people and admin pages."""
+    """Waiting requests, in order, and their reasons; for people and admin pages."""
 
     waiting_requests: int
     active_requests: int
@@ -113,7 +113,7 @@ class SchedulerState(TypedDict):
 
 
 class CacheState(TypedDict):
-    """The pool in numbers; free + cached + allocated == total."""
+    """Block counts of the pool; free + cached + allocated == total."""
 
     total_blocks: int
     free_blocks: int

@@ -1,11 +1,11 @@
-"""StepPlan and StepResult: all that passes between the scheduler and a runner.
+"""StepPlan and StepResult: all data that passes between the scheduler and a runner.
 
-A plan is small, frozen and complete: it can be sent to another process, or to many.
+A plan is small, frozen and complete, so it can be sent to other processes.
 
-    row r of the plan:  slots[r]            whose state on the runner's side
+    row r of the plan:  slots[r]            slot of its state in the runner
                         start_positions[r]  position of its first token in this step
-                        num_new_tokens[r]   how many tokens; their ids lie in input_ids, row after row
-    rows are ordered: those with one token first, then the longer ones
+                        num_new_tokens[r]   number of tokens; their ids are in input_ids, row after row
+    row order: rows with one token first, then the longer ones
 """
 
 from dataclasses import dataclass, field
@@ -20,22 +20,22 @@ from chairlift.core.sampling import SamplingParams
 Int32 = NDArray[np.int32]
 
 LAST_SAMPLED = -1
-"""An input id that stands for the token this slot sampled last, which the scheduler has not seen yet."""
+"""Input id for the token that this slot sampled last, whose id the scheduler does not know yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewSequence:
-    """What a runner keeps of a sequence while it rides; replaces whatever the slot held before.
+    """State that a runner keeps of a running sequence; replaces the former content of its slot.
 
     Attributes:
         slot: index of the runner's state, below `max_running_requests`.
-        token_ids: everything known so far, prompt and outputs.
-        num_prior_outputs: how many of them, at the end, are outputs (after a preemption or a retry).
+        token_ids: all known tokens, prompt and outputs.
+        num_output_tokens: outputs among them, at the end (after a preemption or a retry).
         params: resolved sampling parameters.
         eos_token_ids: banned, with params.stop_token_ids, until params.min_tokens outputs exist.
         adapter: name of the adapter, "" for none.
-        choice: which of its request's choices it is; draws of equal seeds differ by it.
-        prompt_logprobs_from: logprobs are wanted of the prompt's tokens from this position on (params.prompt_logprobs).
+        choice_index: index of the choice in its request; samples of equal seeds differ by it.
+        prompt_logprobs_from: first prompt position whose logprobs are requested (params.prompt_logprobs).
     """
 
     slot: int
@@ -50,37 +50,37 @@ class NewSequence:
 
 @dataclass(frozen=True, slots=True)
 class TokenMasks:
-    """What may be drawn next in some rows of a step, made before it or while the model runs.
+    """Allowed next tokens of some rows of a step, computed before it or while the model runs.
 
     Attributes:
-        places: int32 [M], the plan's `masked`.
-        bits: int32 [M, ceil(V / 32)], one bit a token, lowest first: whether it is allowed.
+        sample_indices: int32 [M], the plan's `masked_samples`.
+        bitmask: int32 [M, ceil(V / 32)], one bit for each token, lowest first: whether it is allowed.
     """
 
     sample_indices: Int32
     bitmask: Int32
 
     def by_row(self) -> dict[int, Int32]:
-        """Return the bits by place among the sample rows."""
+        """Return the bitmask rows by sample index."""
         return dict(zip(self.sample_indices.tolist(), self.bitmask, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """One step, decided.
+    """A scheduled step.
 
     Attributes:
-        step_id: counts up, also over steps that were taken back.
-        released: slots that no longer ride; applied first. Unknown slots are fine.
-        admitted: sequences new to the runner; applied second.
+        step_id: counts up, also over steps that were rolled back.
+        released_slots: slots of sequences that no longer run; applied first. Unknown slots are allowed.
+        new_sequences: sequences new to the runner; applied second.
         slots: int32 [S].
         num_new_tokens: int32 [S], at least 1 each.
         start_positions: int32 [S].
         new_blocks: int32 [B, 4], rows (slot, group, index in the sequence's block table, block id); third.
         input_ids: int32 [T], T = sum of num_new_tokens; LAST_SAMPLED where the id is not known yet.
         sample_rows: int32 [R], rows whose last token's logits are sampled, each once.
-        masked: int32 [M], places in sample_rows whose draw waits for a mask (Runner.supply_masks).
-        copies: int32 [C, 2], blocks (from, to) to copy before the forward pass.
+        masked_samples: int32 [M], indices in sample_rows whose sampling waits for a mask (Runner.supply_masks).
+        block_copies: int32 [C, 2], blocks (from, to) to copy before the forward pass.
     """
 
     step_id: int
@@ -107,12 +107,12 @@ class StepPlan:
 
     @property
     def num_context_tokens(self) -> int:
-        """Tokens that its rows can see, those of the step included, summed over the rows; windows do not count."""
+        """Context lengths, tokens of the step included, summed over the rows; ignores windows."""
         return int(self.start_positions.sum()) + self.num_tokens
 
     @property
     def num_prefill_pairs(self) -> int:
-        """Pairs (token, token it sees) of the rows with more than one token; windows do not count."""
+        """Pairs (token, token it attends to) of rows with more than one token; ignores windows."""
         longer = self.num_new_tokens > 1
         count = self.num_new_tokens[longer].astype(np.int64)
         return int((count * self.start_positions[longer] + count * (count + 1) // 2).sum())
@@ -120,16 +120,16 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What came of one plan.
+    """Result of one plan.
 
     Attributes:
-        step_id: the plan's.
+        step_id: id of the plan.
         tokens: int32 [N], the sampled ids, sample row after sample row.
-        cu_tokens: int32 [R + 1]; sample row i drew tokens[cu_tokens[i]:cu_tokens[i + 1]].
-        logprobs: for each of `tokens` its logprobs where asked for, else None; empty when nobody asked.
-        faults: (row of the plan, error) for rows that failed alone; their sampled tokens mean nothing.
-        prompt_logprobs: (row of the plan, entries) where asked for: an entry for each token of the prompt that stands
-            behind one of the row's tokens, from NewSequence.prompt_logprobs_from on, in order.
+        cu_tokens: int32 [R + 1]; sample row i sampled tokens[cu_tokens[i]:cu_tokens[i + 1]].
+        logprobs: for each of `tokens` its logprobs where requested, else None; empty when no row requests them.
+        row_errors: (row of the plan, error) for rows that failed alone; their sampled tokens are invalid.
+        prompt_logprobs: (row of the plan, entries) where requested: an entry for each prompt token that follows one of
+            the row's tokens, from NewSequence.prompt_logprobs_from on, in order.
     """
 
     step_id: int

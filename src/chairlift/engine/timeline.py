@@ -1,8 +1,8 @@
-"""A request's life as it is recorded: a few moments, and what it waited for, kept without touching who waits.
+"""TimelineRecorder and QueueWaitClock: record the events of a request and its wait by reason.
 
-The line as a whole stops for one reason at a time (WaitClock). A sequence notes the clock when it joins and reads the
-difference when it boards, so a hundred thousand waiting requests cost nothing a step. Only waiting for another
-request's prefix is a sequence's own.
+The waiting queue as a whole stops for one reason at a time (QueueWaitClock). A sequence reads the clock when it is
+queued and takes the difference when it starts, so a hundred thousand waiting requests cost nothing a step. Only the
+wait for another request's prefix is recorded per sequence.
 """
 
 from enum import StrEnum
@@ -11,12 +11,12 @@ from chairlift.core.request import Timeline, TimelineEvent
 
 
 class WaitReason(StrEnum):
-    """Why a request is in line."""
+    """Why a request is waiting."""
 
-    BUDGET = "budget"  # the step's tokens are spent, or it had begun already
-    BLOCKS = "blocks"  # it, or one before it, does not fit into the free blocks
-    RUNNING_LIMIT = "running_limit"  # every seat is taken
-    POLICY = "policy"  # the batching policy lets nobody board now
+    BUDGET = "budget"  # the step's tokens are spent, or the step had begun already
+    BLOCKS = "blocks"  # the request, or one before it, does not fit into the free blocks
+    RUNNING_LIMIT = "running_limit"  # max_running_sequences are running
+    POLICY = "policy"  # the batching policy starts no waiting sequence now
     PREFIX = "prefix"  # another request is computing its next block
 
 
@@ -24,88 +24,88 @@ QUEUE_WAIT_REASONS = (WaitReason.BUDGET, WaitReason.BLOCKS, WaitReason.RUNNING_L
 
 
 class QueueWaitClock:
-    """Seconds for which the line has stood still, by reason, since the engine began; one reason at any time.
+    """Counts the seconds that the waiting queue stood still, by reason, since the engine began.
 
-    So the seconds that a request waited, by reason, add up to its time in line.
+    One reason holds at any time, so the seconds of a request by reason add up to its time in the queue.
     """
 
     def __init__(self) -> None:
         self._seconds = [0.0] * len(QUEUE_WAIT_REASONS)
-        self._place = QUEUE_WAIT_REASONS.index(WaitReason.BUDGET)
+        self._index = QUEUE_WAIT_REASONS.index(WaitReason.BUDGET)
         self._since = 0.0
 
     @property
     def reason(self) -> WaitReason:
-        """Why whoever is in line did not board."""
-        return QUEUE_WAIT_REASONS[self._place]
+        """Why waiting sequences do not start now."""
+        return QUEUE_WAIT_REASONS[self._index]
 
     def set(self, reason: WaitReason, now: float) -> None:
-        """Say why the line stands still from now on."""
-        self._seconds[self._place] += now - self._since
-        self._place, self._since = QUEUE_WAIT_REASONS.index(reason), now
+        """Set the reason from now on."""
+        self._seconds[self._index] += now - self._since
+        self._index, self._since = QUEUE_WAIT_REASONS.index(reason), now
 
     def read(self, now: float) -> list[float]:
-        """Return the seconds so far, in the order of LINE_REASONS."""
+        """Return the seconds so far, in the order of QUEUE_WAIT_REASONS."""
         seconds = self._seconds[:]
-        seconds[self._place] += now - self._since
+        seconds[self._index] += now - self._since
         return seconds
 
 
 class TimelineRecorder:
-    """What one request writes down of itself."""
+    """Records the events and waits of one sequence."""
 
-    __slots__ = ("_events", "_mark", "_prefix_since", "_waited", "queued_at")
+    __slots__ = ("_events", "_prefix_since", "_queue_mark", "_waited", "queued_at")
 
     def __init__(self, now: float) -> None:
         self.queued_at = now
         self._events: list[tuple[str, float, str]] = [("queued", now, "")]
         self._waited: dict[str, float] = {}
-        self._mark: list[float] | None = None
+        self._queue_mark: list[float] | None = None
         self._prefix_since: float | None = None
 
     @property
     def waits_for_prefix(self) -> bool:
-        """Whether the wait for somebody else's block is on."""
+        """Whether the sequence waits for another request's block."""
         return self._prefix_since is not None
 
     def record(self, name: str, now: float, detail: str = "") -> None:
-        """Write down a moment."""
+        """Record an event."""
         self._events.append((name, now, detail))
 
     def enqueued(self, clock: QueueWaitClock, now: float) -> None:
-        """It stands in line from now on."""
-        self._mark = clock.read(now)
+        """Begin the wait in the queue."""
+        self._queue_mark = clock.read(now)
 
     def prefix_wait(self, clock: QueueWaitClock, now: float) -> None:
-        """From now on it waits for another's prefix, whatever the line does."""
+        """Begin the wait for another request's prefix, whatever the queue's reason is."""
         if self._prefix_since is None:
             self._settle(clock, now)
             self._prefix_since = now
             self.record("waiting_for_prefix", now)
 
     def prefix_wait_ended(self, clock: QueueWaitClock, now: float) -> None:
-        """The prefix is there, or the wait was given up."""
+        """End the wait for a prefix, if one is in progress."""
         if self._prefix_since is not None:
             self._add(WaitReason.PREFIX, now - self._prefix_since)
             self._prefix_since = None
-            self._mark = clock.read(now)
+            self._queue_mark = clock.read(now)
 
     def dequeued(self, clock: QueueWaitClock, now: float) -> None:
-        """It stands in line no more."""
+        """End the wait in the queue."""
         self.prefix_wait_ended(clock, now)
         self._settle(clock, now)
-        self._mark = None
+        self._queue_mark = None
 
     def _settle(self, clock: QueueWaitClock, now: float) -> None:
-        if self._mark is not None:
-            for reason, was, seconds in zip(QUEUE_WAIT_REASONS, self._mark, clock.read(now), strict=True):
-                self._add(reason, seconds - was)
+        if self._queue_mark is not None:
+            for reason, start, seconds in zip(QUEUE_WAIT_REASONS, self._queue_mark, clock.read(now), strict=True):
+                self._add(reason, seconds - start)
 
     def _add(self, reason: WaitReason, seconds: float) -> None:
         if seconds > 0:
             self._waited[reason] = self._waited.get(reason, 0.0) + seconds
 
     def build(self) -> Timeline:
-        """Return what was written, in seconds since the request was queued."""
+        """Return the recorded timeline, in seconds since the request was queued."""
         events = tuple([TimelineEvent(name, at - self.queued_at, detail) for name, at, detail in self._events])
         return Timeline(events, tuple(self._waited.items()))

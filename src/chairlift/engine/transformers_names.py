@@ -1,7 +1,7 @@
-"""Names that users of transformers' continuous batching know, for the scheduler and the cache of this engine.
+"""Aliases: the names of transformers' continuous batching for the scheduler and the cache of this engine.
 
-    PagedAttentionCache     KVCache
-    RequestStatus           RequestState, which has their states and a few more
+    PagedAttentionCache     KVCacheManager
+    RequestStatus           RequestState, which has the same states and a few more
     FIFOScheduler           Scheduler with batching "fifo" and its safety margin
     PrefillFirstScheduler   Scheduler with batching "prefill_first"
 
@@ -25,7 +25,7 @@ ANY_TOKEN = 2**31 - 1
 
 
 class FIFOScheduler(Scheduler):
-    """Those who generate first, then prompts in order of arrival, as long as enough blocks are free."""
+    """Schedules decodes first, then prompts in order of arrival while enough blocks are free."""
 
     def __init__(
         self, cache: KVCacheManager, config: SchedulerConfig | None = None, *, limits: RequestLimits | None = None,
@@ -34,19 +34,19 @@ class FIFOScheduler(Scheduler):
         """Schedule over a cache.
 
         Args:
-            cache: the pool's books.
+            cache: the KV cache.
             config: the other limits of a step; its batching and safety margin are replaced.
-            limits: what a request is held against; None for what the cache itself can hold.
-            safety_margin: share of free blocks below which only generating requests ride, 0 to less than 1.
+            limits: limits of a request; None for what the cache itself can hold.
+            safety_margin: share of free blocks below which only decoding requests are scheduled, 0 to less than 1.
 
-        Raises ConfigError for a margin that cannot be.
+        Raises ConfigError for a margin out of range.
         """
         config = replace(config or SchedulerConfig(), batching="fifo", safety_margin=safety_margin)
         super().__init__(config, cache, limits or limits_of(cache, config))
 
 
 class PrefillFirstScheduler(Scheduler):
-    """Prompts first, those who generate with what is left, but not left out for long."""
+    """Schedules prompts first and decodes with the rest, but never delays decodes for long."""
 
     def __init__(
         self, cache: KVCacheManager, config: SchedulerConfig | None = None, *, limits: RequestLimits | None = None
@@ -57,7 +57,7 @@ class PrefillFirstScheduler(Scheduler):
 
 
 def limits_of(cache: KVCacheManager, config: SchedulerConfig) -> RequestLimits:
-    """What a cache can hold, with any vocabulary."""
+    """Return the limits of a cache, with any vocabulary."""
     own = cache.config
     info = RunnerInfo(
         vocab_size=ANY_TOKEN, max_model_len=own.num_blocks * own.block_size, num_blocks=own.num_blocks,

@@ -1,1 +1,1 @@
-"""The text service: LLM and AsyncLLM over an engine."""
+"""llm: the text service, LLM and AsyncLLM on top of an engine."""

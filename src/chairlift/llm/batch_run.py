@@ -1,4 +1,4 @@
-"""pump: feeds requests to an engine as fast as its line takes them, and yields what becomes of each."""
+"""run_batch: submits requests as fast as the engine's waiting queue accepts them and yields their events."""
 
 import time
 from collections import deque
@@ -8,65 +8,65 @@ from queue import SimpleQueue
 from chairlift.core.errors import EngineDead, QueueFull
 from chairlift.core.request import EngineOutput
 from chairlift.engine.client.base import EngineClient
-from chairlift.llm.output_processor import Assembler
+from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import TextEvent
 
-FULL_QUEUE_PAUSE = 0.01  # seconds before a request that found the line full of others' is tried again
+FULL_QUEUE_PAUSE = 0.01  # seconds before a request is submitted again after QueueFull
 
-Events = Generator[tuple[Assembler, TextEvent], None, None]
+Events = Generator[tuple[OutputProcessor, TextEvent], None, None]
 
 
-def pump(client: EngineClient, assemblers: Sequence[Assembler], window: int) -> Events:
-    """Run requests together; yields (request, event) until each has had its last event and the engine has let go.
+def run_batch(client: EngineClient, processors: Sequence[OutputProcessor], window: int) -> Events:
+    """Run requests together; yield (processor, event) until each request has its final event and output.
 
-    At most `window` of them have been sent and not heard of, so that the engine's line has room for them unless riders
-    are sent back to it; who is refused then is sent again. Closing the generator, and an exception in it (Ctrl-C),
-    abort those that are open; who leaves a loop over it early must close it. Raises EngineDead when the engine takes no
-    request at all; when it dies later, its requests end with that error.
+    At most `window` submitted requests are without output, so that the engine's waiting queue has room for them unless
+    it also holds preempted requests; a request rejected with QueueFull is submitted again. Closing the generator, or an
+    exception in it (Ctrl-C), aborts the open requests; a caller that leaves its loop early must close the generator.
+    Raises EngineDead when the engine accepts no request at all; when it fails later, its requests end with that error.
     """
-    news: SimpleQueue[list[EngineOutput]] = SimpleQueue()
-    sink = news.put
-    line = deque(assemblers)
-    riding: dict[str, Assembler] = {}
-    silent: set[str] = set()
+    outputs: SimpleQueue[list[EngineOutput]] = SimpleQueue()
+    sink = outputs.put
+    waiting = deque(processors)
+    open_requests: dict[str, OutputProcessor] = {}
+    without_output: set[str] = set()
     try:
-        while line or riding:
-            while line and len(silent) < window:
-                assembler = line.popleft()
-                riding[assembler.request.request_id] = assembler
-                silent.add(assembler.request.request_id)
+        while waiting or open_requests:
+            while waiting and len(without_output) < window:
+                processor = waiting.popleft()
+                open_requests[processor.request.request_id] = processor
+                without_output.add(processor.request.request_id)
                 try:
-                    client.submit(assembler.request, sink)
+                    client.submit(processor.request, sink)
                 except EngineDead as error:
-                    if len(line) == len(assemblers) - 1:
+                    if len(waiting) == len(processors) - 1:
                         raise
-                    news.put([EngineOutput.failed(assembler.request, error)])
-                tell_aborts(client, assembler)
-            for output in news.get():
-                assembler = riding[output.request_id]
-                silent.discard(output.request_id)
+                    outputs.put([EngineOutput.failed(processor.request, error)])
+                forward_aborts(client, processor)
+            for output in outputs.get():
+                processor = open_requests[output.request_id]
+                without_output.discard(output.request_id)
                 if output.is_final:
-                    del riding[output.request_id]
+                    del open_requests[output.request_id]
                 if isinstance(output.error, QueueFull):
                     time.sleep(FULL_QUEUE_PAUSE)
-                    line.appendleft(assembler)
+                    waiting.appendleft(processor)
                     continue
-                events = assembler.take(output)
+                events = processor.process(output)
                 if not output.is_final:
-                    tell_aborts(client, assembler)
+                    forward_aborts(client, processor)
                 for event in events:
-                    yield assembler, event
+                    yield processor, event
     finally:
-        for request_id in riding:
+        for request_id in open_requests:
             client.abort(request_id)
 
 
-def tell_aborts(client: EngineClient, assembler: Assembler) -> None:
-    """Tell the engine which choices have ended without it; the whole request, as often as asked, when all have."""
-    request_id = assembler.request.request_id
-    if assembler.is_finished:
+def forward_aborts(client: EngineClient, processor: OutputProcessor) -> None:
+    """Abort in the engine the choices that ended in the text service; the whole request when all of them have."""
+    request_id = processor.request.request_id
+    if processor.is_finished:
         client.abort(request_id)
     else:
-        for index in assembler.aborts:
+        for index in processor.pending_aborts:
             client.abort(request_id, index)
-    assembler.aborts.clear()
+    processor.pending_aborts.clear()

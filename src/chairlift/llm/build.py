@@ -1,4 +1,4 @@
-"""The one place that joins an engine to its runner, its tokenizer and the model's defaults."""
+"""build_service: composes an engine with its runner, its tokenizer and the model's defaults."""
 
 import difflib
 import logging
@@ -19,10 +19,10 @@ from chairlift.engine.runner.base import RunnerSpec
 from chairlift.engine.scheduler.batching_policy import make_batching_policy
 from chairlift.engine.scheduler.waiting_queue.base import check_policy
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
-from chairlift.llm.model_names import DEMO, RANDOM, embedded_folder, tell_no_model
+from chairlift.llm.model_names import DEMO, RANDOM, embedded_folder, warn_no_model
 from chairlift.llm.options import Options
-from chairlift.llm.text_service import ModelDefaults, Service
-from chairlift.llm.tracing_client import ProfiledClient, open_trace
+from chairlift.llm.text_service import ModelDefaults, TextService
+from chairlift.llm.tracing_client import TracingClient, open_trace
 from chairlift.text.chat_template import ChatTemplate
 from chairlift.text.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
 
@@ -40,23 +40,23 @@ TINY_CHAT_TEMPLATE = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
-    """Everything about a service but its engine: what can be read and checked in a moment, before weights are loaded.
+class PreparedService:
+    """A service without its engine: everything that can be read and checked before the weights are loaded.
 
-    One that is not started is closed.
+    The caller either starts or closes it.
 
     Attributes:
-        model: what the user named.
-        spec: how the runner is made.
+        model: the name that the user gave.
+        spec: how to build the runner.
         scheduler: the engine's part of the options.
-        caching: whether equal prefixes are shared.
+        caching: whether requests share equal prefixes.
         client: "inline" or "process".
-        profile: where a trace of the steps goes, "" for nowhere.
+        profile: path of the step trace, "" for none.
         tokenizer: None when the model folder has none.
         chat_template: None with the tokenizer.
-        defaults: of the model.
-        seeds: where the seeds of requests without one come from.
-        launched: the process in which the engine will be, where it will be in one.
+        defaults: the model's defaults.
+        seeds: source of seeds for requests without one.
+        launched: the prespawned engine process, None for an inline engine.
     """
 
     model: str
@@ -71,7 +71,7 @@ class Prepared:
     seeds: random.Random
     launched: "PrespawnedProcess | None" = None
 
-    def start(self) -> Service:
+    def start(self) -> TextService:
         """Load the weights and start the engine. Raises ConfigError, ModelError."""
         if self.tokenizer is None:
             log.warning("%s has no tokenizer.json: prompts must be token ids, outputs have no text", self.model)
@@ -82,19 +82,19 @@ class Prepared:
             raise
         for name, value in client.info.startup_report:
             log.info("%s: %s", name, value)
-        return Service(
+        return TextService(
             client=client, tokenizer=self.tokenizer, chat_template=self.chat_template, defaults=self.defaults,
             model=self.model, max_queue_size=self.scheduler.max_queue_size, seeds=self.seeds,
         )  # fmt: skip
 
     def vocabulary(self) -> GrammarTokenizer | None:
-        """Return what structured output is made with; None without a tokenizer."""
+        """Return the tokenizer for structured output; None without a tokenizer."""
         if self.tokenizer is None:
             return None
         return GrammarTokenizer(self.tokenizer.serialized().encode(), self.defaults.eos_token_ids)
 
     def close(self) -> None:
-        """Let go what was launched for an engine that does not start."""
+        """Close the process that was launched for an engine that does not start."""
         if self.launched is not None:
             self.launched.close()
 
@@ -106,26 +106,26 @@ class Prepared:
             if trace is not None:
                 trace.close()
             raise
-        return client if trace is None else ProfiledClient(client, trace)
+        return client if trace is None else TracingClient(client, trace)
 
 
-def prepare(model: str | Path | None, options: Options, *, starts: bool = True) -> Prepared:
-    """Check options and model folder; see build_service. Imports no torch.
+def prepare(model: str | Path | None, options: Options, *, starts: bool = True) -> PreparedService:
+    """Validate options and model folder; see build_service. Does not import torch.
 
-    Where the engine will be in a process of its own, that is there already and does: it takes a second. One that only
-    wants to know whether it could be says that it never `starts`.
+    With client "process" it launches the engine process, whose import of torch takes a second. `starts=False` only
+    validates and launches nothing.
     """
-    scheduler = check_options(options)
-    given: dict[str, Any] = dict(options)
-    kind, seed = given.get("client", "inline"), given.pop("seed", None)
+    scheduler = validate_options(options)
+    values: dict[str, Any] = dict(options)
+    kind, seed = values.get("client", "inline"), values.pop("seed", None)
     launched = _launch() if kind == "process" and starts else None
     try:
-        folder = folder_of(model, given.get("revision"))
-        spec = RunnerSpec(RUNNER, _runner_config(folder, given).encode())
+        folder = model_folder(model, values.get("revision"))
+        spec = RunnerSpec(RUNNER, _runner_config(folder, values).encode())
         tokenizer, chat = _text(folder)
-        return Prepared(
+        return PreparedService(
             model=DEMO if model is None else str(model), spec=spec, scheduler=scheduler,
-            caching=given.get("enable_prefix_caching", True), client=kind, profile=given.get("profile") or "",
+            caching=values.get("enable_prefix_caching", True), client=kind, profile=values.get("profile") or "",
             tokenizer=tokenizer, chat_template=chat, defaults=_defaults(folder, tokenizer),
             seeds=random.SystemRandom() if seed is None else random.Random(seed), launched=launched,
         )  # fmt: skip
@@ -135,41 +135,41 @@ def prepare(model: str | Path | None, options: Options, *, starts: bool = True) 
         raise
 
 
-def check_options(options: Options) -> SchedulerConfig:
-    """Return the engine's part of the options. Raises ConfigError for what no model could be run with."""
-    given: dict[str, Any] = dict(options)
-    _check_names(given)
-    _check_types(given)
-    scheduler = SchedulerConfig(**_part(given, SchedulerConfig))
+def validate_options(options: Options) -> SchedulerConfig:
+    """Return the engine's part of the options. Raises ConfigError for options invalid with any model."""
+    values: dict[str, Any] = dict(options)
+    _check_names(values)
+    _check_types(values)
+    scheduler = SchedulerConfig(**_options_for(values, SchedulerConfig))
     check_policy(scheduler.policy)
     make_batching_policy(scheduler)
     return scheduler
 
 
-def build_service(model: str | Path | None, options: Options) -> Service:
+def build_service(model: str | Path | None, options: Options) -> TextService:
     """Load a model and start its engine.
 
     Args:
-        model: a folder, a hub id, or a name of naming.py; None is the embedded demo model.
+        model: a folder, a hub id, or a name of model_names.py; None is the embedded demo model.
         options: see Options.
 
-    Without a model the log says which one runs. Raises ConfigError for an option that cannot be, ModelError for a
-    model that cannot be loaded.
+    Without a model the log names the one that runs. Raises ConfigError for an invalid option, ModelError for a model
+    that cannot be loaded.
     """
     service = prepare(model, options).start()
     if model is None:
-        tell_no_model()
+        warn_no_model()
     return service
 
 
-def folder_of(model: str | Path | None, revision: str | None = None) -> Path | None:
+def model_folder(model: str | Path | None, revision: str | None = None) -> Path | None:
     """Return the folder of a model; None for the tiny random one, which has none.
 
     Args:
-        model: a folder, a hub id, or a name of naming.py; None is the embedded demo model.
+        model: a folder, a hub id, or a name of model_names.py; None is the embedded demo model.
         revision: branch, tag or commit of a hub id.
 
-    Raises ModelError when there is no such model, ConfigError for a revision of what has none.
+    Raises ModelError when the model does not exist, ConfigError for a revision of an embedded model.
     """
     name = DEMO if model is None else str(model)
     if name not in (DEMO, RANDOM):
@@ -181,19 +181,19 @@ def folder_of(model: str | Path | None, revision: str | None = None) -> Path | N
     return embedded_folder(name)
 
 
-def examine_machine() -> dict[str, Any]:
-    """Return what torch finds here: devices, threads, limits of memory, attention backends. Raises ImportError."""
-    from chairlift.model.loading.model_report import survey_machine
+def inspect_machine() -> dict[str, Any]:
+    """Return torch's view of the machine: devices, threads, memory limits, attention backends. Raises ImportError."""
+    from chairlift.model.loading.model_report import inspect_machine
 
-    return survey_machine()
+    return inspect_machine()
 
 
-def examine_model(model: str | None, options: Options) -> tuple[dict[str, Any], list[ChairliftError]]:
-    """Find out what a model would take with these options, without loading it, and everything that is wrong with it.
+def inspect_model(model: str | None, options: Options) -> tuple[dict[str, Any], list[ChairliftError]]:
+    """Return a model's requirements with these options, without loading it, and every problem found.
 
-    The model is named as in build_service; RANDOM has no folder, so nothing is known of it.
+    The model is named as in build_service; RANDOM has no folder, so its facts are empty.
     """
-    from chairlift.model.loading.model_report import survey_model
+    from chairlift.model.loading.model_report import inspect_model
     from chairlift.model.runner.runner_config import RunnerConfig
 
     facts: dict[str, Any] = {}
@@ -204,50 +204,50 @@ def examine_model(model: str | None, options: Options) -> tuple[dict[str, Any], 
     except ChairliftError as error:
         problems.append(error)
     try:
-        folder = folder_of(model, options.get("revision"))
+        folder = model_folder(model, options.get("revision"))
     except ChairliftError:
         return facts, problems
     if folder is None:
         return facts, problems
     facts["folder"] = str(folder)
     runner = RunnerConfig() if prepared is None else RunnerConfig.decode(prepared.spec.payload)
-    found = survey_model(folder, runner)
+    report = inspect_model(folder, runner)
     known = {problem.message for problem in problems}
-    problems += [problem for problem in found.problems if problem.message not in known]
+    problems += [problem for problem in report.problems if problem.message not in known]
     facts["has_tokenizer"] = (folder / "tokenizer.json").exists()
-    return facts | found.facts, problems
+    return facts | report.facts, problems
 
 
-def _check_names(given: Mapping[str, Any]) -> None:
+def _check_names(values: Mapping[str, Any]) -> None:
     known = list(Options.__annotations__)
-    for name in given:
+    for name in values:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; there is {', '.join(known)}"
             raise ConfigError(f"unknown option {name!r}{hint}", option=name)
 
 
-def _check_types(given: Mapping[str, Any]) -> None:
-    if (kind := given.get("client", "inline")) not in tuple(CLIENTS):
+def _check_types(values: Mapping[str, Any]) -> None:
+    if (kind := values.get("client", "inline")) not in tuple(CLIENTS):
         raise ConfigError(f"unknown client {kind!r}; there is {', '.join(CLIENTS)}", option="client")
     try:
-        msgspec.convert(given, Options)
+        msgspec.convert(values, Options)
     except msgspec.ValidationError as error:
-        said, _, name = str(error).rpartition(" - at `$.")
+        message, _, name = str(error).rpartition(" - at `$.")
         name = name.removesuffix("`")
-        raise ConfigError(f"{name}: {said[:1].lower()}{said[1:]}", option=name) from None
+        raise ConfigError(f"{name}: {message[:1].lower()}{message[1:]}", option=name) from None
 
 
-def _part(given: Mapping[str, Any], kind: type) -> dict[str, Any]:
-    """Those of the options that this config has a field for."""
+def _options_for(values: Mapping[str, Any], kind: type) -> dict[str, Any]:
+    """Return the options that are fields of this config."""
     names = {spec.name for spec in fields(kind)}
-    return {name: value for name, value in given.items() if name in names}
+    return {name: value for name, value in values.items() if name in names}
 
 
-def _runner_config(folder: Path | None, given: Mapping[str, Any]) -> "RunnerConfig":
+def _runner_config(folder: Path | None, values: Mapping[str, Any]) -> "RunnerConfig":
     from chairlift.model.runner.runner_config import RunnerConfig
 
-    return RunnerConfig(model="" if folder is None else str(folder), **_part(given, RunnerConfig))
+    return RunnerConfig(model="" if folder is None else str(folder), **_options_for(values, RunnerConfig))
 
 
 def _text(folder: Path | None) -> tuple[Tokenizer | None, ChatTemplate | None]:
@@ -261,7 +261,7 @@ def _text(folder: Path | None) -> tuple[Tokenizer | None, ChatTemplate | None]:
 
 
 def _defaults(folder: Path | None, tokenizer: Tokenizer | None) -> ModelDefaults:
-    """The model folder's own, and the tokenizer's end of sequence where the folder names none."""
+    """Return the model folder's defaults, with the tokenizer's end of sequence when the folder names none."""
     own = () if tokenizer is None else tokenizer.eos_token_ids
     if folder is None:
         return ModelDefaults(eos_token_ids=own)
@@ -274,22 +274,22 @@ def _defaults(folder: Path | None, tokenizer: Tokenizer | None) -> ModelDefaults
     return ModelDefaults(eos_token_ids=read.eos_token_ids or own, sampling=read.sampling, max_tokens=read.max_tokens)
 
 
-def _inline(made: Prepared) -> EngineClient:
-    loop = EngineLoop(made.spec.build(), made.scheduler, enable_prefix_caching=made.caching)
-    return InlineClient(loop, made.vocabulary())
+def _inline(prepared: PreparedService) -> EngineClient:
+    loop = EngineLoop(prepared.spec.build(), prepared.scheduler, enable_prefix_caching=prepared.caching)
+    return InlineClient(loop, prepared.vocabulary())
 
 
-def _process(made: Prepared) -> EngineClient:
+def _process(prepared: PreparedService) -> EngineClient:
     from chairlift.engine.client.process import start_engine_process
 
     return start_engine_process(
-        made.spec, made.scheduler, enable_prefix_caching=made.caching, vocabulary=made.vocabulary(),
-        launched=made.launched,
+        prepared.spec, prepared.scheduler, enable_prefix_caching=prepared.caching, vocabulary=prepared.vocabulary(),
+        launched=prepared.launched,
     )  # fmt: skip
 
 
 def _launch() -> "PrespawnedProcess | None":
-    """Have the process there early; where there can be none now, whoever starts the engine will say so."""
+    """Launch the engine process early; return None on OSError, which start() then reports."""
     from chairlift.engine.client.process import PrespawnedProcess
 
     try:
@@ -298,4 +298,4 @@ def _launch() -> "PrespawnedProcess | None":
         return None
 
 
-CLIENTS: Mapping[str, Callable[[Prepared], EngineClient]] = {"inline": _inline, "process": _process}
+CLIENTS: Mapping[str, Callable[[PreparedService], EngineClient]] = {"inline": _inline, "process": _process}

@@ -1,39 +1,39 @@
-"""Choice: one choice of a request becomes text as its tokens come, and ends at its stop strings."""
+"""ChoiceState: turns the tokens of one choice into text and ends the choice at its stop strings."""
 
 from math import inf
 
 from chairlift.core.request import FinishReason, GenerateRequest, TokenLogprob
 from chairlift.llm.outputs import CompletionOutput
 from chairlift.text.detokenizer import Detokenizer
-from chairlift.text.stop_strings import StopStrings
+from chairlift.text.stop_strings import StopStringMatcher
 from chairlift.text.tokenizer import Tokenizer
 
 
-class Choice:
-    """Owns what is held back of its text. Everything but `output` belongs to the assembler.
+class ChoiceState:
+    """Owns the held-back text of one choice. Only OutputProcessor uses the attributes other than `output`.
 
     Attributes:
-        output: what has come so far; its text is written at the end.
-        said: text that is certain, in pieces.
-        unsaid: what the first event has to say besides, the echoed prompt.
+        output: tokens and logprobs so far; its text is set at the end.
+        text_parts: text that is certain, in parts.
+        pending_echo: the echoed prompt, until the first event carries it.
         delivered: text of the tokens that the request resumes from.
-        ended: whether its last event was made.
-        resumed_to_stop_string: the stop string with which it had ended before it was resumed.
+        ended: whether the choice's last event was made.
+        resumed_to_stop_string: the stop string at which the choice had ended before it was resumed.
     """
 
     def __init__(self, request: GenerateRequest, index: int, tokenizer: Tokenizer | None, echo: str | None) -> None:
-        """Begin where the request resumes; with `echo` the text begins with that, the prompt's."""
+        """Start after the resumed tokens; `echo` is the prompt's text with which the text begins."""
         params = request.params
         self._request = request
         self._stop_ids = request.all_stop_token_ids
-        self._stops = StopStrings(params.stop, params.include_stop_str_in_output) if params.stop else None
+        self._stops = StopStringMatcher(params.stop, params.include_stop_str_in_output) if params.stop else None
         context = () if echo is None else request.prompt_token_ids
         self._detokenizer = None if tokenizer is None else Detokenizer(tokenizer, params.skip_special_tokens, context)
         logprobs: list[TokenLogprob] | None = None if params.logprobs is None else []
         self.output = CompletionOutput(index=index, seed=params.seed or 0, logprobs=logprobs)
         self._is_flushed = False
-        self.said = [echo or ""]
-        self.unsaid = echo or ""
+        self.text_parts = [echo or ""]
+        self.pending_echo = echo or ""
         self.delivered = ""
         self.ended = False
         self.resumed_to_stop_string: str | None = None
@@ -42,23 +42,23 @@ class Choice:
 
     @property
     def mean_logprob(self) -> float:
-        """Of its tokens, as far as there are some."""
+        """Mean logprob of the tokens, -inf without tokens."""
         logprobs = self.output.logprobs or []
         return sum(entry.logprob for entry in logprobs) / len(logprobs) if logprobs else -inf
 
-    def push(self, token_ids: tuple[int, ...], *, last: bool) -> tuple[str, int, str | None]:
-        """Take tokens; `last` says that the engine ends the choice with them.
+    def add_tokens(self, token_ids: tuple[int, ...], *, last: bool) -> tuple[str, int, str | None]:
+        """Add tokens; `last` says that the engine ends the choice with them.
 
-        Returns the text that is certain now, how many tokens it took, and the stop string that ended it with the last
-        of these, if one did. Raises what the tokenizer raises.
+        Returns the text that is certain now, the number of tokens used, and the stop string that ended the choice with
+        the last of these, or None. Raises the tokenizer's errors.
         """
         stops = last and bool(token_ids) and token_ids[-1] in self._stop_ids
-        told = token_ids[:-1] if stops else token_ids  # a token that stops the request has no text
+        text_token_ids = token_ids[:-1] if stops else token_ids  # a token that stops the request has no text
         if self._stops is None:
-            text = self._text_of(told)
+            text = self._text_of(text_token_ids)
         else:
             text = ""
-            for count, token in enumerate(told, start=1):
+            for count, token in enumerate(text_token_ids, start=1):
                 delta, matched = self._stops.push(self._text_of((token,)))
                 text += delta
                 if matched is not None:
@@ -70,37 +70,37 @@ class Choice:
         return text + delta, len(token_ids), matched
 
     def take(self, delta: str, token_ids: tuple[int, ...], logprobs: tuple[TokenLogprob, ...]) -> None:
-        """Keep what became of some tokens."""
-        self.said.append(delta)
+        """Store the text, token ids and logprobs of an event."""
+        self.text_parts.append(delta)
         self.output.token_ids.extend(token_ids)
         if self.output.logprobs is not None:
             self.output.logprobs.extend(logprobs)
 
     def end(self, reason: FinishReason, stop: str | int | None) -> None:
-        """It is over."""
+        """End the choice and set its text, finish reason and stop reason."""
         self.ended = True
-        self.output.text = "".join(self.said)
+        self.output.text = "".join(self.text_parts)
         self.output.finish_reason, self.output.stop_reason = reason, stop
 
     def stop_of(self, token_ids: tuple[int, ...]) -> int | None:
-        """Return the stop token that the last of these is, unless it is the model's own end of sequence."""
+        """Return the last token if it is a stop token other than the model's own end of sequence, else None."""
         token = token_ids[-1] if token_ids else self.output.token_ids[-1] if self.output.token_ids else None
         return token if token in self._stop_ids and token not in self._request.eos_token_ids else None
 
     def _resume(self, token_ids: tuple[int, ...]) -> None:
-        """Take in what was delivered before, its text too."""
+        """Add the tokens and text that were delivered before."""
         over = token_ids[-1] in self._stop_ids or len(token_ids) == self._request.params.max_tokens
-        text, count, self.resumed_to_stop_string = self.push(token_ids, last=over)
-        self.said.append(text)
+        text, count, self.resumed_to_stop_string = self.add_tokens(token_ids, last=over)
+        self.text_parts.append(text)
         self.output.token_ids.extend(token_ids[:count])
-        self.unsaid, self.delivered = "", text
+        self.pending_echo, self.delivered = "", text
 
     def _text_of(self, token_ids: tuple[int, ...]) -> str:
-        """What more tokens add to the text, as far as it is certain."""
+        """Return the certain text that more tokens add."""
         return self._detokenizer.push(token_ids) if self._detokenizer is not None and token_ids else ""
 
     def _flush(self) -> tuple[str, str | None]:
-        """What was held back, now that nothing follows."""
+        """Return the held-back text at the end of the choice, and the stop string in it or None."""
         if self._detokenizer is None:
             return "", None
         text = self._detokenizer.finish()

@@ -1,4 +1,4 @@
-"""LLM: many prompts in, all their outputs back; the text service for scripts."""
+"""LLM: the text service for scripts; completes many prompts and returns all outputs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
@@ -10,37 +10,37 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.core.load_report import LoadReport
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.stats import CacheState, SchedulerState
-from chairlift.llm.batch_run import pump
+from chairlift.llm.batch_run import run_batch
 from chairlift.llm.build import build_service
 from chairlift.llm.options import Options
-from chairlift.llm.output_processor import Assembler
+from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import RequestOutput
 from chairlift.llm.progress import Progress
-from chairlift.llm.text_service import Message, ModelDefaults, Prompt, Resume, Service, plain
+from chairlift.llm.text_service import Message, ModelDefaults, Prompt, Resume, TextService, plain
 
 Params = SamplingParams | Sequence[SamplingParams] | None
 
 
 class LLM:
-    """A model that is loaded and ready. Use it as a context manager, or call close().
+    """A loaded model. Use it as a context manager, or call close().
 
-    Safe to use from several threads at once: their requests ride together.
+    Thread-safe: requests of several threads are batched inputs.
     """
 
     def __init__(self, model: str | Path | None = None, **options: Unpack[Options]) -> None:
         """Load a Hugging Face model folder or hub id (None: the embedded demo model) and start its engine.
 
-        Without a model the log says which one runs. Raises ModelError when it cannot be loaded, ConfigError for an
-        impossible option.
+        Without a model the log names the one that runs. Raises ModelError when the model cannot be loaded, ConfigError
+        for an invalid option.
         """
         self._service = build_service(model, options)
 
     @classmethod
-    def over(cls, service: Service) -> Self:
-        """Make an LLM over a service that runs already (tests, several doors over one engine)."""
-        made = cls.__new__(cls)
-        made._service = service
-        return made
+    def from_service(cls, service: TextService) -> Self:
+        """Create an LLM over a running service (tests, several front ends over one engine)."""
+        llm = cls.__new__(cls)
+        llm._service = service
+        return llm
 
     def __enter__(self) -> Self:
         return self
@@ -60,101 +60,103 @@ class LLM:
         self, prompts: Prompt | Sequence[Prompt], params: Params = None, *, priority: int = 0, tenant: str = "",
         timeout: float | None = None, resume: Sequence[Resume] | None = None, use_tqdm: bool = True,
     ) -> list[RequestOutput]:  # fmt: skip
-        """Complete each prompt; outputs come in the order of the prompts.
+        """Complete each prompt; return the outputs in the order of the prompts.
 
         Args:
             prompts: a string, a list of token ids, or a list of either.
             params: one SamplingParams for all, or one for each; None for the model's defaults.
-            priority: smaller rides first, where the policy looks at it.
+            priority: a smaller one runs first, where the policy uses priorities.
             tenant: requests of different tenants share no cache.
             timeout: seconds for each request.
             resume: for each prompt the output tokens of each choice that were delivered before; the outputs hold them
-                and what follows them.
+                and the tokens after them.
             use_tqdm: show a progress bar on stderr.
 
-        Raises InvalidRequest before anything is queued when one of them can never be served. A request that fails
-        later does not raise: its output has finish_reason "error" and `.error`.
+        Raises InvalidRequest before anything is queued when one of the requests can never be served. A request that
+        fails later does not raise: its output has finish_reason "error" and `.error`.
         """
         many = _prompts(prompts)
-        together = zip(many, _params(params, len(many)), _resumes(resume, len(many)), strict=True)
-        assemblers = [
-            self._service.assembler(prompt, own, priority=priority, tenant=tenant, timeout=timeout, resume=delivered)
-            for prompt, own, delivered in together
+        inputs = zip(many, _params(params, len(many)), _resumes(resume, len(many)), strict=True)
+        processors = [
+            self._service.prepare_completion(
+                prompt, own, priority=priority, tenant=tenant, timeout=timeout, resume=delivered
+            )
+            for prompt, own, delivered in inputs
         ]
-        return self._run(assemblers, use_tqdm)
+        return self._run(processors, use_tqdm)
 
     def chat(
         self, messages: Sequence[Message] | Sequence[Sequence[Message]], params: Params = None, *, priority: int = 0,
         tenant: str = "", timeout: float | None = None, resume: Sequence[Resume] | None = None, use_tqdm: bool = True,
         tools: Sequence[Message] | None = None,
     ) -> list[RequestOutput]:  # fmt: skip
-        """Answer a conversation, or each of several, with the model's chat template; else as `generate`.
+        """Complete a conversation, or each of several, with the model's chat template; otherwise as `generate`.
 
-        `tools` are what the model may call, in every conversation, as the chat completions API has them; a call is text
-        as the model writes it.
+        `tools` are the tools that the model may call in every conversation, as in the chat completions API; a call is
+        text as the model writes it.
         """
         many = _conversations(messages)
-        together = zip(many, _params(params, len(many)), _resumes(resume, len(many)), strict=True)
-        assemblers = [
-            self._service.chat_assembler(
+        inputs = zip(many, _params(params, len(many)), _resumes(resume, len(many)), strict=True)
+        processors = [
+            self._service.prepare_chat(
                 conversation, own, priority=priority, tenant=tenant, timeout=timeout, resume=delivered, tools=tools
             )
-            for conversation, own, delivered in together
+            for conversation, own, delivered in inputs
         ]
-        return self._run(assemblers, use_tqdm)
+        return self._run(processors, use_tqdm)
 
-    def _run(self, assemblers: list[Assembler], use_tqdm: bool) -> list[RequestOutput]:
-        """Feed the engine as fast as its line takes requests, until each has ended."""
-        events = pump(self._service.client, assemblers, self._service.max_queue_size)
-        with Progress(len(assemblers), shown=use_tqdm) as progress, closing(events):
+    def _run(self, processors: list[OutputProcessor], use_tqdm: bool) -> list[RequestOutput]:
+        """Submit requests as fast as the engine's waiting queue accepts them, until each has ended."""
+        events = run_batch(self._service.client, processors, self._service.max_queue_size)
+        with Progress(len(processors), shown=use_tqdm) as progress, closing(events):
             for _, event in events:
                 progress.tokens(len(event.token_ids))
-                if event.is_last:
+                if event.is_final:
                     progress.request_done()
-        return [assembler.result() for assembler in assemblers]
+        return [processor.result() for processor in processors]
 
-    # -- what is going on ------------------------------------------------------------------------------------------
+    # -- introspection ---------------------------------------------------------------------------------------------
 
     @property
     def defaults(self) -> ModelDefaults:
-        """The model's own defaults, from generation_config.json."""
+        """The model's defaults, from generation_config.json."""
         return self._service.defaults
 
     @property
-    def report(self) -> dict[str, str]:
-        """What was derived at start and how long each phase took."""
+    def startup_report(self) -> dict[str, str]:
+        """Derived settings and the duration of each startup phase."""
         return dict(self._service.client.info.startup_report)
 
     def scheduler_state(self) -> SchedulerState:
-        """Who waits, in order, and why; who rides."""
+        """Return the waiting requests, in order and with the reason, and the running ones."""
         return self._service.client.scheduler_state()
 
     def cache_state(self) -> CacheState:
-        """The pool of KV blocks in numbers."""
+        """Return the counts of the KV block pool."""
         return self._service.client.cache_state()
 
     def check_integrity(self) -> list[str]:
-        """Prove the ledger; returns what is wrong, nothing when all is well."""
+        """Check the engine's invariants; return the violations, an empty list when there are none."""
         return self._service.client.check_integrity()
 
     def flush_cache(self) -> int:
-        """Forget every cached block that nobody holds; returns how many."""
+        """Drop every cached block that no request holds; return the number of blocks."""
         return self._service.client.flush_cache()
 
     def warmup(self) -> float:
-        """Compute the largest steps, and one of each size, so that no request pays for the first; returns seconds.
+        """Run the largest steps, and one of each size, before the first request; return the seconds taken.
 
-        Changes nothing else: no token, no block, no count.
+        Changes no token, block or counter.
         """
         return self._service.client.warmup()
 
     def load(self) -> LoadReport:
-        """Say how busy the engine is."""
+        """Return the engine's load."""
         return self._service.client.load()
 
 
 def _prompts(prompts: Any) -> list[Prompt]:
-    """One prompt or several: a string or a flat list of ids is one."""
+    """Return one or several prompts as a list: a string or a flat list of ids is one prompt."""
     prompts = plain(prompts)
     if isinstance(prompts, str):
         return [prompts]
@@ -170,7 +172,7 @@ def _prompts(prompts: Any) -> list[Prompt]:
 
 
 def _conversations(messages: Any) -> list[Sequence[Message]]:
-    """One conversation or several: a flat list of messages is one."""
+    """Return one or several conversations as a list: a flat list of messages is one conversation."""
     if not isinstance(messages, list | tuple):
         raise InvalidRequest(f"messages must be a list of objects, got {type(messages).__name__}", param="messages")
     many = list(messages)

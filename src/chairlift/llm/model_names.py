@@ -1,4 +1,4 @@
-"""Naming: the names of models that come with Chairlift; every other name is a folder or a hub id."""
+"""DEMO and RANDOM: the names of built-in models; every other model name is a folder or a hub id."""
 
 import logging
 from pathlib import Path
@@ -9,24 +9,24 @@ from chairlift.core.errors import ModelError
 log = logging.getLogger(__name__)
 
 DEMO = "chairlift:demo"
-"""The embedded demo model, also where no model is named."""
+"""The embedded demo model, also the default model."""
 
 RANDOM = "chairlift:random"
-"""A tiny Llama over bytes with random weights: what tests and measurements of the engine alone run on."""
+"""A tiny byte-level Llama with random weights, for tests and benchmarks of the engine alone."""
 
 
 def is_demo(model: str | Path | None) -> bool:
-    """Tell whether a name means the embedded demo model."""
+    """Return whether a name means the embedded demo model."""
     return model is None or str(model) == DEMO
 
 
 def embedded_folder(model: str | Path | None) -> Path | None:
-    """Return the folder of the embedded demo model where a name means it; None for any other name."""
+    """Return the folder of the embedded demo model for its name; None for any other name."""
     return demo.FOLDER if is_demo(model) else None
 
 
 def no_model_given() -> str:
-    """Return the sentence for whoever named no model. Raises ModelError where the embedded one is damaged."""
+    """Return the message for a run without a model name. Raises ModelError when the embedded model is damaged."""
     try:
         millions = demo.parameters() / 1e6
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -37,6 +37,6 @@ def no_model_given() -> str:
     )
 
 
-def tell_no_model() -> None:
-    """Say it in the log: without any configuration Python shows warnings on standard error."""
+def warn_no_model() -> None:
+    """Log that no model was given; without any configuration Python shows warnings on standard error."""
     log.warning("%s", no_model_given())

@@ -1,4 +1,4 @@
-"""What a caller of the text service gets: RequestOutput for scripts, TextEvent for streams."""
+"""RequestOutput and TextEvent: the results of the text service, whole for scripts and streamed for servers."""
 
 from dataclasses import dataclass, field
 
@@ -11,13 +11,13 @@ class CompletionOutput:
     """One choice of a request.
 
     Attributes:
-        index: number of the choice.
+        index: index of the choice.
         text: the output as text; "" when the model folder has no tokenizer.
-        token_ids: every token that was generated, the one that ended it included.
-        logprobs: one entry a token when they were asked for, else None; none of tokens it was resumed from.
+        token_ids: every generated token, the stop token included.
+        logprobs: one entry for each token when requested, else None; none for resumed tokens.
         finish_reason: "stop", "length", "abort" or "error".
-        stop_reason: the stop string that ended it, or the id of the stop token; None otherwise.
-        seed: of its draws; the same request with this seed gives the same tokens.
+        stop_reason: the stop string that ended the choice, or the id of the stop token; None otherwise.
+        seed: the sampling seed; the same request with this seed gives the same tokens.
     """
 
     index: int = 0
@@ -31,17 +31,17 @@ class CompletionOutput:
 
 @dataclass(slots=True)
 class RequestOutput:
-    """A request that has ended.
+    """The result of a finished request.
 
     Attributes:
-        request_id: its id.
-        prompt: the prompt's text; None when it was given as ids.
-        prompt_token_ids: the prompt as the model read it.
-        outputs: its choices.
+        request_id: id of the request.
+        prompt: the prompt's text; None when the prompt came as ids.
+        prompt_token_ids: the prompt's token ids.
+        outputs: the choices.
         usage: token counts.
-        timeline: what happened when, in seconds since it was queued.
-        error: why it failed; None when it did not.
-        prompt_logprobs: one entry a token of the prompt when they were asked for, None for the first; else None.
+        timeline: events with seconds since the request was queued.
+        error: the error of a failed request, else None.
+        prompt_logprobs: one entry for each prompt token when requested, None for the first; else None.
     """
 
     request_id: str
@@ -56,23 +56,23 @@ class RequestOutput:
 
 @dataclass(frozen=True, slots=True)
 class TextEvent:
-    """News of one choice of a request as it streams. Each choice's last one, and only it, has a finish_reason.
+    """New text of one choice of a streaming request. Only the last event of a choice has a finish_reason.
 
-    The request's last one, and only it, has its usage.
+    Only the final event of a request has a usage.
 
     Attributes:
-        request_id: whose news.
+        request_id: id of the request.
         delta: text that is certain now; may be "" while a character or a stop string is incomplete.
         token_ids: new tokens.
-        logprobs: one entry a new token when they were asked for.
-        finish_reason: None until the end.
-        stop_reason: on the last one, see CompletionOutput.
-        error: on the last one, when finish_reason is "error".
-        usage: on the request's last one; of all choices together.
-        timeline: on the request's last one.
-        seed: of the request's draws.
-        index: which choice; with best_of the best is 0.
-        prompt_logprobs: one entry for each further token of the prompt but its first, when they were asked for.
+        logprobs: one entry for each new token when requested.
+        finish_reason: None until the choice ends.
+        stop_reason: on the choice's last event, see CompletionOutput.
+        error: on the choice's last event, when finish_reason is "error".
+        usage: on the request's final event; of all choices together.
+        timeline: on the request's final event.
+        seed: the sampling seed of the request.
+        index: index of the choice; with best_of the best is 0.
+        prompt_logprobs: one entry for each further prompt token except the first, when requested.
     """
 
     request_id: str
@@ -89,6 +89,6 @@ class TextEvent:
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
     @property
-    def is_last(self) -> bool:
-        """Whether nothing more comes of the request."""
+    def is_final(self) -> bool:
+        """Whether this is the last event of the request."""
         return self.usage is not None

@@ -1,4 +1,4 @@
-"""A progress bar on stderr for many requests: how many are done, and output tokens a second."""
+"""Progress: a progress bar on stderr with finished requests and output tokens per second."""
 
 import time
 from types import TracebackType
@@ -8,12 +8,12 @@ REFRESH_SECONDS = 0.2
 
 
 class Progress:
-    """Counts requests and tokens; draws with tqdm when it is shown."""
+    """Counts requests and tokens; shows a tqdm bar when `shown`."""
 
     def __init__(self, total: int, *, shown: bool) -> None:
         self._bar: Any = None
         self._tokens = 0
-        self._began = self._drawn = time.monotonic()
+        self._started_at = self._refreshed_at = time.monotonic()
         if shown and total:
             from tqdm import tqdm
 
@@ -26,21 +26,21 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bar is not None:
-            self._draw(time.monotonic())
+            self._refresh(time.monotonic())
             self._bar.close()
 
     def tokens(self, count: int) -> None:
-        """Count output tokens."""
+        """Add output tokens and refresh the rate."""
         self._tokens += count
-        if self._bar is not None and (now := time.monotonic()) - self._drawn > REFRESH_SECONDS:
-            self._draw(now)
+        if self._bar is not None and (now := time.monotonic()) - self._refreshed_at > REFRESH_SECONDS:
+            self._refresh(now)
 
     def request_done(self) -> None:
-        """Count a request."""
+        """Count a finished request."""
         if self._bar is not None:
             self._bar.update(1)
 
-    def _draw(self, now: float) -> None:
-        self._drawn = now
-        rate = self._tokens / max(now - self._began, 1e-9)
+    def _refresh(self, now: float) -> None:
+        self._refreshed_at = now
+        rate = self._tokens / max(now - self._started_at, 1e-9)
         self._bar.set_postfix_str(f"{rate:.1f} output tok/s")

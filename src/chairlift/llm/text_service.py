@@ -1,4 +1,4 @@
-"""Service: an engine, its tokenizer and the model's defaults in one hand; prompts become GenerateRequests here."""
+"""TextService: an engine with its tokenizer and model defaults; turns prompts into GenerateRequests."""
 
 import itertools
 import operator
@@ -14,18 +14,18 @@ from chairlift.core.sampling import SamplingParams
 from chairlift.core.validation import integer
 from chairlift.engine.client.base import EngineClient
 from chairlift.engine.request_limits import MAX_REQUEST_ID_CHARS, validate_request
-from chairlift.llm.output_processor import Assembler
+from chairlift.llm.output_processor import OutputProcessor
 from chairlift.text.chat_template import ChatTemplate
 from chairlift.text.tokenizer import Tokenizer
 
 Prompt = str | Sequence[int]
 Resume = Sequence[Sequence[int]]
-"""For each choice the output tokens that were delivered before."""
+"""For each choice, the output tokens that were delivered before."""
 
 Message = Mapping[str, Any]
 
 GLANCE_CHARS = 8
-"""Of a text as many times the context are looked at before all of it becomes tokens."""
+"""Characters per context token that are tokenized first, to reject a much too long text early."""
 
 MAX_TENANT_CHARS = 256
 MAX_PRIORITY = 2**31 - 1
@@ -33,10 +33,10 @@ MAX_PRIORITY = 2**31 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelDefaults:
-    """What a request gets when it asks for nothing.
+    """Default parameters of a request.
 
     Attributes:
-        eos_token_ids: each of them ends an output.
+        eos_token_ids: token ids that end an output.
         sampling: temperature, top_k, top_p, min_p, repetition_penalty where the model folder names them.
         max_tokens: None for as many as fit.
     """
@@ -47,17 +47,17 @@ class ModelDefaults:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
-    """Everything that a door of the text service needs; made by build.py.
+class TextService:
+    """The shared parts of LLM, AsyncLLM and the API server; built by build.py.
 
     Attributes:
         client: the engine.
-        tokenizer: None when the model folder has none: then prompts are ids and outputs have no text.
+        tokenizer: None when the model folder has none; prompts are then ids, and outputs have no text.
         chat_template: renders messages; None with the tokenizer.
-        defaults: of the model.
-        model: what the user named.
-        max_queue_size: requests that the engine's line takes.
-        seeds: where the seeds of requests without one come from.
+        defaults: the model's defaults.
+        model: the name that the user gave.
+        max_queue_size: capacity of the engine's waiting queue.
+        seeds: source of seeds for requests without one.
     """
 
     client: EngineClient
@@ -70,41 +70,41 @@ class Service:
     _prefix: str = field(default_factory=lambda: secrets.token_hex(4))
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
-    def assembler(
+    def prepare_completion(
         self, prompt: Prompt, params: SamplingParams | None, *, request_id: str | None = None, priority: int = 0,
         tenant: str = "", timeout: float | None = None, resume: Resume = (),
         cache_salt: str = "",
-    ) -> Assembler:  # fmt: skip
-        """Make a checked request of a prompt, and what will turn its tokens into text.
+    ) -> OutputProcessor:  # fmt: skip
+        """Create a validated request from a prompt, with the OutputProcessor for its outputs.
 
-        Raises InvalidRequest (or a kind of it) naming the field; nothing is queued.
+        Raises InvalidRequest (or a subclass) naming the field; nothing is queued.
         """
         text = prompt if isinstance(prompt, str) else None
         ids = self._encode(prompt) if isinstance(prompt, str) else _checked_ids(prompt, self.client.limits.vocab_size)
-        return self._assembler(text, ids, params, request_id, priority, tenant, timeout, resume, cache_salt)
+        return self._processor(text, ids, params, request_id, priority, tenant, timeout, resume, cache_salt)
 
-    def chat_assembler(
+    def prepare_chat(
         self, messages: Sequence[Message], params: SamplingParams | None, *, request_id: str | None = None,
         priority: int = 0, tenant: str = "", timeout: float | None = None, resume: Resume = (),
         tools: Sequence[Message] | None = None, prefill: str = "", cache_salt: str = "",
-    ) -> Assembler:  # fmt: skip
-        """Make a checked request of a conversation and the tools that may be called.
+    ) -> OutputProcessor:  # fmt: skip
+        """Create a validated request from a conversation and the tools that the model may call.
 
-        `prefill` is how the answer begins: it stands at the end of the prompt, and special tokens in it count as such.
-        Raises InvalidRequest as `assembler` does.
+        `prefill` is the beginning of the answer: it ends the prompt, and special tokens in it count as such.
+        Raises InvalidRequest as `prepare_completion` does.
         """
         if self.tokenizer is None or self.chat_template is None:
             raise InvalidRequest("the model folder has no tokenizer, so it cannot chat", param="messages")
         rendered = self.chat_template.render(messages, tools=tools)
         rendered = replace(rendered, text=rendered.text + prefill)
-        self._refuse_hopeless(rendered.text, self.tokenizer)
+        self._reject_too_long_text(rendered.text, self.tokenizer)
         ids = tuple(self.tokenizer.encode_chat(rendered))
-        return self._assembler(rendered.text, ids, params, request_id, priority, tenant, timeout, resume, cache_salt)
+        return self._processor(rendered.text, ids, params, request_id, priority, tenant, timeout, resume, cache_salt)
 
-    def _assembler(
+    def _processor(
         self, text: str | None, ids: tuple[int, ...], params: SamplingParams | None, request_id: str | None,
         priority: int, tenant: str, timeout: float | None, resume: Resume, cache_salt: str,
-    ) -> Assembler:  # fmt: skip
+    ) -> OutputProcessor:  # fmt: skip
         integer("priority", priority, -MAX_PRIORITY, MAX_PRIORITY)
         _check_name("tenant", tenant, 0, MAX_TENANT_CHARS)
         _check_name("cache_salt", cache_salt, 0, MAX_TENANT_CHARS)
@@ -113,42 +113,42 @@ class Service:
         _check_name("request_id", request_id, 1, MAX_REQUEST_ID_CHARS)
         if params is not None and not isinstance(params, SamplingParams):
             raise InvalidRequest(f"params must be SamplingParams, got {type(params).__name__}", param="params")
-        asked = self._resolved(params or SamplingParams(), len(ids))
-        runs_on = asked.ignore_eos and asked.structured is None  # a structure says itself where an end may come
+        resolved = self._with_defaults(params or SamplingParams(), len(ids))
+        ignores_eos = resolved.ignore_eos and resolved.structured is None  # a grammar decides its end
         request = GenerateRequest(
-            request_id=request_id, prompt_token_ids=ids, params=_for_the_engine(asked),
-            eos_token_ids=() if runs_on else self.defaults.eos_token_ids, priority=priority, tenant=tenant,
+            request_id=request_id, prompt_token_ids=ids, params=_engine_params(resolved),
+            eos_token_ids=() if ignores_eos else self.defaults.eos_token_ids, priority=priority, tenant=tenant,
             timeout=timeout, resume=_resumed(resume), cache_salt=cache_salt,
         )  # fmt: skip
         validate_request(request, self.client.limits)
-        return Assembler(request, text, self.tokenizer, asked)
+        return OutputProcessor(request, text, self.tokenizer, resolved)
 
     def _encode(self, prompt: str) -> tuple[int, ...]:
         if self.tokenizer is None:
             raise InvalidRequest(
                 "the model folder has no tokenizer.json, so a prompt must be token ids", param="prompt"
             )
-        self._refuse_hopeless(prompt, self.tokenizer)
+        self._reject_too_long_text(prompt, self.tokenizer)
         return tuple(self.tokenizer.encode(prompt))
 
-    def _refuse_hopeless(self, text: str, tokenizer: Tokenizer) -> None:
-        """Raise ContextLengthExceeded for a text of which the beginning alone is much too long.
+    def _reject_too_long_text(self, text: str, tokenizer: Tokenizer) -> None:
+        """Raise ContextLengthExceeded when the beginning of a text alone is much too long.
 
-        A megabyte takes hundreds of them while it becomes tokens. What is cut off can change the last few tokens of the
+        Tokenizing a megabyte takes hundreds of megabytes. The text after the cut can change the last few tokens of the
         beginning, but not half of them (ADR 0018).
         """
         limit = self.client.limits.max_model_len
         glance = GLANCE_CHARS * limit
         if len(text) <= 2 * glance:
             return
-        found = len(tokenizer.encode(text[:glance], add_special_tokens=False))
-        if found >= 2 * limit:
-            raise ContextLengthExceeded(found, None, limit, or_more=True)
+        num_tokens = len(tokenizer.encode(text[:glance], add_special_tokens=False))
+        if num_tokens >= 2 * limit:
+            raise ContextLengthExceeded(num_tokens, None, limit, or_more=True)
 
-    def _resolved(self, params: SamplingParams, prompt_tokens: int) -> SamplingParams:
-        """Fill what the request leaves open: length as far as it fits, a seed of our own."""
+    def _with_defaults(self, params: SamplingParams, prompt_tokens: int) -> SamplingParams:
+        """Fill missing parameters: the largest length that fits, and a generated seed."""
         room = max(1, self.client.limits.max_output_tokens(prompt_tokens))
-        wanted = self.defaults.max_tokens
+        default = self.defaults.max_tokens
         seed = params.seed if params.seed is not None else self.seeds.getrandbits(63)
         if self.tokenizer is None:
             for param in ("stop", "bad_words", "structured"):
@@ -159,37 +159,37 @@ class Service:
                      for word in params.bad_words for before in ("", " ")}  # fmt: skip
             params = replace(params, bad_words_ids=(*params.bad_words_ids, *sorted(words - {()})))
         return params.with_defaults(
-            self.defaults.sampling, max_tokens=room if wanted is None else min(room, wanted), seed=seed
+            self.defaults.sampling, max_tokens=room if default is None else min(room, default), seed=seed
         )
 
 
 def _check_name(param: str, value: Any, least: int, most: int) -> None:
-    """Refuse what is no string that can be written, or not of this length."""
+    """Reject a value that is not a valid Unicode string of this length."""
     if not isinstance(value, str):
         raise InvalidRequest(f"{param} must be a string, got {type(value).__name__}", param=param)
     if not least <= len(value) <= most:
         raise InvalidRequest(f"{param} must have {least} to {most} characters, got {len(value)}", param=param)
-    if any("\ud800" <= letter <= "\udfff" for letter in value):
+    if any("\ud800" <= char <= "\udfff" for char in value):
         raise InvalidRequest(f"{param} must be valid Unicode, got half of a surrogate pair", param=param)
 
 
-def _for_the_engine(asked: SamplingParams) -> SamplingParams:
-    """Return what the engine has to do so that the assembler can make what was asked for."""
-    params = asked
+def _engine_params(resolved: SamplingParams) -> SamplingParams:
+    """Return the parameters for the engine that let the OutputProcessor produce the requested output."""
+    params = resolved
     if params.num_choices > params.n and params.logprobs is None:
-        params = replace(params, logprobs=0)  # to know which are the best
+        params = replace(params, logprobs=0)  # to rank the choices
     if params.max_tokens == 0:
-        params = replace(params, max_tokens=1)  # the prompt is computed; its token is dropped
+        params = replace(params, max_tokens=1)  # computes the prompt; the token is dropped
     return params
 
 
 def plain(value: Any) -> Any:
-    """Turn a numpy array or a tensor into lists and numbers; everything else is returned as it is."""
+    """Turn a numpy array or a tensor into lists and numbers; return any other value unchanged."""
     return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _checked_ids(prompt: Sequence[int], vocab_size: int) -> tuple[int, ...]:
-    """Token ids of a prompt as plain ints, each in the vocabulary."""
+    """Return the token ids of a prompt as plain ints, each in the vocabulary."""
     ids = _ids(prompt, "prompt", "a string or ")
     for token in ids:
         if not 0 <= token < vocab_size:
@@ -200,20 +200,20 @@ def _checked_ids(prompt: Sequence[int], vocab_size: int) -> tuple[int, ...]:
 def _resumed(resume: Any) -> tuple[tuple[int, ...], ...]:
     resume = plain(resume)
     if not isinstance(resume, list | tuple):
-        wanted = "resume must be a list with a list of token ids for each choice"
-        raise InvalidRequest(f"{wanted}, got {type(resume).__name__}", param="resume")
+        expected = "resume must be a list with a list of token ids for each choice"
+        raise InvalidRequest(f"{expected}, got {type(resume).__name__}", param="resume")
     return tuple(_ids(tokens, "resume") for tokens in resume)
 
 
-def _ids(given: Any, param: str, besides: str = "") -> tuple[int, ...]:
-    """Token ids as plain ints; anything else is refused."""
-    given, wanted = plain(given), f"{param} must be {besides}a list of token ids"
-    if isinstance(given, str | bytes | Mapping | set | frozenset) or not isinstance(given, Iterable):
-        raise InvalidRequest(f"{wanted}, got {type(given).__name__}", param=param)
-    tokens = list(given)
+def _ids(value: Any, param: str, besides: str = "") -> tuple[int, ...]:
+    """Return token ids as plain ints; reject any other value."""
+    value, expected = plain(value), f"{param} must be {besides}a list of token ids"
+    if isinstance(value, str | bytes | Mapping | set | frozenset) or not isinstance(value, Iterable):
+        raise InvalidRequest(f"{expected}, got {type(value).__name__}", param=param)
+    tokens = list(value)
     if any(isinstance(token, bool) for token in tokens):
-        raise InvalidRequest(f"{wanted}, got a bool in it", param=param)
+        raise InvalidRequest(f"{expected}, got a bool in it", param=param)
     try:
         return tuple(operator.index(token) for token in tokens)
     except TypeError as error:
-        raise InvalidRequest(f"{wanted}: {error}", param=param) from None
+        raise InvalidRequest(f"{expected}: {error}", param=param) from None

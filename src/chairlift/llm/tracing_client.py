@@ -1,8 +1,8 @@
-"""ProfiledClient: an EngineClient that writes down, for Perfetto, what passes through it.
+"""TracingClient: an EngineClient that records its steps and requests in a Perfetto trace.
 
-The engine's steps come on its own clock, as durations since its start; requests are seen on the clock of this process.
-The two are joined where a step is shown: it ended no later than that. The soonest such sight of all counts, so that
-requests are as late against the steps as the quickest message was on its way.
+Step times are durations on the engine's clock; request times are on this process's clock. The two clocks are aligned
+when step stats arrive: the step ended no later than that. The smallest such delay counts, so that requests lag the
+steps by the delay of the fastest message.
 """
 
 import logging
@@ -17,13 +17,13 @@ from chairlift.engine.client.base import EngineClient, OutputSink, StepStatsSink
 from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.stats import CacheState, SchedulerState, StepStats
-from chairlift.observability.trace import Trace, life
+from chairlift.observability.trace import Trace, phases_of
 
 log = logging.getLogger(__name__)
 
 
 def open_trace(path: "str | PathLike[str]") -> Trace:
-    """Create a trace file. Raises ConfigError when that cannot be."""
+    """Create a trace file. Raises ConfigError when the file cannot be written."""
     try:
         return Trace(path)
     except OSError as error:
@@ -31,7 +31,7 @@ def open_trace(path: "str | PathLike[str]") -> Trace:
 
 
 class StepClock:
-    """Where the engine's clock stands against this process's; milliseconds, zero is when this was made."""
+    """Offset between the engine's clock and this process's, in milliseconds since this object's creation."""
 
     def __init__(self) -> None:
         self._zero = time.monotonic()
@@ -41,14 +41,14 @@ class StepClock:
         self._last_step = -1
 
     def now(self) -> float:
-        """This process's clock."""
+        """Return milliseconds on this process's clock."""
         return (time.monotonic() - self._zero) * 1e3
 
     def shift(self, stats: StepStats) -> float:
-        """Return what is to be added to the moments of a step that is seen now; constant in an engine's life."""
+        """Return the offset to add to the times of a step received now; constant until the engine restarts."""
         ahead = self.now() - stats.ended_ms
-        is_new_life = stats.step_id <= self._last_step or stats.ended_ms < self._last[0]
-        if self._shift is None or is_new_life:
+        is_restarted = stats.step_id <= self._last_step or stats.ended_ms < self._last[0]
+        if self._shift is None or is_restarted:
             self._shift = max(ahead, self._last[1] - stats.started_ms)
             self._least = ahead
         self._least = min(self._least, ahead)
@@ -56,73 +56,75 @@ class StepClock:
         return self._shift
 
     def of_request(self, here: float) -> float:
-        """Put a moment of this process between the steps."""
+        """Convert a time of this process to the time line of the steps."""
         return here + (0.0 if self._shift is None else self._shift - self._least)
 
 
-class _Tap:
-    """Looks at the news of one sink before it does; one for all its open requests, so that it gets one list a step."""
+class _SinkTracer:
+    """Observes the outputs of one sink; shared by all its open requests, so that the sink gets one list per step."""
 
-    def __init__(self, sink: OutputSink, look: OutputSink) -> None:
-        self._sink, self._look = sink, look
+    def __init__(self, sink: OutputSink, observe: OutputSink) -> None:
+        self._sink, self._observe = sink, observe
         self.num_open = 0
 
     def __call__(self, outputs: list[EngineOutput]) -> None:
         try:
-            self._look(outputs)
+            self._observe(outputs)
         except Exception:
             log.exception("the profile failed")
         self._sink(outputs)
 
 
-class ProfiledClient:
-    """Passes everything on to a client, and traces its steps and the requests that go through here."""
+class TracingClient:
+    """Forwards every call to another client and traces its steps and requests."""
 
     def __init__(self, inner: EngineClient, trace: Trace) -> None:
-        """Watch the client's steps from now on; the trace is closed with this client."""
+        """Watch the client's steps from now on; close() also closes the trace."""
         self._inner = inner
         self._trace = trace
         self._clock = StepClock()
         self._lock = threading.Lock()
-        self._taps: dict[int, _Tap] = {}  # by id(sink), which its tap keeps alive
-        self._since: dict[str, float] = {}
-        self._first: dict[str, float] = {}  # when the first news of a request came
+        self._tracers: dict[int, _SinkTracer] = {}  # by id(sink); the tracer keeps the sink alive
+        self._submitted_at: dict[str, float] = {}
+        self._first_output_at: dict[str, float] = {}  # arrival of a request's first output
         self._step_sink: StepStatsSink | None = None
-        inner.watch_steps(self._stepped)
+        inner.watch_steps(self._on_step)
 
     @property
     def state(self) -> ReplicaState:
-        """Where the engine is in its life."""
+        """The engine's lifecycle state."""
         return self._inner.state
 
     @property
     def restarts(self) -> int:
-        """How often the engine was started again."""
+        """Number of engine restarts."""
         return self._inner.restarts
 
     @property
     def info(self) -> RunnerInfo:
-        """What the runner said when it started."""
+        """The runner's information from its start."""
         return self._inner.info
 
     @property
     def limits(self) -> RequestLimits:
-        """What a request is held against before it is queued."""
+        """The limits that a request is validated against before it is queued."""
         return self._inner.limits
 
     def submit(self, request: GenerateRequest, sink: OutputSink) -> None:
         """Queue a request; see EngineClient."""
         with self._lock:
-            tap = self._taps.setdefault(id(sink), _Tap(sink, lambda outputs: self._news(id(sink), outputs)))
-            tap.num_open += 1
-            is_new = request.request_id not in self._since
-            self._since.setdefault(request.request_id, self._clock.now())
+            tracer = self._tracers.setdefault(
+                id(sink), _SinkTracer(sink, lambda outputs: self._on_outputs(id(sink), outputs))
+            )
+            tracer.num_open += 1
+            is_new = request.request_id not in self._submitted_at
+            self._submitted_at.setdefault(request.request_id, self._clock.now())
         try:
-            self._inner.submit(request, tap)
+            self._inner.submit(request, tracer)
         except BaseException:
-            self._let_go(id(sink), 1)
+            self._release_tracer(id(sink), 1)
             if is_new:
-                self._since.pop(request.request_id, None)
+                self._submitted_at.pop(request.request_id, None)
             raise
 
     def abort(self, request_id: str, index: int | None = None) -> None:
@@ -130,52 +132,52 @@ class ProfiledClient:
         self._inner.abort(request_id, index)
 
     def watch_steps(self, sink: StepStatsSink | None) -> None:
-        """Show every step to one more sink; see EngineClient."""
+        """Pass the stats of every step to one more sink; see EngineClient."""
         self._step_sink = sink
 
     def load(self) -> LoadReport:
-        """Say how busy the engine is."""
+        """Return the engine's load."""
         return self._inner.load()
 
     def scheduler_state(self) -> SchedulerState:
-        """Who waits, in order, and why."""
+        """Return the waiting requests, in order and with the reason."""
         return self._inner.scheduler_state()
 
     def cache_state(self) -> CacheState:
-        """The pool in numbers."""
+        """Return the counts of the KV block pool."""
         return self._inner.cache_state()
 
     def check_integrity(self) -> list[str]:
-        """Prove the ledger."""
+        """Check the engine's invariants."""
         return self._inner.check_integrity()
 
     def flush_cache(self) -> int:
-        """Forget every cached block that nobody holds."""
+        """Drop every cached block that no request holds."""
         return self._inner.flush_cache()
 
     def warmup(self) -> float:
-        """Have the runner compute the steps of a warm-up."""
+        """Run the warm-up steps."""
         return self._inner.warmup()
 
     def close(self) -> None:
         """Close the engine, then the trace."""
         self._inner.close()
-        if (fault := self._trace.close()) is not None:
-            log.error("the profile could not be written to its end: %s", fault)
+        if (error := self._trace.close()) is not None:
+            log.error("the profile could not be written to its end: %s", error)
         if self._trace.dropped:
             log.warning("the profile lacks %d events: the disk was too slow, or they are no JSON", self._trace.dropped)
 
-    # -- the engine's thread ---------------------------------------------------------------------------------------
+    # -- engine thread ---------------------------------------------------------------------------------------------
 
-    def _stepped(self, stats: StepStats) -> None:
+    def _on_step(self, stats: StepStats) -> None:
         try:
-            self._draw(stats)
+            self._trace_step(stats)
         except Exception:
             log.exception("the profile failed")
         if (sink := self._step_sink) is not None:
             sink(stats)
 
-    def _draw(self, stats: StepStats) -> None:
+    def _trace_step(self, stats: StepStats) -> None:
         shift = self._clock.shift(stats)
         began, collect = stats.started_ms + shift, stats.collect_started_ms + shift
         scheduled, collected = began + stats.schedule_ms, collect + stats.collect_ms
@@ -196,32 +198,32 @@ class ProfiledClient:
             "free blocks": {"blocks": stats.free_blocks}, "unused slots": {"slots": stats.unused_kv_tokens},
         })  # fmt: skip
 
-    def _news(self, sink: int, outputs: list[EngineOutput]) -> None:
+    def _on_outputs(self, sink: int, outputs: list[EngineOutput]) -> None:
         now = self._clock.now()
         for output in outputs:
-            if output.request_id not in self._first:
-                self._first[output.request_id] = now
+            if output.request_id not in self._first_output_at:
+                self._first_output_at[output.request_id] = now
         ended = [output for output in outputs if output.is_final]
-        spans = [(self._since.pop(last.request_id, now), self._first.pop(last.request_id)) for last in ended]
-        self._let_go(sink, len(ended))
+        spans = [(self._submitted_at.pop(e.request_id, now), self._first_output_at.pop(e.request_id)) for e in ended]
+        self._release_tracer(sink, len(ended))
         for last, (since, first) in zip(ended, spans, strict=True):
-            self._ended(last, since, first, now)
+            self._trace_request(last, since, first, now)
 
-    def _let_go(self, sink: int, count: int) -> None:
+    def _release_tracer(self, sink: int, count: int) -> None:
         with self._lock:
-            self._taps[sink].num_open -= count
-            if self._taps[sink].num_open == 0:
-                del self._taps[sink]
+            self._tracers[sink].num_open -= count
+            if self._tracers[sink].num_open == 0:
+                del self._tracers[sink]
 
-    def _ended(self, last: EngineOutput, since: float, first: float, now: float) -> None:
+    def _trace_request(self, last: EngineOutput, since: float, first: float, now: float) -> None:
         if last.timeline is None:
             phases, end = [("queued", since)], now
         else:
             known = [(event.name, event.at * 1e3) for event in last.timeline.events]
-            moments, length = life(known)
-            told = next((at for name, at in known if name == "first_token"), length)
-            queued = max(since, min(now - length, first - told))
-            phases, end = [(name, queued + at) for name, at in moments], queued + length
+            named_phases, length = phases_of(known)
+            first_token_at = next((at for name, at in known if name == "first_token"), length)
+            queued = max(since, min(now - length, first - first_token_at))
+            phases, end = [(name, queued + at) for name, at in named_phases], queued + length
         facts: dict[str, object] = {"finish_reason": str(last.finish_reason)}
         if last.error is not None:
             facts["error"] = last.error.code
@@ -230,5 +232,5 @@ class ProfiledClient:
                 "prompt tokens": last.usage.prompt_tokens, "cached tokens": last.usage.cached_tokens,
                 "output tokens": last.usage.completion_tokens,
             }  # fmt: skip
-        placed = [(name, self._clock.of_request(at)) for name, at in phases]
-        self._trace.request(last.request_id, placed, self._clock.of_request(end), facts)
+        aligned = [(name, self._clock.of_request(at)) for name, at in phases]
+        self._trace.request(last.request_id, aligned, self._clock.of_request(end), facts)

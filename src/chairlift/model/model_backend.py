@@ -1,4 +1,4 @@
-"""Execution: how a decoder that a family described is run, and in which layout it wants its weights."""
+"""ModelBackend: runs the decoder that an architecture built, and decides the layout of its weights."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -12,16 +12,16 @@ from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import AttentionBackend
 from chairlift.model.attention.registry import AUTO
 from chairlift.model.layers.causal_lm import CausalLM
-from chairlift.model.layers.decoder import Decoder, DecoderParts
+from chairlift.model.layers.decoder import DecoderSpec, TorchDecoder
 from chairlift.model.layers.fused_ops import ops_for
 from chairlift.model.layers.ops import Ops
 from chairlift.model.loading.model_config import ModelConfig
-from chairlift.model.loading.parameter_loader import Take
+from chairlift.model.loading.parameter_loader import ParameterLoader
 from chairlift.model.runner.runner_config import KERNELS, QUANTIZATIONS, RunnerConfig
-from chairlift.model.sampling.sampling_ops import Drawing, TorchDrawing
+from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps
 
 
-class Execution(Protocol):
+class ModelBackend(Protocol):
     """One way to run a decoder.
 
     Attributes:
@@ -30,53 +30,53 @@ class Execution(Protocol):
 
     @property
     def chunk_tokens(self) -> int | None:
-        """Prompt tokens of one step that it likes best, None for any number."""
+        """Preferred number of prompt tokens of one step, None for any number."""
         ...
 
     @property
     def cpus(self) -> tuple[int, ...]:
-        """Processors that it keeps busy."""
+        """Processors that the backend keeps busy."""
         ...
 
     @property
     def torch_threads(self) -> int | None:
-        """Threads that torch may have in the engine's thread, None for as many as it wants."""
+        """Threads that torch may use in the engine thread, None for torch's default."""
         ...
 
-    def taking(self, take: Take) -> Take:
-        """Return a Take that hands out weights in the layout that is wanted."""
+    def wrap_loader(self, loader: ParameterLoader) -> ParameterLoader:
+        """Return a ParameterLoader that returns weights in the backend's layout."""
         ...
 
     def rope_dtype(self, dtype: torch.dtype) -> torch.dtype:
         """Return the dtype of cosines and sines for a model of `dtype`."""
         ...
 
-    def decoder(self, parts: DecoderParts) -> CausalLM:
-        """Make the decoder."""
+    def decoder(self, parts: DecoderSpec) -> CausalLM:
+        """Build the decoder."""
         ...
 
     def attention(self) -> Callable[[], AttentionBackend] | None:
-        """Return what makes the attention backend of its decoders; None where any will do."""
+        """Return a factory of the attention backend of its decoders; None if every backend works."""
         ...
 
-    def drawing(self) -> Drawing:
-        """Return who draws tokens from its logits."""
+    def sampling_ops(self) -> SamplingOps:
+        """Return the operations that sample tokens from its logits."""
         ...
 
     def report(self) -> tuple[tuple[str, str], ...]:
-        """Say how it runs, for people: (name, value)."""
+        """Return (name, value) pairs of the startup report."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class TorchExecution:
-    """Operation by operation, in torch: any device, any dtype.
+class TorchBackend:
+    """A ModelBackend that runs operation by operation in torch, on any device, in any dtype.
 
     Attributes:
-        ops: what computes.
-        why: it was chosen, for people.
+        ops: operations of the layers.
+        why: reason for choosing it, for the startup report.
         chunk_tokens, cpus: see RunnerInfo.
-        torch_threads: see Execution.
+        torch_threads: see ModelBackend.
     """
 
     ops: Ops
@@ -86,63 +86,63 @@ class TorchExecution:
     cpus: tuple[int, ...] = ()
 
     @classmethod
-    def best(cls, dtype: torch.dtype, device: torch.device) -> "TorchExecution":
-        """Return the fastest for a dtype on a device."""
+    def best(cls, dtype: torch.dtype, device: torch.device) -> "TorchBackend":
+        """Return the fastest torch backend for a dtype on a device."""
         cpus = usable_cpus() if device.type == "cpu" else frozenset()
         is_full = len(cpus) <= torch.get_num_threads()
         return cls(ops_for(dtype, device), cpus=tuple(sorted(cpus)) if is_full else ())
 
-    def taking(self, take: Take) -> Take:
-        """See Execution."""
-        return replace(take, pack=lambda parts, read, *, gated: self.ops.pack(take.rows(parts)))
+    def wrap_loader(self, loader: ParameterLoader) -> ParameterLoader:
+        """See ModelBackend."""
+        return replace(loader, pack=lambda parts, read, *, gated: self.ops.pack(loader.concat(parts)))
 
     def rope_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        """See Execution: the model's own, as transformers has it."""
+        """See ModelBackend: the model's own dtype, as in transformers."""
         return dtype
 
-    def decoder(self, parts: DecoderParts) -> CausalLM:
-        """See Execution."""
-        return Decoder(parts, self.ops)
+    def decoder(self, parts: DecoderSpec) -> CausalLM:
+        """See ModelBackend."""
+        return TorchDecoder(parts, self.ops)
 
     def attention(self) -> None:
-        """See Execution: every backend fits."""
+        """See ModelBackend: every attention backend works."""
 
-    def drawing(self) -> Drawing:
-        """See Execution."""
-        return TorchDrawing()
+    def sampling_ops(self) -> SamplingOps:
+        """See ModelBackend."""
+        return TorchSamplingOps()
 
     def report(self) -> tuple[tuple[str, str], ...]:
-        """See Execution."""
+        """See ModelBackend."""
         return (("kernels", self.why),)
 
 
-def choose_execution(
+def select_backend(
     config: RunnerConfig, model: ModelConfig, device: torch.device, name: str | None = None
-) -> Execution:
-    """Return who runs a model as the options want it; its dtype is the one as loaded, `name` stands for its weights.
+) -> ModelBackend:
+    """Choose the backend of a model by the options; `model` has the dtype as loaded, `name` identifies its weights.
 
-    Raises ConfigError where native kernels are asked for, or needed for a quantization, and cannot run it.
+    Raises ConfigError if native kernels are required, by name or for a quantization, and cannot run the model.
     """
-    from chairlift.model.kernels.cpu.native_backend import NativeExecution, check_fit
+    from chairlift.model.kernels.cpu.native_backend import NativeBackend, check_fit
     from chairlift.model.loading.registry import torch_dtype
 
     needed, why = config.kernels == "native" or config.quantization != "none", "torch"
     if config.kernels != "torch" and config.attention_backend == AUTO:
         try:
             check_fit(model, device, config.block_size)
-            kept = None
+            packed_file = None
             if config.weight_cache is not None and name is not None:
-                kept = Path(config.weight_cache).expanduser() / f"{name}.packed"
-            return NativeExecution(config.quantization, config.cpu_threads, kept)
+                packed_file = Path(config.weight_cache).expanduser() / f"{name}.packed"
+            return NativeBackend(config.quantization, config.cpu_threads, packed_file)
         except ConfigError as error:
             if needed:
                 raise
             why = f"torch ({error.message})"
-    return replace(TorchExecution.best(torch_dtype(model.dtype), device), why=why)
+    return replace(TorchBackend.best(torch_dtype(model.dtype), device), why=why)
 
 
 def check_kernels(config: RunnerConfig) -> None:
-    """Raise ConfigError for options of the kernels that cannot be, whatever the model."""
+    """Raise ConfigError for kernel options that are invalid for every model."""
     for name, value, known in (
         ("kernels", config.kernels, KERNELS), ("quantization", config.quantization, QUANTIZATIONS)
     ):  # fmt: skip
@@ -151,8 +151,8 @@ def check_kernels(config: RunnerConfig) -> None:
     if config.cpu_threads is not None and config.cpu_threads < 1:
         raise ConfigError(f"cpu_threads must be at least 1, got {config.cpu_threads}", option="cpu_threads")
     if config.quantization != "none" and config.kernels == "torch":
-        said = f"quantization {config.quantization!r} needs the native kernels; leave kernels 'torch' out"
-        raise ConfigError(said, option="quantization")
+        message = f"quantization {config.quantization!r} needs the native kernels; leave kernels 'torch' out"
+        raise ConfigError(message, option="quantization")
     if config.attention_backend != AUTO and (config.quantization != "none" or config.kernels == "native"):
-        said = "the native kernels have an attention of their own; leave attention_backend out"
-        raise ConfigError(said, option="attention_backend")
+        message = "the native kernels have their own attention; leave attention_backend out"
+        raise ConfigError(message, option="attention_backend")

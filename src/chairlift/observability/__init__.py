@@ -1,1 +1,1 @@
-"""Eyes: traces and logs. Knows no other room; takes plain numbers and text."""
+"""observability: metrics, logs and traces. Imports no other package; takes plain numbers and text."""

@@ -1,4 +1,4 @@
-"""Background: a thread of its own writes what is logged, so that no full disk and no full pipe holds up who logs."""
+"""BackgroundHandler: writes log records in its own thread, so that a full disk or pipe never blocks the caller."""
 
 import logging
 import queue
@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 MAX_LINES = 10_000
-"""That wait to be written; what comes beyond is dropped and counted."""
+"""Log lines that may wait to be written; further ones are dropped and counted."""
 
-CLOSE_SECONDS = 1.0
+CLOSE_SECONDS = 1.0  # that close() waits for the writing thread
 
 
-class Background(logging.Handler):
-    """Stands before other handlers, and owns their thread.
+class BackgroundHandler(logging.Handler):
+    """Queues records for other handlers and owns the thread that writes them.
 
     Attributes:
-        handlers: who writes.
-        dropped: lines that found no room and were not told of yet.
+        handlers: the handlers that write.
+        dropped: lines dropped since the last report of dropped lines.
     """
 
     def __init__(self, handlers: Sequence[logging.Handler], max_lines: int = MAX_LINES) -> None:
@@ -29,42 +29,42 @@ class Background(logging.Handler):
         self._thread.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take a line; never waits."""
-        record.msg, record.args = record.getMessage(), None  # what it is made of may change
+        """Queue a record; never waits."""
+        record.msg, record.args = record.getMessage(), None  # the arguments may change later
         try:
             self._lines.put_nowait(record)
         except queue.Full:
             self.dropped += 1
 
     def close(self) -> None:
-        """Write what is there, unless that takes too long, and close the handlers. May be called more than once."""
+        """Write the queued lines for at most CLOSE_SECONDS and close the handlers. May be called more than once."""
         with suppress(queue.Full):
             self._lines.put_nowait(None)
         self._thread.join(CLOSE_SECONDS)
         if not self.is_stuck:
             for handler in self.handlers:
-                with suppress(OSError):  # what a full disk has no room for
+                with suppress(OSError):  # a full disk
                     handler.close()
         super().close()
 
     @property
     def is_stuck(self) -> bool:
-        """Whether something is still to be written; the locks of whoever writes it are held then."""
+        """Whether the thread is still writing; it holds the locks of the handlers then."""
         return self._thread.is_alive()
 
     def _write(self) -> None:
         while (record := self._lines.get()) is not None:
             if self.dropped:
                 dropped, self.dropped = self.dropped, 0
-                self._hand_out(_told(record, dropped))
-            self._hand_out(record)
+                self._dispatch(_dropped_lines_record(record, dropped))
+            self._dispatch(record)
 
-    def _hand_out(self, record: logging.LogRecord) -> None:
+    def _dispatch(self, record: logging.LogRecord) -> None:
         for handler in self.handlers:
             if record.levelno >= handler.level:
                 handler.handle(record)
 
 
-def _told(record: logging.LogRecord, dropped: int) -> logging.LogRecord:
-    said = f"{dropped} lines were dropped: they could not be written in time"
-    return logging.LogRecord(record.name, logging.WARNING, "", 0, said, None, None)
+def _dropped_lines_record(record: logging.LogRecord, dropped: int) -> logging.LogRecord:
+    message = f"{dropped} lines were dropped: they could not be written in time"
+    return logging.LogRecord(record.name, logging.WARNING, "", 0, message, None, None)

@@ -1,7 +1,7 @@
-"""Tallies: counts and histograms that are written for every token, where the library's would cost too much.
+"""FastCounter, FastHistogram: lock-free metrics for updates on every token, where the library's cost too much.
 
-The library's own take a lock and look through their bounds one by one: two microseconds where a streamed token costs
-twenty. These are written by one thread each; whoever reads them meanwhile may miss the last one.
+The library's own metrics take a lock and scan their bounds one by one: two microseconds, where a streamed token costs
+twenty. Each of these is written by one thread; a concurrent reader may miss the last update.
 """
 
 from bisect import bisect_left
@@ -12,15 +12,15 @@ from prometheus_client.metrics_core import CounterMetricFamily, HistogramMetricF
 from prometheus_client.utils import floatToGoString
 
 
-class Count:
-    """A counter."""
+class FastCounter:
+    """A Prometheus counter with one writing thread."""
 
     def __init__(self, name: str, help: str) -> None:
         self._name, self._help = name, help
         self._value = 0.0
 
     def inc(self, amount: float = 1.0) -> None:
-        """Count so much more; it must not be negative."""
+        """Add `amount`, which must not be negative."""
         self._value += amount
 
     def collect(self) -> Iterator[Metric]:
@@ -30,18 +30,18 @@ class Count:
         yield family
 
 
-class Spread:
-    """A histogram."""
+class FastHistogram:
+    """A Prometheus histogram with one writing thread."""
 
     def __init__(self, name: str, help: str, bounds: Sequence[float]) -> None:
-        """Begin; `bounds` are the upper ones, in order, without infinity."""
+        """Start at zero; `bounds` are the upper bounds in ascending order, without infinity."""
         self._name, self._help = name, help
         self._bounds = tuple(bounds)
         self._counts = [0] * (len(self._bounds) + 1)
         self._sum = 0.0
 
     def observe(self, value: float) -> None:
-        """Take a value; one on a bound belongs below it."""
+        """Record a value; a value equal to a bound counts below it."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 

@@ -1,6 +1,6 @@
-"""Logs: lines for people or JSON, on a stream and in a file that rotates; configured by the command line alone.
+"""Logging: human-readable or JSON lines, on a stream and in a rotating file; only the command line configures it.
 
-As a library Chairlift configures nothing: its loggers lie under "chairlift" and do what the program decides.
+As a library Chairlift configures nothing: its loggers are under "chairlift" and follow the program's configuration.
 """
 
 import copy
@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
-    from chairlift.observability.background_handler import Background
+    from chairlift.observability.background_handler import BackgroundHandler
 
 ROOT = "chairlift"
 HUMAN, JSON = "human", "json"
@@ -24,25 +24,25 @@ BRIEF = "chairlift: %(message)s"
 DETAILED = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 current_id: ContextVar[str] = ContextVar("chairlift_request_id", default="")
-"""Of the request that this task works for; "" outside of one. Every line that is logged meanwhile has it."""
+"""Id of the request that the current task serves; "" without one. Each line that the task logs carries it."""
 
-# Nothing that is logged can begin a line of its own, or steer a terminal.
-_TAMED = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)] if chr(code) != "\t"}
-_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+# Escapes control characters: a message cannot start a new line or control a terminal.
+_CONTROL_ESCAPES = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)] if chr(code) != "\t"}
+_RECORD_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """What is logged, and where.
+    """Levels, format and destinations of the log.
 
     Attributes:
-        level: of the file, and of the stream unless it is quieter.
-        stream_level: of the stream.
-        form: "human" or "json", of both.
-        detailed: whether lines for people on the stream have time, level and logger; those in the file always do.
-        file: "" for none.
-        max_bytes: a file that would grow beyond is renamed to FILE.1, that to FILE.2 and so on; 0 lets it grow.
-        backups: how many of those are kept, at least 1 where there is such a limit.
+        level: lowest level in the file, and on the stream unless `stream_level` is higher.
+        stream_level: lowest level on the stream.
+        form: "human" or "json", for both.
+        detailed: whether human-readable stream lines have time, level and logger; lines in the file always do.
+        file: path of the log file, "" for none.
+        max_bytes: a file that would exceed this is renamed to FILE.1, that to FILE.2 and so on; 0 is no limit.
+        backups: number of renamed files to keep, at least 1 when max_bytes is set.
 
     Raises ValueError.
     """
@@ -63,7 +63,7 @@ class LogConfig:
 
 
 class HumanFormatter(logging.Formatter):
-    """One line a record, whatever its message is made of. A traceback follows below, indented, or is its last line."""
+    """Formats each record as one line; a traceback follows below, indented, or becomes the end of the line."""
 
     def __init__(self, form: str, *, tracebacks: bool = True) -> None:
         super().__init__(form)
@@ -71,34 +71,34 @@ class HumanFormatter(logging.Formatter):
         self._detailed = form == DETAILED
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write the line and what follows; what another formatter made of the traceback is not taken over."""
-        mine = copy.copy(record)
-        mine.exc_text = None
-        if not self._tracebacks and mine.exc_info:
-            error = mine.exc_info[1]
-            mine.msg, mine.args = f"{record.getMessage()} ({type(error).__name__}: {error}; -v shows where)", ()
-            mine.exc_info = mine.stack_info = None
-        if self._detailed and (request := _request(record)):
-            mine.msg, mine.args = f"[{request}] {mine.getMessage()}", ()
-        return super().format(mine)
+        """Return the line and the traceback; ignores a traceback text cached by another formatter."""
+        own = copy.copy(record)
+        own.exc_text = None
+        if not self._tracebacks and own.exc_info:
+            error = own.exc_info[1]
+            own.msg, own.args = f"{record.getMessage()} ({type(error).__name__}: {error}; -v shows where)", ()
+            own.exc_info = own.stack_info = None
+        if self._detailed and (request := _request_id(record)):
+            own.msg, own.args = f"[{request}] {own.getMessage()}", ()
+        return super().format(own)
 
     def formatException(self, ei: Any) -> str:  # noqa: N802  # logging's own name
-        """Write a traceback, which may quote anything."""
+        """Return the traceback with control characters escaped."""
         lines = super().formatException(ei).split("\n")
-        return "\n".join("    " + line.translate(_TAMED) for line in lines)
+        return "\n".join("    " + line.translate(_CONTROL_ESCAPES) for line in lines)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's own name
-        """Write the line."""
-        record.message = record.message.translate(_TAMED)
+        """Return the line with control characters escaped."""
+        record.message = record.message.translate(_CONTROL_ESCAPES)
         return super().formatMessage(record)
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time, level, logger, message, process, thread; error; whatever `extra` brings."""
+    """Formats each record as one JSON object: time, level, logger, message, process, thread, error and `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write the object."""
-        said: dict[str, Any] = {
+        """Return the JSON object."""
+        fields: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -106,49 +106,49 @@ class JsonFormatter(logging.Formatter):
             "process": record.process,
             "thread": record.threadName,
         }
-        if request := _request(record):
-            said["request_id"] = request
+        if request := _request_id(record):
+            fields["request_id"] = request
         if record.exc_info:
-            said["error"] = self.formatException(record.exc_info)
-        said |= {name: value for name, value in vars(record).items() if name not in _OWN}
-        return json.dumps(said, default=str, ensure_ascii=False)
+            fields["error"] = self.formatException(record.exc_info)
+        fields |= {name: value for name, value in vars(record).items() if name not in _RECORD_FIELDS}
+        return json.dumps(fields, default=str, ensure_ascii=False)
 
 
-def _request(record: logging.LogRecord) -> str:
-    """Return the id of the request that a line is of: noted with it, where another task writes it down."""
+def _request_id(record: logging.LogRecord) -> str:
+    """Return the request id of a record: the attached one, else the current task's."""
     return getattr(record, "request_id", "") or current_id.get()
 
 
-def write_in_background() -> "Background":
-    """From now on a thread of its own writes what is logged: a full disk, or a pipe that nobody reads, stops nobody.
+def use_background_writer() -> "BackgroundHandler":
+    """Write the log in a background thread from now on: a full disk, or a pipe without a reader, blocks no caller.
 
-    Returns what stands before the handlers, which the caller closes.
+    Returns the handler in front of the others; the caller closes it.
     """
-    from chairlift.observability.background_handler import Background
+    from chairlift.observability.background_handler import BackgroundHandler
 
     log = logging.getLogger(ROOT)
-    background = Background(log.handlers)
-    background.addFilter(_noted)
+    background = BackgroundHandler(log.handlers)
+    background.addFilter(_attach_request_id)
     log.handlers[:] = [background]
     return background
 
 
-def lines_to(stream: TextIO) -> "Background":
-    """Return a handler of bare lines for people, written by a thread of its own."""
-    from chairlift.observability.background_handler import Background
+def line_handler(stream: TextIO) -> "BackgroundHandler":
+    """Return a handler that writes bare human-readable lines in its own thread."""
+    from chairlift.observability.background_handler import BackgroundHandler
 
-    return Background([logging.StreamHandler(stream)])
+    return BackgroundHandler([logging.StreamHandler(stream)])
 
 
-def _noted(record: logging.LogRecord) -> bool:
-    """Note whose request a line is of, while that is known."""
+def _attach_request_id(record: logging.LogRecord) -> bool:
+    """Attach the current request id to the record while it is known."""
     if request := current_id.get():
         record.request_id = request
     return True
 
 
 def configure(config: LogConfig, stream: TextIO) -> None:
-    """Log as the config says from now on; what an earlier call set up is closed. Raises OSError for the file."""
+    """Configure the log and close the handlers of an earlier call. Raises OSError for the file."""
     handlers: list[logging.Handler] = [logging.StreamHandler(stream)]
     handlers[0].setLevel(max(config.level, config.stream_level))
     handlers[0].setFormatter(_formatter(config.form, detailed=config.detailed))
@@ -165,11 +165,11 @@ def configure(config: LogConfig, stream: TextIO) -> None:
 
 
 def set_levels(config: LogConfig) -> None:
-    """Log as much as the config says from now on, to where it went before."""
-    from chairlift.observability.background_handler import Background
+    """Set the levels of the existing handlers to those of the config."""
+    from chairlift.observability.background_handler import BackgroundHandler
 
     log = logging.getLogger(ROOT)
-    fronts = [handler for handler in log.handlers if isinstance(handler, Background)]
+    fronts = [handler for handler in log.handlers if isinstance(handler, BackgroundHandler)]
     writers = [writer for front in fronts for writer in front.handlers] or log.handlers
     for writer in writers:
         has_file = isinstance(writer, logging.FileHandler)
@@ -181,10 +181,10 @@ def set_levels(config: LogConfig) -> None:
 
 
 def _file_handler(config: LogConfig) -> logging.Handler:
-    from logging.handlers import RotatingFileHandler  # it imports much, and --help shall be fast
+    from logging.handlers import RotatingFileHandler  # a costly import, and --help should be fast
 
     class File(RotatingFileHandler):
-        """Says once that it cannot write, and again when that comes back."""
+        """Reports once that it cannot write, and again after writing has worked in between."""
 
         _fails = False
 

@@ -1,4 +1,4 @@
-"""Aliases: our metrics once more under names that dashboards of other systems read; only where they are asked for."""
+"""AliasCollector: optional copies of the metrics under the names that dashboards of other systems use."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,22 +11,22 @@ from chairlift.observability.metrics import PREFIX, Metrics
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """One of our metrics under another name.
+    """One Chairlift metric under another name.
 
     Attributes:
-        of: ours.
-        scale: by which values (of histograms: bounds and sums) are multiplied.
-        labels: our label -> theirs.
-        only: our label -> the values that count; everything where it is not in here.
+        source: Chairlift's name.
+        scale: factor for values (for histograms: bounds and sums).
+        labels: Chairlift's label -> the other system's label.
+        only: Chairlift's label -> values to include; a label that is absent here includes every value.
     """
 
-    of: str
+    source: str
     scale: float = 1.0
     labels: Mapping[str, str] = field(default_factory=dict)
     only: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def covers(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether a sample with these labels of ours counts."""
+        """Return whether the alias includes a sample with these Chairlift labels."""
         return all(labels.get(label) in values for label, values in self.only.items())
 
 
@@ -42,7 +42,7 @@ TRANSFORMERS: Mapping[str, Alias] = {
     "kv_cache_memory_bytes": Alias("kv_bytes"),
     "kv_cache_free_memory_bytes": Alias("kv_free_bytes"),
 }
-"""The ten of the dashboard that transformers had until 5.8."""
+"""The ten metrics of the dashboard that transformers had until 5.8."""
 
 VLLM: Mapping[str, Alias] = {
     "vllm:num_requests_running": Alias("running_requests"),
@@ -64,13 +64,13 @@ VLLM: Mapping[str, Alias] = {
     "vllm:request_prompt_tokens": Alias("request_prompt_tokens"),
     "vllm:request_generation_tokens": Alias("request_output_tokens"),
 }
-"""The core ones of vLLM."""
+"""The core metrics of vLLM."""
 
-SETS: Mapping[str, Mapping[str, Alias]] = {"transformers": TRANSFORMERS, "vllm": VLLM}
+ALIAS_SETS: Mapping[str, Mapping[str, Alias]] = {"transformers": TRANSFORMERS, "vllm": VLLM}
 
 
-class Aliases:
-    """A collector that shows what another registry holds under other names, with constant labels besides."""
+class AliasCollector:
+    """Collects the metrics of another registry under other names, with additional constant labels."""
 
     def __init__(self, metrics: Metrics, aliases: Mapping[str, Alias], labels: Mapping[str, str]) -> None:
         self._metrics = metrics
@@ -78,21 +78,21 @@ class Aliases:
         self._labels = labels
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the families, as they are now."""
-        ours = {metric.name: metric for metric in self._metrics.registry.collect()}
+        """Yield the renamed metric families with their current values."""
+        metrics = {metric.name: metric for metric in self._metrics.registry.collect()}
         for name, alias in self._aliases.items():
-            metric = ours[PREFIX + alias.of]
+            metric = metrics[PREFIX + alias.source]
             renamed = Metric(name, metric.documentation, metric.type)
             samples = (sample for sample in metric.samples if alias.covers(sample.labels))
             renamed.samples = [self._renamed(sample, metric.name, name, alias) for sample in samples]
             yield renamed
 
-    def _renamed(self, sample: Sample, ours: str, name: str, alias: Alias) -> Sample:
-        ending = sample.name.removeprefix(ours)
+    def _renamed(self, sample: Sample, source_name: str, name: str, alias: Alias) -> Sample:
+        suffix = sample.name.removeprefix(source_name)
         labels = {alias.labels.get(label, label): value for label, value in sample.labels.items()}
         value = sample.value
-        if ending == "_bucket":
+        if suffix == "_bucket":
             labels["le"] = labels["le"] if labels["le"] == "+Inf" else str(float(labels["le"]) * alias.scale)
-        elif ending in ("_sum", "_total", ""):
+        elif suffix in ("_sum", "_total", ""):
             value *= alias.scale
-        return sample._replace(name=name + ending, labels={**self._labels, **labels}, value=value)
+        return sample._replace(name=name + suffix, labels={**self._labels, **labels}, value=value)

@@ -1,12 +1,12 @@
-"""Trace: steps, counters and requests as events of Chrome's trace event format, for Perfetto.
+"""Trace: writes steps, counters and requests as events of Chrome's trace event format, for Perfetto.
 
     process "engine"     track "steps"       step 7 ─────────────────────────────  one slice a step, its phases inside
                                               schedule launch    collect    commit
-                         track "steps (2)"    the steps that overlap those, where two launches are in flight
+                         track "steps (2)"    steps that overlap those, when two steps are in flight
                          counters             requests {running, waiting}, free blocks, unused slots
     process "requests"   one track each       queued ─ prefill ─ decode
 
-All moments are milliseconds since one zero of the caller's choice; the file has microseconds with three decimals.
+All times are milliseconds since a zero that the caller chooses; the file has microseconds with three decimals.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,19 +21,19 @@ PHASES = ("schedule", "launch", "collect", "commit")
 
 
 class Trace:
-    """Writes a trace file while the engine works; every method may be called from any thread, and none waits."""
+    """Writes a trace file while the engine runs; every method is thread-safe, and only close() waits."""
 
     def __init__(self, path: "str | PathLike[str]") -> None:
         """Create the file. Raises OSError."""
         self._file = TraceFile(path)
-        self._free_at: list[int] = []  # by track: end of its last step, in nanoseconds
+        self._free_at: list[int] = []  # end of each track's last step, in nanoseconds
         self._numbers = count(1)
         self._file.add([_named("process_name", ENGINE, 0, "engine"), _named("process_name", REQUESTS, 0, "requests")])
 
     def step(self, name: str, phases: Sequence[tuple[float, float]], numbers: Mapping[str, int]) -> None:
-        """Show a step: begin and end of schedule, launch, collect and commit, in order of time; steps come in order."""
-        moments = [(_nanoseconds(begin), _nanoseconds(end)) for begin, end in phases]
-        began, ended = moments[0][0], moments[-1][1]
+        """Add a step: begin and end of schedule, launch, collect and commit, in order of time; steps come in order."""
+        spans = [(_nanoseconds(begin), _nanoseconds(end)) for begin, end in phases]
+        began, ended = spans[0][0], spans[-1][1]
         track = next((track for track, end in enumerate(self._free_at) if end <= began), len(self._free_at))
         events: list[Event] = []
         if track == len(self._free_at):
@@ -41,20 +41,20 @@ class Trace:
             events.append(_named("thread_name", ENGINE, track + 1, "steps" if track == 0 else f"steps ({track + 1})"))
         self._free_at[track] = ended
         events.append(_slice(name, track, began, ended, numbers))
-        for phase, (begin, end) in zip(PHASES, moments, strict=True):
+        for phase, (begin, end) in zip(PHASES, spans, strict=True):
             events.append(_slice(phase, track, begin, end, numbers))
         self._file.add(events)
 
     def counters(self, at: float, counters: Mapping[str, Mapping[str, int]]) -> None:
-        """Show what some counters stand at: name of the counter -> its lines."""
+        """Add counter values: name of the counter -> name of the series -> value."""
         moment = _microseconds(_nanoseconds(at))
         self._file.add(
-            {"ph": "C", "pid": ENGINE, "tid": 0, "ts": moment, "name": name, "args": dict(lines)}
-            for name, lines in counters.items()
+            {"ph": "C", "pid": ENGINE, "tid": 0, "ts": moment, "name": name, "args": dict(series)}
+            for name, series in counters.items()
         )
 
     def request(self, name: str, phases: Sequence[tuple[str, float]], end: float, facts: Mapping[str, Any]) -> None:
-        """Show a request that has ended: the begin of each of its phases in order, and when the last one ended."""
+        """Add a finished request: the begin of each of its phases in order, and the end of the last one."""
         number = f"0x{next(self._numbers):x}"
         begins = [_nanoseconds(begin) for _, begin in phases]
         ends = _nanoseconds(end)
@@ -65,13 +65,13 @@ class Trace:
 
     @property
     def dropped(self) -> int:
-        """How many events the disk was too slow for."""
+        """Number of events dropped because the disk was too slow."""
         return self._file.dropped
 
     def close(self) -> OSError | None:
-        """Write what waits and end the file; may be called more than once. Returns what kept it from being written."""
+        """Write the waiting events and end the file; may be called more than once. Returns the first write error."""
         self._file.close(_named("thread_name", ENGINE, 0, "counters"))
-        return self._file.fault
+        return self._file.error
 
 
 def _nanoseconds(milliseconds: float) -> int:
@@ -100,10 +100,10 @@ def _edge(phase: str, name: str, number: str, at: int, facts: Mapping[str, Any])
     }  # fmt: skip
 
 
-def life(events: Iterable[tuple[str, float]]) -> tuple[list[tuple[str, float]], float]:
-    """Turn a request's moments, (name, at) in order of time, into its phases and its end.
+def phases_of(events: Iterable[tuple[str, float]]) -> tuple[list[tuple[str, float]], float]:
+    """Turn a request's events, (name, at) in order of time, into its phases and its end.
 
-    A phase is queued, prefill, decode, or preempted: from losing its place to the next ride.
+    A phase is queued, prefill, decode, or preempted (from a preemption until the sequence is scheduled again).
     """
     phases: list[tuple[str, float]] = []
     has_token, end = False, 0.0

@@ -1,4 +1,4 @@
-"""TraceFile: a JSON array of trace events that grows while it is written, and is readable whenever that ends.
+"""TraceFile: writes trace events as a growing JSON array that is readable even when the process is killed.
 
 The format is Chrome's "trace event format" (JSON array form), which Perfetto and chrome://tracing open. A reader must
 accept an array without its end, so a process that was killed leaves a trace of all but its last moments.
@@ -16,14 +16,14 @@ Event = Mapping[str, Any]
 
 FLUSH_SECONDS = 0.25
 MAX_WAITING = 200_000
-"""So many events may wait for the disk; those that come then are dropped and counted."""
+"""Events that may wait for the disk; further ones are dropped and counted."""
 
 
 class TraceFile:
-    """Takes events from any thread without keeping it waiting: a thread of its own writes them."""
+    """Accepts events from any thread without blocking; its own thread writes them."""
 
     def __init__(self, path: "str | PathLike[str]") -> None:
-        """Create the file, or empty it. Raises OSError."""
+        """Create or truncate the file. Raises OSError."""
         self._file = open(path, "wb")  # noqa: SIM115  # closed by close()
         self._file.write(b"[\n")
         self._waiting: deque[Event] = deque()
@@ -31,12 +31,12 @@ class TraceFile:
         self._closed = False
         self._lock = threading.Lock()
         self.dropped = 0
-        self.fault: OSError | None = None
+        self.error: OSError | None = None
         self._thread = threading.Thread(target=self._work, name="chairlift-trace", daemon=True)
         self._thread.start()
 
     def add(self, events: Iterable[Event]) -> None:
-        """Have events written soon; after close() they are forgotten."""
+        """Queue events for writing; ignores them after close()."""
         if self._closed:
             return
         for event in events:
@@ -46,9 +46,9 @@ class TraceFile:
                 self.dropped += 1
 
     def close(self, last: Event) -> None:
-        """Write what waits, and `last`, which has no comma behind it; may be called more than once.
+        """Write the waiting events and `last`, and close the array; may be called more than once.
 
-        An array that is closed is plain JSON.
+        A closed array is plain JSON.
         """
         with self._lock:
             if self._closed:
@@ -56,11 +56,11 @@ class TraceFile:
             self._closed = True
         self._wake.set()
         self._thread.join()
-        self._guarded(msgspec.json.encode(last) + b"\n]\n")
+        self._write_guarded(msgspec.json.encode(last) + b"\n]\n")
         try:
             self._file.close()
         except OSError as error:
-            self.fault = self.fault or error
+            self.error = self.error or error
 
     def _work(self) -> None:
         while not self._wake.wait(FLUSH_SECONDS):
@@ -70,21 +70,21 @@ class TraceFile:
     def _write(self) -> None:
         count = len(self._waiting)
         if count:
-            self._guarded(b"".join([self._encoded(self._waiting.popleft()) for _ in range(count)]))
+            self._write_guarded(b"".join([self._encoded(self._waiting.popleft()) for _ in range(count)]))
 
     def _encoded(self, event: Event) -> bytes:
-        """Return its line; nothing, and one more dropped, where it holds what JSON cannot."""
+        """Return the event as a line; count it as dropped and return b"" when JSON cannot represent it."""
         try:
             return msgspec.json.encode(event) + b",\n"
         except (UnicodeEncodeError, TypeError, ValueError):
             self.dropped += 1
             return b""
 
-    def _guarded(self, text: bytes) -> None:
-        """A disk that is full ends the trace and nothing else."""
-        if self.fault is None:
+    def _write_guarded(self, text: bytes) -> None:
+        """Write to the file; the first OSError ends the trace and nothing else."""
+        if self.error is None:
             try:
                 self._file.write(text)
                 self._file.flush()
             except OSError as error:
-                self.fault = error
+                self.error = error

@@ -1,1 +1,1 @@
-"""Server: the replica's door, an OpenAI-compatible API over one text service."""
+"""API server: an OpenAI-compatible HTTP API over one text service."""

@@ -1,4 +1,4 @@
-"""What operators ask: /metrics, /load, and the administration with its own key."""
+"""AdminRoutes: serves /metrics, /load, and the administration routes, which need an admin key."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
@@ -10,56 +10,56 @@ from chairlift.web.body import Receive, Scope, Send
 from chairlift.web.middleware import send_bytes, send_object
 
 
-class Operations:
-    """The routes for operators."""
+class AdminRoutes:
+    """Serve the routes for operators."""
 
     def __init__(self, replica: Replica, drain: Callable[[], Awaitable[None]]) -> None:
-        """Serve them; `drain` begins to leave and returns at once."""
+        """Create the routes; `drain` starts the shutdown and returns at once."""
         self._replica = replica
         self._drain = drain
 
     async def metrics(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Write the page for Prometheus; nobody else waits for it."""
+        """Send the Prometheus page; no other request waits for it."""
         page = await self._replica.metrics_page()
         await send_bytes(send, page, kind=CONTENT_TYPE.encode())
 
     async def load(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Say how busy the replica is, for whoever routes."""
-        report, line = await self._replica.load(), self._replica.line
+        """Send the replica's load, for load balancers."""
+        report, admission = await self._replica.load(), self._replica.admission
         await send_object(
-            send, {**asdict(report), "admission_waiting_requests": line.waiting_requests,
-                   "admission_waiting_tokens": line.waiting_tokens,
-                   "expected_wait_seconds": round(line.expected_wait, 3)},
+            send, {**asdict(report), "admission_waiting_requests": admission.waiting_requests,
+                   "admission_waiting_tokens": admission.waiting_tokens,
+                   "expected_wait_seconds": round(admission.expected_wait, 3)},
         )  # fmt: skip
 
     async def drain(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take nothing new, and leave when what is open has ended."""
+        """Reject new requests, and shut down when the open requests have ended."""
         await self._drain()
         await send_object(send, {"state": self._replica.lifecycle.state}, status=202)
 
     async def state(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Dump scheduler and cache."""
+        """Send the state of the scheduler and the cache."""
         self._replica.lifecycle.check()
         llm = self._replica.llm
-        found = {
+        body = {
             "scheduler": await llm.scheduler_state(),
             "cache": await llm.cache_state(),
             "integrity_errors": await llm.check_integrity(),
             "start": llm.report,
         }
-        await send_object(send, found)
+        await send_object(send, body)
 
     async def request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Tell how a request went, or where it is. Raises NotFound."""
-        given = scope["path_params"]["id"]
-        found = self._replica.telemetry.record(given)
-        if found is None and self._replica.lifecycle.phase == "serving":
+        """Send how a request went, or its current state. Raises NotFound."""
+        request_id = scope["path_params"]["id"]
+        body = self._replica.telemetry.record(request_id)
+        if body is None and self._replica.lifecycle.phase == "serving":
             state = await self._replica.llm.scheduler_state()
-            rides = {
-                name: {"state": ride, "wait_reason": state["wait_reasons"].get(name)}
-                for name, ride in state["states"].items() if name.rpartition(".")[0] == given
+            running = {
+                seq_name: {"state": status, "wait_reason": state["wait_reasons"].get(seq_name)}
+                for seq_name, status in state["states"].items() if seq_name.rpartition(".")[0] == request_id
             }  # fmt: skip
-            found = {"request_id": given, "rides": rides} if rides else None
-        if found is None:
-            raise NotFound(f"nothing is known of request {given[:64]!r}")
-        await send_object(send, found)
+            body = {"request_id": request_id, "rides": running} if running else None
+        if body is None:
+            raise NotFound(f"nothing is known of request {request_id[:64]!r}")
+        await send_object(send, body)

@@ -1,6 +1,6 @@
-"""App: the routes, and the layers around them.
+"""ServerApp: the ASGI application of one replica, its routes and the middleware around them.
 
-front (id, errors, access log) ──> cors ──> auth ──> router ──> route
+request middleware (id, errors, access log) ──> cors ──> auth ──> router ──> route
 """
 
 from collections.abc import Awaitable, Callable
@@ -9,46 +9,46 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Route, Router
 
 from chairlift.core.errors import ChairliftError, NotFound, Overloaded
-from chairlift.server.admin import Operations
+from chairlift.server.admin import AdminRoutes
 from chairlift.server.openai import chat_completions, completions
-from chairlift.server.openai.models import Models
-from chairlift.server.openapi import Documentation
+from chairlift.server.openai.models import ModelRoutes
+from chairlift.server.openapi import DocsRoutes
 from chairlift.server.replica import Replica
 from chairlift.web.admission import Permit
 from chairlift.web.auth import Auth, KeyRing
 from chairlift.web.body import App, Receive, Scope, Send, check_type
 from chairlift.web.error_responses import Header
-from chairlift.web.http_protocol import Admit, Gate, TurnedAway
-from chairlift.web.middleware import Front
+from chairlift.web.http_protocol import AcquirePermit, EarlyCheck, Rejection
+from chairlift.web.middleware import RequestMiddleware
 
 OPEN = frozenset({"/livez", "/readyz", "/health"})
-"""Paths that need no key."""
+"""Paths that need no API key."""
 
-WORK = {path.encode(): path for path in (chat_completions.PATH, completions.PATH)}
-"""Targets that the engine works for."""
+GENERATION_PATHS = {path.encode(): path for path in (chat_completions.PATH, completions.PATH)}
+"""Request target of each route that needs the engine, and its path."""
 
-QUIET = OPEN | {"/metrics", "/load"}
-"""Paths that are not in the access log while they work."""
+UNLOGGED_PATHS = OPEN | {"/metrics", "/load"}
+"""Paths whose responses the access log omits, unless they fail."""
 
 
-class Door:
-    """The application of one replica.
+class ServerApp:
+    """Compose the ASGI application of one replica.
 
     Attributes:
-        app: what uvicorn runs.
-        auth: whose keys may be replaced.
-        gate: before the routes that the engine works for; None where an answer needs more than its request's head.
+        app: the application that uvicorn runs.
+        auth: the key check; its keys may be replaced.
+        gate: the early check before the generation routes; None where CORS headers need the whole application.
     """
 
     def __init__(self, replica: Replica, keys: KeyRing, drain: Callable[[], Awaitable[None]]) -> None:
-        """Put it together; `drain` begins to leave."""
+        """Build the application; `drain` starts the shutdown."""
         config = replica.config
-        router = Router(_routes(replica, drain), redirect_slashes=False, default=_nowhere)
+        router = Router(_routes(replica, drain), redirect_slashes=False, default=_not_found)
         open_paths = OPEN | ({"/metrics"} if config.open_metrics else set())
-        self.auth = Auth(_named(router), keys, frozenset(open_paths))
-        self._line, self._life = replica.line, replica.lifecycle
-        self.gate: Gate | None = None if config.cors_origins else self._judge
-        app: App = Front(self.auth, quiet=QUIET, seen=replica.telemetry.answered)
+        self.auth = Auth(_with_router(router), keys, frozenset(open_paths))
+        self._admission, self._lifecycle = replica.admission, replica.lifecycle
+        self.gate: EarlyCheck | None = None if config.cors_origins else self._early_check
+        app: App = RequestMiddleware(self.auth, quiet=UNLOGGED_PATHS, on_response=replica.telemetry.record_response)
         if config.cors_origins:
             app = CORSMiddleware(
                 app, allow_origins=config.cors_origins, allow_methods=("GET", "POST"), allow_headers=("*",),
@@ -56,59 +56,59 @@ class Door:
             )  # fmt: skip
         self.app = app
 
-    def _judge(self, target: bytes, headers: list[Header]) -> TurnedAway | Admit | None:
-        """Let a request in, or refuse it, by its head: under a flood of them that has to cost little.
+    def _early_check(self, target: bytes, headers: list[Header]) -> Rejection | AcquirePermit | None:
+        """Admit or reject a request by its header block: under a flood of requests that has to cost little.
 
-        Whatever would be refused before that, for another reason, is left to the application.
+        A request that would be rejected earlier, for another reason, is left to the application.
         """
-        path = WORK.get(target)
+        path = GENERATION_PATHS.get(target)
         if path is None:
             return None
         scope = {"path": path, "headers": headers}
         try:
-            self._life.check()
+            self._lifecycle.check()
             tenant = self.auth.principal(scope).tenant
             check_type(scope)
         except ChairliftError:
             return None
-        error = self._line.refusal()
-        return self._admit if error is None else TurnedAway(error, path, tenant)
+        error = self._admission.rejection()
+        return self._acquire_permit if error is None else Rejection(error, path, tenant)
 
-    def _admit(self) -> Permit | None:
+    def _acquire_permit(self) -> Permit | None:
         try:
-            return self._line.admit(0)
-        except Overloaded:  # by one who came with its body in the meantime; the application will say so
+            return self._admission.admit(0)
+        except Overloaded:  # another request took the place in the meantime; the application rejects this one
             return None
 
 
 def _routes(replica: Replica, drain: Callable[[], Awaitable[None]]) -> list[Route]:
-    life, models, operations = replica.lifecycle, Models(replica), Operations(replica, drain)
-    documentation = Documentation(replica)
-    table: list[tuple[str, str, App]] = [
+    lifecycle, models, admin = replica.lifecycle, ModelRoutes(replica), AdminRoutes(replica, drain)
+    docs = DocsRoutes(replica)
+    routes: list[tuple[str, str, App]] = [
         ("POST", chat_completions.PATH, chat_completions.ChatCompletions(replica)),
         ("POST", completions.PATH, completions.Completions(replica)),
         ("GET", "/v1/models", models.list),
         ("GET", "/v1/models/{id:path}", models.one),
         ("POST", "/tokenize", models.tokenize),
         ("POST", "/detokenize", models.detokenize),
-        ("GET", "/livez", life.livez),
-        ("GET", "/readyz", life.readyz),
-        ("GET", "/health", life.health),
-        ("GET", "/metrics", operations.metrics),
-        ("GET", "/load", operations.load),
-        ("GET", "/docs", documentation.page),
-        ("GET", "/openapi.json", documentation.schema),
-        ("POST", "/admin/drain", operations.drain),
-        ("GET", "/admin/state", operations.state),
-        ("GET", "/admin/requests/{id}", operations.request),
+        ("GET", "/livez", lifecycle.livez),
+        ("GET", "/readyz", lifecycle.readyz),
+        ("GET", "/health", lifecycle.health),
+        ("GET", "/metrics", admin.metrics),
+        ("GET", "/load", admin.load),
+        ("GET", "/docs", docs.page),
+        ("GET", "/openapi.json", docs.schema),
+        ("POST", "/admin/drain", admin.drain),
+        ("GET", "/admin/state", admin.state),
+        ("GET", "/admin/requests/{id}", admin.request),
     ]
     return [
-        Route(path, _Endpoint(path.replace(":path", ""), handle), methods=[method]) for method, path, handle in table
+        Route(path, _Endpoint(path.replace(":path", ""), handle), methods=[method]) for method, path, handle in routes
     ]
 
 
 class _Endpoint:
-    """A route as Starlette wants it: an application, which it leaves alone."""
+    """Wrap a handler as an ASGI application, which Starlette does not wrap again."""
 
     def __init__(self, path: str, handle: App) -> None:
         self._path = path
@@ -119,8 +119,8 @@ class _Endpoint:
         await self._handle(scope, receive, send)
 
 
-def _named(router: Router) -> App:
-    """Let the router raise its refusals, so that the front can answer them."""
+def _with_router(router: Router) -> App:
+    """Let the router raise its errors, so that RequestMiddleware can send them."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = router
@@ -129,5 +129,5 @@ def _named(router: Router) -> App:
     return app
 
 
-async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
+async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
     raise NotFound("there is no such route")

@@ -1,10 +1,10 @@
-"""ServerConfig: what a replica's door is told at its start."""
+"""ServerConfig: settings of one replica's API server."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from chairlift.core.errors import ConfigError
-from chairlift.observability.metric_aliases import SETS
+from chairlift.observability.metric_aliases import ALIAS_SETS
 from chairlift.web.admission import AdmissionLimits
 from chairlift.web.http_protocol import HeadLimits
 from chairlift.web.tenant_limits import TenantLimits
@@ -12,22 +12,22 @@ from chairlift.web.tenant_limits import TenantLimits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """Everything but where it listens.
+    """Hold every setting of the API server but its listen address.
 
     Attributes:
-        served_names: names of the model; an answer has the one that was asked for.
-        max_body_bytes: of a request.
-        body_seconds: in which a body has to come.
-        write_seconds: in which a client has to take what is sent to it.
-        idle_seconds: that a connection without a request is kept.
-        drain_seconds: that requests have to finish when the server is asked to leave.
-        strict: refuse requests with fields that have no effect, instead of naming them in a header.
-        open_metrics: /metrics needs no key.
+        served_names: names of the model; a response repeats the name in its request.
+        max_body_bytes: largest request body.
+        body_seconds: time in which a body must arrive.
+        write_seconds: time in which a client must read what is sent to it.
+        idle_seconds: time for which a connection without a request stays open.
+        drain_seconds: time that open requests have to finish at shutdown.
+        strict: reject requests with fields that have no effect, instead of naming them in a header.
+        open_metrics: whether /metrics needs no key.
         cors_origins: origins whose pages may use the API; "*" is any.
-        metric_aliases: sets of other names on /metrics.
-        head: bounds of a request's head.
-        admission: bounds of the line.
-        tenant: bounds of each tenant.
+        metric_aliases: sets of additional metric names on /metrics.
+        head: limits of a request's header block.
+        admission: limits of the admission queue.
+        tenant: limits of each tenant.
     """
 
     served_names: tuple[str, ...]
@@ -56,7 +56,9 @@ class ServerConfig:
             if not value > 0:
                 raise ConfigError(f"{name} must be a positive number of seconds, got {value:g}", option=name)
         for system in self.metric_aliases:
-            if system not in SETS:
-                raise ConfigError(f"metric_aliases may be {', '.join(SETS)}, got {system!r}", option="metric_aliases")
+            if system not in ALIAS_SETS:
+                raise ConfigError(
+                    f"metric_aliases may be {', '.join(ALIAS_SETS)}, got {system!r}", option="metric_aliases"
+                )
         if not self.drain_seconds >= 0:
             raise ConfigError(f"drain_seconds must be at least 0, got {self.drain_seconds:g}", option="drain_seconds")

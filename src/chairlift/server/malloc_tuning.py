@@ -1,8 +1,8 @@
-"""Memory: what a large request left free in this process is used again, and goes back to the system.
+"""MallocTrimmer: returns memory that a large request left free in this process to the operating system.
 
-A text of a megabyte takes some hundred megabytes while it becomes tokens. The C library keeps such memory for the
-thread that it came from, and so a server would stay as large as its largest requests together: `share_arenas`. And it
-gives large parts of it back only when it is told to: `Thrift`.
+A text of a megabyte takes some hundred megabytes while it is tokenized. The C library keeps such memory for the
+thread that allocated it, so a server would stay as large as its largest requests together: `limit_malloc_arenas`.
+And it returns large parts of it only on demand: `MallocTrimmer`.
 """
 
 import ctypes
@@ -11,65 +11,67 @@ from collections.abc import Callable
 from pathlib import Path
 
 M_ARENA_MAX = -8
-"""Of mallopt(3), in glibc."""
+"""Parameter of mallopt(3) in glibc: the largest number of arenas."""
 
 ARENAS = 2
-"""With one, threads that make tokens of long texts wait for each other; with one each, what is free in them adds up."""
+"""Malloc arenas of the process. With one, tokenizing threads wait for each other; with many, free memory adds up."""
 
 SLACK_BYTES = 32 * 2**20
-"""By so much a process may be larger than it was at its smallest."""
+"""Bytes by which the process may exceed its smallest resident size before it trims."""
 
-LOOKS = 10
-"""From one time of giving back to the next: what was in use then may be free now."""
+MIN_PAUSE_CHECKS = 10
+"""Checks from one trim to the next: memory that was in use may be free by then."""
 
-MOST_LOOKS = 640
-"""The same where there was little to give: the pause doubles, since giving back holds up who wants memory."""
+MAX_PAUSE_CHECKS = 640
+"""Largest pause between trims: it doubles where a trim freed little, since trimming blocks threads that allocate."""
 
 
-class Thrift:
-    """Gives free memory back while the process is large. Not for several threads at once."""
+class MallocTrimmer:
+    """Return free memory to the system while the process is large. Not thread-safe."""
 
     def __init__(self, resident: Callable[[], int | None], trim: Callable[[], None], slack: int = SLACK_BYTES) -> None:
-        """Look with `resident` (bytes, None where the system does not tell), give back with `trim`."""
+        """Measure with `resident` (bytes, None where unknown) and return memory with `trim`."""
         self._resident = resident
         self._trim = trim
         self._slack = slack
         self._smallest = resident()
-        self._pause, self._next_pause = 0, LOOKS
+        self._pause, self._next_pause = 0, MIN_PAUSE_CHECKS
 
-    def look(self) -> bool:
-        """Give back what is free where the process is large; returns whether it did."""
-        now = self._resident()
-        if now is None or self._smallest is None:
+    def trim_if_large(self) -> bool:
+        """Trim if the process is large; return whether it did."""
+        resident_now = self._resident()
+        if resident_now is None or self._smallest is None:
             return False
-        self._smallest = min(self._smallest, now)
+        self._smallest = min(self._smallest, resident_now)
         self._pause = max(0, self._pause - 1)
-        if self._pause or now <= self._smallest + self._slack:
+        if self._pause or resident_now <= self._smallest + self._slack:
             return False
         self._trim()
         after = self._resident()
-        gave = 0 if after is None else now - after
-        self._next_pause = LOOKS if gave >= self._slack // 4 else min(2 * self._next_pause, MOST_LOOKS)
+        freed = 0 if after is None else resident_now - after
+        self._next_pause = (
+            MIN_PAUSE_CHECKS if freed >= self._slack // 4 else min(2 * self._next_pause, MAX_PAUSE_CHECKS)
+        )
         self._pause = self._next_pause
         return True
 
 
-def share_arenas() -> bool:
-    """Have threads share few arenas of the C library instead of one each; returns whether it knows how (ADR 0018)."""
+def limit_malloc_arenas() -> bool:
+    """Make threads share few malloc arenas instead of one each; return whether that is supported (ADR 0018)."""
     option = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     return option is not None and bool(option(M_ARENA_MAX, ARENAS))
 
 
-def thrift() -> Thrift:
-    """Return that of this process; where the C library cannot give memory back, it does nothing."""
+def malloc_trimmer() -> MallocTrimmer:
+    """Return the trimmer of this process; where the C library cannot trim, it does nothing."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
     if trim is None:
-        return Thrift(lambda: None, lambda: None)
-    return Thrift(resident_bytes, lambda: trim(0))
+        return MallocTrimmer(lambda: None, lambda: None)
+    return MallocTrimmer(resident_bytes, lambda: trim(0))
 
 
 def resident_bytes() -> int | None:
-    """Return this process's resident memory; None where the system does not tell."""
+    """Return this process's resident memory in bytes; None where the system does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""/openapi.json and /docs: what the server takes and answers, from the tables that it parses by."""
+"""DocsRoutes: serves /openapi.json and /docs, built from the tables that parse the requests."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -23,12 +23,12 @@ REFUSALS: Mapping[str, str] = {
     "403": "Not for this key, or not for a browser page",
     "404": "No such model or request", "405": "Another method", "408": "It took too long",
     "413": "The body is too large", "415": "The body is no plain JSON", "429": "Come later: Retry-After says when",
-    "500": "The request failed inside the model", "503": "Nobody is served now",
+    "500": "The request failed inside the model", "503": "No request is served now",
 }  # fmt: skip
 
 ANY, BODY, SERVED, WORK, ADMIN = "401 405", "400 404 408 413 415 503", "503", "429 500", "403 404"
-"""Statuses of REFUSALS that any operation may have, one with a body, one that needs the model, one that has it work,
-one of the administration."""
+"""Statuses of REFUSALS: of any operation, of one with a body, of one that needs the model, of a generation, of an
+admin operation."""
 
 CONNECTIONS = (
     "Answers have a header x-request-id; it is the one that the request has, if that can be an id. What is no "
@@ -51,7 +51,7 @@ HEADERS: Mapping[str, Mapping[str, Schema]] = {
         "x-should-retry": {"description": "false where it may not", "schema": _TEXT},
     },
 }
-"""Of answers, besides the request's id."""
+"""Headers of error responses, besides the request's id."""
 
 _TIMEOUT: Schema = {
     "name": "x-request-timeout-ms", "in": "header", "required": False,
@@ -66,18 +66,18 @@ _PROMPT_OR_MESSAGES: Schema = {
 }
 
 
-class Documentation:
-    """Both routes."""
+class DocsRoutes:
+    """Serve /openapi.json and /docs."""
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
 
     async def schema(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer the OpenAPI document."""
+        """Send the OpenAPI document."""
         await send_bytes(send, self._document)
 
     async def page(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a page for people; it loads nothing from anywhere."""
+        """Send a page for people; it loads nothing from other servers."""
         await send_bytes(send, self._page, kind=b"text/html; charset=utf-8")
 
     @cached_property
@@ -90,7 +90,7 @@ class Documentation:
 
 
 def document(names: Sequence[str] = ()) -> Schema:
-    """Return the OpenAPI 3.1 document, of a server that serves its model under these names."""
+    """Return the OpenAPI 3.1 document of a server that serves its model under these names."""
     return {
         "openapi": "3.1.0",
         "info": {"title": "Chairlift", "version": __version__, "description": CONNECTIONS},
@@ -129,10 +129,10 @@ def _operations(names: Sequence[str]) -> Iterable[tuple[str, str, Schema]]:
         _operation("Turn token ids into text", schemas.DETOKENIZED, body=_body(DETOKENIZE, names), name="text"),
     )
     yield "/livez", "get", _operation("Whether the process answers", schemas.ALIVE, is_open=True)
-    for path, told, schema in (
+    for path, summary, schema in (
         ("/readyz", "Whether it serves", schemas.READY), ("/health", "Whether it serves, and why not", schemas.HEALTH),
     ):  # fmt: skip
-        yield path, "get", _operation(told, schema, unready=schema, is_open=True)
+        yield path, "get", _operation(summary, schema, unready=schema, is_open=True)
     yield "/metrics", "get", _operation("Metrics for Prometheus", kind="text/plain")
     yield "/load", "get", _operation("How busy it is", schemas.LOAD)
     yield "/docs", "get", _operation("This, for people", kind="text/html")
@@ -158,36 +158,36 @@ _TIMELINE: Schema = {
 
 
 def _operation(
-    told: str, schema: Schema | None = None, *, body: Schema | None = None, also: Schema | None = None,
+    summary: str, schema: Schema | None = None, *, body: Schema | None = None, also: Schema | None = None,
     kind: str = "application/json", parameters: list[Schema] | None = None, status: str = "200",
     unready: Schema | None = None, links: Schema | None = None, name: str = "", refused: str = "",
     is_open: bool = False,
 ) -> Schema:  # fmt: skip
-    """Describe an operation; `schema` is that of its answer, and text where there is none.
+    """Describe an operation; `schema` is its response's, text where it is None.
 
-    `refused` are statuses that it may have besides those that any has, and any with a body. One that `is_open`
+    `refused` are its statuses besides those of any operation, and of any with a body. An operation that `is_open`
     needs no key.
     """
-    done: Schema = {"description": "Done", "headers": _REQUEST_ID | (_IGNORED if body else {})}
-    done["content"] = {kind: {"schema": schema or _TEXT}, **(also or {})}
+    success: Schema = {"description": "Done", "headers": _REQUEST_ID | (_IGNORED if body else {})}
+    success["content"] = {kind: {"schema": schema or _TEXT}, **(also or {})}
     if links is not None:
-        done["links"] = links
+        success["links"] = links
     error = _json({"$ref": "#/components/schemas/Error"})
     codes = {*ANY.split(), *refused.split(), *(BODY.split() if body else ())} - ({"401"} if is_open else set())
-    responses: Schema = {status: done} | {
+    responses: Schema = {status: success} | {
         code: {"description": REFUSALS[code], "headers": {**_REQUEST_ID, **HEADERS.get(code, {})}, "content": error}
         for code in sorted(codes)
     }
     if unready is not None:
         responses["503"] = {"description": "Not now", "headers": _REQUEST_ID, "content": _json(unready)}
-    found: Schema = {"summary": told, "responses": responses} | ({"security": []} if is_open else {})
+    operation: Schema = {"summary": summary, "responses": responses} | ({"security": []} if is_open else {})
     if name:
-        found["operationId"] = name
+        operation["operationId"] = name
     if body is not None:
-        found["requestBody"] = {"required": True, "content": _json(body)}
+        operation["requestBody"] = {"required": True, "content": _json(body)}
     if parameters:
-        found["parameters"] = parameters
-    return found
+        operation["parameters"] = parameters
+    return operation
 
 
 def _json(schema: Schema) -> Schema:
@@ -215,10 +215,10 @@ def _or_null(schema: Schema) -> Schema:
     return {"anyOf": [schema, {"type": "null"}]} if schema else {}
 
 
-def page(told: Schema) -> str:
+def page(openapi: Schema) -> str:
     """Return the document as a page."""
     sections = []
-    for path, methods in told["paths"].items():
+    for path, methods in openapi["paths"].items():
         for method, operation in methods.items():
             sections.append(
                 f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(operation['summary'])}</p>"
@@ -233,6 +233,6 @@ def page(told: Schema) -> str:
     style = "body{font:16px system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem}td{padding:.1rem .8rem .1rem 0}"
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>Chairlift</title><style>{style}</style>"
-        f"<h1>Chairlift {escape(told['info']['version'])}</h1>"
+        f"<h1>Chairlift {escape(openapi['info']['version'])}</h1>"
         f"<p>The same for programs: <a href=/openapi.json>openapi.json</a></p>{''.join(sections)}</html>"
     )

@@ -1,4 +1,4 @@
-"""Replica: what the routes share: the text service once it is there, and everything that guards it."""
+"""Replica: the state that all routes share: the text service, admission, tenant limits, lifecycle and telemetry."""
 
 import asyncio
 import contextvars
@@ -17,17 +17,17 @@ from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.validation import invalid_param
 from chairlift.engine.stats import StepStats
 from chairlift.llm.async_llm import AsyncLLM
-from chairlift.llm.text_service import Service
+from chairlift.llm.text_service import TextService
 from chairlift.server.config import ServerConfig
-from chairlift.server.malloc_tuning import Thrift, thrift
+from chairlift.server.malloc_tuning import MallocTrimmer, malloc_trimmer
 from chairlift.server.telemetry import Telemetry
 from chairlift.text.reasoning_parser import has_reasoning
 from chairlift.text.token_pieces import TokenPieces
-from chairlift.text.tool_parser import notation_of
-from chairlift.web.admission import Admission
-from chairlift.web.body import Receive, Scope, header, json_object, read_body
+from chairlift.text.tool_parser import detect_tool_format
+from chairlift.web.admission import AdmissionController
+from chairlift.web.body import Receive, Scope, header, parse_json_object, read_body
 from chairlift.web.lifecycle import Lifecycle
-from chairlift.web.tenant_limits import Tenants
+from chairlift.web.tenant_limits import TenantRateLimiter
 
 log = logging.getLogger(__name__)
 
@@ -37,106 +37,106 @@ MAX_TIMEOUT_MS = 86_400_000
 MAX_IGNORED_CHARS = 1024
 MAX_IGNORED_NAMES = 256
 TINY_BODY_BYTES = 1024
-"""Whose one text becomes tokens on the event loop: that takes 0.1 to 0.2 ms, and to hand it to a thread as long."""
+"""Bodies up to this size are tokenized on the event loop: that takes 0.1 to 0.2 ms, as long as a thread handover."""
 
 SMALL_BODY_BYTES = 16_384
-"""That are read on the event loop, which takes a millisecond at most."""
+"""Bodies up to this size are parsed on the event loop, which takes a millisecond at most."""
 
 LARGE_BODY_BYTES = 262_144
-"""A text of more takes hundreds of megabytes while it becomes tokens: there is one thread for those, so that one is at
-work at a time, and what is small waits for none of them."""
+"""A larger text takes hundreds of megabytes while it is tokenized: one thread does those, one at a time, and small
+requests do not wait for them."""
 
 T = TypeVar("T")
 
 
 class Replica:
-    """One model behind one door. Belongs to one event loop.
+    """Serve one model behind one API server. Belongs to one event loop.
 
     Attributes:
-        config: as the operator wants it.
+        config: the operator's settings.
         lifecycle: starting, ready, draining.
-        telemetry: what is counted.
-        line: who waits for the engine.
-        tenants: what each of them uses.
+        telemetry: metrics and records of finished requests.
+        admission: the admission queue in front of the engine.
+        tenants: rate limits and usage of each tenant.
     """
 
     def __init__(self, config: ServerConfig) -> None:
         self.config = config
         self.lifecycle = Lifecycle()
         self.telemetry = Telemetry(config.served_names[0], config.metric_aliases)
-        self.line = Admission(config.admission)
-        self.tenants = Tenants(config.tenant)
+        self.admission = AdmissionController(config.admission)
+        self.tenants = TenantRateLimiter(config.tenant)
         self._numbers = itertools.count()
         self._threads = ThreadPoolExecutor(TEXT_THREADS, thread_name_prefix="chairlift-text")
-        self._large = ThreadPoolExecutor(1, thread_name_prefix="chairlift-large")
-        self._scraper = ThreadPoolExecutor(1, thread_name_prefix="chairlift-metrics")
-        self._service: Service | None = None
-        self._thrift: Thrift | None = None
+        self._large_threads = ThreadPoolExecutor(1, thread_name_prefix="chairlift-large")
+        self._metrics_thread = ThreadPoolExecutor(1, thread_name_prefix="chairlift-metrics")
+        self._service: TextService | None = None
+        self._malloc_trimmer: MallocTrimmer | None = None
         self._llm: AsyncLLM | None = None
 
-    def renew(self, config: ServerConfig) -> None:
-        """Take the limits of another config over; everything else holds until the end."""
+    def reload_limits(self, config: ServerConfig) -> None:
+        """Apply the limits of another config; every other setting stays."""
         self.config = replace(self.config, admission=config.admission, tenant=config.tenant)
-        self.line.renew(config.admission)
+        self.admission.renew(config.admission)
         self.tenants.renew(config.tenant)
 
     # -- the model -------------------------------------------------------------------------------------------------
 
-    def serve(
-        self, service: Service, engine_pid: Callable[[], int | None], budget: int, seats: float = math.inf
+    def attach_service(
+        self, service: TextService, engine_pid: Callable[[], int | None], budget: int, max_running: float = math.inf
     ) -> None:  # fmt: skip
-        """Serve this from now on; a step may have `budget` tokens, and `seats` requests may be on board."""
-        self.line.seats = seats
-        self._service, self._llm = service, AsyncLLM.over(service, self.line.spacing)
-        self._thrift = thrift()  # now that the model's own files are read
+        """Serve this text service; a step has at most `budget` tokens, and at most `max_running` requests run."""
+        self.admission.max_running = max_running
+        self._service, self._llm = service, AsyncLLM.from_service(service, self.admission.stream_interval)
+        self._malloc_trimmer = malloc_trimmer()  # after the model's own files were read
         self._engine_pid = engine_pid
 
-        def show(stats: StepStats) -> None:
-            self.line.engine = stats.waiting, stats.running
-            self.telemetry.step(stats, budget)
+        def on_step(stats: StepStats) -> None:
+            self.admission.engine_counts = stats.waiting, stats.running
+            self.telemetry.record_step(stats, budget)
 
-        service.client.watch_steps(show)
-        self.lifecycle.started(lambda: service.client.state)
+        service.client.watch_steps(on_step)
+        self.lifecycle.mark_started(lambda: service.client.state)
 
     @property
-    def service(self) -> Service:
-        """The text service; a route has checked that there is one."""
+    def service(self) -> TextService:
+        """The text service; the route has checked the lifecycle before."""
         assert self._service is not None, "nothing is served yet"
         return self._service
 
     @property
     def llm(self) -> AsyncLLM:
-        """The same, for coroutines."""
+        """The text service for coroutines."""
         assert self._llm is not None, "nothing is served yet"
         return self._llm
 
     @cached_property
     def template(self) -> str:
-        """The text of the model's chat templates, to see what they know."""
+        """The text of the model's chat templates, to detect their features."""
         chat = self.service.chat_template
         return "" if chat is None else chat.text
 
     @cached_property
-    def notation(self) -> str | None:
-        """In which the model calls tools."""
-        return notation_of(self.template)
+    def tool_format(self) -> str | None:
+        """Format of the model's tool calls; None where the chat template has none."""
+        return detect_tool_format(self.template)
 
     @cached_property
-    def thinks(self) -> bool:
-        """Whether the model's answers may begin with reasoning."""
+    def is_reasoning_model(self) -> bool:
+        """Whether the model's output may begin with reasoning."""
         return has_reasoning(self.template)
 
     @cached_property
-    def pieces(self) -> TokenPieces:
-        """Its single tokens. Raises InvalidRequest where it has no tokenizer."""
+    def token_pieces(self) -> TokenPieces:
+        """Text and bytes of single tokens. Raises InvalidRequest where the model has no tokenizer."""
         if self.service.tokenizer is None:
             raise InvalidRequest("the model has no tokenizer, so scores have no tokens to name", param="logprobs")
         return TokenPieces(self.service.tokenizer)
 
-    async def by_size(self, work: Callable[[], T], scope: Scope, *, is_quick: bool = True) -> T:
-        """Do what a request's body needs (templates, tokens): off the event loop unless that is tiny.
+    async def run_by_body_size(self, work: Callable[[], T], scope: Scope, *, is_quick: bool = True) -> T:
+        """Run `work` on a request's body (templates, tokens): in a thread unless the body is tiny.
 
-        It is not `is_quick` when it may take longer than going over the body once.
+        Work that may take longer than one pass over the body is not `is_quick`.
         """
         size: int = scope["body_bytes"]
         if is_quick and size <= TINY_BODY_BYTES:
@@ -144,33 +144,33 @@ class Replica:
         return await self.in_thread(work, is_large=size > LARGE_BODY_BYTES)
 
     async def in_thread(self, work: Callable[[], T], *, is_large: bool = False) -> T:
-        """Do what takes long off the event loop; what is large one after the other."""
-        threads = self._large if is_large else self._threads
-        context = contextvars.copy_context()  # what is logged there has the request's id
+        """Run `work` in a thread, off the event loop; large work runs one after the other."""
+        threads = self._large_threads if is_large else self._threads
+        context = contextvars.copy_context()  # log lines of the thread carry the request's id
         return await asyncio.get_running_loop().run_in_executor(threads, context.run, work)
 
     # -- requests --------------------------------------------------------------------------------------------------
 
-    async def read(
+    async def parse_body(
         self, scope: Scope, receive: Receive, reader: Callable[[dict[str, Any]], T], *, is_work: bool = False
     ) -> T:  # fmt: skip
-        """Return what a reader makes of the JSON object of a request, if one would be served now.
+        """Return what `reader` parses from a request's JSON object. Raises Unavailable where no request is served.
 
-        A large body is read in a thread: of a million numbers each is looked at. What the engine would have to work for
-        is not looked into where the line takes nobody: under a flood of requests a refusal has to be cheap.
+        A large body is parsed in a thread: every one of its numbers is checked. A request for the engine is not
+        parsed while the admission queue is full: under a flood of requests a rejection has to be cheap.
         """
         self.lifecycle.check()
         config = self.config
         body = await read_body(scope, receive, max_bytes=config.max_body_bytes, seconds=config.body_seconds)
         if is_work and "permit" not in scope:
-            self.line.check()
+            self.admission.check()
         scope["body_bytes"] = size = len(body)
         if size <= SMALL_BODY_BYTES:
-            return reader(json_object(body))
-        return await self.in_thread(lambda: reader(json_object(body)), is_large=size > LARGE_BODY_BYTES)
+            return reader(parse_json_object(body))
+        return await self.in_thread(lambda: reader(parse_json_object(body)), is_large=size > LARGE_BODY_BYTES)
 
-    def engine_id(self, request_id: str) -> str:
-        """Return an id for the engine that begins with the request's own, which a client may use twice."""
+    def new_engine_request_id(self, request_id: str) -> str:
+        """Return a unique engine request id that begins with the request's id, which a client may repeat."""
         return f"{request_id}.{next(self._numbers)}"
 
     def check_model(self, name: str) -> None:
@@ -178,55 +178,55 @@ class Replica:
         if name not in self.config.served_names:
             raise ModelNotFound(name, ", ".join(self.config.served_names))
 
-    def ignored(self, names: tuple[str, ...]) -> list[tuple[bytes, bytes]]:
-        """Return the header that names fields without effect. Raises InvalidRequest where the server is strict."""
+    def ignored_fields_header(self, names: tuple[str, ...]) -> list[tuple[bytes, bytes]]:
+        """Return the header that names fields without effect. Raises InvalidRequest if the server is strict."""
         if not names:
             return []
-        told = ", ".join(map(_header_word, names[:MAX_IGNORED_NAMES]))
+        value = ", ".join(map(_header_word, names[:MAX_IGNORED_NAMES]))
         if self.config.strict:
             raise invalid_param(
-                names[0][:64], f"has no effect here (and this server is strict): {told[:MAX_IGNORED_CHARS]}"
+                names[0][:64], f"has no effect here (and this server is strict): {value[:MAX_IGNORED_CHARS]}"
             )
-        return [(b"x-ignored-parameters", told[:MAX_IGNORED_CHARS].encode())]
+        return [(b"x-ignored-parameters", value[:MAX_IGNORED_CHARS].encode())]
 
-    def timeout(self, scope: Scope, asked: float | None) -> float | None:
+    def timeout(self, scope: Scope, requested_seconds: float | None) -> float | None:
         """Return the seconds that a request may take: the shorter of its field and its header."""
-        given = header(scope, b"x-request-timeout-ms")
-        if given is None:
-            return asked
-        if not given.isdigit() or len(given) > 9 or not 0 < int(given) <= MAX_TIMEOUT_MS:
+        header_value = header(scope, b"x-request-timeout-ms")
+        if header_value is None:
+            return requested_seconds
+        if not header_value.isdigit() or len(header_value) > 9 or not 0 < int(header_value) <= MAX_TIMEOUT_MS:
             raise invalid_param("x-request-timeout-ms", f"must be 1 to {MAX_TIMEOUT_MS} milliseconds")
-        seconds = int(given) / 1000
-        return seconds if asked is None else min(seconds, asked)
+        seconds = int(header_value) / 1000
+        return seconds if requested_seconds is None else min(seconds, requested_seconds)
 
-    # -- how things stand ------------------------------------------------------------------------------------------
+    # -- load and gauges -------------------------------------------------------------------------------------------
 
     async def metrics_page(self) -> bytes:
-        """Write the page for Prometheus in a thread of its own, which waits for no engine."""
-        return await asyncio.get_running_loop().run_in_executor(self._scraper, self.telemetry.metrics.page)
+        """Render the Prometheus page in a thread of its own, which does not wait for the engine."""
+        return await asyncio.get_running_loop().run_in_executor(self._metrics_thread, self.telemetry.metrics.render)
 
     async def load(self) -> LoadReport:
-        """Say how busy the replica is."""
+        """Return the replica's load."""
         if self._service is None:
             return LoadReport(state=self.lifecycle.state)
         report = await asyncio.to_thread(self._service.client.load)
         state = self.lifecycle.state
         return report if state is ReplicaState.READY else LoadReport(state=state)
 
-    async def watch(self) -> None:
-        """Keep the gauges in step with how things stand, until cancelled."""
-        fails = False
+    async def update_gauges_forever(self) -> None:
+        """Update the gauges every PULSE_SECONDS, until cancelled."""
+        is_failing = False
         while True:
             try:
-                await self._pulse()
-                fails = False
+                await self._update_gauges()
+                is_failing = False
             except Exception:
-                if not fails:  # else a log would be full of it
+                if not is_failing:  # log only the first of a series of failures
                     log.exception("the gauges cannot be read")
-                fails = True
+                is_failing = True
             await asyncio.sleep(PULSE_SECONDS)
 
-    async def _pulse(self) -> None:
+    async def _update_gauges(self) -> None:
         load, cache, restarts, block_bytes = LoadReport(state=self.lifecycle.state), None, 0, 0.0
         pids = {"api": os.getpid()}
         if self._service is not None:
@@ -241,19 +241,19 @@ class Replica:
                     cache = await asyncio.to_thread(client.cache_state)
             except ChairliftError as error:
                 log.debug("the engine did not answer: %s", error)
-        self.telemetry.pulse(self.lifecycle.state, load, cache, self.line, restarts, block_bytes)
+        self.telemetry.update_gauges(self.lifecycle.state, load, cache, self.admission, restarts, block_bytes)
         await asyncio.to_thread(partial(self.telemetry.processes, pids))
-        if self._thrift is not None:
-            await asyncio.to_thread(self._thrift.look)
+        if self._malloc_trimmer is not None:
+            await asyncio.to_thread(self._malloc_trimmer.trim_if_large)
 
     async def close(self) -> None:
-        """Stop the engine; what is open ends with an error."""
+        """Stop the engine; open requests end with an error."""
         if self._llm is not None:
             await asyncio.to_thread(self._llm.close)
-        for pool in (self._threads, self._large, self._scraper):
+        for pool in (self._threads, self._large_threads, self._metrics_thread):
             pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _header_word(name: str) -> str:
-    """Return a name that a header can have, whatever a client has called its field."""
+    """Return a field's name with every character that a header cannot have replaced by "?"."""
     return "".join(char if char.isascii() and (char.isalnum() or char in "_.-") else "?" for char in name[:64])

@@ -1,8 +1,8 @@
-"""Run: one replica's process, from its socket to its last goodbye.
+"""run: runs one replica's server process from binding its socket to its exit.
 
-socket ──> http (answers 503, /livez 200) ──> engine, in a thread ──> ready
-SIGTERM or SIGINT ──> draining: nothing new, what is open has its time, then it is aborted ──> gone
-the second one ──> gone now            SIGHUP ──> keys, certificates and limits are read again
+socket ──> http (responds 503, /livez 200) ──> engine, started in a thread ──> ready
+SIGTERM or SIGINT ──> draining: no new requests; open ones may finish, then are aborted ──> stopped
+second SIGTERM or SIGINT ──> stopped at once        SIGHUP ──> keys, certificates and limits are read again
 """
 
 import asyncio
@@ -26,11 +26,11 @@ import uvloop
 from chairlift.core.cpu_affinity import pin_process, usable_cpus
 from chairlift.core.errors import ChairliftError, ConfigError
 from chairlift.core.load_report import ReplicaState
-from chairlift.llm.text_service import Service
+from chairlift.llm.text_service import TextService
 from chairlift.observability.logging import LogConfig, set_levels
-from chairlift.server.app import Door
+from chairlift.server.app import ServerApp
 from chairlift.server.config import ServerConfig
-from chairlift.server.malloc_tuning import share_arenas
+from chairlift.server.malloc_tuning import limit_malloc_arenas
 from chairlift.server.replica import Replica
 from chairlift.web.auth import KeyRing
 from chairlift.web.http_protocol import bounded_protocol
@@ -38,33 +38,33 @@ from chairlift.web.http_protocol import bounded_protocol
 log = logging.getLogger(__name__)
 
 BACKLOG = 2048
-ACCEPTS = 32
-"""Connections that are accepted in one turn of the event loop; uvloop takes one a turn of each socket that listens.
-With one, new connections wait for hundreds of milliseconds where a thousand requests a second come (ADR 0017)."""
+ACCEPTS_PER_ITERATION = 32
+"""Connections accepted in one iteration of the event loop; uvloop accepts one an iteration from each listening socket.
+With one, new connections wait for hundreds of milliseconds at a thousand requests a second (ADR 0017)."""
 
 SEND_BUFFER = 65_536
-"""Bytes that the system keeps for a client that does not read; it would take megabytes by itself."""
+"""Bytes that the system buffers for a client that does not read; its default would be megabytes."""
 
 ABORT_SECONDS = 5.0
-"""That aborted requests have to say so."""
+"""Seconds that aborted requests have to send their errors."""
 
 POLL_SECONDS = 0.05
 LONGEST_IDLE = 1e6
-"""Seconds; uvicorn takes no infinity."""
+"""Longest idle timeout in seconds; uvicorn accepts no infinity."""
 
 SWITCH_SECONDS = 0.0005
-"""How long another thread may keep Python's lock while the event loop wants it: it asks for it at each new message."""
+"""Seconds for which another thread may keep the GIL while the event loop waits for it, at each new message."""
 
 GARBAGE_THRESHOLD = 50_000
-"""New objects after which those that hold each other are looked for; what serves requests makes few such circles, and
-with Python's 700 that search takes up to a tenth of the time."""
+"""New objects after which the garbage collector looks for cycles. Serving requests creates few cycles, and with
+Python's 700 the collector takes up to a tenth of the time."""
 
 _Address = tuple[Any, Any, int, str, tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listening:
-    """Where a server listens.
+class ListenAddress:
+    """Hold the address and the TLS files on which a server listens.
 
     Attributes:
         host: an address or a name of this machine.
@@ -79,42 +79,42 @@ class Listening:
     key: Path | None = None
 
     def bind(self) -> socket.socket:
-        """Take the port. Raises ConfigError when that cannot be."""
+        """Bind the port and return the listening socket. Raises ConfigError when that fails."""
         family, kind, protocol, _, address = self._addresses()[0]
-        taken = socket.socket(family, kind, protocol)
+        listener = socket.socket(family, kind, protocol)
         try:
-            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            taken.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # of each connection, too
-            taken.bind(address)
-            taken.listen(BACKLOG)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # accepted connections inherit it
+            listener.bind(address)
+            listener.listen(BACKLOG)
         except (OSError, OverflowError) as error:
-            taken.close()
-            said = getattr(error, "strerror", None) or error
-            raise ConfigError(f"cannot listen on {self.host} port {self.port}: {said}", option="port") from None
-        taken.setblocking(False)
-        return taken
+            listener.close()
+            reason = getattr(error, "strerror", None) or error
+            raise ConfigError(f"cannot listen on {self.host} port {self.port}: {reason}", option="port") from None
+        listener.setblocking(False)
+        return listener
 
-    def url(self, taken: socket.socket) -> str:
-        """Return the address for people."""
-        host, port = taken.getsockname()[:2]
+    def url(self, listener: socket.socket) -> str:
+        """Return the server's URL."""
+        host, port = listener.getsockname()[:2]
         scheme = "http" if self.certificate is None else "https"
         return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach it. Raises ConfigError for a name that nobody knows."""
+        """Whether only this machine can reach it. Raises ConfigError for a name that does not resolve."""
         return all(str(each[4][0]).startswith("127.") or each[4][0] == "::1" for each in self._addresses())
 
     def _addresses(self) -> list[_Address]:
         try:
             return socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         except (OSError, UnicodeError) as error:
-            said = getattr(error, "strerror", None) or error
-            raise ConfigError(f"there is no address {self.host!r}: {said}", option="host") from None
+            reason = getattr(error, "strerror", None) or error
+            raise ConfigError(f"there is no address {self.host!r}: {reason}", option="host") from None
 
 
 class _Http(uvicorn.Server):
-    """uvicorn's server; signals are ours."""
+    """Run uvicorn's server without its signal handlers; _Server has its own."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -122,12 +122,12 @@ class _Http(uvicorn.Server):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Renewed:
-    """Settings that were read again.
+class ReloadedSettings:
+    """Hold settings that were read again.
 
     Attributes:
-        config: of the door, whose limits are taken over.
-        log: how much is logged from now on.
+        config: the API server's settings, whose limits are applied.
+        log: the new log levels.
     """
 
     config: ServerConfig
@@ -135,136 +135,140 @@ class Renewed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What a replica is put together of.
+class ServerParts:
+    """Hold what a server process is built from.
 
     Attributes:
-        config: of the door.
-        listening: where.
+        config: the API server's settings.
+        listening: the listen address.
         read_keys: reads the keys, again on SIGHUP; raises ConfigError.
         start: loads the model and starts its engine; blocks, and raises ChairliftError.
-        engine_pid: of the engine's process, None where it has none.
-        budget: tokens that a step may have.
-        seats: requests that may be on board.
-        say: tells people a line.
-        read_settings: reads the settings again on SIGHUP; raises ConfigError. None where no file has any.
+        engine_pid: returns the pid of the engine's process, None where the engine runs in this one.
+        budget: most tokens of a step.
+        max_running: most requests that run at once.
+        print_line: prints a line for people.
+        read_settings: reads the settings again on SIGHUP; raises ConfigError. None without a settings file.
     """
 
     config: ServerConfig
-    listening: Listening
+    listening: ListenAddress
     read_keys: Callable[[], KeyRing]
-    start: Callable[[], Service]
-    engine_pid: Callable[[Service], int | None]
+    start: Callable[[], TextService]
+    engine_pid: Callable[[TextService], int | None]
     budget: int
-    seats: int
-    say: Callable[[str], None]
-    read_settings: Callable[[], Renewed] | None = None
+    max_running: int
+    print_line: Callable[[str], None]
+    read_settings: Callable[[], ReloadedSettings] | None = None
 
 
-def listeners(taken: socket.socket) -> list[socket.socket]:
-    """Return the socket and duplicates of it, for an event loop that accepts one connection a turn of each.
+def listeners(listener: socket.socket) -> list[socket.socket]:
+    """Return the socket and duplicates of it: the event loop accepts one connection an iteration from each.
 
-    There is only the one where the process may hardly have more files.
+    Returns only the socket itself where the limit of open files allows no duplicates.
     """
-    found = [taken]
+    sockets = [listener]
     try:
-        while len(found) < ACCEPTS:
-            found.append(taken.dup())
+        while len(sockets) < ACCEPTS_PER_ITERATION:
+            sockets.append(listener.dup())
     except OSError:
-        while len(found) > 1:
-            found.pop().close()
-    return found
+        while len(sockets) > 1:
+            sockets.pop().close()
+    return sockets
 
 
-def run(parts: Parts) -> int:
-    """Serve until it is told to leave; returns the exit code. Raises ConfigError, and what the start raises."""
+def run(parts: ServerParts) -> int:
+    """Serve until a signal or a drain; return the exit code. Raises ConfigError, and what `start` raises."""
     keys = parts.read_keys()
     listening = parts.listening
-    share_arenas()
+    limit_malloc_arenas()
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.set_threshold(GARBAGE_THRESHOLD)
-    with contextlib.closing(listening.bind()) as taken:
-        return uvloop.run(_Server(parts, keys, taken).run())
+    with contextlib.closing(listening.bind()) as listener:
+        return uvloop.run(_Server(parts, keys, listener).run())
 
 
 class _Server:
-    """Everything that lives in the event loop."""
+    """Own everything that runs in the event loop."""
 
-    def __init__(self, parts: Parts, keys: KeyRing, taken: socket.socket) -> None:
+    def __init__(self, parts: ServerParts, keys: KeyRing, listener: socket.socket) -> None:
         self._parts = parts
-        self._taken = taken
+        self._socket = listener
         self._keys = keys
         self._began = time.monotonic()
-        self._leave = asyncio.Event()
-        self._now = asyncio.Event()
-        self._was_told = False
+        self._stop_requested = asyncio.Event()
+        self._stop_now = asyncio.Event()
+        self._was_signalled = False
 
     async def run(self) -> int:
-        """Serve; returns the exit code."""
+        """Serve; return the exit code."""
         self._replica = replica = Replica(self._parts.config)
-        self._door = Door(replica, self._keys, self._drain)
-        self._catch_signals()  # before anybody is told where it listens, and so could send one
-        self._parts.say(f"listening on {self._parts.listening.url(self._taken)}")
+        self._app = ServerApp(replica, self._keys, self._drain)
+        self._catch_signals()  # before the address is printed, after which a signal may come
+        self._parts.print_line(f"listening on {self._parts.listening.url(self._socket)}")
         self._http = _Http(self._http_config())
-        serving = asyncio.create_task(self._http.serve(listeners(self._taken)))
-        watching = asyncio.create_task(replica.watch())
+        serving = asyncio.create_task(self._http.serve(listeners(self._socket)))
+        watching = asyncio.create_task(replica.update_gauges_forever())
         try:
-            return await self._life(serving)
+            return await self._serve_until_stopped(serving)
         finally:
             watching.cancel()
             self._http.should_exit = self._http.force_exit = True
             await asyncio.wait([serving, watching])
             await replica.close()
 
-    async def _life(self, serving: "asyncio.Task[None]") -> int:
+    async def _serve_until_stopped(self, serving: "asyncio.Task[None]") -> int:
         starting = asyncio.create_task(asyncio.to_thread(self._parts.start))
-        leaving = asyncio.create_task(self._leave.wait())
-        await asyncio.wait([starting, leaving], return_when=asyncio.FIRST_COMPLETED)
+        stopping = asyncio.create_task(self._stop_requested.wait())
+        await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
-            self._parts.say("leaving before the model was loaded")
+            self._parts.print_line("leaving before the model was loaded")
             starting.add_done_callback(_close_late)
-            leaving.cancel()
+            stopping.cancel()
             return 0
         service = starting.result()
-        self._replica.serve(service, lambda: self._parts.engine_pid(service), self._parts.budget, self._parts.seats)
-        if self._parts.engine_pid(service) is not None:  # else its threads are of this process
-            self._keep_off(service.client.info.busy_cpus)
+        self._replica.attach_service(
+            service, lambda: self._parts.engine_pid(service), self._parts.budget, self._parts.max_running
+        )
+        if self._parts.engine_pid(service) is not None:  # else the engine's threads belong to this process
+            self._avoid_engine_cpus(service.client.info.busy_cpus)
         gc.collect()
-        gc.freeze()  # what is there now stays for good, and is not looked through again
+        gc.freeze()  # these objects stay until the exit: the collector need not visit them again
         for name, value in service.client.info.startup_report:
-            self._parts.say(f"  {name:<26} {value}")
-        url = self._parts.listening.url(self._taken)
-        self._parts.say(f"ready after {time.monotonic() - self._began:.1f} s: {url}")
-        while not leaving.done() and not serving.done():
-            await asyncio.wait([leaving, serving], timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
+            self._parts.print_line(f"  {name:<26} {value}")
+        url = self._parts.listening.url(self._socket)
+        self._parts.print_line(f"ready after {time.monotonic() - self._began:.1f} s: {url}")
+        while not stopping.done() and not serving.done():
+            await asyncio.wait([stopping, serving], timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
             if service.client.state is ReplicaState.DEAD:
-                self._parts.say("the engine has died for good, so the server leaves")
-                leaving.cancel()
+                self._parts.print_line("the engine has died for good, so the server leaves")
+                stopping.cancel()
                 return 1
         await self._finish()
         return 0
 
-    def _keep_off(self, cpus: Iterable[int]) -> None:
-        """Leave the engine its processors, where there are others: a thread of its that waits here holds up all."""
+    def _avoid_engine_cpus(self, cpus: Iterable[int]) -> None:
+        """Leave the engine's CPUs to it, if others exist: an engine thread that waits for a CPU delays every step."""
         own = usable_cpus()
         if (left := own - frozenset(cpus)) and left != own and pin_process(left):
-            self._parts.say(f"  {'processors of this door':<26} {', '.join(map(str, sorted(left)))}")
+            self._parts.print_line(f"  {'CPUs of the API server':<26} {', '.join(map(str, sorted(left)))}")
 
     async def _finish(self) -> None:
-        """Let what is open end by itself, then with an abort, then with the process."""
+        """Wait for open requests to finish, then abort them, then end with the process."""
         replica, parts = self._replica, self._parts
         replica.lifecycle.drain()
-        if replica.line.open_requests:
-            parts.say(f"leaving: {replica.line.open_requests} requests have {parts.config.drain_seconds:g} s to finish")
-        if not await self._emptied(parts.config.drain_seconds, unless=self._now):
-            parts.say(f"{replica.llm.abort_all()} requests are aborted")
-            await self._emptied(ABORT_SECONDS)
-        parts.say("gone")
+        if replica.admission.open_requests:
+            parts.print_line(
+                f"leaving: {replica.admission.open_requests} requests have {parts.config.drain_seconds:g} s to finish"
+            )
+        if not await self._wait_until_idle(parts.config.drain_seconds, unless=self._stop_now):
+            parts.print_line(f"{replica.llm.abort_all()} requests are aborted")
+            await self._wait_until_idle(ABORT_SECONDS)
+        parts.print_line("gone")
 
-    async def _emptied(self, seconds: float, unless: asyncio.Event | None = None) -> bool:
-        """Wait until nothing is open; False when the time is over, or that event has come."""
+    async def _wait_until_idle(self, seconds: float, unless: asyncio.Event | None = None) -> bool:
+        """Wait until no request is open; return False after `seconds`, or when `unless` is set."""
         until = time.monotonic() + seconds
-        while self._replica.line.open_requests:
+        while self._replica.admission.open_requests:
             if time.monotonic() >= until or (unless is not None and unless.is_set()):
                 return False
             await asyncio.sleep(POLL_SECONDS)
@@ -275,25 +279,25 @@ class _Server:
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._told_to_leave)
-        loop.add_signal_handler(signal.SIGHUP, self._read_again)
+            loop.add_signal_handler(number, self._on_terminate)
+        loop.add_signal_handler(signal.SIGHUP, self._on_reload)
 
-    def _told_to_leave(self) -> None:
-        """Leave; at the second signal now. A drain that an operator asked for is no signal."""
-        if self._was_told:
-            self._now.set()
-        self._was_told = True
-        self._leave.set()
+    def _on_terminate(self) -> None:
+        """Drain at the first signal, stop at once at the second. An operator's drain does not count as a signal."""
+        if self._was_signalled:
+            self._stop_now.set()
+        self._was_signalled = True
+        self._stop_requested.set()
 
     async def _drain(self) -> None:
         self._replica.lifecycle.drain()
-        self._leave.set()
+        self._stop_requested.set()
 
-    def _read_again(self) -> None:
-        """Take new settings, keys and certificates over; when one cannot be read, all the old ones stay."""
+    def _on_reload(self) -> None:
+        """Apply new settings, keys and certificates; when one cannot be read, all the old ones stay."""
         try:
             renewed = None if self._parts.read_settings is None else self._parts.read_settings()
-            ring = self._parts.read_keys()
+            keys = self._parts.read_keys()
             self._load_certificate()
         except (ChairliftError, OSError) as error:
             log.error("the old keys, certificates and limits stay: %s", error)
@@ -301,9 +305,9 @@ class _Server:
         except Exception:
             log.exception("the old keys, certificates and limits stay: this is a mistake of ours")
             return
-        self._door.auth.ring = ring
+        self._app.auth.ring = keys
         if renewed is not None:
-            self._replica.renew(renewed.config)
+            self._replica.reload_limits(renewed.config)
             set_levels(renewed.log)
         log.warning("keys, certificates%s were read again", "" if renewed is None else " and limits")
 
@@ -311,9 +315,9 @@ class _Server:
 
     def _http_config(self) -> uvicorn.Config:
         config, listening = self._parts.config, self._parts.listening
-        seen, gate = self._replica.telemetry.answered, self._door.gate
+        on_response, early_check = self._replica.telemetry.record_response, self._app.gate
         http = uvicorn.Config(
-            self._door.app, http=bounded_protocol(config.head, config.write_seconds, seen, gate),
+            self._app.app, http=bounded_protocol(config.head, config.write_seconds, on_response, early_check),
             ws="none", lifespan="off", log_config=None,
             access_log=False, server_header=False, timeout_keep_alive=math.ceil(min(config.idle_seconds, LONGEST_IDLE)),
             interface="asgi3",
@@ -330,11 +334,11 @@ class _Server:
     def _load_certificate(self) -> None:
         listening = self._parts.listening
         if self._ssl is not None and listening.certificate is not None:
-            # A context takes a certificate over before it sees that the key is another's: tried out on one of its own.
+            # A context replaces its certificate before it checks the key, so a separate context tries the pair first.
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(listening.certificate, listening.key)
             self._ssl.load_cert_chain(listening.certificate, listening.key)
 
 
-def _close_late(starting: "asyncio.Task[Service]") -> None:
+def _close_late(starting: "asyncio.Task[TextService]") -> None:
     if not starting.cancelled() and starting.exception() is None:
         starting.result().client.close()

@@ -1,1 +1,1 @@
-"""Strings to ids and back: tokenizers, chat templates, incremental text, stop strings."""
+"""text: tokenizers, chat templates, incremental detokenization, stop strings, reasoning and tool call parsers."""

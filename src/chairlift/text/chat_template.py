@@ -1,9 +1,9 @@
-"""Messages to a prompt: the model's own chat template, rendered in a sandbox, with the users' text kept apart.
+"""ChatTemplate: renders messages with the model's chat template in a sandbox and marks special tokens in user text.
 
-A special token that a user spells must stay text, but templates look into the text (they trim it, split it at
-`</think>`), so it cannot be wrapped in anything. Instead the first character of each one is swapped for a private-use
-character that occurs nowhere else, and swapped back after rendering: where one stood, a special token is spelled that
-the template did not write.
+A special token in a user's text must stay text, but templates inspect the text (they trim it, split it at
+`</think>`), so it cannot be wrapped in anything. Instead the first character of each one is replaced by a private-use
+character that occurs nowhere else, and restored after rendering: at these places the template did not write the
+special token.
 """
 
 import re
@@ -23,15 +23,15 @@ from chairlift.text.tokenizer import ChatPrompt, Tokenizer, read_json, special_p
 ROLES = frozenset({
     "system", "developer", "user", "assistant", "tool", "function", "model", "ipython", "environment", "context",
 })  # fmt: skip
-MAX_DEPTH = 32  # of objects and lists in a message or a tool
-STAND_INS = range(0xF0000, 0xFFFFE)  # supplementary private use area A
-MAX_SAID = 500  # characters of a template's own error
+MAX_DEPTH = 32  # nesting of objects and lists in a message or a tool
+PLACEHOLDERS = range(0xF0000, 0xFFFFE)  # supplementary private use area A
+MAX_ERROR_CHARS = 500  # characters of a template's own error
 
 
 class ChatTemplate:
-    """The chat template (or several by name: `default`, `tool_use`) of one model.
+    """The chat template (or several by name: `default`, `tool_use`) of one model. Thread-safe.
 
-    A model without one is not an error until somebody chats with it. Safe to share between threads.
+    A model without a template raises an error only when a chat request is rendered.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class ChatTemplate:
         clock: Clock | None = None,
         wall_clock: Callable[[], datetime] = datetime.now,
     ) -> None:
-        """Compile; `sources` maps names to Jinja text, `wall_clock` answers strftime_now.
+        """Compile the templates; `sources` maps names to Jinja text, `wall_clock` supplies strftime_now.
 
         Raises ModelError when a template is not valid Jinja.
         """
@@ -61,16 +61,16 @@ class ChatTemplate:
 
     @classmethod
     def load(cls, folder: Path, tokenizer: Tokenizer) -> "ChatTemplate":
-        """Read a model folder's template, from the first place that has one (as transformers does).
+        """Read a model folder's template from the first of these files that has one (as transformers does).
 
         chat_template.jinja and additional_chat_templates/*.jinja, chat_template.json, tokenizer_config.json.
-        Raises ModelError naming the file when one of them is broken.
+        Raises ModelError naming the file when one of them is invalid.
         """
         return cls(_sources(folder), tokenizer)
 
     @property
     def text(self) -> str:
-        """All templates, to see which notations they know."""
+        """Return the source of all templates, to detect the notations they use."""
         return "\n".join(self._sources.values())
 
     def render(
@@ -81,34 +81,34 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         variables: Mapping[str, Any] | None = None,
     ) -> ChatPrompt:
-        """Return the prompt of a conversation.
+        """Render a conversation to a prompt.
 
         Args:
             messages: at least one; `role` is one of ROLES, `content` a string or a list of {"type": "text", "text":
                 ...} (joined by line breaks). A field that is None counts as absent.
-            tools: what the model may call, objects as the chat completions API has them.
-            add_generation_prompt: end with the beginning of the assistant's answer.
-            variables: more for the template (enable_thinking, ...), chosen by the server's operator.
+            tools: tools that the model may call, objects as in the chat completions API.
+            add_generation_prompt: end with the beginning of the assistant's message.
+            variables: further template variables (enable_thinking, ...), chosen by the server's operator.
 
         Raises:
-            InvalidRequest: messages or tools are malformed (the sentence says where), the model has no template, the
-                template refuses them in its own words, or it goes beyond its limits.
+            InvalidRequest: messages or tools are malformed (the message says where), the model has no template, the
+                template rejects them with its own message, or it exceeds its limits.
             ModelError: the template tried to leave its sandbox.
         """
         template = self._choose(bool(tools))
-        given: dict[str, Any] = {
+        context: dict[str, Any] = {
             "messages": checked_messages(messages),
             "tools": None if tools is None else checked_tools(tools),
             **{name: _plain(value, name) for name, value in (variables or {}).items()},
         }
-        swap = {} if not any(map(self._pattern.search, _strings(given))) else self._stand_ins(given)
+        swap = {} if not any(map(self._pattern.search, _strings(context))) else self._choose_placeholders(context)
         if swap:
-            given = _swapped(given, self._first_characters, swap)
+            context = _replace_characters(context, self._first_characters, swap)
         fixed = {**self._variables, "add_generation_prompt": add_generation_prompt}
-        text = self._rendered(template, {**fixed, **given})
+        text = self._render(template, {**fixed, **context})
         if not swap:
             return ChatPrompt(text)
-        back = {ord(stand_in): char for char, stand_in in swap.items()}
+        back = {ord(placeholder): char for char, placeholder in swap.items()}
         literal = frozenset(offset for offset, char in enumerate(text) if ord(char) in back)
         return ChatPrompt(text.translate(back), literal)
 
@@ -117,33 +117,36 @@ class ChatTemplate:
             if name in self._templates:
                 return self._templates[name]
         if self._templates:
-            said = f"the model has chat templates {sorted(self._templates)} but none named 'default'"
+            message = f"the model has chat templates {sorted(self._templates)} but none named 'default'"
         else:
-            said = "the model has no chat template, so it cannot chat; send a prompt instead of messages"
-        raise InvalidRequest(said, param="messages")
+            message = "the model has no chat template, so it cannot chat; send a prompt instead of messages"
+        raise InvalidRequest(message, param="messages")
 
-    def _rendered(self, template: jinja2.Template, variables: Mapping[str, Any]) -> str:
+    def _render(self, template: jinja2.Template, variables: Mapping[str, Any]) -> str:
         try:
             return self._environment.rendered(template, variables)
         except ChairliftError:
             raise
         except TemplateRaised as error:
-            raise InvalidRequest(str(error)[:MAX_SAID], param="messages") from error
+            raise InvalidRequest(str(error)[:MAX_ERROR_CHARS], param="messages") from error
         except jinja2.exceptions.SecurityError as error:
-            raise ModelError(f"the chat template tries to leave its sandbox: {str(error)[:MAX_SAID]}") from error
-        except Exception as error:  # whatever a template can do wrong with these messages
-            said = f"the chat template cannot render these messages: {type(error).__name__}: {str(error)[:MAX_SAID]}"
-            raise InvalidRequest(said, param="messages") from error
+            raise ModelError(f"the chat template tries to leave its sandbox: {str(error)[:MAX_ERROR_CHARS]}") from error
+        except Exception as error:  # a template can raise any exception
+            message = (
+                "the chat template cannot render these messages: "
+                f"{type(error).__name__}: {str(error)[:MAX_ERROR_CHARS]}"
+            )
+            raise InvalidRequest(message, param="messages") from error
 
     @cached_property
     def _first_characters(self) -> re.Pattern[str]:
-        """The first character of every special token that is spelled, overlapping ones too."""
+        """The pattern of the first character of every special token in a text, overlapping ones too."""
         return re.compile(f"(?={self._pattern.pattern}).", re.DOTALL)
 
-    def _stand_ins(self, given: Mapping[str, Any]) -> dict[str, str]:
-        """Choose a private-use character, absent from all text here, for each first character of a special token."""
-        used = set("".join(self._sources.values())).union(*_strings(given))
-        free = (chr(code) for code in STAND_INS if chr(code) not in used)
+    def _choose_placeholders(self, context: Mapping[str, Any]) -> dict[str, str]:
+        """Choose a private-use character that no text contains for each first character of a special token."""
+        used = set("".join(self._sources.values())).union(*_strings(context))
+        free = (chr(code) for code in PLACEHOLDERS if chr(code) not in used)
         swap = dict(zip(sorted({spelled[0] for spelled in self._special_tokens}), free, strict=False))
         if len(swap) < len({spelled[0] for spelled in self._special_tokens}):
             raise InvalidRequest("the messages use up the whole private use area of Unicode", param="messages")
@@ -153,40 +156,40 @@ class ChatTemplate:
 def checked_messages(messages: Any) -> list[dict[str, Any]]:
     """Return the messages as plain lists, objects, strings and numbers, contents as strings.
 
-    Raises InvalidRequest naming what is wrong and where (`messages[3].content`).
+    Raises InvalidRequest naming the error and its place (`messages[3].content`).
     """
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
-        raise _wrong("messages", f"must be a list of messages, got {type(messages).__name__}")
+        raise _error_at("messages", f"must be a list of messages, got {type(messages).__name__}")
     if not messages:
-        raise _wrong("messages", "must hold at least one message, got none")
+        raise _error_at("messages", "must hold at least one message, got none")
     return [_checked_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
 
 
 def checked_tools(tools: Any) -> list[dict[str, Any]]:
-    """Return the tools as plain data; each has a name, itself or in its `function`. Raises InvalidRequest."""
+    """Return the tools as plain data; requires a name in each tool or its `function`. Raises InvalidRequest."""
     if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Sequence):
-        raise _wrong("tools", f"must be a list of tools, got {type(tools).__name__}")
+        raise _error_at("tools", f"must be a list of tools, got {type(tools).__name__}")
     plain = [_plain(tool, f"tools[{index}]") for index, tool in enumerate(tools)]
     for index, tool in enumerate(plain):
         if not isinstance(tool, dict):
-            raise _wrong(f"tools[{index}]", f"must be an object, got {type(tool).__name__}")
+            raise _error_at(f"tools[{index}]", f"must be an object, got {type(tool).__name__}")
         function = tool if tool.get("function") is None else tool["function"]
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
-            raise _wrong(f"tools[{index}].function.name", "must be a string")
+            raise _error_at(f"tools[{index}].function.name", "must be a string")
     return plain
 
 
 def _checked_message(message: Any, at: str) -> dict[str, Any]:
     if not isinstance(message, Mapping):
-        raise _wrong(at, f"must be an object with role and content, got {type(message).__name__}")
+        raise _error_at(at, f"must be an object with role and content, got {type(message).__name__}")
     plain: dict[str, Any] = {key: value for key, value in _plain(message, at).items() if value is not None}
     role = plain.get("role")
     if not isinstance(role, str) or role not in ROLES:
-        raise _wrong(f"{at}.role", f"must be one of {', '.join(sorted(ROLES))}, got {str(role)[:40]!r}")
+        raise _error_at(f"{at}.role", f"must be one of {', '.join(sorted(ROLES))}, got {str(role)[:40]!r}")
     if "content" in plain:
         plain["content"] = _flat_content(plain["content"], f"{at}.content")
     elif role != "assistant" or not (plain.get("tool_calls") or plain.get("function_call")):
-        raise _wrong(f"{at}.content", "is missing")
+        raise _error_at(f"{at}.content", "is missing")
     return plain
 
 
@@ -194,37 +197,37 @@ def _flat_content(content: Any, at: str) -> str:
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
-        raise _wrong(at, f"must be a string or a list of text parts, got {type(content).__name__}")
+        raise _error_at(at, f"must be a string or a list of text parts, got {type(content).__name__}")
     texts: list[str] = []
     for index, part in enumerate(content):
         if not isinstance(part, dict) or part.get("type") != "text":
             kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-            raise _wrong(f"{at}[{index}]", f"must be a part of type 'text', got {str(kind)[:40]!r}")
+            raise _error_at(f"{at}[{index}]", f"must be a part of type 'text', got {str(kind)[:40]!r}")
         if not isinstance(part.get("text"), str):
-            raise _wrong(f"{at}[{index}].text", f"must be a string, got {type(part.get('text')).__name__}")
+            raise _error_at(f"{at}[{index}].text", f"must be a string, got {type(part.get('text')).__name__}")
         texts.append(part["text"])
     return "\n".join(texts)
 
 
-def _wrong(at: str, said: str) -> InvalidRequest:
-    return InvalidRequest(f"{at} {said}", param=at)
+def _error_at(at: str, message: str) -> InvalidRequest:
+    return InvalidRequest(f"{at} {message}", param=at)
 
 
 def _plain(value: Any, at: str, depth: int = 0) -> Any:
-    """Copy JSON data, so that a template sees no object with methods of its own."""
+    """Copy JSON data, so that a template receives no object with its own methods."""
     if depth > MAX_DEPTH:
-        raise _wrong(at, f"is nested deeper than {MAX_DEPTH} levels")
+        raise _error_at(at, f"is nested deeper than {MAX_DEPTH} levels")
     if value is None or type(value) in (str, int, float, bool):
         return value
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, Mapping):
         if not all(isinstance(key, str) for key in value):
-            raise _wrong(at, "has a key that is not a string")
+            raise _error_at(at, "has a key that is not a string")
         return {str.__str__(key): _plain(item, f"{at}.{key[:40]}", depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item, f"{at}[{index}]", depth + 1) for index, item in enumerate(value)]
-    raise _wrong(at, f"must be JSON data, got {type(value).__name__}")
+    raise _error_at(at, f"must be JSON data, got {type(value).__name__}")
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -239,26 +242,29 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(item)
 
 
-def _swapped(value: Any, pattern: re.Pattern[str], swap: Mapping[str, str]) -> Any:
-    """Copy JSON data with the characters that `pattern` finds swapped, in keys too."""
+def _replace_characters(value: Any, pattern: re.Pattern[str], swap: Mapping[str, str]) -> Any:
+    """Copy JSON data and replace the characters that `pattern` matches, in keys too."""
     if isinstance(value, str):
-        return pattern.sub(lambda found: swap[found.group()], value)
+        return pattern.sub(lambda match: swap[match.group()], value)
     if isinstance(value, dict):
-        return {_swapped(key, pattern, swap): _swapped(item, pattern, swap) for key, item in value.items()}
+        return {
+            _replace_characters(key, pattern, swap): _replace_characters(item, pattern, swap)
+            for key, item in value.items()
+        }
     if isinstance(value, list):
-        return [_swapped(item, pattern, swap) for item in value]
+        return [_replace_characters(item, pattern, swap) for item in value]
     return value
 
 
 def _sources(folder: Path) -> dict[str, str]:
-    """Return template name -> Jinja text; empty where the folder has none."""
+    """Return template name -> Jinja text; empty when the folder has no template."""
     files = {"default": folder / "chat_template.jinja"}
     files |= {path.stem: path for path in sorted((folder / "additional_chat_templates").glob("*.jinja"))}
     try:
-        found = {name: path.read_text(encoding="utf-8") for name, path in files.items() if path.is_file()}
+        sources = {name: path.read_text(encoding="utf-8") for name, path in files.items() if path.is_file()}
     except (OSError, UnicodeDecodeError) as error:
         raise ModelError(f"a chat template in {folder} cannot be read: {error}") from error
-    for name in () if found else ("chat_template.json", "tokenizer_config.json"):
+    for name in () if sources else ("chat_template.json", "tokenizer_config.json"):
         template = read_json(folder / name).get("chat_template")
         if isinstance(template, str):
             return {"default": template}
@@ -269,4 +275,4 @@ def _sources(folder: Path) -> dict[str, str]:
                 return {str(entry["name"]): str(entry["template"]) for entry in template}
             except (TypeError, KeyError) as error:
                 raise ModelError(f"{folder / name}: chat_template is neither text nor a list of named ones") from error
-    return found
+    return sources

@@ -1,8 +1,8 @@
-"""The Jinja environment in which chat templates run: what transformers gives them, and bounds on what they may use.
+"""ChatEnvironment: a Jinja sandbox for chat templates, compatible with transformers, with bounds on its work.
 
-A template comes with the model and never from a request, but nobody reads it before it runs. Jinja's sandbox keeps it
-away from Python; this module bounds loops, text and time besides. Every loop, call and piece of text is counted;
-operators and methods that could make something huge out of something small are asked for the size first.
+A template comes with the model and never from a request, but it runs unreviewed. Jinja's sandbox keeps it away from
+Python; this module also bounds loops, text and time. It counts every loop iteration, call and piece of text, and
+computes the size of operators and methods that can produce huge values before they run.
 """
 
 import functools
@@ -24,20 +24,20 @@ from jinja2.visitor import NodeTransformer
 from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.errors import InvalidRequest
 
-MAX_WIDTH = 10_000  # of a format field, of an indentation, of any number given to a filter or a method of strings
-MAX_BITS = 4096  # of a whole number
+MAX_WIDTH = 10_000  # of a format field, an indentation, any number passed to a filter or a string method
+MAX_BITS = 4096  # of an integer
 WIDE_FORMAT = re.compile(r"%[^a-zA-Z%]*(?:\d{5}|\*)")
 UNSAFE_STRING_METHODS = frozenset({"translate", "maketrans"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TemplateLimits:
-    """What one rendering may use.
+    """Limits of one rendering.
 
     Attributes:
         max_chars: characters written, also into variables and by macros (a text may count several times).
-        max_steps: turns of loops, calls, numbers in ranges.
-        max_seconds: between first and last step.
+        max_steps: loop iterations, calls, numbers in ranges.
+        max_seconds: seconds between first and last step.
     """
 
     max_chars: int = 64 * 2**20
@@ -46,11 +46,11 @@ class TemplateLimits:
 
 
 class TemplateRaised(jinja2.TemplateError):
-    """The template called raise_exception: the message is for the user."""
+    """The template called raise_exception; the message is for the user."""
 
 
-class Meter:
-    """Counts what one rendering uses; raises InvalidRequest with both numbers when it is too much."""
+class RenderBudget:
+    """Counts the work of one rendering; raises InvalidRequest with both numbers beyond a limit."""
 
     def __init__(self, limits: TemplateLimits, clock: Clock) -> None:
         self._limits, self._clock = limits, clock
@@ -58,21 +58,21 @@ class Meter:
         self._steps = self._chars = 0
 
     def step(self, count: int = 1) -> None:
-        """Count turns of a loop, calls or elements."""
+        """Count loop iterations, calls or elements."""
         self._steps += count
         if self._steps > self._limits.max_steps:
-            raise _too_much("takes more steps than it may", self._limits.max_steps)
+            raise _limit_error("takes more steps than it may", self._limits.max_steps)
         if self._clock.now() > self._end:
-            raise _too_much("takes longer than it may, in seconds", self._limits.max_seconds)
+            raise _limit_error("takes longer than it may, in seconds", self._limits.max_seconds)
 
     def text(self, chars: int) -> None:
-        """Count characters, before they are made where that can be known."""
+        """Count characters, before they are produced where the size is known."""
         self._chars += chars
         if self._chars > self._limits.max_chars:
-            raise _too_much(f"writes {self._chars} characters", self._limits.max_chars)
+            raise _limit_error(f"writes {self._chars} characters", self._limits.max_chars)
 
     def value(self, value: Any) -> Any:
-        """Count a value that is about to become text; lists and objects with all that is in them."""
+        """Count a value that is about to become text, including all elements of lists and objects."""
         if isinstance(value, str):
             self.text(len(value))
         elif isinstance(value, Mapping):
@@ -87,16 +87,16 @@ class Meter:
         return value
 
     def replacing(self, text: str, old: Any, new: Any) -> None:
-        """Count what text.replace(old, new) will write."""
+        """Count the characters of text.replace(old, new) before it runs."""
         self.text(len(text) + text.count(str(old)) * len(str(new)))
 
 
-def _too_much(said: str, limit: float) -> InvalidRequest:
-    return InvalidRequest(f"the chat template {said}; the limit is {limit:g}", param="messages", limit=limit)
+def _limit_error(message: str, limit: float) -> InvalidRequest:
+    return InvalidRequest(f"the chat template {message}; the limit is {limit:g}", param="messages", limit=limit)
 
 
-class _Metered(NodeTransformer):
-    """Sends what loops go through, and what is written or joined by ~, through the counting filters."""
+class _MeteredNodes(NodeTransformer):
+    """Wraps loop iterables, and values that are written or joined by ~, in the counting filters."""
 
     def visit_For(self, node: nodes.For) -> nodes.Node:  # noqa: N802 - Jinja's name
         self.generic_visit(node)
@@ -120,7 +120,7 @@ def _filtered(node: nodes.Node, name: str) -> nodes.Filter:
 
 
 class _Generation(Extension):
-    """`{% generation %}` marks what the assistant says, for training; here it changes nothing."""
+    """`{% generation %}` marks assistant text for training; at inference it changes nothing."""
 
     tags = {"generation"}  # noqa: RUF012 - Jinja's interface
 
@@ -134,18 +134,18 @@ class _Generation(Extension):
 
 
 class _Formatter(SandboxedFormatter):
-    """str.format without giant fields."""
+    """str.format that rejects fields wider than 9999."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
         if re.search(r"\d{5}", format_spec):
-            raise _too_much(f"formats with {format_spec!r}", MAX_WIDTH)
+            raise _limit_error(f"formats with {format_spec!r}", MAX_WIDTH)
         return str(super().format_field(value, format_spec))
 
 
 class ChatEnvironment(ImmutableSandboxedEnvironment):
     """Compiles and renders chat templates with the options of transformers' apply_chat_template.
 
-    Safe to share between threads: what a rendering has used is kept per thread.
+    Thread-safe: the budget of a rendering is thread-local.
     """
 
     intercepted_binops = frozenset({"+", "*", "**", "%"})
@@ -169,28 +169,28 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         self.globals["strftime_now"] = lambda form: wall_clock().strftime(form)
 
     @property
-    def meter(self) -> Meter:
-        """The counter of this thread's rendering."""
-        meter: Meter = self._local.meter
+    def meter(self) -> RenderBudget:
+        """The budget of this thread's rendering."""
+        meter: RenderBudget = self._local.meter
         return meter
 
     def rendered(self, template: jinja2.Template, variables: Mapping[str, Any]) -> str:
-        """Render within the limits. Raises InvalidRequest at a limit, and whatever else the template raises."""
-        self._local.meter = Meter(self._limits, self._clock)
+        """Render within the limits. Raises InvalidRequest at a limit, and the template's own exceptions."""
+        self._local.meter = RenderBudget(self._limits, self._clock)
         return template.render(variables)
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        tree = _Metered().visit(super()._parse(source, name, filename))
+        tree = _MeteredNodes().visit(super()._parse(source, name, filename))
         assert isinstance(tree, nodes.Template), "the transformer keeps the root"
         tree.set_environment(self)
         return tree
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Refuse also the methods of strings whose size cannot be told beforehand."""
+        """Reject also the string methods whose result size is unknown beforehand."""
         return super().is_safe_attribute(obj, attr, value) and attr not in UNSAFE_STRING_METHODS
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
-        """Give templates a str.format that keeps to the sandbox and to MAX_WIDTH."""
+        """Return a str.format that respects the sandbox and MAX_WIDTH."""
         if super().wrap_str_format(value) is None:
             return None
         if value.__name__ == "format_map":
@@ -198,28 +198,28 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         return lambda *args, **kwargs: str(_Formatter(self).vformat(value.__self__, args, kwargs))
 
     def call_binop(self, context: jinja2.runtime.Context, operator: str, left: Any, right: Any) -> Any:
-        """Compute left (operator) right after asking for its size."""
+        """Compute left (operator) right after checking the size of the result."""
         if operator == "+" and isinstance(left, str | list | tuple) and isinstance(right, str | list | tuple):
             self.meter.text(len(left) + len(right))
         elif operator == "%" and isinstance(left, str):
-            _refuse_wide_format(left)
+            _reject_wide_format(left)
             self.meter.value(right)
         elif operator == "*":
             many, times = (left, right) if isinstance(right, int) else (right, left)
             if isinstance(many, str | list | tuple) and isinstance(times, int):
                 self.meter.text(len(many) * max(0, times))
             elif isinstance(many, int) and isinstance(times, int):
-                _refuse_bits(many.bit_length() + times.bit_length())
+                _reject_bits(many.bit_length() + times.bit_length())
         elif operator == "**" and isinstance(left, int) and isinstance(right, int):
-            _refuse_bits(left.bit_length() * max(0, right))
+            _reject_bits(left.bit_length() * max(0, right))
         return super().call_binop(context, operator, left, right)
 
     def call(self, context: jinja2.runtime.Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Call a function, macro or method and count it."""
+        """Count and call a function, macro or method."""
         self.meter.step()
         owner = getattr(obj, "__self__", None)
         if isinstance(owner, str):
-            _refuse_wide((*args, *kwargs.values()))
+            _reject_wide((*args, *kwargs.values()))
             name = getattr(obj, "__name__", "")
             if name == "join" and args:
                 args = (self.meter.value(list(args[0])), *args[1:])
@@ -229,7 +229,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         return super().call(context, obj, *args, **kwargs)
 
     def _bounded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a filter; a filter may take Jinja's context or environment before the value."""
+        """Wrap a filter with size checks; a filter may take Jinja's context or environment before the value."""
         first = 1 if hasattr(function, "jinja_pass_arg") else 0
 
         @functools.wraps(function)
@@ -237,7 +237,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             self.meter.step()
             rest = [*args[first + 1 :], *kwargs.values()]
             if name not in ("default", "d"):
-                _refuse_wide(rest)
+                _reject_wide(rest)
             if name == "join" and len(args) > first:
                 items = list(args[first])
                 self.meter.value(items)
@@ -246,7 +246,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             elif name == "replace" and len(rest) > 1:
                 self.meter.replacing(str(args[first]), rest[0], rest[1])
             elif name == "format" and len(args) > first:
-                _refuse_wide_format(str(args[first]))
+                _reject_wide_format(str(args[first]))
             elif name in ("indent", "wordwrap", "string", "urlize", "xmlattr", "pprint"):
                 self.meter.value(args[first])
             return function(*args, **kwargs)
@@ -261,7 +261,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         separators: Any = None,
         sort_keys: bool = False,
     ) -> str:
-        _refuse_wide([indent])
+        _reject_wide([indent])
         self.meter.value(value)
         return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
@@ -275,7 +275,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
     def _range(self, *args: int) -> range:
         numbers = range(*args)
-        _refuse_bits(max(number.bit_length() for number in args) * MAX_BITS // 64)
+        _reject_bits(max(number.bit_length() for number in args) * MAX_BITS // 64)
         self.meter.step(len(numbers))
         return numbers
 
@@ -284,17 +284,17 @@ def _raise_exception(message: Any) -> NoReturn:
     raise TemplateRaised(str(message))
 
 
-def _refuse_bits(bits: int) -> None:
+def _reject_bits(bits: int) -> None:
     if bits > MAX_BITS:
-        raise _too_much(f"computes with a number of {bits} bits", MAX_BITS)
+        raise _limit_error(f"computes with a number of {bits} bits", MAX_BITS)
 
 
-def _refuse_wide(values: Iterable[Any]) -> None:
+def _reject_wide(values: Iterable[Any]) -> None:
     for value in values:
         if isinstance(value, int) and abs(value) > MAX_WIDTH:
-            raise _too_much("gives a filter or method a number beyond what it may", MAX_WIDTH)
+            raise _limit_error("gives a filter or method a number beyond what it may", MAX_WIDTH)
 
 
-def _refuse_wide_format(form: str) -> None:
+def _reject_wide_format(form: str) -> None:
     if WIDE_FORMAT.search(form):
-        raise _too_much("formats with a giant width", MAX_WIDTH)
+        raise _limit_error("formats with a giant width", MAX_WIDTH)

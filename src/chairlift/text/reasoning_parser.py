@@ -1,88 +1,88 @@
-"""Reasoning: what a model thinks before its answer, told from the answer while both come."""
+"""ReasoningParser: separates a model's reasoning from its answer while the text streams."""
 
 from dataclasses import dataclass
 
 OPEN, CLOSE = "<think>", "</think>"
 SPACE = " \t\r\n"
 MAX_BLANKS = 256
-"""White space that is held back, in case that the reasoning ends with it."""
+"""White space characters to hold back in case the reasoning ends with them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """New text: `thought` belongs to the reasoning, `said` to the answer."""
+class ReasoningDelta:
+    """New text: `reasoning` before the closing tag, `content` of the answer."""
 
-    thought: str = ""
-    said: str = ""
+    reasoning: str = ""
+    content: str = ""
 
 
 def has_reasoning(template: str) -> bool:
-    """Tell whether a chat template belongs to a model that thinks in marks."""
+    """Return whether a chat template belongs to a model with reasoning tags."""
     return CLOSE in template
 
 
-class Reasoning:
-    """Splits one answer: an opening mark at its very beginning, up to the closing one. Elsewhere marks are text.
+class ReasoningParser:
+    """Splits one answer at an opening tag at its very beginning and the closing tag. Elsewhere tags are text.
 
-    Owns what may yet become a mark, and white space around it. Marks that were spelled differently are text.
+    Owns the text that may yet become a tag, and white space around it. Tags with another spelling are text.
     """
 
     def __init__(self, *, inside: bool) -> None:
-        """Begin; `inside` says that the prompt ended with the opening mark."""
+        """Start; `inside` says that the prompt ended with the opening tag."""
         self._state = "inside" if inside else "before"
         self._held = ""
-        self._is_fresh = True  # nothing of this part was said, so white space before it does not count
+        self._is_fresh = True  # nothing of this part was emitted, so leading white space is dropped
 
-    def push(self, delta: str) -> Told:
-        """Take new text; return what is certain now."""
+    def push(self, delta: str) -> ReasoningDelta:
+        """Add new text; return the text that is certain now."""
         if self._state == "after" and not self._is_fresh:
-            return Told(said=delta)
+            return ReasoningDelta(content=delta)
         self._held += delta
-        thought = said = ""
+        reasoning = content = ""
         if self._state == "before":
             start = self._held.lstrip(SPACE)
             if start.startswith(OPEN):
                 self._held, self._state = start[len(OPEN) :], "inside"
             elif OPEN.startswith(start) and len(self._held) < MAX_BLANKS:
-                return Told()
+                return ReasoningDelta()
             else:
                 self._state, self._is_fresh = "after", False
         if self._state == "inside":
-            thought = self._inside()
+            reasoning = self._inside()
         if self._state == "after":
-            said = self._after()
-        return Told(thought, said)
+            content = self._after()
+        return ReasoningDelta(reasoning, content)
 
-    def flush(self) -> Told:
-        """Return what was held back: the answer is over."""
+    def flush(self) -> ReasoningDelta:
+        """Return the held-back text at the end of the answer."""
         held, self._held = self._held, ""
         if self._state == "inside":
-            return Told(thought=held.rstrip(SPACE))
-        return Told(said=held)
+            return ReasoningDelta(reasoning=held.rstrip(SPACE))
+        return ReasoningDelta(content=held)
 
     def _inside(self) -> str:
         if self._is_fresh:
             self._held = self._held.lstrip(SPACE)
         place = self._held.find(CLOSE)
         if place >= 0:
-            thought, self._held = self._held[:place].rstrip(SPACE), self._held[place + len(CLOSE) :]
+            reasoning, self._held = self._held[:place].rstrip(SPACE), self._held[place + len(CLOSE) :]
             self._state, self._is_fresh = "after", True
-            return thought
-        keep = _beginning_of(CLOSE, self._held)
+            return reasoning
+        keep = _partial_tag_length(CLOSE, self._held)
         certain = self._held[: len(self._held) - keep]
-        if len(certain) - len(thought := certain.rstrip(SPACE)) < MAX_BLANKS:
-            certain = thought
+        if len(certain) - len(reasoning := certain.rstrip(SPACE)) < MAX_BLANKS:
+            certain = reasoning
         self._held = self._held[len(certain) :]
         self._is_fresh = self._is_fresh and not certain
         return certain
 
     def _after(self) -> str:
-        said = self._held.lstrip(SPACE) if self._is_fresh else self._held
+        content = self._held.lstrip(SPACE) if self._is_fresh else self._held
         self._held = ""
-        self._is_fresh = self._is_fresh and not said
-        return said
+        self._is_fresh = self._is_fresh and not content
+        return content
 
 
-def _beginning_of(mark: str, text: str) -> int:
-    """Return how many characters at the end of the text may be the beginning of the mark."""
-    return next((size for size in range(min(len(mark) - 1, len(text)), 0, -1) if mark.startswith(text[-size:])), 0)
+def _partial_tag_length(tag: str, text: str) -> int:
+    """Return the number of characters at the end of the text that may begin the tag."""
+    return next((size for size in range(min(len(tag) - 1, len(text)), 0, -1) if tag.startswith(text[-size:])), 0)

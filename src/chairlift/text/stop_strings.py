@@ -1,30 +1,30 @@
-"""Stop strings: found across token borders, in linear time, whatever the pieces in which the text arrives.
+"""StopStringMatcher: finds stop strings across token boundaries in linear time, however the text is split.
 
 All stop strings form one automaton (Aho and Corasick, "Efficient string matching", 1975). Its state is the longest
-end of the text that begins a stop string; just so much is held back.
+suffix of the text that is a prefix of a stop string; only this suffix is held back.
 """
 
 from collections import deque
 from collections.abc import Sequence
 
 
-class StopStrings:
-    """Watches one request's text for its stop strings.
+class StopStringMatcher:
+    """Searches the text of one choice for its stop strings.
 
     The stop string that is complete first wins; of several that end at the same character, the longest. So the result
-    does not depend on how the text is cut. Owns the text that may yet become a stop string, and nothing else.
+    does not depend on how the text is split. Owns only the text that may yet become a stop string.
 
-        text    … said already │ could begin a stop string │
-                               └── held (depth of state) ──┘
+        text    … emitted │ could begin a stop string │
+                          └── held (depth of state) ──┘
     """
 
     def __init__(self, stops: Sequence[str], include: bool = False) -> None:
-        """Build the automaton: O(total length of `stops`); `include` keeps the found string in the text."""
+        """Build the automaton: O(total length of `stops`); `include` keeps the matched string in the text."""
         self._next: list[dict[str, int]] = [{}]
         self._depth = [0]
-        self._found = [""]  # the longest stop string that ends in this state
+        self._matches = [""]  # the longest stop string that ends in this state
         for stop in stops:
-            assert stop, "an empty stop string; SamplingParams refuses it"
+            assert stop, "an empty stop string; SamplingParams rejects it"
             self._add(stop)
         self._fail = [0] * len(self._next)
         self._link()
@@ -34,9 +34,9 @@ class StopStrings:
         self._done = False
 
     def push(self, delta: str) -> tuple[str, str | None]:
-        """Take new text; return (text that is safe to say now, the stop string that was found or None).
+        """Add new text; return (text that is certain now, the matched stop string or None).
 
-        What follows a stop string is dropped, and nothing may be pushed any more.
+        Text after a stop string is dropped, and push() must not be called any more.
         """
         assert not self._done, "text was pushed after the end"
         state, following = self._state, self._next
@@ -45,16 +45,16 @@ class StopStrings:
             while state and char not in following[state]:
                 state = self._fail[state]
             state = following[state].get(char, 0)
-            if found := self._found[state]:
+            if match := self._matches[state]:
                 self._done, self._held = True, ""
-                return text[: end if self._include else end - len(found)], found
+                return text[: end if self._include else end - len(match)], match
         self._state = state
         safe = len(text) if self._include else len(text) - self._depth[state]
         self._held = text[safe:]
         return text[:safe], None
 
     def flush(self) -> str:
-        """Return what was held back: no stop string came of it. Nothing may be pushed any more."""
+        """Return the held-back text at the end of the output. push() must not be called any more."""
         self._done = True
         held, self._held = self._held, ""
         return held
@@ -66,19 +66,19 @@ class StopStrings:
                 self._next[state][char] = len(self._next)
                 self._next.append({})
                 self._depth.append(self._depth[state] + 1)
-                self._found.append("")
+                self._matches.append("")
             state = self._next[state][char]
-        self._found[state] = stop
+        self._matches[state] = stop
 
     def _link(self) -> None:
-        """Set where each state falls back to, breadth first, and what ends there."""
-        line = deque(self._next[0].values())
-        while line:
-            state = line.popleft()
+        """Set the failure link and the match of each state, breadth first."""
+        queue = deque(self._next[0].values())
+        while queue:
+            state = queue.popleft()
             for char, child in self._next[state].items():
                 back = self._fail[state]
                 while back and char not in self._next[back]:
                     back = self._fail[back]
                 self._fail[child] = self._next[back].get(char, 0)
-                line.append(child)
-            self._found[state] = self._found[state] or self._found[self._fail[state]]
+                queue.append(child)
+            self._matches[state] = self._matches[state] or self._matches[self._fail[state]]

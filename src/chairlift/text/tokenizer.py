@@ -1,8 +1,8 @@
-"""Text to token ids and back: the Tokenizer protocol, Hugging Face's tokenizer.json, and bytes as tokens.
+"""Tokenizer, HFTokenizer, ByteTokenizer: text to token ids and back, by tokenizer.json or one token per byte.
 
 A special token (end of turn, beginning of text) is spelled like ordinary text, so a user can write one. In a chat
-prompt only the template may mean it. `ChatPrompt` says which spelled ones are the user's, and `encode_chat` reads
-those as text:
+prompt only the template may produce special tokens. `ChatPrompt` marks the spellings of the user, and `encode_chat`
+encodes those as text:
 
     <|im_start|>user\\n  say <|im_end|> please  <|im_end|>\\n
     template: special         user: text         template: special
@@ -30,8 +30,8 @@ class ChatPrompt:
     """A rendered chat.
 
     Attributes:
-        text: what the template wrote, with the users' text in it.
-        literal: offsets into `text` where a special token is spelled that a user wrote: it is text there.
+        text: the template's output, including the users' text.
+        literal: offsets into `text` of special tokens that a user spelled; they are ordinary text.
     """
 
     text: str
@@ -39,7 +39,7 @@ class ChatPrompt:
 
 
 class Tokenizer(Protocol):
-    """What the text service asks of a tokenizer. Safe to share between threads."""
+    """The tokenizer interface of the text service. Thread-safe."""
 
     vocab_size: int  # largest id + 1
     bos_token_id: int | None
@@ -50,23 +50,23 @@ class Tokenizer(Protocol):
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         """Return the ids of `text`; special tokens spelled in it count as such.
 
-        Raises InvalidRequest when the text cannot be written as UTF-8.
+        Raises InvalidRequest when UTF-8 cannot encode the text.
         """
         ...
 
     def encode_chat(self, prompt: ChatPrompt) -> list[int]:
-        """Return the ids of a rendered chat (nothing is added to it); equals `encode` where nothing is literal.
+        """Return the ids of a rendered chat without adding tokens; equals `encode` when nothing is literal.
 
         Raises InvalidRequest as `encode` does.
         """
         ...
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
-        """Return the text of the ids; an id without a token has no text; a broken character is U+FFFD."""
+        """Return the text of the ids; an id without a token has no text; an invalid character is U+FFFD."""
         ...
 
     def token_text(self, token_id: int) -> str | None:
-        """Return how the vocabulary spells this id, None where it has no token."""
+        """Return the vocabulary's spelling of this id, None for an id without a token."""
         ...
 
     def fallback_byte(self, token_id: int) -> int | None:
@@ -74,42 +74,42 @@ class Tokenizer(Protocol):
         ...
 
     def serialized(self) -> str:
-        """Return it as a tokenizer.json, for libraries that read one."""
+        """Return the tokenizer in tokenizer.json format, for other libraries."""
         ...
 
 
 def special_pattern(spelled: Iterable[str]) -> re.Pattern[str]:
-    """Compile what finds any of these strings, the longest where several begin; nothing matches an empty set."""
+    """Compile a pattern that matches any of these strings, the longest first; an empty set matches nothing."""
     longest_first = sorted(filter(None, spelled), key=len, reverse=True)
     return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
 
 def split_special(text: str, pattern: re.Pattern[str], literal: frozenset[int]) -> Iterator[tuple[str, bool]]:
-    """Cut `text` into (piece, whether it is a special token), leaving out those that begin at a literal offset."""
+    """Split `text` into (piece, is special token); a special token at a literal offset is ordinary text."""
     start = at = 0
-    while (found := pattern.search(text, at)) is not None:
-        if found.start() in literal:
-            at = found.start() + 1
+    while (match := pattern.search(text, at)) is not None:
+        if match.start() in literal:
+            at = match.start() + 1
             continue
-        if found.start() > start:
-            yield text[start : found.start()], False
-        yield found.group(), True
-        start = at = found.end()
+        if match.start() > start:
+            yield text[start : match.start()], False
+        yield match.group(), True
+        start = at = match.end()
     if start < len(text):
         yield text[start:], False
 
 
 def check_text(text: str, param: str = "prompt") -> None:
-    """Refuse what no tokenizer can read: half a UTF-16 pair, which is not a character."""
+    """Reject text that no tokenizer can encode: half a UTF-16 surrogate pair is not a character."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        said = f"text has half a character (U+{ord(text[error.start]):04X}) at offset {error.start}"
-        raise InvalidRequest(said, param=param, offset=error.start) from None
+        message = f"text has half a character (U+{ord(text[error.start]):04X}) at offset {error.start}"
+        raise InvalidRequest(message, param=param, offset=error.start) from None
 
 
 class ByteTokenizer:
-    """One token a byte: ids 0..255 are bytes, 256 begins a text, 257 ends it, 258 pads. Needs no files."""
+    """One token per byte: ids 0..255 are bytes, 256 begins a text, 257 ends it, 258 pads. Needs no files."""
 
     vocab_size = 259
     bos_token_id: int | None = 256
@@ -122,11 +122,11 @@ class ByteTokenizer:
         self._spelled = {token_id: text for text, token_id in self.special_tokens.items()}
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """Return UTF-8 bytes, behind 256 when special tokens are added."""
+        """Return UTF-8 bytes, after 256 when special tokens are added."""
         return ([256] if add_special_tokens else []) + self.encode_chat(ChatPrompt(text))
 
     def encode_chat(self, prompt: ChatPrompt) -> list[int]:
-        """Return UTF-8 bytes; special tokens are those that no user spelled."""
+        """Return UTF-8 bytes; only spellings outside `literal` become special tokens."""
         check_text(prompt.text, "messages")
         ids: list[int] = []
         for piece, special in split_special(prompt.text, self._pattern, prompt.literal):
@@ -134,7 +134,7 @@ class ByteTokenizer:
         return ids
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
-        """Read the bytes as UTF-8; every maximal broken part is one U+FFFD."""
+        """Decode the bytes as UTF-8; every maximal invalid part is one U+FFFD."""
         data = bytearray()
         for token_id in token_ids:
             if 0 <= token_id < 256:
@@ -144,16 +144,16 @@ class ByteTokenizer:
         return data.decode(errors="replace")
 
     def token_text(self, token_id: int) -> str | None:
-        """Return one Latin-1 character for a byte, or the special token's name."""
+        """Return one Latin-1 character for a byte, or the special token's spelling."""
         return chr(token_id) if 0 <= token_id < 256 else self._spelled.get(token_id)
 
     def fallback_byte(self, token_id: int) -> int | None:
-        """Return None: bytes here are the vocabulary, not its fallback (see `Detokenizer`)."""
+        """Return None: bytes are the vocabulary here, not its fallback (see `Detokenizer`)."""
         return None
 
     def serialized(self) -> str:
         """Return the same vocabulary as a byte-level BPE without merges."""
-        backend = Backend(models.BPE(vocab=byte_letters(), merges=[]))
+        backend = Backend(models.BPE(vocab=byte_characters(), merges=[]))
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
         backend.decoder = decoders.ByteLevel()
         backend.add_special_tokens(list(self.special_tokens))
@@ -161,11 +161,11 @@ class ByteTokenizer:
 
 
 class HFTokenizer:
-    """A tokenizer.json, read by the tokenizers library, with the settings of tokenizer_config.json.
+    """A tokenizer.json, loaded by the tokenizers library, with the settings of tokenizer_config.json.
 
-    Follows transformers 5: what is put around a text is what tokenizer.json says (`add_bos_token` and `add_eos_token`
-    of the configuration count for nothing beside it), and named tokens of the vocabulary are special. Truncation and
-    padding are off.
+    Follows transformers 5: tokenizer.json decides which tokens surround a text (`add_bos_token` and `add_eos_token`
+    of the configuration have no effect), and named tokens of the vocabulary are special. Truncation and padding are
+    off.
     """
 
     def __init__(self, backend: Backend, config: Mapping[str, Any] | None = None) -> None:
@@ -175,7 +175,7 @@ class HFTokenizer:
         self.named_tokens: Mapping[str, str] = _named_tokens(config)
         special = {token.content for token in backend.get_added_tokens_decoder().values() if token.special}
         for text in self.named_tokens.values():
-            # Only what the vocabulary already has: a new id would lie beyond the model's embedding.
+            # Only tokens in the vocabulary: a new id would lie beyond the model's embedding.
             if text not in special and backend.token_to_id(text) is not None:
                 backend.add_special_tokens([AddedToken(text, special=True, normalized=False)])
         decoder = backend.get_added_tokens_decoder()
@@ -191,7 +191,7 @@ class HFTokenizer:
 
     @classmethod
     def load(cls, folder: Path) -> "HFTokenizer":
-        """Read tokenizer.json and, where they lie there, tokenizer_config.json and special_tokens_map.json.
+        """Read tokenizer.json and, if present, tokenizer_config.json and special_tokens_map.json.
 
         Raises ModelError naming the file that is missing or cannot be read.
         """
@@ -206,18 +206,18 @@ class HFTokenizer:
         return cls(backend, config)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """Return the ids of `text`. Other threads run meanwhile: `encode_batch_fast` releases the GIL, `encode` not."""
+        """Return the ids of `text`. `encode_batch_fast` releases the GIL for other threads; `encode` does not."""
         check_text(text)
         return list(self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids)
 
     def encode_chat(self, prompt: ChatPrompt) -> list[int]:
         """Return the ids of a rendered chat.
 
-        Where users spelled special tokens, a second tokenizer that shares the model reads the prompt. Its special
-        tokens have secret spellings, which stand in for the template's own; the users' are ordinary text to it. So
-        all else (prefix spaces, normalisers, tokens that strip their surroundings) stays as the library does it.
+        When users spelled special tokens, a second tokenizer that shares the model encodes the prompt. Its special
+        tokens have secret spellings, which replace the template's own; the users' spellings are ordinary text to it.
+        So the library still handles everything else (prefix spaces, normalisers, tokens that strip their surroundings).
 
-        Raises InvalidRequest also when the vocabulary writes such a text as the special token itself (Unigram can).
+        Raises InvalidRequest also when the vocabulary encodes such a text as the special token itself (Unigram can).
         """
         check_text(prompt.text, "messages")
         if not prompt.literal:
@@ -228,24 +228,24 @@ class HFTokenizer:
         ids = list(backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
         for token_id in ids:
             if token_id in self._special_ids and token_id not in to_real:
-                said = f"the message spells {self.token_text(token_id)!r}, which this tokenizer cannot write as text"
-                raise InvalidRequest(said, param="messages")
+                message = f"the message spells {self.token_text(token_id)!r}, which this tokenizer cannot write as text"
+                raise InvalidRequest(message, param="messages")
         return [to_real.get(token_id, token_id) for token_id in ids]
 
     def decode(self, token_ids: Sequence[int], skip_special_tokens: bool = True) -> str:
-        """Return the text of the ids, as the library's decoder makes it (no clean-up of spaces)."""
+        """Return the text of the ids from the library's decoder (no clean-up of spaces)."""
         return self._backend.decode(token_ids, skip_special_tokens=skip_special_tokens)
 
     def token_text(self, token_id: int) -> str | None:
-        """Return how the vocabulary spells this id (`Ġhello`, `▁hello`), None where it has no token."""
+        """Return the vocabulary's spelling of this id (`Ġhello`, `▁hello`), None for an id without a token."""
         return self._backend.id_to_token(token_id)
 
     def fallback_byte(self, token_id: int) -> int | None:
-        """Return the byte of `<0xNN>` where the decoder has byte fallback."""
+        """Return the byte of `<0xNN>` when the decoder has byte fallback, else None."""
         return self._fallback.get(token_id)
 
     def serialized(self) -> str:
-        """Return the library's own form, with the special tokens of the configuration."""
+        """Return the library's JSON, with the special tokens of the configuration."""
         return self._backend.to_str()
 
     def _named_id(self, name: str) -> int | None:
@@ -254,13 +254,13 @@ class HFTokenizer:
 
     @cached_property
     def _disguised(self) -> tuple[Backend, dict[str, str], dict[int, int]]:
-        """Make the second tokenizer: (tokenizer, spelled -> secret spelling, its ids of added tokens -> real ids)."""
+        """Build the second tokenizer: (tokenizer, spelling -> secret spelling, its added token ids -> real ids)."""
         backend = Backend(self._backend.model)
         if self._backend.normalizer is not None:
             backend.normalizer = self._backend.normalizer
         if self._backend.pre_tokenizer is not None:
             backend.pre_tokenizer = self._backend.pre_tokenizer
-        nonce = secrets.token_hex(16)  # nobody can spell what nobody knows
+        nonce = secrets.token_hex(16)  # users cannot spell a secret
         secret: dict[str, str] = {}
         to_real: dict[int, int] = {}
         for token_id, token in sorted(self._backend.get_added_tokens_decoder().items()):
@@ -278,7 +278,7 @@ class HFTokenizer:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; {} where there is no such file. Raises ModelError when it is broken."""
+    """Read a JSON object; return {} when the file does not exist. Raises ModelError when it is invalid."""
     if not path.is_file():
         return {}
     try:
@@ -291,7 +291,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def _named_tokens(config: Mapping[str, Any]) -> dict[str, str]:
-    """Take bos_token and its kin from a configuration: a string, or an object with `content`."""
+    """Return the NAMED_TOKENS of a configuration; each is a string, or an object with `content`."""
     named: dict[str, str] = {}
     for name in NAMED_TOKENS:
         value = config.get(name)
@@ -301,15 +301,15 @@ def _named_tokens(config: Mapping[str, Any]) -> dict[str, str]:
     return named
 
 
-def byte_letters() -> dict[str, int]:
-    """Return the letter with which byte-level vocabularies write each byte (GPT-2's): itself, if it can be seen."""
-    seen = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
-    unseen = [byte for byte in range(256) if byte not in seen]
-    return {chr(byte): byte for byte in seen} | {chr(256 + place): byte for place, byte in enumerate(unseen)}
+def byte_characters() -> dict[str, int]:
+    """Return character -> byte of byte-level vocabularies (GPT-2's); a printable byte is its own character."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    unprintable = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + place): byte for place, byte in enumerate(unprintable)}
 
 
 def _fallback_bytes(backend: Backend) -> dict[int, int]:
-    """Return the id and byte of every `<0xNN>` token when the decoder turns them into bytes."""
+    """Return id -> byte of every `<0xNN>` token when the decoder has byte fallback, else {}."""
     if '"ByteFallback"' not in json.dumps(json.loads(backend.to_str()).get("decoder")):
         return {}
     ids = ((backend.token_to_id(f"<0x{byte:02X}>"), byte) for byte in range(256))

@@ -1,7 +1,7 @@
-"""Forced calls: the grammar of an answer that has to call one of some tools.
+"""tool_call_grammar: the grammar of an answer that must call one of the given tools.
 
-What marks a call is a token of its own in many vocabularies, which a grammar over text cannot spell. So the mark stands
-at the end of the prompt, and the answer is one bare call after another:
+The marker of a call is a special token in many vocabularies, which a grammar over text cannot produce. So the marker
+ends the prompt, and the answer is one bare call after another:
 
     {"name": "f", "arguments": {...}}; {"name": "g", "arguments": {...}}
 """
@@ -13,10 +13,10 @@ from typing import Any
 from chairlift.text.tool_parser import CLOSE, HERMES, LLAMA3, MISTRAL
 
 READ_AS = LLAMA3
-"""The notation in which a forced answer is read, whatever the model's own is."""
+"""The notation to parse a forced answer with, whatever the model's own notation is."""
 
 WHITESPACE = r"[ \n\r\t]{0,40}"
-"""Between the parts of arguments; left to itself, a grammar's %json lets it go on without end."""
+"""White space between the parts of arguments; a grammar's %json does not bound it by default."""
 
 _PREFILL = {HERMES: "<tool_call>\n", MISTRAL: "[TOOL_CALLS][", LLAMA3: ""}
 _ARGUMENTS = {HERMES: "arguments", MISTRAL: "arguments", LLAMA3: "parameters"}
@@ -27,13 +27,13 @@ def prefill(notation: str) -> str:
     return _PREFILL[notation]
 
 
-def forced_calls(notation: str, schemas: Mapping[str, Any], *, several: bool) -> str:
-    """Return a Lark grammar of one call, or of several, of tools by name and JSON Schema of their arguments.
+def tool_call_grammar(notation: str, schemas: Mapping[str, Any], *, several: bool) -> str:
+    """Return a Lark grammar of one or several calls of the tools in `schemas`.
 
-    The schemas are objects that StructuredOutput takes.
+    `schemas` maps a tool's name to the JSON Schema of its arguments, in a form that StructuredOutput accepts.
     """
-    said = '{"name": %s, "' + _ARGUMENTS[notation] + '": '
-    calls = [f'{_text(said % json.dumps(name))} arguments_{number} "}}"' for number, name in enumerate(schemas)]
+    call = '{"name": %s, "' + _ARGUMENTS[notation] + '": '
+    calls = [f'{_text(call % json.dumps(name))} arguments_{number} "}}"' for number, name in enumerate(schemas)]
     rules = [f"start: call ({_text(CLOSE[READ_AS] + ' ')} call)*" if several else "start: call"]
     rules += [f"call: {' | '.join(calls)}"]
     for number, schema in enumerate(schemas.values()):
@@ -43,5 +43,5 @@ def forced_calls(notation: str, schemas: Mapping[str, Any], *, several: bool) ->
 
 
 def _text(text: str) -> str:
-    """Return a string of a Lark grammar."""
+    """Return a string literal of a Lark grammar."""
     return json.dumps(text)

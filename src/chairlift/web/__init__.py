@@ -1,1 +1,1 @@
-"""Web: the HTTP skeleton that both doors stand on; pure ASGI, and it knows neither engine nor models."""
+"""HTTP layer of the API server: pure ASGI, independent of engine and models."""

@@ -1,4 +1,4 @@
-"""Access: a line of log for each request that is over, by a logger of its own, which can be turned on and off alone."""
+"""AccessRecord and log_access: write one access log line per finished request, with a logger of their own."""
 
 import logging
 from dataclasses import dataclass
@@ -9,19 +9,19 @@ MAX_PATH_CHARS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A request that is over.
+class AccessRecord:
+    """Describe a finished request.
 
     Attributes:
-        request_id: its id.
-        method: of HTTP.
-        route: the route's own path, "" where there is none such.
-        status: that was sent, or GONE.
-        seconds: from its head to its end.
-        code: of the error that it ended with, "" for none.
-        tenant: who asked.
-        user: for whom, as the tenant says.
-        begun: whether the engine was asked to work for it.
+        request_id: the request's id.
+        method: the HTTP method.
+        route: the route's path pattern, "" for an unknown path.
+        status: the HTTP status that was sent, or CLIENT_CLOSED_REQUEST.
+        seconds: time from the request's header block to its end.
+        code: code of the error that ended the request, "" for none.
+        tenant: the client's tenant.
+        user: the end user, as the request names it.
+        begun: whether the request was submitted to the engine.
     """
 
     request_id: str
@@ -35,10 +35,10 @@ class Seen:
     begun: bool = False
 
 
-def tell(seen: Seen, path: str) -> None:
-    """Log a request; of its path no more than the beginning."""
+def log_access(record: AccessRecord, path: str) -> None:
+    """Log a request, with at most MAX_PATH_CHARS characters of its path."""
     log.info(
-        "%s %s %d %.1f ms", seen.method, path[:MAX_PATH_CHARS], seen.status, seen.seconds * 1000,
-        extra={"request_id": seen.request_id, "status": seen.status, "code": seen.code, "tenant": seen.tenant,
-               "user": seen.user},
+        "%s %s %d %.1f ms", record.method, path[:MAX_PATH_CHARS], record.status, record.seconds * 1000,
+        extra={"request_id": record.request_id, "status": record.status, "code": record.code, "tenant": record.tenant,
+               "user": record.user},
     )  # fmt: skip

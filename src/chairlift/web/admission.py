@@ -1,12 +1,12 @@
-"""Line: who waits for the engine, how many may, and for how long.
+"""AdmissionController: limits how many requests wait for the engine, and for how long.
 
-The line's length is known to the door itself: a request waits from the moment it is admitted until the engine's first
-news of it. How long whoever comes now would wait has three parts:
+The API server knows the length of the admission queue itself: a request waits from its admission until the engine's
+first output for it. The expected wait of a new request has three parts:
 
-beyond the seats   as many as have to end before; so many end in a second
-into free seats    only where the engine leaves people in line all the same (a step's budget, memory); so many start in
-                   a second. Else they board with the next step
-in the door        as long as others waited just now, where the engine leaves nobody in line
+beyond free slots  requests that must finish before it, divided by the finish rate
+into free slots    only where the engine keeps requests waiting all the same (step budget, memory): requests before it,
+                   divided by the start rate. Else they start with the next step
+in the server      the mean of recent waits, where the engine keeps no request waiting
 """
 
 import math
@@ -18,342 +18,346 @@ from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.errors import ConfigError, Overloaded
 from chairlift.core.validation import format_value
 
-PACE_SECONDS = 30.0
-"""That a pace is measured over: those who board together end together, so several batches have to be in it."""
+RATE_SECONDS = 30.0
+"""Seconds over which a rate is measured: requests that start together end together, so it spans several batches."""
 
-PACE_EVENTS = 4096
-"""No more of them are remembered."""
+MAX_RATE_EVENTS = 4096
+"""Most events that an estimator keeps."""
 
-LEAST_EVENTS = 8
-"""Where fewer are known it is taken that so many would come now, which is too fast by and by less."""
+MIN_RATE_EVENTS = 8
+"""Fewest events assumed in the window, so that a rate with few events is overestimated, less and less."""
 
 FORGET_SECONDS = 300.0
-"""After which what is known of a pace is too old."""
+"""Seconds after which a stopped estimator's events are too old to use."""
 
-FLOOD_SECONDS = 0.5
-"""By which a rate of refusals falls to a third when they end."""
+DECAY_SECONDS = 0.5
+"""Time constant in seconds: the rejection rate falls to a third (1/e) in it once rejections end."""
 
-SPACING_SECONDS = 0.0001
-LONGEST_SPACING_SECONDS = 0.25
-"""See Admission.spacing."""
+INTERVAL_SECONDS_PER_REJECTION = 0.0001
+MAX_INTERVAL_SECONDS = 0.25
+"""Seconds; see AdmissionController.stream_interval."""
 
 RECENT_WAITS = 64
 RECENT_SECONDS = 10.0
-LONGEST_RETRY_SECONDS = 60.0
+MAX_RETRY_SECONDS = 60.0
 
-REPEAT_SECONDS = 0.01
-"""For which a refusal is given again where the line is no shorter: of a flood many come in that time."""
+REJECTION_CACHE_SECONDS = 0.01
+"""Seconds for which a rejection is reused while the queue gets no shorter: a flood brings many in that time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionLimits:
-    """Bounds of the line in front of the engine.
+    """Hold the limits of the admission queue in front of the engine.
 
     Attributes:
-        waiting_requests: that wait for their first token.
-        waiting_tokens: of their prompts together.
-        wait_seconds: that somebody may be expected to wait; longer is refused at once.
-        short_line: requests that may wait whatever time that takes: few people at a slow model wait rather than being
-            sent away, while a line of hundreds would take long to become normal again.
+        waiting_requests: most requests that wait for their first token.
+        waiting_tokens: most prompt tokens of the waiting requests together.
+        wait_seconds: longest expected wait; a request that would wait longer is rejected at once.
+        always_admitted: number of waiting requests below which wait_seconds does not apply: a few requests to a slow
+            model wait rather than being rejected, while a queue of hundreds would take long to drain.
     """
 
     waiting_requests: int = 1024
     waiting_tokens: int = 1_000_000
     wait_seconds: float = 2.0
-    short_line: int = 16
+    always_admitted: int = 16
 
     def __post_init__(self) -> None:
-        for name in ("waiting_requests", "waiting_tokens", "wait_seconds", "short_line"):
+        for name in ("waiting_requests", "waiting_tokens", "wait_seconds", "always_admitted"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"{name} must be at least 0, got {format_value(getattr(self, name))}", option=name)
 
 
-class Pace:
-    """How many a second, on a clock that goes only while it matters; time in which nothing happened counts.
+class RateEstimator:
+    """Measure events a second on a clock that runs only while the rate matters; idle time on that clock counts.
 
-    So one busy time begins with what is known of the last.
+    So a busy period starts with the rate of the last one.
     """
 
     def __init__(self) -> None:
-        self._moments: deque[float] = deque(maxlen=PACE_EVENTS)  # by its clock
-        self._before = 0.0  # on its clock, when it was stopped
-        self._since: float | None = None
+        self._event_times: deque[float] = deque(maxlen=MAX_RATE_EVENTS)  # times on its clock
+        self._elapsed = 0.0  # its clock's time when it stopped
+        self._running_since: float | None = None
         self._stopped = 0.0
 
     def run(self, now: float, *, matters: bool) -> None:
-        """Let the clock go from this time on, or stop it."""
-        if matters and self._since is None:
+        """Start the clock at `now` if the rate matters, or stop it."""
+        if matters and self._running_since is None:
             if now - self._stopped > FORGET_SECONDS:
-                self._moments.clear()
-                self._before = 0.0
-            self._since = now
-        elif not matters and self._since is not None:
-            self._before, self._since, self._stopped = self._clock(now), None, now
+                self._event_times.clear()
+                self._elapsed = 0.0
+            self._running_since = now
+        elif not matters and self._running_since is not None:
+            self._elapsed, self._running_since, self._stopped = self._clock(now), None, now
 
-    def note(self, now: float) -> None:
-        """It happened; what happens while the clock is stopped says nothing."""
-        if self._since is not None:
-            self._moments.append(self._clock(now))
+    def record(self, now: float) -> None:
+        """Record an event; events while the clock is stopped are ignored."""
+        if self._running_since is not None:
+            self._event_times.append(self._clock(now))
 
     def rate(self, now: float) -> float:
-        """So many a second."""
-        clock, moments = self._clock(now), self._moments
-        while moments and moments[0] < clock - PACE_SECONDS:
-            moments.popleft()
-        begin = moments[0] if len(moments) == PACE_EVENTS else max(0.0, clock - PACE_SECONDS)
+        """Return events a second."""
+        clock, event_times = self._clock(now), self._event_times
+        while event_times and event_times[0] < clock - RATE_SECONDS:
+            event_times.popleft()
+        begin = event_times[0] if len(event_times) == MAX_RATE_EVENTS else max(0.0, clock - RATE_SECONDS)
         seconds = clock - begin
-        return max(len(moments), LEAST_EVENTS) / seconds if seconds > 0 else math.inf
+        return max(len(event_times), MIN_RATE_EVENTS) / seconds if seconds > 0 else math.inf
 
     def _clock(self, now: float) -> float:
-        return self._before if self._since is None else self._before + now - self._since
+        return self._elapsed if self._running_since is None else self._elapsed + now - self._running_since
 
 
-class Flood:
-    """How many a second, of late: what was an instant ago counts most."""
+class DecayingRate:
+    """Measure recent events a second, with exponential decay."""
 
     def __init__(self) -> None:
         self._rate, self._at = 0.0, -math.inf
 
-    def note(self, now: float) -> None:
-        """It happened once more."""
-        self._rate = self.rate(now) + 1.0 / FLOOD_SECONDS
+    def record(self, now: float) -> None:
+        """Record an event."""
+        self._rate = self.rate(now) + 1.0 / DECAY_SECONDS
         self._at = now
 
     def rate(self, now: float) -> float:
-        """So many a second."""
-        return self._rate * math.exp((self._at - now) / FLOOD_SECONDS) if self._rate else 0.0
+        """Return events a second."""
+        return self._rate * math.exp((self._at - now) / DECAY_SECONDS) if self._rate else 0.0
 
 
 class Permit:
-    """The right of one request to be here: it waits, rides, and is over; each of these once, however often it is told.
+    """Admit one request: it waits, runs, and ends; repeated calls of a transition have no effect.
 
-    Whoever has one must call end().
+    The permit's owner must call end().
     """
 
-    def __init__(self, line: "Admission", tokens: int, spent: Callable[[int], None] | None) -> None:
-        self._line = line
+    def __init__(self, controller: "AdmissionController", tokens: int, on_end: Callable[[int], None] | None) -> None:
+        self._controller = controller
         self._tokens = tokens
-        self._spent = spent
-        self._since = line.now
-        self._before = line.waiting_requests - 1  # this one is counted
+        self._on_end = on_end
+        self._waiting_since = controller.now
+        self._num_before = controller.waiting_requests - 1  # without this request, which is counted
         self._waits = True
-        self._rides = self._is_over = False
+        self._runs = self._is_over = False
 
-    def take_on(self, timeout: float | None, spent: Callable[[int], None]) -> None:
-        """Know more of a request that was let in by its head: what it may take, and who hears at the end what was used.
+    def attach(self, timeout: float | None, on_end: Callable[[int], None]) -> None:
+        """Set timeout and end callback of a request that the early check admitted by its header block.
 
-        Raises Overloaded, and then nothing has changed, where it is expected to wait for longer than it may take.
+        Raises Overloaded, without any change, where its expected wait exceeds its timeout.
         """
         if self._waits and timeout is not None:
-            self._line.check_wait(timeout, self._before)
-        self._spent = spent
+            self._controller.check_wait(timeout, self._num_before)
+        self._on_end = on_end
 
-    def started(self) -> None:
-        """The engine works for it: it does not wait any more."""
+    def mark_running(self) -> None:
+        """Record that the engine has started the request, which waits no longer."""
         if self._waits:
             self._waits = False
-            self._rides = True
-            self._line.board(self._tokens, self._line.now - self._since)
+            self._runs = True
+            self._controller.on_running(self._tokens, self._controller.now - self._waiting_since)
 
-    def left(self, *, makes_room: bool = True) -> None:
-        """The engine has done its work, though its client may still read."""
-        if self._rides:
-            self._rides = False
-            self._line.get_off(makes_room=makes_room)
+    def mark_finished(self, *, makes_room: bool = True) -> None:
+        """Record that the engine has finished the request, though its client may still read."""
+        if self._runs:
+            self._runs = False
+            self._controller.on_finished(makes_room=makes_room)
 
-    def weigh(self, tokens: int) -> None:
-        """Its prompt has so many tokens, as is known now. Raises Overloaded when there is no room for them."""
+    def set_prompt_tokens(self, tokens: int) -> None:
+        """Set the prompt's length, once known. Raises Overloaded when the queue has no room for the tokens."""
         if self._waits:
-            self._line.weigh(self._tokens, tokens)
+            self._controller.weigh(self._tokens, tokens)
             self._tokens = tokens
 
     def end(self, used_tokens: int = 0, *, makes_room: bool = True) -> None:
-        """The request is over, having used so many tokens. The end of all at once, as of an engine, makes no room."""
+        """End the request, which used `used_tokens`. The end of all requests at once, as of an engine, frees none."""
         if self._is_over:
             return
         self._is_over = True
         if self._waits:
             self._waits = False
-            self._line.give_up(self._tokens)
-        self.left(makes_room=makes_room)
-        self._line.close()
-        if self._spent is not None:
-            self._spent(used_tokens)
+            self._controller.on_abandoned(self._tokens)
+        self.mark_finished(makes_room=makes_room)
+        self._controller.close()
+        if self._on_end is not None:
+            self._on_end(used_tokens)
 
 
-class Admission:
-    """The line before the engine, counted. Belongs to one event loop.
+class AdmissionController:
+    """Count and limit the requests that wait for the engine. Belongs to one event loop.
 
     Attributes:
-        waiting_requests: admitted, and the engine has said nothing of them yet.
-        waiting_tokens: of their prompts.
-        riding_requests: that the engine works for.
-        open_requests: admitted and not over.
-        engine: how many it has left in line, and has on board, after its last step; another thread may set it.
-        seats: how many the engine takes on board, as far as that is known.
+        waiting_requests: admitted requests without a first output.
+        waiting_tokens: prompt tokens of the waiting requests.
+        running_requests: requests that the engine has started and not finished.
+        open_requests: admitted requests that have not ended.
+        engine_counts: waiting and running requests of the engine after its last step; another thread may set it.
+        max_running: most requests that the engine runs at once, inf while unknown.
     """
 
     def __init__(self, limits: AdmissionLimits, clock: Clock | None = None) -> None:
         self._limits = limits
         self._clock = clock or SystemClock()
-        self._ends, self._starts = Pace(), Pace()
-        self._refusals = Flood()
-        self._refusal: tuple[float, int, int, Overloaded] | None = None  # until when, while such a line waits, and what
-        self._waits: deque[tuple[float, float]] = deque(maxlen=RECENT_WAITS)  # of those who started: when, how long
-        self.engine = (0, 0)
-        self.seats: float = math.inf
+        self._finish_rate, self._start_rate = RateEstimator(), RateEstimator()
+        self._rejection_rate = DecayingRate()
+        self._cached_rejection: tuple[float, int, int, Overloaded] | None = (
+            None  # expiry, waiting requests, waiting tokens, error
+        )
+        self._waits: deque[tuple[float, float]] = deque(
+            maxlen=RECENT_WAITS
+        )  # started requests: start time, seconds waited
+        self.engine_counts = (0, 0)
+        self.max_running: float = math.inf
         self.waiting_requests = 0
         self.waiting_tokens = 0
-        self.riding_requests = 0
+        self.running_requests = 0
         self.open_requests = 0
 
     @property
     def now(self) -> float:
-        """By its clock."""
+        """Current time of the controller's clock."""
         return self._clock.now()
 
     def renew(self, limits: AdmissionLimits) -> None:
-        """Hold to other limits from now on; who is in line stays there."""
-        self._limits, self._refusal = limits, None
+        """Apply other limits from now on; requests that wait stay in the queue."""
+        self._limits, self._cached_rejection = limits, None
 
     def admit(
-        self, tokens: int, *, timeout: float | None = None, spent: Callable[[int], None] | None = None
+        self, tokens: int, *, timeout: float | None = None, on_end: Callable[[int], None] | None = None
     ) -> Permit:  # fmt: skip
-        """Let a request with a prompt of so many tokens in; whoever gets the permit must end it.
+        """Admit a request with a prompt of `tokens` tokens; the caller must end the permit.
 
-        `spent` hears at the end what was used. Raises what check does.
+        `on_end` receives the tokens used at the end. Raises as check does.
         """
         self.check(tokens, timeout=timeout)
         self.waiting_requests += 1
         self.waiting_tokens += tokens
         self.open_requests += 1
-        self._look()
-        return Permit(self, tokens, spent)
+        self._update_rates()
+        return Permit(self, tokens, on_end)
 
     def check(self, tokens: int = 0, *, timeout: float | None = None) -> None:
-        """Raise Overloaded where a request with a prompt of so many tokens would not be let in.
+        """Raise Overloaded if a request with a prompt of `tokens` tokens would not be admitted.
 
-        An empty line takes everybody. A full one does not, and neither does one in which the wait is expected to be
-        longer than the request's own timeout or, where it is no short one, than the limit.
+        An empty queue admits every request. A full queue admits none, nor does one whose expected wait exceeds the
+        request's own timeout or, with always_admitted requests or more waiting, the limit.
         """
         if not self.waiting_requests:
             return
         limits, wait = self._limits, self.expected_wait
         if self.waiting_requests >= limits.waiting_requests:
-            raise self._refused(f"{self.waiting_requests} requests wait, the limit is {limits.waiting_requests}", wait)
+            raise self._rejected(f"{self.waiting_requests} requests wait, the limit is {limits.waiting_requests}", wait)
         if self.waiting_tokens + tokens > limits.waiting_tokens:
             waiting = f"{self.waiting_tokens} prompt tokens wait and {tokens} came"
-            raise self._refused(f"{waiting}, the limit is {limits.waiting_tokens}", wait)
-        longest = math.inf if self.waiting_requests < limits.short_line else limits.wait_seconds
-        longest = longest if timeout is None else min(longest, timeout)
-        self._bound(wait, longest)
+            raise self._rejected(f"{waiting}, the limit is {limits.waiting_tokens}", wait)
+        max_wait = math.inf if self.waiting_requests < limits.always_admitted else limits.wait_seconds
+        max_wait = max_wait if timeout is None else min(max_wait, timeout)
+        self._bound(wait, max_wait)
 
-    def refusal(self) -> Overloaded | None:
-        """Return what check() raises where no prompt is known yet.
+    def rejection(self) -> Overloaded | None:
+        """Return the error that check() raises for a request of unknown prompt, None if it would be admitted.
 
-        What it raised a moment ago is returned again where the line has become no shorter since, whatever else has.
+        Returns the error of REJECTION_CACHE_SECONDS ago again where the queue has become no shorter since.
         """
         now = self.now
-        if self._refusal is not None:
-            until, requests, tokens, error = self._refusal
+        if self._cached_rejection is not None:
+            until, requests, tokens, error = self._cached_rejection
             if now < until and self.waiting_requests >= requests and self.waiting_tokens >= tokens:
-                self._refusals.note(now)
+                self._rejection_rate.record(now)
                 return error
         try:
             self.check()
         except Overloaded as error:
             error = error.with_traceback(None)
-            self._refusal = now + REPEAT_SECONDS, self.waiting_requests, self.waiting_tokens, error
+            self._cached_rejection = now + REJECTION_CACHE_SECONDS, self.waiting_requests, self.waiting_tokens, error
             return error
         return None
 
-    def check_wait(self, timeout: float, before: int) -> None:
-        """Raise Overloaded where one that had so many before it in line would wait for longer; permits call it."""
-        self._bound(self._expected_wait(min(before, self.waiting_requests - 1)), timeout)
+    def check_wait(self, timeout: float, num_before: int) -> None:
+        """Raise Overloaded where a request behind `before` others would wait longer than `timeout`; for permits."""
+        self._bound(self._expected_wait(min(num_before, self.waiting_requests - 1)), timeout)
 
-    def _bound(self, wait: float, longest: float) -> None:
-        if wait > longest:
-            raise self._refused(f"the wait is about {wait:.1f} s, it may be {longest:g} s", wait - longest)
+    def _bound(self, wait: float, max_wait: float) -> None:
+        if wait > max_wait:
+            raise self._rejected(f"the expected wait is {wait:.1f} s, the limit is {max_wait:g} s", wait - max_wait)
 
     @property
     def expected_wait(self) -> float:
-        """Seconds that who comes now waits for the first token of all who are before it; 0 while nothing is known."""
+        """Seconds that a new request would wait until all before it have their first token; 0 while unknown."""
         return self._expected_wait(self.waiting_requests)
 
     def _expected_wait(self, waiting: int) -> float:
-        stands, free = self._look()
+        engine_keeps_waiting, free = self._update_rates()
         now = self.now
         if not waiting:
             return 0.0
-        beyond = max(0.0, waiting - free)
-        wait = beyond / self._ends.rate(now) if beyond else 0.0
-        if stands and beyond < waiting:
-            return wait + (waiting - beyond) / self._starts.rate(now)
-        return wait if stands or beyond else self._recent_wait(now)
+        num_beyond = max(0.0, waiting - free)
+        wait = num_beyond / self._finish_rate.rate(now) if num_beyond else 0.0
+        if engine_keeps_waiting and num_beyond < waiting:
+            return wait + (waiting - num_beyond) / self._start_rate.rate(now)
+        return wait if engine_keeps_waiting or num_beyond else self._recent_wait(now)
 
-    def weigh(self, before: int, tokens: int) -> None:
-        """Count other tokens for one who waits; permits call it. Raises Overloaded, and then nothing has changed."""
-        others, limit = self.waiting_tokens - before, self._limits.waiting_tokens
+    def weigh(self, old_tokens: int, tokens: int) -> None:
+        """Change a waiting request's tokens; for permits. Raises Overloaded, and then nothing has changed."""
+        others, limit = self.waiting_tokens - old_tokens, self._limits.waiting_tokens
         if self.waiting_requests > 1 and others + tokens > limit:
-            said = f"{others} prompt tokens wait and {tokens} came, the limit is {limit}"
-            raise self._refused(said, self.expected_wait)
+            message = f"{others} prompt tokens wait and {tokens} came, the limit is {limit}"
+            raise self._rejected(message, self.expected_wait)
         self.waiting_tokens = others + tokens
 
-    def board(self, tokens: int, waited: float) -> None:
-        """Count one on board who has waited so many seconds; permits call it."""
+    def on_running(self, tokens: int, waited: float) -> None:
+        """Count a request as running after `waited` seconds; for permits."""
         now = self.now
-        self._starts.note(now)
+        self._start_rate.record(now)
         self._waits.append((now, waited))
-        self.riding_requests += 1
-        self.give_up(tokens)
+        self.running_requests += 1
+        self.on_abandoned(tokens)
 
-    def give_up(self, tokens: int) -> None:
-        """Count one out of the line; permits call it."""
+    def on_abandoned(self, tokens: int) -> None:
+        """Remove a request from the queue; for permits."""
         self.waiting_requests -= 1
         self.waiting_tokens -= tokens
-        self._look()
+        self._update_rates()
 
-    def get_off(self, *, makes_room: bool) -> None:
-        """Count one off board; permits call it."""
-        self.riding_requests -= 1
+    def on_finished(self, *, makes_room: bool) -> None:
+        """Count a running request as finished; for permits."""
+        self.running_requests -= 1
         if makes_room:
-            self._ends.note(self.now)
-        self._look()
+            self._finish_rate.record(self.now)
+        self._update_rates()
 
     def close(self) -> None:
-        """Count one that is over; permits call it. Where nothing is open the engine leaves nobody in line."""
+        """Count an open request as ended; for permits. Without open requests the engine has none waiting."""
         self.open_requests -= 1
         if not self.open_requests:
-            self.engine = (0, 0)
-        self._look()
+            self.engine_counts = (0, 0)
+        self._update_rates()
 
-    def _look(self) -> tuple[bool, float]:
-        """Return whether the engine leaves people in line, and how many seats are free; let the clocks go by that.
+    def _update_rates(self) -> tuple[bool, float]:
+        """Return whether the engine keeps requests waiting, and the number of free slots; update both rates' clocks.
 
-        When many end at once, and others begin, the door hears of it one by one; so the engine's word goes first.
+        When many requests end and start at once, this count follows one by one, so the engine's counts come first.
         """
         now, waiting = self.now, self.waiting_requests
-        left_behind, on_board = self.engine
-        stands = left_behind > 0
-        is_full = stands and on_board >= self.seats
-        free = 0.0 if is_full else max(0.0, self.seats - self.riding_requests)
-        self._ends.run(now, matters=waiting > free)
-        self._starts.run(now, matters=stands and not is_full and waiting > 0)
-        return stands, free
+        num_waiting, num_running = self.engine_counts
+        engine_keeps_waiting = num_waiting > 0
+        is_full = engine_keeps_waiting and num_running >= self.max_running
+        free = 0.0 if is_full else max(0.0, self.max_running - self.running_requests)
+        self._finish_rate.run(now, matters=waiting > free)
+        self._start_rate.run(now, matters=engine_keeps_waiting and not is_full and waiting > 0)
+        return engine_keeps_waiting, free
 
     def _recent_wait(self, now: float) -> float:
         while self._waits and self._waits[0][0] < now - RECENT_SECONDS:
             self._waits.popleft()
         return sum(waited for _, waited in self._waits) / len(self._waits) if self._waits else 0.0
 
-    def spacing(self) -> float:
-        """Return the seconds for which no stream shall get news: a tenth of a millisecond for each refusal a second.
+    def stream_interval(self) -> float:
+        """Return the seconds between writes to a stream: a tenth of a millisecond for each rejection a second.
 
-        They are as cheap as they can be, and still take from the work for those who were let in; a stream that is
-        written less often, and more at once, gives most of that back.
+        Rejections are cheap, and still take time from admitted requests; a stream that is written less often, with
+        more at once, recovers most of it.
         """
-        return min(SPACING_SECONDS * self._refusals.rate(self.now), LONGEST_SPACING_SECONDS)
+        return min(INTERVAL_SECONDS_PER_REJECTION * self._rejection_rate.rate(self.now), MAX_INTERVAL_SECONDS)
 
-    def _refused(self, why: str, after: float) -> Overloaded:
-        self._refusals.note(self.now)
-        return Overloaded(f"too much is asked at once: {why}", retry_after=min(max(after, 1.0), LONGEST_RETRY_SECONDS))
+    def _rejected(self, reason: str, after: float) -> Overloaded:
+        self._rejection_rate.record(self.now)
+        return Overloaded(f"server overloaded: {reason}", retry_after=min(max(after, 1.0), MAX_RETRY_SECONDS))

@@ -1,7 +1,7 @@
-"""Auth: API keys, kept as hashes, and what each may do; default-deny on every path but a short open list.
+"""Auth: checks API keys, kept as hashes, and their scopes; denies every path but a short open list by default.
 
 A line of a key file is `TENANT sha256:HEX [admin]`; a key's hash is SHA-256 over its UTF-8 text. Keys are long random
-strings, so that is enough: nobody guesses one.
+strings that cannot be guessed, so an unsalted hash is enough.
 """
 
 import hashlib
@@ -26,11 +26,11 @@ _LINE = re.compile(r"(?P<tenant>[A-Za-z0-9._-]{1,128})\s+sha256:(?P<hash>[0-9a-f
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who asks.
+    """Identify the client of a request.
 
     Attributes:
-        tenant: whose share of everything is used; "" where there are no keys.
-        scopes: what else it may do.
+        tenant: the tenant whose limits apply; "" without keys.
+        scopes: additional permissions, as "admin".
     """
 
     tenant: str = ""
@@ -39,39 +39,39 @@ class Principal:
 
 @dataclass(slots=True)
 class KeyRing:
-    """The keys that are known, by their hashes. Safe to replace while requests are served.
+    """Hold the known keys by their hashes. Safe to replace while requests are served.
 
     Attributes:
-        principals: SHA-256 of a key -> whose it is.
-        is_closed: whether every path needs a key, whatever keys there are: so it is with a file of them.
+        principals: SHA-256 of a key -> its principal.
+        is_closed: whether every path needs a key even if no key is known; true with a key file.
     """
 
     principals: dict[bytes, Principal] = field(default_factory=dict)
     is_closed: bool = False
 
     def find(self, key: bytes) -> Principal | None:
-        """Return whose key this is; every hash is compared, in constant time."""
-        given, found = hashlib.sha256(key).digest(), None
+        """Return the key's principal, None for an unknown key; compares every hash, in constant time."""
+        digest, found = hashlib.sha256(key).digest(), None
         for known, principal in self.principals.items():
-            if hmac.compare_digest(known, given):
+            if hmac.compare_digest(known, digest):
                 found = principal
         return found
 
     @property
-    def guards_all(self) -> bool:
-        """Whether there are keys for more than the administration."""
+    def requires_key(self) -> bool:
+        """Whether requests need a key: a key without the admin scope is known, or a key file is set."""
         return self.is_closed or any(ADMIN not in principal.scopes for principal in self.principals.values())
 
     @property
     def has_admin(self) -> bool:
-        """Whether anybody may administrate."""
+        """Whether any key has the admin scope."""
         return any(ADMIN in principal.scopes for principal in self.principals.values())
 
 
 def read_keys(file: Path | None, environ: Mapping[str, str]) -> KeyRing:
-    """Return the keys of a file, of CHAIRLIFT_API_KEY and of CHAIRLIFT_ADMIN_KEY (the keys themselves).
+    """Return the keys of a file, of CHAIRLIFT_API_KEY and of CHAIRLIFT_ADMIN_KEY (plain keys, not hashes).
 
-    Raises ConfigError naming the line that is wrong, and for a file that cannot be read or has no key.
+    Raises ConfigError that names the invalid line, or for a file that cannot be read or has no key.
     """
     ring = KeyRing()
     for name, principal in (("CHAIRLIFT_API_KEY", Principal("default")), ("CHAIRLIFT_ADMIN_KEY", _admin("admin"))):
@@ -96,12 +96,12 @@ def read_keys(file: Path | None, environ: Mapping[str, str]) -> KeyRing:
 
 
 def new_key() -> str:
-    """Return a new key, 256 bits of it random."""
+    """Return a new key with 256 random bits."""
     return f"cl-{secrets.token_urlsafe(32)}"
 
 
 def key_line(key: str, tenant: str, *, admin: bool = False) -> str:
-    """Return the line of a key file that knows this key. Raises ConfigError for a tenant that cannot be one."""
+    """Return the key file's line for this key. Raises ConfigError for an invalid tenant name."""
     line = f"{tenant} sha256:{hashlib.sha256(key.encode()).hexdigest()}{' admin' if admin else ''}"
     match = _LINE.match(line)
     if match is None or match["tenant"] != tenant:
@@ -125,10 +125,10 @@ def _entries(file: Path, lines: list[str]) -> Iterable[tuple[bytes, Principal]]:
 
 
 class Auth:
-    """Lets through whom it knows, and puts a Principal into `scope["principal"]`.
+    """Pass on requests with a valid key, and put their Principal into `scope["principal"]`.
 
     Attributes:
-        ring: the keys; another may be put in its place at any time.
+        ring: the keys; may be replaced at any time.
     """
 
     def __init__(self, app: App, ring: KeyRing, open_paths: frozenset[str]) -> None:
@@ -137,41 +137,41 @@ class Auth:
         self._open = open_paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Find out who asks, and pass the request on."""
+        """Identify the client, and pass the request on."""
         scope["principal"] = self.principal(scope)
         await self._app(scope, receive, send)
 
     def principal(self, scope: Scope) -> Principal:
-        """Return who asks, by the path that is routed. Raises Unauthorized, Forbidden, NotFound."""
+        """Return the client's principal for the request's path. Raises Unauthorized, Forbidden, NotFound."""
         path = scope["path"]
         if path.startswith(ADMIN_PATHS):
             if not self.ring.has_admin:
                 raise NotFound("there is no such route")
             if all_headers(scope, b"origin"):
                 raise Forbidden("the administration answers no browser page")
-            principal = self._known(scope)
+            principal = self._authenticate(scope)
             if ADMIN not in principal.scopes:
-                raise self._refused("the key is no admin's")
+                raise self._unauthorized("the key is no admin's")
             return principal
-        if path in self._open or not self.ring.guards_all:
+        if path in self._open or not self.ring.requires_key:
             return Principal()
-        return self._known(scope)
+        return self._authenticate(scope)
 
-    def _known(self, scope: Scope) -> Principal:
-        given = all_headers(scope, b"authorization")
-        if len(given) != 1:
-            raise self._refused(f"{len(given)} authorization headers")
-        scheme, _, key = given[0].partition(b" ")
+    def _authenticate(self, scope: Scope) -> Principal:
+        values = all_headers(scope, b"authorization")
+        if len(values) != 1:
+            raise self._unauthorized(f"{len(values)} authorization headers")
+        scheme, _, key = values[0].partition(b" ")
         key = key.strip()
         if scheme.lower() != b"bearer":
-            raise self._refused("another scheme than Bearer")
+            raise self._unauthorized("another scheme than Bearer")
         if not 0 < len(key) <= MAX_KEY_BYTES:
-            raise self._refused(f"a key of {len(key)} bytes")
+            raise self._unauthorized(f"a key of {len(key)} bytes")
         principal = self.ring.find(key)
         if principal is None:
-            raise self._refused("an unknown key")
+            raise self._unauthorized("an unknown key")
         return principal
 
-    def _refused(self, why: str) -> Unauthorized:
+    def _unauthorized(self, why: str) -> Unauthorized:
         log.info("refused: %s", why)
         return Unauthorized("a valid API key is needed: Authorization: Bearer KEY")

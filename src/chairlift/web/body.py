@@ -1,4 +1,4 @@
-"""Bodies: read within bytes and seconds, and turned into JSON that JSON can say."""
+"""read_body and parse_json_object: read a request body within limits of size and time, and parse strict JSON."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
@@ -22,27 +22,27 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 JSON_TYPES = ("application/json", "")
-MAX_SAID = 200
+MAX_SHOWN_CHARS = 200
 
 
 class ClientGone(ChairliftError):
-    """Nobody is there any more to whom anything could be said."""
+    """The client has closed the connection, so no response can be sent."""
 
     code = "client_gone"
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
-    """Return a header's value, None where there is none; the first where there are several."""
+    """Return a header's first value, None if the header is absent."""
     return next((value for key, value in scope["headers"] if key == name), None)
 
 
 def all_headers(scope: Scope, name: bytes) -> list[bytes]:
-    """Return the values of all headers of a name."""
+    """Return the values of all headers with this name."""
     return [value for key, value in scope["headers"] if key == name]
 
 
 def abort_connection(scope: Scope) -> None:
-    """Drop the connection of a request, with whatever its client has not taken yet."""
+    """Abort the connection of a request, with all data that its client has not read yet."""
     abort: Callable[[], None] | None = scope.get("state", {}).get("abort")
     if abort is not None:
         abort()
@@ -51,13 +51,13 @@ def abort_connection(scope: Scope) -> None:
 async def read_body(scope: Scope, receive: Receive, *, max_bytes: int, seconds: float) -> bytes:
     """Return the body of a request.
 
-    Raises UnsupportedMediaType for what is no plain JSON by its own word, BodyTooLarge as soon as that is known,
+    Raises UnsupportedMediaType unless its headers declare plain JSON, BodyTooLarge as soon as that is known,
     BodyTimeout, ClientGone.
     """
     check_type(scope)
-    told = header(scope, b"content-length")
-    if told is not None and told.isdigit() and int(told[:20]) > max_bytes:
-        raise BodyTooLarge(f"the body has {told[:20].decode()} bytes, the limit is {max_bytes}")
+    length = header(scope, b"content-length")
+    if length is not None and length.isdigit() and int(length[:20]) > max_bytes:
+        raise BodyTooLarge(f"the body has {length[:20].decode()} bytes, the limit is {max_bytes}")
     pieces: list[bytes] = []
     size = 0
     try:
@@ -65,7 +65,7 @@ async def read_body(scope: Scope, receive: Receive, *, max_bytes: int, seconds: 
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise ClientGone("the client left before its request was there")
+                    raise ClientGone("the client disconnected before its request was complete")
                 pieces.append(message.get("body", b""))
                 size += len(pieces[-1])
                 if size > max_bytes:
@@ -76,36 +76,38 @@ async def read_body(scope: Scope, receive: Receive, *, max_bytes: int, seconds: 
         raise BodyTimeout(f"the body did not come within {seconds:g} s") from None
 
 
-def json_object(body: bytes) -> dict[str, Any]:
-    """Return the JSON object that a body is; of duplicate keys the last one. Raises MalformedRequest.
+def parse_json_object(body: bytes) -> dict[str, Any]:
+    """Return a body's JSON object; of duplicate keys the last one counts. Raises MalformedRequest.
 
-    What JSON cannot say (NaN, 1e999, half a surrogate pair, bytes that are no UTF-8) and what is nested deeper than
-    1,024 levels is refused.
+    Rejects what strict JSON excludes (NaN, 1e999, half a surrogate pair, invalid UTF-8) and nesting deeper than
+    1,024 levels.
     """
     try:
-        found = orjson.loads(body)
+        value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise MalformedRequest(f"the body is not valid JSON: {str(error)[:MAX_SAID]}") from None
-    if not isinstance(found, dict):
-        raise MalformedRequest(f"the body must be a JSON object, got {_kind(found)}")
-    return found
+        raise MalformedRequest(f"the body is not valid JSON: {str(error)[:MAX_SHOWN_CHARS]}") from None
+    if not isinstance(value, dict):
+        raise MalformedRequest(f"the body must be a JSON object, got {_kind(value)}")
+    return value
 
 
 def ends_connection(error: BaseException) -> bool:
-    """Tell whether no other request can follow: the rest of this one was not read, or the server is leaving."""
+    """Return whether the connection must close: the body was not read to its end, or the server is draining."""
     if isinstance(error, Unavailable):
         return error.details.get("state") == "draining"
     return isinstance(error, BodyTooLarge | BodyTimeout | UnsupportedMediaType)
 
 
 def check_type(scope: Scope) -> None:
-    """Raise UnsupportedMediaType for a body that is no plain JSON by its own word."""
-    given = (header(scope, b"content-type") or b"").partition(b";")[0].strip().lower().decode("latin-1")
-    if given not in JSON_TYPES:
-        raise UnsupportedMediaType(f"the content type must be application/json, got {given[:MAX_SAID]}")
+    """Raise UnsupportedMediaType unless the headers declare a plain JSON body."""
+    content_type = (header(scope, b"content-type") or b"").partition(b";")[0].strip().lower().decode("latin-1")
+    if content_type not in JSON_TYPES:
+        raise UnsupportedMediaType(f"the content type must be application/json, got {content_type[:MAX_SHOWN_CHARS]}")
     encoding = (header(scope, b"content-encoding") or b"identity").strip().lower().decode("latin-1")
     if encoding != "identity":
-        raise UnsupportedMediaType(f"bodies cannot be compressed here, got content encoding {encoding[:MAX_SAID]}")
+        raise UnsupportedMediaType(
+            f"bodies cannot be compressed here, got content encoding {encoding[:MAX_SHOWN_CHARS]}"
+        )
 
 
 def _kind(value: Any) -> str:

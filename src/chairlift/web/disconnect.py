@@ -1,4 +1,4 @@
-"""Presence: whether the client is still there while it is worked for; work for nobody is cancelled at once."""
+"""DisconnectWatcher: cancels a request's work at once when its client disconnects."""
 
 import asyncio
 from types import TracebackType
@@ -7,10 +7,10 @@ from typing import Self
 from chairlift.web.body import ClientGone, Receive
 
 
-class Presence:
-    """Enter it once the body was read; when the client leaves, what is inside is cancelled and ClientGone raised.
+class DisconnectWatcher:
+    """Cancel the code inside the context when the client disconnects, and raise ClientGone. Enter after the body.
 
-    A client that has closed its own direction alone counts as gone, as everywhere where HTTP/1.1 is served.
+    A client that has closed only its sending direction counts as disconnected, as usual for HTTP/1.1 servers.
     """
 
     def __init__(self, receive: Receive) -> None:
@@ -31,12 +31,12 @@ class Presence:
         self._is_over = True
         self._watcher.cancel()
         task = self._task
-        del self._watcher, self._task  # else each would hold the other until garbage is looked for
+        del self._watcher, self._task  # else they form a cycle that only the garbage collector frees
         if self._is_gone and isinstance(error, asyncio.CancelledError) and task.uncancel() == 0:
-            raise ClientGone("the client left") from None
+            raise ClientGone("the client disconnected") from None
 
-    def over(self) -> None:
-        """The answer is complete: nobody has to be there any more."""
+    def response_complete(self) -> None:
+        """Record that the response is complete: a disconnect does not matter any more."""
         self._is_over = True
 
     async def _watch(self) -> None:
@@ -44,4 +44,4 @@ class Presence:
             pass
         if not self._is_over:
             self._is_gone = True
-            self._task.cancel()  # it is there while nothing is over
+            self._task.cancel()  # the attribute exists until __aexit__

@@ -1,11 +1,11 @@
-"""Lifecycle: where a server is in its life, and what /livez, /readyz and /health say of it.
+"""Lifecycle: the server's state, and its routes /livez, /readyz and /health.
 
     starting ──> ready <──> dead (its engine is started again)
         └───────── │ ────────┘
                    ▼
                 draining ──> stopped
 
-Alive is who answers at all; ready is who would serve a request now.
+A server is alive if it responds at all, and ready if it would serve a request now.
 """
 
 import time
@@ -18,7 +18,7 @@ from chairlift.web.middleware import send_object
 
 RETRY_SECONDS = {ReplicaState.STARTING: 2.0, ReplicaState.DEAD: 5.0, ReplicaState.DRAINING: 1.0}
 
-SAID = {
+STATE_MESSAGES = {
     ReplicaState.STARTING: "the server is starting",
     ReplicaState.DEAD: "the engine is down for good",
     ReplicaState.DRAINING: "the server is leaving: it finishes what it has and takes nothing new",
@@ -28,45 +28,45 @@ ENGINE_STARTS = "the engine is down; it is started again"
 
 
 class Lifecycle:
-    """Owns what is known of starting and leaving; whether the engine lives is asked for.
+    """Own the state of start and shutdown; the engine's state is queried each time.
 
     Attributes:
-        phase: what the start is busy with, for people.
+        phase: the current phase of the start, for people.
     """
 
     def __init__(self) -> None:
         self.phase = "starting"
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
         self._engine: Callable[[], ReplicaState] | None = None
         self._is_draining = False
 
-    def started(self, engine: Callable[[], ReplicaState]) -> None:
-        """Serve from now on, while `engine` says that it is ready; it must answer at once."""
+    def mark_started(self, engine: Callable[[], ReplicaState]) -> None:
+        """Serve requests while `engine` returns READY; the call must not block."""
         self.phase, self._engine = "serving", engine
 
     def drain(self) -> None:
-        """Take nothing new from now on."""
+        """Reject new requests from now on."""
         self._is_draining = True
 
     @property
     def state(self) -> ReplicaState:
-        """Where it is."""
+        """The current state."""
         if self._is_draining:
             return ReplicaState.DRAINING
         return ReplicaState.STARTING if self._engine is None else self._engine()
 
     @property
     def age(self) -> float:
-        """Seconds since it began."""
-        return time.monotonic() - self._began
+        """Seconds since the start."""
+        return time.monotonic() - self._started_at
 
     @property
     def reason(self) -> str:
-        """Why nobody is served now, "" while somebody is."""
+        """Why requests are not served now, "" while they are."""
         state = self.state
         if state is ReplicaState.STARTING and self._engine is not None:
             return ENGINE_STARTS
-        return SAID.get(state, "")
+        return STATE_MESSAGES.get(state, "")
 
     def check(self) -> None:
         """Raise Unavailable unless a request would be served now."""
@@ -76,21 +76,21 @@ class Lifecycle:
     # -- routes ----------------------------------------------------------------------------------------------------
 
     async def livez(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer that this process answers."""
+        """Respond 200: the process is alive."""
         await send_object(send, {"alive": True})
 
     async def readyz(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer 200 to whoever may send requests now, else 503."""
+        """Respond 200 while requests are served, else 503."""
         state = self.state
         await send_object(send, {"state": state}, status=200 if state is ReplicaState.READY else 503)
 
     async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer as readyz does, and say why."""
+        """Respond as readyz does, with the reason."""
         state = self.state
-        said = {
+        body = {
             "state": state,
             "reason": self.reason,
             "phase": self.phase,
             "uptime_seconds": round(self.age, 3),
         }
-        await send_object(send, said, status=200 if state is ReplicaState.READY else 503)
+        await send_object(send, body, status=200 if state is ReplicaState.READY else 503)

@@ -1,37 +1,39 @@
-"""Letters: whole answers as bytes, for who is refused before there is an application that could answer."""
+"""RawResponseCache: builds whole error responses as bytes, for requests rejected before the application."""
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from chairlift.core.errors import ChairliftError
-from chairlift.web.error_responses import Header, answer_of, error_body, error_headers
+from chairlift.web.error_responses import Header, error_body, error_headers, error_response_of
 
-NAME = "\0"
-"""Stands for the name of a request, which has no such character."""
+ID_PLACEHOLDER = "\0"
+"""Placeholder of the request id, which cannot contain this character."""
 
 
-def raw_answer(error: ChairliftError, given: str, common: list[Header], *, stays: bool) -> bytes:
-    """Return a whole answer as bytes; the connection ends with it unless it `stays`."""
-    body = error_body(error, given)
+def raw_error_response(error: ChairliftError, request_id: str, common: list[Header], *, keep_alive: bool) -> bytes:
+    """Return a whole error response as bytes; the connection closes after it unless `keep_alive`."""
+    body = error_body(error, request_id)
     headers = [
         *common, (b"content-type", b"application/json"), (b"content-length", b"%d" % len(body)), *error_headers(error),
-        (b"x-request-id", given.encode()), *(() if stays else ((b"connection", b"close"),)),
+        (b"x-request-id", request_id.encode()), *(() if keep_alive else ((b"connection", b"close"),)),
     ]  # fmt: skip
     lines = [b"%s: %s\r\n" % pair for pair in headers]
-    return b"".join([STATUS_LINE[answer_of(error).status], *lines, b"\r\n", body])
+    return b"".join([STATUS_LINE[error_response_of(error).status], *lines, b"\r\n", body])
 
 
-class Letters:
-    """Writes to who is turned away; what is in a letter but the name is kept for the next one with the same error."""
+class RawResponseCache:
+    """Build responses to rejected requests; reuses everything but the request id for the same error."""
 
     def __init__(self) -> None:
-        self._told: tuple[ChairliftError, list[Header]] | None = None
+        self._cached: tuple[ChairliftError, list[Header]] | None = None
         self._before = self._after = b""
 
-    def write(self, error: ChairliftError, given: str, common: list[Header], *, stays: bool) -> bytes:
-        """Return a whole answer to the request `given`; the connection ends with it unless it `stays`."""
-        if not stays or answer_of(error).status >= 500:  # whose body has the name, too
-            return raw_answer(error, given, common, stays=stays)
-        if self._told is None or self._told[0] is not error or self._told[1] is not common:
-            self._told = error, common
-            self._before, self._after = raw_answer(error, NAME, common, stays=True).split(NAME.encode())
-        return b"%b%b%b" % (self._before, given.encode(), self._after)
+    def write(self, error: ChairliftError, request_id: str, common: list[Header], *, keep_alive: bool) -> bytes:
+        """Return the whole response to a request; the connection closes after it unless `keep_alive`."""
+        if not keep_alive or error_response_of(error).status >= 500:  # their body contains the request id, too
+            return raw_error_response(error, request_id, common, keep_alive=keep_alive)
+        if self._cached is None or self._cached[0] is not error or self._cached[1] is not common:
+            self._cached = error, common
+            self._before, self._after = raw_error_response(error, ID_PLACEHOLDER, common, keep_alive=True).split(
+                ID_PLACEHOLDER.encode()
+            )
+        return b"%b%b%b" % (self._before, request_id.encode(), self._after)

@@ -1,44 +1,43 @@
-"""Turnstile: requests that were let in begin a few in each turn of the event loop.
+"""StartThrottle: starts admitted requests a few in each iteration of the event loop.
 
-A request that is let in costs as much as many that are refused. Where a crowd comes at once, a turn that began all of
-it would last until all of that work is done, and whoever comes meanwhile would wait so long only to hear that there is
-no room.
+An admitted request costs as much as many rejected ones. If many arrive at once, an iteration that started all of them
+would last until all of that work is done, and later requests would wait that long only to be rejected.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable
 
-A_TURN = 2
-"""Requests that begin in one turn: less than a millisecond of work."""
+STARTS_PER_ITERATION = 2
+"""Requests that start in one iteration of the event loop: less than a millisecond of work."""
 
 
-class Turnstile:
-    """Belongs to one event loop."""
+class StartThrottle:
+    """Queue the starts of admitted requests. Belongs to one event loop."""
 
     def __init__(self) -> None:
-        self._line: deque[Callable[[], None]] = deque()
-        self._room = A_TURN
-        self._turns = False
+        self._queue: deque[Callable[[], None]] = deque()
+        self._room = STARTS_PER_ITERATION
+        self._is_scheduled = False
 
     def enter(self, begin: Callable[[], None]) -> None:
-        """Begin something in its turn, which is now where nobody stands before it."""
-        if self._room and not self._line:
+        """Call `begin` in order: at once if the queue is empty and the iteration has room, else later."""
+        if self._room and not self._queue:
             self._room -= 1
             begin()
         else:
-            self._line.append(begin)
-        if not self._turns:
-            self._turns = True
-            asyncio.get_running_loop().call_soon(self._turn)
+            self._queue.append(begin)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._run_iteration)
 
-    def _turn(self) -> None:
-        self._room = A_TURN
+    def _run_iteration(self) -> None:
+        self._room = STARTS_PER_ITERATION
         try:
-            while self._line and self._room:
+            while self._queue and self._room:
                 self._room -= 1
-                self._line.popleft()()
+                self._queue.popleft()()
         finally:
-            self._turns = self._room < A_TURN
-            if self._turns:
-                asyncio.get_running_loop().call_soon(self._turn)
+            self._is_scheduled = self._room < STARTS_PER_ITERATION
+            if self._is_scheduled:
+                asyncio.get_running_loop().call_soon(self._run_iteration)

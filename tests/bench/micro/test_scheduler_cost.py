@@ -3,7 +3,7 @@
 import pytest
 
 from chairlift.bench.micro.scheduler_cost import FLATNESS, RUNNING, every_arm, flatness_arms, measure
-from chairlift.bench.micro.scheduler_cost_rig import Arm
+from chairlift.bench.micro.scheduler_cost_rig import CostCase
 from chairlift.core.errors import EngineDead
 from chairlift.engine.scheduler.batching_policy import NAMES as BATCHINGS
 from chairlift.engine.scheduler.waiting_queue.base import POLICIES
@@ -11,7 +11,11 @@ from chairlift.engine.scheduler.waiting_queue.base import POLICIES
 
 def test_arms_take_turns_and_come_back_in_order() -> None:
     said: list[str] = []
-    arms = [Arm(running=32, waiting=40), Arm(running=32, waiting=80), Arm(policy="priority", running=16, waiting=10)]
+    arms = [
+        CostCase(running=32, waiting=40),
+        CostCase(running=32, waiting=80),
+        CostCase(policy="priority", running=16, waiting=10),
+    ]
     found = measure(arms, windows=3, steps=5, note=said.append)
     assert [(each["policy"], each["running"], each["waiting"]) for each in found] == [
         ("fifo", 32, 40), ("fifo", 32, 80), ("priority", 16, 10),
@@ -24,7 +28,7 @@ def test_arms_take_turns_and_come_back_in_order() -> None:
 
 def test_an_arm_whose_process_ends_is_an_error_and_not_a_wait(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(EngineDead, match="exit code 1"):
-        measure([Arm(policy="none")], windows=1, steps=1)
+        measure([CostCase(policy="none")], windows=1, steps=1)
     assert "unknown policy 'none'" in capfd.readouterr().err
 
 

@@ -6,15 +6,15 @@ import sys
 
 import pytest
 
-from chairlift.bench.micro.scheduler_cost_rig import Arm, Rig, serve
+from chairlift.bench.micro.scheduler_cost_rig import CostCase, SchedulerRig, serve
 from chairlift.engine.scheduler.waiting_queue.base import POLICIES
 
-SMALL = Arm(running=32, waiting=40)
+SMALL = CostCase(running=32, waiting=40)
 
 
 @pytest.mark.parametrize("policy", list(POLICIES))
 def test_the_seats_stay_taken_the_line_keeps_its_length_and_one_in_twenty_leaves(policy: str) -> None:
-    rig = Rig(Arm(policy=policy, running=32, waiting=40), seed=0)
+    rig = SchedulerRig(CostCase(policy=policy, running=32, waiting=40), seed=0)
     seen = rig.turn(200)
     assert seen.rows / 200 == pytest.approx(32, abs=0.5)
     assert seen.finished / seen.rows == pytest.approx(0.05, rel=0.15)
@@ -25,14 +25,14 @@ def test_the_seats_stay_taken_the_line_keeps_its_length_and_one_in_twenty_leaves
 
 
 def test_each_step_is_counted_once_and_the_fake_is_left_out() -> None:
-    seen = Rig(SMALL, seed=0).turn(50)
+    seen = SchedulerRig(SMALL, seed=0).turn(50)
     assert len(seen.milliseconds) == 50
     assert sum(seen.milliseconds) == pytest.approx(seen.schedule_ms + seen.commit_ms)
     assert min(seen.schedule_ms, seen.commit_ms, seen.intake_ms, seen.cpu_ms) > 0
 
 
 def test_the_seed_decides_what_is_asked() -> None:
-    first, again, other = (Rig(SMALL, seed).turn(30) for seed in (1, 1, 2))
+    first, again, other = (SchedulerRig(SMALL, seed).turn(30) for seed in (1, 1, 2))
     assert (first.rows, first.finished, first.prefill_tokens) == (again.rows, again.finished, again.prefill_tokens)
     assert (first.finished, first.prefill_tokens) != (other.finished, other.prefill_tokens)
 

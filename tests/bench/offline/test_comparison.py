@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from chairlift.bench.offline import comparison
-from chairlift.bench.offline.comparison import Arm, Turns, arms_of, check_comparison, ratios, take_turns
-from chairlift.bench.offline.run_spec import Order, WorkloadSpec
+from chairlift.bench.offline.comparison import Arm, ArmRuns, arms_of, check_comparison, ratios, run_interleaved
+from chairlift.bench.offline.run_spec import RunSpec, WorkloadSpec
 from chairlift.bench.peers.registry import Peer
-from chairlift.bench.report.machine_noise import Gaps
+from chairlift.bench.report.machine_noise import NoiseSample
 from chairlift.core.errors import ConfigError
 from chairlift.llm.model_names import RANDOM
 
-ORDER = Order(model="m", options={"policy": "fifo", "batching": "mixed"}, workload=WorkloadSpec(name="w1"))
+ORDER = RunSpec(model="m", options={"policy": "fifo", "batching": "mixed"}, workload=WorkloadSpec(name="w1"))
 PEER = Peer(name="other", command=("other", "run"), given={"slots": "3"})
 
 
@@ -25,8 +25,8 @@ def run(speed: float, p99: float | None = 1.0, digest: str = "d") -> dict[str, A
     }  # fmt: skip
 
 
-def turns(*speeds: float, name: str = "x") -> Turns:
-    return Turns(Arm(name=name, command=()), [run(speed) for speed in speeds])
+def turns(*speeds: float, name: str = "x") -> ArmRuns:
+    return ArmRuns(Arm(name=name, command=()), [run(speed) for speed in speeds])
 
 
 # -- who ---------------------------------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def test_peers_need_a_model_of_files_and_requests_that_come_at_once() -> None:
 
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "wait_for_calm", lambda patience: Gaps(0.01, 0.002, patience))
+    monkeypatch.setattr(comparison, "wait_until_quiet", lambda patience: NoiseSample(0.01, 0.002, patience))
 
 
 class Sent:
@@ -77,7 +77,7 @@ class Sent:
         self.seen: list[tuple[str, dict[str, Any], Any]] = []
         self.settings: list[dict[str, str]] = []
 
-    def __call__(self, command: tuple[str, ...], order: Order, *, threads: int | None, shown: bool) -> dict[str, Any]:
+    def __call__(self, command: tuple[str, ...], order: RunSpec, *, threads: int | None, shown: bool) -> dict[str, Any]:
         self.seen.append((command[-1], order.options, threads))
         self.settings.append(order.settings)
         return run(float(len(self.seen)), digest=self.digests.get(command[-1], "d"))
@@ -90,7 +90,9 @@ def test_arms_take_turns_with_their_own_options_over_the_shared_ones(monkeypatch
         Arm(name="a", command=("a",), options={"batching": "static"}),
         Arm(name="b", command=("b",), settings={"slots": "3"}, is_peer=True),
     ]
-    made = take_turns(given, ORDER, repeat=2, threads=3, note=lambda arm, number, _: told.append((arm.name, number)))
+    made = run_interleaved(
+        given, ORDER, repeat=2, threads=3, note=lambda arm, number, _: told.append((arm.name, number))
+    )
     assert [name for name, _, _ in sent.seen] == ["a", "b", "b", "a"], "nobody is always the last"
     assert sent.seen[0] == ("a", {"policy": "fifo", "batching": "static", "cpu_threads": 3}, 3)
     assert sent.settings == [{}, {"slots": "3"}, {"slots": "3"}, {}]
@@ -104,29 +106,29 @@ def test_arms_take_turns_with_their_own_options_over_the_shared_ones(monkeypatch
 def test_threads_that_an_arm_names_itself_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = Sent()
     monkeypatch.setattr(comparison, "send", sent)
-    take_turns([Arm(name="a", command=("a",), options={"cpu_threads": 1})], ORDER, repeat=1, threads=3)
-    take_turns([Arm(name="a", command=("a",))], ORDER, repeat=1)
+    run_interleaved([Arm(name="a", command=("a",), options={"cpu_threads": 1})], ORDER, repeat=1, threads=3)
+    run_interleaved([Arm(name="a", command=("a",))], ORDER, repeat=1)
     assert [options.get("cpu_threads") for _, options, _ in sent.seen] == [1, None]
 
 
 def test_arms_that_did_other_work_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "send", Sent(b="other"))
     with pytest.raises(ConfigError, match="b and a did not get the same workload"):
-        take_turns([Arm(name="a", command=("a",)), Arm(name="b", command=("b",))], ORDER, repeat=1)
+        run_interleaved([Arm(name="a", command=("a",)), Arm(name="b", command=("b",))], ORDER, repeat=1)
 
 
 # -- what counts -------------------------------------------------------------------------------------------------------
 
 
 def test_the_middle_run_is_the_one_of_median_speed() -> None:
-    assert turns(5.0, 1.0, 3.0).middle()["output_tokens_per_second"] == 3.0
-    assert turns(4.0, 1.0).middle()["output_tokens_per_second"] == 1.0
+    assert turns(5.0, 1.0, 3.0).median_run()["output_tokens_per_second"] == 3.0
+    assert turns(4.0, 1.0).median_run()["output_tokens_per_second"] == 1.0
 
 
 def test_medians_are_taken_number_by_number() -> None:
     made = turns(5.0, 1.0, 3.0)
     assert made.median("output_tokens_per_second") == 3.0 and made.median("latency_seconds", "p99") == 1.0
-    assert Turns(made.arm, [run(1.0, p99=None)]).median("latency_seconds", "p99") is None
+    assert ArmRuns(made.arm, [run(1.0, p99=None)]).median("latency_seconds", "p99") is None
     assert made.median("no", "such") is None
 
 
@@ -159,6 +161,6 @@ def test_what_lies_in_the_folder_is_not_imported(tmp_path: Path, monkeypatch: py
     for name in ("json.py", "chairlift.py"):
         (tmp_path / name).write_text("raise SystemExit('taken from the folder')")
     monkeypatch.chdir(tmp_path)
-    order = Order(model=RANDOM, options={"num_blocks": 50}, workload=WorkloadSpec(name="uniform", requests=1))
-    (made,) = take_turns(arms_of({}, []), order, repeat=1)
+    order = RunSpec(model=RANDOM, options={"num_blocks": 50}, workload=WorkloadSpec(name="uniform", requests=1))
+    (made,) = run_interleaved(arms_of({}, []), order, repeat=1)
     assert made.runs[0]["requests"]["completed"] == 1

@@ -6,34 +6,36 @@ from collections.abc import Iterator
 
 import pytest
 
-from chairlift.bench.offline.driver import drive
-from chairlift.bench.workload.workload import WorkItem, Workload
+from chairlift.bench.offline.driver import drive_workload
+from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.core.errors import EngineDead, InvalidRequest
 from chairlift.engine.stats import StepStats
 from chairlift.engine.step_plan import StepPlan
-from chairlift.llm.text_service import ModelDefaults, Service
+from chairlift.llm.text_service import ModelDefaults, TextService
 from support_services import AsciiTokenizer, Gate, fake_service, is_idle, wait_until
 
 
-def work(*items: WorkItem) -> Workload:
+def work(*items: WorkloadRequest) -> Workload:
     return Workload(name="test", seed=0, items=items)
 
 
-def item(number: int = 0, at: float = 0.0, output: int = 6, **given: object) -> WorkItem:
+def item(number: int = 0, at: float = 0.0, output: int = 6, **given: object) -> WorkloadRequest:
     prompt = tuple((number * 7 + place) % 128 for place in range(5 + number))
-    return WorkItem(at=at, prompt_token_ids=prompt, output_tokens=output, **given)
+    return WorkloadRequest(at=at, prompt_token_ids=prompt, output_tokens=output, **given)
 
 
 @pytest.fixture
-def service() -> Iterator[Service]:
+def service() -> Iterator[TextService]:
     made = fake_service()
     yield made
     made.client.close()
 
 
-def test_every_request_rides_to_its_full_length_and_is_stamped(service: Service) -> None:
+def test_every_request_rides_to_its_full_length_and_is_stamped(service: TextService) -> None:
     heard: list[tuple[int, bool]] = []
-    driven = drive(service, work(*(item(number, output=3 + number) for number in range(9))), lambda *n: heard.append(n))
+    driven = drive_workload(
+        service, work(*(item(number, output=3 + number) for number in range(9))), lambda *n: heard.append(n)
+    )
     assert [ride.output_tokens for ride in driven.rides] == [3 + number for number in range(9)]
     for ride in driven.rides:
         assert ride.is_whole and ride.ended == ride.stamps[-1]
@@ -45,7 +47,7 @@ def test_every_request_rides_to_its_full_length_and_is_stamped(service: Service)
 
 def test_the_end_of_a_sequence_is_ignored() -> None:
     service = fake_service(defaults=ModelDefaults(eos_token_ids=tuple(range(128))))
-    (ride,) = drive(service, work(item(output=20))).rides
+    (ride,) = drive_workload(service, work(item(output=20))).rides
     assert ride.output_tokens == 20
     service.client.close()
 
@@ -55,7 +57,7 @@ def test_a_request_is_sent_when_it_arrives_though_others_are_not_served(monkeypa
     service = fake_service(hook=gate)
     submit = service.client.submit
     monkeypatch.setattr(service.client, "submit", lambda request, sink: (sent.append(request), submit(request, sink)))
-    run = threading.Thread(target=drive, args=(service, work(item(0), item(1, at=0.05), item(2, at=0.1))))
+    run = threading.Thread(target=drive_workload, args=(service, work(item(0), item(1, at=0.05), item(2, at=0.1))))
     run.start()
     assert gate.reached.wait(20)  # the first step hangs
     wait_until(lambda: len(sent) == 3)
@@ -66,8 +68,8 @@ def test_a_request_is_sent_when_it_arrives_though_others_are_not_served(monkeypa
     service.client.close()
 
 
-def test_nothing_is_sent_before_it_arrives_and_stamps_count_from_the_start(service: Service) -> None:
-    driven = drive(service, work(item(0), item(1, at=0.1), item(2, at=0.2)))
+def test_nothing_is_sent_before_it_arrives_and_stamps_count_from_the_start(service: TextService) -> None:
+    driven = drive_workload(service, work(item(0), item(1, at=0.1), item(2, at=0.2)))
     assert all(ride.item.at < ride.stamps[0] for ride in driven.rides)
     assert driven.seconds > 0.2
 
@@ -76,7 +78,7 @@ def test_no_more_are_sent_than_the_line_takes(monkeypatch: pytest.MonkeyPatch) -
     service, sent = fake_service(max_queue_size=2, max_running_requests=1), []
     submit = service.client.submit
     monkeypatch.setattr(service.client, "submit", lambda request, sink: (sent.append(request), submit(request, sink)))
-    driven = drive(service, work(*(item(number) for number in range(8))))
+    driven = drive_workload(service, work(*(item(number) for number in range(8))))
     assert all(ride.is_whole for ride in driven.rides) and len(sent) == 8
     service.client.close()
 
@@ -86,35 +88,35 @@ def test_a_short_line_does_not_keep_seats_empty() -> None:
     service = fake_service(max_queue_size=2, max_running_requests=8, hook=lambda plan, stage: time.sleep(0.002))
     steps: list[StepStats] = []
     service.client.watch_steps(steps.append)
-    driven = drive(service, work(*(item(number, output=60) for number in range(8))))
+    driven = drive_workload(service, work(*(item(number, output=60) for number in range(8))))
     assert all(ride.is_whole for ride in driven.rides)
     assert max(each.running for each in steps) == 8
     service.client.close()
 
 
-def test_equal_prompts_find_each_others_blocks_and_tenants_do_not(service: Service) -> None:
-    alike = WorkItem(at=0.0, prompt_token_ids=tuple(range(40)), output_tokens=2)
-    other = WorkItem(at=0.0, prompt_token_ids=tuple(range(40)), output_tokens=2, tenant="b")
-    first, second, third = drive(service, work(alike, alike, other)).rides
+def test_equal_prompts_find_each_others_blocks_and_tenants_do_not(service: TextService) -> None:
+    alike = WorkloadRequest(at=0.0, prompt_token_ids=tuple(range(40)), output_tokens=2)
+    other = WorkloadRequest(at=0.0, prompt_token_ids=tuple(range(40)), output_tokens=2, tenant="b")
+    first, second, third = drive_workload(service, work(alike, alike, other)).rides
     assert (first.cached_tokens, third.cached_tokens) == (0, 0) and second.cached_tokens >= 32
 
 
-def test_a_request_that_can_never_be_served_is_named_before_anything_is_sent(service: Service) -> None:
+def test_a_request_that_can_never_be_served_is_named_before_anything_is_sent(service: TextService) -> None:
     with pytest.raises(InvalidRequest, match=r"request 1 of the workload: prompt has 6 tokens and max_tokens is 600"):
-        drive(service, work(item(0), item(1, output=600)))
+        drive_workload(service, work(item(0), item(1, output=600)))
     assert service.client.load().steps == 0
 
 
-def test_what_fails_is_counted_with_its_reason(service: Service) -> None:
+def test_what_fails_is_counted_with_its_reason(service: TextService) -> None:
     slow = item(0, output=400, timeout=0.001)
-    lost, whole = drive(service, work(slow, item(1))).rides
+    lost, whole = drive_workload(service, work(slow, item(1))).rides
     assert lost.error == "timeout" and not lost.is_whole and lost.ended is not None
     assert whole.is_whole
 
 
 def test_text_that_cannot_be_made_fails_its_request_alone() -> None:
     service = fake_service(tokenizer=AsciiTokenizer(broken=63))
-    rides = drive(service, work(*(item(number, output=40) for number in range(6)))).rides
+    rides = drive_workload(service, work(*(item(number, output=40) for number in range(6)))).rides
     assert {ride.error for ride in rides} == {"", "detokenize_failed"}
     assert all(ride.is_whole == (not ride.error) for ride in rides)
     assert is_idle(service)
@@ -127,16 +129,16 @@ def test_an_engine_that_dies_fails_every_open_request() -> None:
             raise EngineDead("the engine died of the test")
 
     service = fake_service(hook=hook)
-    driven = drive(service, work(item(0), item(1, at=0.2)))
+    driven = drive_workload(service, work(item(0), item(1, at=0.2)))
     assert [ride.error for ride in driven.rides] == ["engine_dead", "engine_dead"]
     service.client.close()
 
 
-def test_whatever_interrupts_it_aborts_what_is_open(service: Service) -> None:
+def test_whatever_interrupts_it_aborts_what_is_open(service: TextService) -> None:
     def interrupt(tokens: int, ended: bool) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        drive(service, work(*(item(number, output=400) for number in range(3))), interrupt)
+        drive_workload(service, work(*(item(number, output=400) for number in range(3))), interrupt)
     wait_until(lambda: is_idle(service))
     assert service.client.scheduler_state()["finished_by_reason"]["abort"] == 3

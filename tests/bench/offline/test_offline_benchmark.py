@@ -6,21 +6,21 @@ from pathlib import Path
 import pytest
 
 from chairlift.bench.offline import offline_benchmark
-from chairlift.bench.offline.driver import drive
+from chairlift.bench.offline.driver import drive_workload
 from chairlift.bench.offline.offline_benchmark import WARM_UP, main, measure
-from chairlift.bench.offline.run_spec import Order, WorkloadSpec
+from chairlift.bench.offline.run_spec import RunSpec, WorkloadSpec
 from chairlift.bench.workload.generators import generate
 from chairlift.core.errors import ConfigError, InvalidRequest
 from chairlift.core.load_report import LoadReport
 from chairlift.llm.model_names import RANDOM
-from chairlift.llm.text_service import Service
+from chairlift.llm.text_service import TextService
 from support_services import fake_service
 
 SMALL = {"num_blocks": 300, "max_running_requests": 4}
 
 
-def order(name: str = "longtail", requests: int = 6, **options: object) -> Order:
-    return Order(
+def order(name: str = "longtail", requests: int = 6, **options: object) -> RunSpec:
+    return RunSpec(
         model=RANDOM, options={**SMALL, **options}, workload=WorkloadSpec(name=name, requests=requests, seed=2)
     )
 
@@ -58,9 +58,9 @@ def test_what_the_warm_up_cost_is_not_counted(monkeypatch: pytest.MonkeyPatch) -
     before: list[LoadReport] = []
     warm_up = offline_benchmark.warm_up
 
-    def watched(service: Service) -> None:
+    def watched(service: TextService) -> None:
         warm_up(service)
-        drive(service, generate("uniform", vocab_size=259, count=12))
+        drive_workload(service, generate("uniform", vocab_size=259, count=12))
         before.append(service.client.load())
 
     monkeypatch.setattr(offline_benchmark, "warm_up", watched)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.bench.offline.run_spec import Order, WorkloadSpec
-from chairlift.bench.workload.generators import arriving, generate, shared_out
+from chairlift.bench.offline.run_spec import RunSpec, WorkloadSpec
+from chairlift.bench.workload.generators import assign_tenants, generate, with_poisson_arrivals
 from chairlift.core.errors import ConfigError, InvalidRequest
 
 
@@ -27,7 +27,7 @@ def test_a_name_is_generated() -> None:
 def test_a_rate_and_tenants_are_put_on_top() -> None:
     spec = WorkloadSpec(name="w1", requests=3, rate=2.0, tenants={"a": 1.0, "b": 2.0})
     plain = generate("w1", vocab_size=50, count=3)
-    assert spec.make(50) == shared_out(arriving(plain, 2.0), {"a": 1.0, "b": 2.0})
+    assert spec.make(50) == assign_tenants(with_poisson_arrivals(plain, 2.0), {"a": 1.0, "b": 2.0})
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:
@@ -48,14 +48,14 @@ def test_the_check_refuses_what_no_model_could_take(tmp_path: Path) -> None:
 
 
 def test_an_order_survives_its_journey() -> None:
-    order = Order(
+    order = RunSpec(
         model="m", options={"batching": "mixed", "overlap": True, "max_memory": 0.5},
         workload=WorkloadSpec(name="w1", rate=2.0, tenants={"a": 1.0}),
     )  # fmt: skip
-    assert Order.decode(order.encode()) == order
+    assert RunSpec.decode(order.encode()) == order
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b'{"model": 5, "options": {}, "workload": {"name": "w1"}}'])
 def test_what_is_no_order_is_refused(text: bytes) -> None:
     with pytest.raises(ConfigError, match="the order cannot be read"):
-        Order.decode(text)
+        RunSpec.decode(text)

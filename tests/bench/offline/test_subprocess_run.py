@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.bench.offline.run_spec import Order, WorkloadSpec
-from chairlift.bench.offline.subprocess_run import THREAD_VARIABLES, environ_with, exchange, obey, send
+from chairlift.bench.offline.run_spec import RunSpec, WorkloadSpec
+from chairlift.bench.offline.subprocess_run import THREAD_VARIABLES, environ_with, exchange, run_child, send
 from chairlift.core.errors import ChairliftError, ContextLengthExceeded, EngineDead
 from chairlift.llm.model_names import RANDOM
 from support_services import wait_until
 
-ORDER = Order(model=RANDOM, options={"seed": 3}, workload=WorkloadSpec(name="w1"))
+ORDER = RunSpec(model=RANDOM, options={"seed": 3}, workload=WorkloadSpec(name="w1"))
 
 
 def program(body: str) -> list[str]:
@@ -62,21 +62,21 @@ def test_an_error_comes_back_as_what_it_was() -> None:
 def test_the_child_writes_what_was_measured(tmp_path: Path) -> None:
     files = [tmp_path / "order", tmp_path / "result"]
     files[0].write_bytes(ORDER.encode())
-    assert obey([str(file) for file in files], lambda order: {"model": order.model, **order.options}) == 0
+    assert run_child([str(file) for file in files], lambda order: {"model": order.model, **order.options}) == 0
     assert json.loads(files[1].read_text()) == {"model": RANDOM, "seed": 3}
 
 
 def test_the_child_writes_an_error_of_chairlift(tmp_path: Path) -> None:
-    def fail(order: Order) -> dict[str, int]:
+    def fail(order: RunSpec) -> dict[str, int]:
         raise ContextLengthExceeded(9, None, 5)
 
     files = [tmp_path / "order", tmp_path / "result"]
     files[0].write_bytes(ORDER.encode())
-    assert obey([str(file) for file in files], fail) == 1
+    assert run_child([str(file) for file in files], fail) == 1
     error = json.loads(files[1].read_text())["error"]
     assert error["code"] == "context_length_exceeded" and error["message"].startswith("prompt has 9 tokens")
     files[0].write_text("nonsense")
-    assert obey([str(file) for file in files], fail) == 1
+    assert run_child([str(file) for file in files], fail) == 1
     assert json.loads(files[1].read_text())["error"]["code"] == "config_error"
 
 
@@ -85,15 +85,15 @@ def test_a_run_whose_parent_is_killed_ends_too(tmp_path: Path) -> None:
     here = tmp_path / "child"
     child = (
         "import os, pathlib, time\n"
-        "from chairlift.bench.offline.subprocess_run import leave_with_parent\n"
-        "leave_with_parent()\n"
+        "from chairlift.bench.offline.subprocess_run import exit_with_parent\n"
+        "exit_with_parent()\n"
         f"pathlib.Path({str(here)!r}).write_text(str(os.getpid()))\n"
         "time.sleep(120)"
     )
     parent = (
         "import sys\nfrom chairlift.bench.offline.subprocess_run import send\n"
-        "from chairlift.bench.offline.run_spec import Order, WorkloadSpec\n"
-        f"send([sys.executable, '-c', {child!r}], Order(model=None, options={{}}, workload=WorkloadSpec(name='w1')))"
+        "from chairlift.bench.offline.run_spec import RunSpec, WorkloadSpec\n"
+        f"send([sys.executable, '-c', {child!r}], RunSpec(model=None, options={{}}, workload=WorkloadSpec(name='w1')))"
     )
     process = subprocess.Popen([sys.executable, "-c", parent])
     try:
@@ -114,7 +114,7 @@ def is_alive(process: int) -> bool:
 
 
 def test_who_runs_an_order_by_hand_need_not_keep_standard_input_open() -> None:
-    code = "from chairlift.bench.offline import subprocess_run as run; run.leave_with_parent()\n"
+    code = "from chairlift.bench.offline import subprocess_run as run; run.exit_with_parent()\n"
     code += "import time; time.sleep(0.3)"
     assert subprocess.run([sys.executable, "-c", code], input=b"", timeout=60).returncode == 0
 

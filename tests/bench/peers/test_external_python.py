@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.bench.offline import offline_benchmark
-from chairlift.bench.offline.run_spec import Order, WorkloadSpec
+from chairlift.bench.offline.run_spec import RunSpec, WorkloadSpec
 from chairlift.bench.peers import external_python
 from chairlift.core.errors import ChairliftError, ConfigError, ModelError
 from support_models import save_tiny
@@ -24,10 +24,10 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> str:
     return interpreter(tmp_path_factory.mktemp("python"))
 
 
-def order(folder: Path, settings: dict[str, str] | None = None, **given: object) -> Order:
+def order(folder: Path, settings: dict[str, str] | None = None, **given: object) -> RunSpec:
     spec = WorkloadSpec(**{"name": "w1", "requests": 5, "seed": 3, **given})
     options = {"dtype": "float32", "num_blocks": 300}
-    return Order(model=str(folder), options=options, workload=spec, settings=settings or {})
+    return RunSpec(model=str(folder), options=options, workload=spec, settings=settings or {})
 
 
 @pytest.mark.parametrize("engine", external_python.ENGINES)
@@ -68,7 +68,7 @@ def test_threads_are_those_that_the_parent_named(monkeypatch: pytest.MonkeyPatch
 def test_the_dtype_is_the_one_asked_for_or_the_models_own(folder: Path, tmp_path: Path) -> None:
     assert external_python.dtype_of(order(folder)) == "float32"
     (tmp_path / "config.json").write_text(json.dumps({"dtype": "bfloat16"}))
-    auto = Order(model=str(tmp_path), options={}, workload=WorkloadSpec(name="w1"))
+    auto = RunSpec(model=str(tmp_path), options={}, workload=WorkloadSpec(name="w1"))
     assert external_python.dtype_of(auto) == "bfloat16"
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.bench.offline.run_spec import Order, WorkloadSpec
+from chairlift.bench.offline.run_spec import RunSpec, WorkloadSpec
 from chairlift.bench.peers import llama_cpp
 from chairlift.bench.peers.llama_cpp import Answer, Server, measure
 from chairlift.core.errors import ConfigError, ModelError
@@ -18,10 +18,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_tiny("llama", tmp_path_factory.mktemp("llama-cpp"))
 
 
-def order(folder: Path, server: str, **given: object) -> Order:
+def order(folder: Path, server: str, **given: object) -> RunSpec:
     spec = WorkloadSpec(**{"name": "w1", "requests": 5, "seed": 3, **given})
     settings = {"server": server, "model": "some.gguf"}
-    return Order(model=str(folder), options={}, workload=spec, settings=settings)
+    return RunSpec(model=str(folder), options={}, workload=spec, settings=settings)
 
 
 def test_every_token_is_counted_and_the_server_is_ended(folder: Path, tmp_path: Path) -> None:

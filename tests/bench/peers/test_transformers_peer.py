@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.bench.offline import offline_benchmark
-from chairlift.bench.offline.run_spec import Order, WorkloadSpec
+from chairlift.bench.offline.run_spec import RunSpec, WorkloadSpec
 from chairlift.bench.peers import transformers_peer as peers
 from chairlift.bench.report import environment
 from chairlift.core.errors import ConfigError, ModelError
@@ -18,9 +18,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_tiny("llama", tmp_path_factory.mktemp("peers"))
 
 
-def order(folder: Path, **given: object) -> Order:
+def order(folder: Path, **given: object) -> RunSpec:
     spec = WorkloadSpec(**{"name": "w1", "requests": 10, "seed": 3, **given})
-    return Order(model=str(folder), options={"dtype": "float32", "num_blocks": 300}, workload=spec)
+    return RunSpec(model=str(folder), options={"dtype": "float32", "num_blocks": 300}, workload=spec)
 
 
 @pytest.mark.parametrize("way", ["static", "continuous"])
@@ -38,7 +38,7 @@ def test_a_peer_does_the_same_work_and_is_told_in_the_same_words(folder: Path, w
 
 def test_without_a_model_it_is_the_embedded_one(folder: Path) -> None:
     spec = WorkloadSpec(name="w1", requests=2, seed=3)
-    found = peers.measure(peers.static, Order(model=None, options={"dtype": "float32"}, workload=spec))
+    found = peers.measure(peers.static, RunSpec(model=None, options={"dtype": "float32"}, workload=spec))
     assert found["vocab_size"] == environment.model_shape(None)["vocab_size"]  # type: ignore[index]
     assert found["requests"]["completed"] == 2
 

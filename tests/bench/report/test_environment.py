@@ -80,9 +80,9 @@ def test_hardware_says_what_without_saying_where() -> None:
 
 def test_a_model_is_named_without_its_folder(tmp_path: Path) -> None:
     (tmp_path / "smol").mkdir()
-    assert environment.shown_model(str(tmp_path / "smol")) == "smol"
-    assert environment.shown_model("owner/name") == "owner/name"
-    assert environment.shown_model(None) == DEMO and environment.shown_model(RANDOM) == RANDOM
+    assert environment.redacted_model(str(tmp_path / "smol")) == "smol"
+    assert environment.redacted_model("owner/name") == "owner/name"
+    assert environment.redacted_model(None) == DEMO and environment.redacted_model(RANDOM) == RANDOM
 
 
 def test_a_shape_is_what_the_config_says(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from chairlift.bench.report import machine_noise
-from chairlift.bench.report.machine_noise import CALM, Gaps, look, wait_for_calm, watched
+from chairlift.bench.report.machine_noise import CALM, NoiseSample, look, measure_core, wait_until_quiet
 
 
 def clock(*steps: float) -> Callable[[], float]:
@@ -18,29 +18,29 @@ def clock(*steps: float) -> Callable[[], float]:
 
 
 def test_gaps_are_added_up_and_the_longest_is_kept() -> None:
-    seen = watched(1.0, clock(0.0, *[1e-4] * 5000, 0.1, *[1e-4] * 1000, 0.3, 0.2))
+    seen = measure_core(1.0, clock(0.0, *[1e-4] * 5000, 0.1, *[1e-4] * 1000, 0.3, 0.2))
     assert seen.lost == pytest.approx(0.6 / 1.2, rel=1e-3) and seen.longest_seconds == pytest.approx(0.3)
     assert not seen.is_calm
-    assert watched(0.1, clock(*[1e-5] * 20_000)).lost == 0.0
+    assert measure_core(0.1, clock(*[1e-5] * 20_000)).lost == 0.0
 
 
 def test_every_core_is_looked_at_and_the_worst_one_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     usable = os.sched_getaffinity(0)
     seen = []
 
-    def fake(seconds: float) -> Gaps:
+    def fake(seconds: float) -> NoiseSample:
         seen.append(os.sched_getaffinity(0))
-        return Gaps(0.1 * len(seen), 0.01)
+        return NoiseSample(0.1 * len(seen), 0.01)
 
-    monkeypatch.setattr(machine_noise, "watched", fake)
+    monkeypatch.setattr(machine_noise, "measure_core", fake)
     assert look().lost == pytest.approx(0.1 * min(len(usable), machine_noise.MAX_CORES))
     assert seen == [{core} for core in sorted(usable)[: machine_noise.MAX_CORES]] and os.sched_getaffinity(0) == usable
 
 
 def test_it_waits_for_calm_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_noise, "PAUSE_SECONDS", 0.0)
-    looks = iter([Gaps(0.5, 0.1), Gaps(0.2, 0.1), Gaps(CALM, 0.01)])
+    looks = iter([NoiseSample(0.5, 0.1), NoiseSample(0.2, 0.1), NoiseSample(CALM, 0.01)])
     monkeypatch.setattr(machine_noise, "look", lambda: next(looks))
-    assert wait_for_calm(60.0).lost == CALM
-    monkeypatch.setattr(machine_noise, "look", lambda: Gaps(0.5, 0.1))
-    assert not wait_for_calm(0.0).is_calm
+    assert wait_until_quiet(60.0).lost == CALM
+    monkeypatch.setattr(machine_noise, "look", lambda: NoiseSample(0.5, 0.1))
+    assert not wait_until_quiet(0.0).is_calm

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chairlift.bench.report.percentiles import described, percentile, thinned
+from chairlift.bench.report.percentiles import downsample, percentile, summarize
 
 SAMPLES = st.lists(st.floats(0, 1e6), min_size=1, max_size=60)
 
@@ -17,18 +17,18 @@ def test_a_percentile_is_the_one_of_numpy(samples: list[float], percent: float) 
 
 @given(SAMPLES)
 def test_a_description_has_the_mean_and_three_percentiles(samples: list[float]) -> None:
-    told = described(iter(samples))
+    told = summarize(iter(samples))
     assert list(told) == ["mean", "p50", "p90", "p99"]
     expected = [np.mean(samples), *np.percentile(samples, [50, 90, 99])]
     assert list(told.values()) == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 def test_no_sample_has_no_description() -> None:
-    assert set(described([]).values()) == {None}
+    assert set(summarize([]).values()) == {None}
 
 
 def test_thinning_keeps_the_ends_the_order_and_the_number() -> None:
-    assert thinned([3.0, 1.0, 2.0], 5) == [1.0, 2.0, 3.0]
-    kept = thinned([float(value) for value in range(999, -1, -1)], 100)
+    assert downsample([3.0, 1.0, 2.0], 5) == [1.0, 2.0, 3.0]
+    kept = downsample([float(value) for value in range(999, -1, -1)], 100)
     assert len(kept) == 100 and kept == sorted(kept)
     assert (kept[0], kept[-1]) == (0.0, 999.0) and abs(kept[50] - 504.5) < 10

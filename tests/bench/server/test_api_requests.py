@@ -8,24 +8,24 @@ from typing import Any
 import pytest
 
 from chairlift.bench.offline.run_spec import WorkloadSpec
-from chairlift.bench.server.api_requests import CHAT, TEXT, Deck, Style
+from chairlift.bench.server.api_requests import CHAT, TEXT, RequestFormat, RequestStream
 from chairlift.bench.server.http_client import Client
 from chairlift.bench.server.server_address import Address
 from chairlift.bench.workload.generators import generate
-from chairlift.bench.workload.workload import WorkItem
+from chairlift.bench.workload.workload import WorkloadRequest
 from chairlift.core.errors import ConfigError
 from chairlift.core.structured_output import StructuredOutput
 
-ITEM = WorkItem(at=0.5, prompt_token_ids=(3, 4, 36), output_tokens=9)
+ITEM = WorkloadRequest(at=0.5, prompt_token_ids=(3, 4, 36), output_tokens=9)
 
 
-def asked(item: WorkItem = ITEM, **style: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(Style(model="m", **style).body(item))
+def asked(item: WorkloadRequest = ITEM, **style: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(RequestFormat(model="m", **style).body(item))
     return found
 
 
-def deck(spec: WorkloadSpec, **style: Any) -> Deck:
-    return Deck(spec, 100, Style(model="m", **style), Client(Address.of("http://h:1/x")))
+def deck(spec: WorkloadSpec, **style: Any) -> RequestStream:
+    return RequestStream(spec, 100, RequestFormat(model="m", **style), Client(Address.of("http://h:1/x")))
 
 
 def test_ids_go_to_completions_with_an_exact_length() -> None:
@@ -33,18 +33,18 @@ def test_ids_go_to_completions_with_an_exact_length() -> None:
         "model": "m", "prompt": [3, 4, 36], "max_tokens": 9, "temperature": 0, "stream": True,
         "stream_options": {"include_usage": True}, "ignore_eos": True, "return_token_ids": True,
     }  # fmt: skip
-    assert Style(model="m").path == "/v1/completions"
+    assert RequestFormat(model="m").path == "/v1/completions"
 
 
 def test_words_stand_for_ids_in_texts_and_chats() -> None:
     text = asked(prompts=TEXT)["prompt"]
     assert len(text.split()) == 3 and text.split()[1] == text.split()[2] != text.split()[0]
     assert asked(prompts=CHAT)["messages"] == [{"role": "user", "content": text}]
-    assert Style(model="m", prompts=CHAT).path == "/v1/chat/completions"
+    assert RequestFormat(model="m", prompts=CHAT).path == "/v1/chat/completions"
 
 
 def test_plain_is_only_what_openai_knows() -> None:
-    item = WorkItem(at=0.0, prompt_token_ids=(1,), output_tokens=2, tenant="a", priority=3)
+    item = WorkloadRequest(at=0.0, prompt_token_ids=(1,), output_tokens=2, tenant="a", priority=3)
     assert set(asked(item)) - set(asked(item, plain=True)) == {"ignore_eos", "return_token_ids", "priority"}
     assert asked(item, plain=True)["user"] == "a" and asked(item)["priority"] == 3
     assert asked(ignore_eos=False)["ignore_eos"] is False
@@ -58,14 +58,14 @@ def test_plain_is_only_what_openai_knows() -> None:
     ({"choice": ("a", "b")}, "choice", ["a", "b"]),
 ])  # fmt: skip
 def test_structures_are_asked_for(wanted: dict[str, Any], field: str, value: Any) -> None:
-    item = WorkItem(at=0.0, prompt_token_ids=(1,), output_tokens=2, structured=StructuredOutput(**wanted))
+    item = WorkloadRequest(at=0.0, prompt_token_ids=(1,), output_tokens=2, structured=StructuredOutput(**wanted))
     assert asked(item)[field] == value
-    assert not Style(model="m").is_exact(item)
+    assert not RequestFormat(model="m").is_exact(item)
 
 
 @pytest.mark.parametrize("wanted", [{"regex": "[a]"}, {"grammar": 'start: "a"'}, {"choice": ("a", "b")}])
 def test_a_structure_that_openai_does_not_know_cannot_be_asked_for_plainly(wanted: dict[str, Any]) -> None:
-    item = WorkItem(at=0.0, prompt_token_ids=(1,), output_tokens=2, structured=StructuredOutput(**wanted))
+    item = WorkloadRequest(at=0.0, prompt_token_ids=(1,), output_tokens=2, structured=StructuredOutput(**wanted))
     with pytest.raises(ConfigError, match="leave --plain out"):
         asked(item, plain=True)
 
@@ -85,7 +85,7 @@ def test_a_shot_is_a_whole_request_with_its_limit() -> None:
     head, _, body = shot.request.partition(b"\r\n\r\n")
     assert head.startswith(b"POST /x/v1/completions HTTP/1.1\r\n") and b"\r\nx-request-timeout-ms: 700\r\n" in head
     assert (shot.at, shot.asked_tokens) == (0.5, 9) and json.loads(body)["max_tokens"] == 9
-    own = WorkItem(at=0.0, prompt_token_ids=(1,), output_tokens=2, timeout=1.5)
+    own = WorkloadRequest(at=0.0, prompt_token_ids=(1,), output_tokens=2, timeout=1.5)
     assert b"x-request-timeout-ms: 1500\r\n" in deck(WorkloadSpec(name="uniform"), timeout_ms=700).shot(own).request
     assert deck(WorkloadSpec(name="uniform"), plain=True).shot(ITEM).asked_tokens == 0
 

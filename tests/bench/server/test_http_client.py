@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.bench.server import http_client
-from chairlift.bench.server.http_client import Client, Ended, Ending, Headers, NoAnswer
+from chairlift.bench.server.http_client import Client, ExchangeEnd, ExchangeEndKind, Headers, NoResponse
 from chairlift.bench.server.server_address import Address
 from chairlift.core.errors import ConfigError
 from support_scripted_server import HEAD, Script, Scripted, Seen, chunk, plain, saying, scripted, streamed
@@ -37,12 +37,12 @@ class Kept:
         return b"".join(self.pieces)
 
 
-async def ask(client: Client, seconds: float = 20.0) -> tuple[Ended, Kept]:
+async def ask(client: Client, seconds: float = 20.0) -> tuple[ExchangeEnd, Kept]:
     kept = Kept()
     return await client.ask(client.request("POST", "/v1/completions", b"{}"), kept, seconds), kept
 
 
-async def once(script: Script, seconds: float = 20.0) -> tuple[Ended, Kept, Scripted]:
+async def once(script: Script, seconds: float = 20.0) -> tuple[ExchangeEnd, Kept, Scripted]:
     """Ask a server with this script one question."""
     async with scripted(script) as server:
         client = Client(Address.of(server.url))
@@ -84,7 +84,7 @@ def test_an_answer_comes_whole_whatever_its_pieces_are() -> None:
     async def main() -> None:
         _, wanted, _ = await once(saying(answer))
         ended, kept, _ = await once(by_bytes)
-        assert ended.how is Ending.COMPLETE and kept.status == 200
+        assert ended.how is ExchangeEndKind.COMPLETE and kept.status == 200
         assert kept.text == wanted.text and kept.text.endswith(b"data: [DONE]\n\n")
         assert dict(kept.headers)[b"transfer-encoding"] == b"chunked" and kept.stamps == sorted(kept.stamps)
 
@@ -96,7 +96,7 @@ def test_a_connection_is_used_again_and_never_shared() -> None:
         async with scripted(saying(streamed(1))) as server:
             client = Client(Address.of(server.url))
             for _ in range(3):
-                assert (await ask(client))[0].how is Ending.COMPLETE
+                assert (await ask(client))[0].how is ExchangeEndKind.COMPLETE
             assert server.connections == 1
             await asyncio.gather(*(ask(client) for _ in range(4)))
             assert server.connections == 4 and len(server.seen) == 7
@@ -116,7 +116,7 @@ def test_a_connection_that_is_not_to_be_used_again(answer: bytes) -> None:
             client = Client(Address.of(server.url))
             for number in (1, 2):
                 ended, kept = await ask(client)
-                assert (ended.how, kept.text, server.connections) == (Ending.COMPLETE, b"x", number)
+                assert (ended.how, kept.text, server.connections) == (ExchangeEndKind.COMPLETE, b"x", number)
             client.close()
 
     run(main())
@@ -130,7 +130,7 @@ def test_what_comes_on_a_connection_that_rests_drops_it() -> None:
             server.open[0].write(plain(200, b"late"))
             while not server.lost:
                 await asyncio.sleep(0.01)
-            assert (await ask(client))[0].how is Ending.COMPLETE and server.connections == 2
+            assert (await ask(client))[0].how is ExchangeEndKind.COMPLETE and server.connections == 2
             client.close()
 
     run(main())
@@ -151,21 +151,23 @@ def test_a_connection_that_rested_too_long_is_not_used_again(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("answer", "how", "why"), [
-    (b"HTTP/1.1 200 OK\r\n\r\nall of it", Ending.COMPLETE, ""),
-    (b"", Ending.CUT, "the connection was closed without an answer"),
-    (b"HTTP/1.1 200 OK\r\nconte", Ending.CUT, "the connection was closed without an answer"),
-    (HEAD + chunk(b"data: 1\n\n"), Ending.CUT, "the connection was closed in the middle"),
-    (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nx", Ending.CUT, "the connection was closed in the middle"),
-    (b"SSH-2.0-server\r\n", Ending.GARBAGE, ""),
-    (HEAD + b"zz\r\n", Ending.GARBAGE, ""),
-    (b"HTTP/1.1 200 OK\r\nx: " + b"y" * 300_000, Ending.GARBAGE, "a head of more than 262144 bytes"),
-    (b"HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n", Ending.GARBAGE, ""),
+    (b"HTTP/1.1 200 OK\r\n\r\nall of it", ExchangeEndKind.COMPLETE, ""),
+    (b"", ExchangeEndKind.CONNECTION_LOST, "the connection was closed without an answer"),
+    (b"HTTP/1.1 200 OK\r\nconte", ExchangeEndKind.CONNECTION_LOST, "the connection was closed without an answer"),
+    (HEAD + chunk(b"data: 1\n\n"), ExchangeEndKind.CONNECTION_LOST,
+     "the connection was closed in the middle"),
+    (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nx", ExchangeEndKind.CONNECTION_LOST,
+     "the connection was closed in the middle"),
+    (b"SSH-2.0-server\r\n", ExchangeEndKind.INVALID_RESPONSE, ""),
+    (HEAD + b"zz\r\n", ExchangeEndKind.INVALID_RESPONSE, ""),
+    (b"HTTP/1.1 200 OK\r\nx: " + b"y" * 300_000, ExchangeEndKind.INVALID_RESPONSE, "a head of more than 262144 bytes"),
+    (b"HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n", ExchangeEndKind.INVALID_RESPONSE, ""),
 ])  # fmt: skip
-def test_how_a_server_that_closes_ends_an_exchange(answer: bytes, how: Ending, why: str) -> None:
+def test_how_a_server_that_closes_ends_an_exchange(answer: bytes, how: ExchangeEndKind, why: str) -> None:
     async def main() -> None:
         before = time.monotonic()
         ended, _, _ = await once(saying(answer, closes=True))
-        assert ended.how is how and (ended.why == why or how is Ending.GARBAGE)
+        assert ended.how is how and (ended.why == why or how is ExchangeEndKind.INVALID_RESPONSE)
         assert before <= ended.at <= time.monotonic()
 
     run(main())
@@ -180,7 +182,7 @@ def test_a_server_that_resets_ends_an_exchange_that_had_no_length() -> None:
         writer.transport.abort()
 
     ended, _, _ = run(once(reset))
-    assert ended.how is Ending.CUT
+    assert ended.how is ExchangeEndKind.CONNECTION_LOST
 
 
 def test_a_taker_that_raises_ends_the_exchange() -> None:
@@ -192,7 +194,7 @@ def test_a_taker_that_raises_ends_the_exchange() -> None:
         async with scripted(saying(streamed(1))) as server:
             client = Client(Address.of(server.url))
             ended = await client.ask(client.request("GET", "/"), Choosy(), 20.0)
-            assert (ended.how, ended.why) == (Ending.GARBAGE, "not this")
+            assert (ended.how, ended.why) == (ExchangeEndKind.INVALID_RESPONSE, "not this")
             client.close()
 
     run(main())
@@ -209,7 +211,7 @@ def test_a_server_that_does_not_end_is_left_in_time() -> None:
         async with scripted(_never) as server:
             client = Client(Address.of(server.url))
             ended, kept = await ask(client, 2.0)
-            assert (ended.how, ended.why, kept.status) == (Ending.TIMEOUT, "no answer in time", 200)
+            assert (ended.how, ended.why, kept.status) == (ExchangeEndKind.TIMEOUT, "no answer in time", 200)
             while not server.lost:
                 await asyncio.sleep(0.01)
 
@@ -237,8 +239,8 @@ def test_nobody_is_there() -> None:
 
     async def main() -> None:
         ended, _ = await ask(Client(Address.of(f"http://127.0.0.1:{port}")))
-        assert (ended.how, ended.why) == (Ending.UNREACHABLE, "connection refused")
-        with pytest.raises(NoAnswer, match=f"http://127.0.0.1:{port} does not answer: connection refused"):
+        assert (ended.how, ended.why) == (ExchangeEndKind.UNREACHABLE, "connection refused")
+        with pytest.raises(NoResponse, match=f"http://127.0.0.1:{port} does not answer: connection refused"):
             await Client(Address.of(f"http://127.0.0.1:{port}")).fetch("GET", "/")
 
     run(main())
@@ -252,7 +254,10 @@ def test_a_name_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def main() -> None:
         ended, _ = await ask(Client(Address.of("http://nowhere.invalid")))
-        assert (ended.how, ended.why) == (Ending.UNREACHABLE, "its name is not known: Name or service not known")
+        assert (ended.how, ended.why) == (
+            ExchangeEndKind.UNREACHABLE,
+            "its name is not known: Name or service not known",
+        )
 
     run(main())
 
@@ -264,7 +269,7 @@ def test_of_several_addresses_one_that_answers_is_kept(monkeypatch: pytest.Monke
         async with scripted(saying(plain(200, b"x", "connection: close"))) as server:
             client = Client(Address.of(server.url))
             for _ in range(2):
-                assert (await ask(client))[0].how is Ending.COMPLETE
+                assert (await ask(client))[0].how is ExchangeEndKind.COMPLETE
             assert client._addresses == ["127.0.0.1"]
 
     run(main())
@@ -275,7 +280,7 @@ def test_a_whole_answer_is_fetched_up_to_a_limit() -> None:
         async with scripted(saying(plain(404, b"gone"))) as server:
             client = Client(Address.of(server.url))
             assert await client.fetch("GET", "/x") == (404, b"gone")
-            with pytest.raises(NoAnswer, match="the answer is too long"):
+            with pytest.raises(NoResponse, match="the answer is too long"):
                 await client.fetch("GET", "/x", limit=3)
 
     run(main())
@@ -292,7 +297,7 @@ def test_https_with_a_certificate_that_is_trusted_and_one_that_is_not(
     async def main(url: str) -> None:
         url = url.replace("127.0.0.1", "localhost")
         ended, _ = await ask(Client(Address.of(url)))
-        assert ended.how is Ending.UNREACHABLE and ended.why.startswith("its certificate is not trusted")
+        assert ended.how is ExchangeEndKind.UNREACHABLE and ended.why.startswith("its certificate is not trusted")
         monkeypatch.setenv("SSL_CERT_FILE", files["certificate"])
         assert (await Client(Address.of(url)).fetch("GET", "/livez"))[0] == 200
 

@@ -11,10 +11,18 @@ from typing import Any
 import pytest
 
 from chairlift.bench.offline.run_spec import WorkloadSpec
-from chairlift.bench.server.api_requests import Deck, Shot, Style
-from chairlift.bench.server.http_client import Client, Ended, Ending, Taker
-from chairlift.bench.server.loadgen import EVEN, GARBAGE_THRESHOLDS, POISSON, Phase, due_times, in_own_loop, timed
-from chairlift.bench.server.response_recorder import Outcome, Record
+from chairlift.bench.server.api_requests import PreparedRequest, RequestFormat, RequestStream
+from chairlift.bench.server.http_client import Client, ExchangeEnd, ExchangeEndKind, ResponseHandler
+from chairlift.bench.server.loadgen import (
+    EVEN,
+    GARBAGE_THRESHOLDS,
+    POISSON,
+    LoadPhase,
+    arrival_times,
+    in_own_loop,
+    with_arrival_times,
+)
+from chairlift.bench.server.response_recorder import HttpRequestRecord, Outcome
 from chairlift.bench.server.server_address import Address
 from chairlift.engine.runner.fake import FakeConfig
 from support_scripted_server import (
@@ -32,7 +40,7 @@ from support_scripted_server import (
 )
 from support_server import fake_server, run
 
-SHOT = Shot(0.0, b"GET / HTTP/1.1\r\n\r\n", 0)
+SHOT = PreparedRequest(0.0, b"GET / HTTP/1.1\r\n\r\n", 0)
 
 
 class Slow:
@@ -42,30 +50,30 @@ class Slow:
         self.seconds = seconds
         self.open = self.most = 0
 
-    async def ask(self, request: bytes, taker: Taker, seconds: float) -> Ended:
+    async def ask(self, request: bytes, taker: ResponseHandler, seconds: float) -> ExchangeEnd:
         self.open += 1
         self.most = max(self.most, self.open)
         try:
             await asyncio.sleep(self.seconds)
         finally:
             self.open -= 1
-        return Ended(Ending.CUT, asyncio.get_running_loop().time(), "slow")
+        return ExchangeEnd(ExchangeEndKind.CONNECTION_LOST, asyncio.get_running_loop().time(), "slow")
 
 
 @asynccontextmanager
-async def phase_over(client: Any, timeout: float = 20.0) -> AsyncIterator[Phase]:
-    phase = Phase(client, timeout)
+async def phase_over(client: Any, timeout: float = 20.0) -> AsyncIterator[LoadPhase]:
+    phase = LoadPhase(client, timeout)
     try:
         yield phase
     finally:
         await phase.end()
 
 
-async def once(script: Script, timeout: float = 20.0) -> tuple[Record, Scripted]:
+async def once(script: Script, timeout: float = 20.0) -> tuple[HttpRequestRecord, Scripted]:
     """Ask a scripted server for one answer."""
     async with scripted(script) as server:
         client = Client(Address.of(server.url))
-        deck = Deck(WorkloadSpec(name="uniform"), 100, Style(model="m"), client)
+        deck = RequestStream(WorkloadSpec(name="uniform"), 100, RequestFormat(model="m"), client)
         async with phase_over(client, timeout) as phase:
             await phase.open_loop([next(deck)])
             await phase.settled()
@@ -74,28 +82,28 @@ async def once(script: Script, timeout: float = 20.0) -> tuple[Record, Scripted]
 
 
 def test_due_times_hang_on_the_seed_alone() -> None:
-    first, again, other = (list(islice(due_times(50.0, POISSON, seed), 4000)) for seed in ("1 0", "1 0", "1 1"))
+    first, again, other = (list(islice(arrival_times(50.0, POISSON, seed), 4000)) for seed in ("1 0", "1 0", "1 1"))
     assert first == again != other
     gaps = [after - before for before, after in pairwise(first)]
     assert sum(gaps) / len(gaps) == pytest.approx(1 / 50, rel=0.1)
     assert sum(gap > 1 / 50 for gap in gaps) / len(gaps) == pytest.approx(0.368, abs=0.03)  # exp(-1)
-    assert list(islice(due_times(4.0, EVEN, ""), 3)) == [0.25, 0.5, 0.75]
+    assert list(islice(arrival_times(4.0, EVEN, ""), 3)) == [0.25, 0.5, 0.75]
 
 
 def test_shots_are_bounded_by_time_and_by_count() -> None:
     def at(seconds: float, count: int | None) -> list[float]:
-        return [shot.at for shot in timed(repeat(SHOT), due_times(1.0, EVEN, ""), seconds, count)]
+        return [shot.at for shot in with_arrival_times(repeat(SHOT), arrival_times(1.0, EVEN, ""), seconds, count)]
 
     assert at(3.5, None) == [1.0, 2.0, 3.0] == at(99.0, 3) and at(2.0, 3) == [1.0]
     shots = iter([SHOT, SHOT, SHOT])
-    assert len(list(timed(shots, due_times(1.0, EVEN, ""), 2.5, None))) == 2 and len(list(shots)) == 1
+    assert len(list(with_arrival_times(shots, arrival_times(1.0, EVEN, ""), 2.5, None))) == 2 and len(list(shots)) == 1
 
 
 def test_an_open_loop_waits_for_nobody() -> None:
     async def main() -> None:
         slow = Slow(60.0)
         async with phase_over(slow) as phase:
-            await phase.open_loop(Shot(place / 100, b"", 7) for place in range(10))
+            await phase.open_loop(PreparedRequest(place / 100, b"", 7) for place in range(10))
             await asyncio.sleep(0)
             assert slow.open == 10
         assert [record.due for record in phase.records] == [place / 100 for place in range(10)]
@@ -108,11 +116,11 @@ def test_what_was_due_long_ago_is_sent_at_once_and_its_lag_is_known() -> None:
     async def main() -> None:
         async with phase_over(Slow(0.0)) as phase:
             await asyncio.sleep(0.2)
-            await phase.open_loop([Shot(0.05, b"", 0)])
+            await phase.open_loop([PreparedRequest(0.05, b"", 0)])
             await phase.settled()
         (record,) = phase.records
         assert record.due == 0.05 and record.sent >= 0.2
-        assert (record.outcome, record.why) == (Outcome.CUT, "slow")
+        assert (record.outcome, record.why) == (Outcome.CONNECTION_LOST, "slow")
 
     run(main())
 
@@ -154,12 +162,12 @@ def test_what_is_ended_early_is_interrupted() -> None:
 
 
 def test_a_mistake_of_our_own_is_raised() -> None:
-    def broken() -> Iterator[Shot]:
+    def broken() -> Iterator[PreparedRequest]:
         yield SHOT
         raise RuntimeError("no more")
 
     class Broken:
-        async def ask(self, request: bytes, taker: Taker, seconds: float) -> Ended:
+        async def ask(self, request: bytes, taker: ResponseHandler, seconds: float) -> ExchangeEnd:
             raise RuntimeError("a slip")
 
     async def main() -> None:
@@ -196,14 +204,14 @@ def test_a_slow_first_byte_is_counted_from_when_the_request_was_due() -> None:
 
 
 @pytest.mark.parametrize(("answer", "outcome", "code"), [
-    (HEAD + chunk(event(text_chunk("x", 1))), Outcome.CUT, "cut"),
+    (HEAD + chunk(event(text_chunk("x", 1))), Outcome.CONNECTION_LOST, "cut"),
     (HEAD + chunk(event(text_chunk("x", 1))) + chunk(b'event: error\ndata: {"error":{"code":"engine_dead"}}\n\n'),
      Outcome.ERROR_EVENT, "engine_dead"),
     (plain(429, {"error": {"code": "overloaded"}}, "retry-after: 2"), Outcome.REFUSED, "overloaded"),
     (plain(200, {"choices": []}), Outcome.UNFINISHED, "unfinished"),
-    (plain(200, b"x", "content-encoding: gzip"), Outcome.GARBAGE, "garbage"),
-    (b"what?\r\n\r\n", Outcome.GARBAGE, "garbage"),
-    (HEAD + chunk(b"data: " + b"x" * 17 * 2**20), Outcome.GARBAGE, "garbage"),
+    (plain(200, b"x", "content-encoding: gzip"), Outcome.INVALID_RESPONSE, "garbage"),
+    (b"what?\r\n\r\n", Outcome.INVALID_RESPONSE, "garbage"),
+    (HEAD + chunk(b"data: " + b"x" * 17 * 2**20), Outcome.INVALID_RESPONSE, "garbage"),
 ])  # fmt: skip
 def test_every_fault_has_its_name(answer: bytes, outcome: Outcome, code: str) -> None:
     record, server = run(once(saying(answer, closes=True)))
@@ -233,7 +241,7 @@ def test_a_server_that_never_answers_is_left() -> None:
 def test_hundreds_of_streams_are_open_at_once() -> None:
     count = 400
 
-    async def main() -> list[Record]:
+    async def main() -> list[HttpRequestRecord]:
         all_here = asyncio.Event()
 
         async def together(seen: Seen, writer: asyncio.StreamWriter) -> None:
@@ -245,9 +253,9 @@ def test_hundreds_of_streams_are_open_at_once() -> None:
 
         async with scripted(together) as server:
             client = Client(Address.of(server.url))
-            deck = Deck(WorkloadSpec(name="uniform"), 128, Style(model="m"), client)
+            deck = RequestStream(WorkloadSpec(name="uniform"), 128, RequestFormat(model="m"), client)
             async with phase_over(client) as phase:
-                await phase.open_loop(Shot(0.0, shot.request, 0) for shot in islice(deck, count))
+                await phase.open_loop(PreparedRequest(0.0, shot.request, 0) for shot in islice(deck, count))
                 await phase.settled()
             client.close()
         assert server.connections == count
@@ -261,9 +269,9 @@ def test_hundreds_of_streams_are_open_at_once() -> None:
 def test_what_a_real_replica_counted_is_what_came() -> None:
     config = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=2048, verify=False)
 
-    async def main(url: str) -> list[Record]:
+    async def main(url: str) -> list[HttpRequestRecord]:
         client = Client(Address.of(url))
-        deck = Deck(WorkloadSpec(name="uniform"), 128, Style(model="fake"), client)
+        deck = RequestStream(WorkloadSpec(name="uniform"), 128, RequestFormat(model="fake"), client)
         async with phase_over(client) as phase:
             await phase.open_loop(islice(deck, 200))
             await phase.settled()

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from chairlift.bench.server import overload
-from chairlift.bench.server.api_requests import Shot
+from chairlift.bench.server.api_requests import PreparedRequest
 from chairlift.bench.server.http_client import Client
-from chairlift.bench.server.overload import Probes, judged, middle, tokens_a_request
+from chairlift.bench.server.overload import RecoveryProbes, judge, middle, tokens_a_request
 from chairlift.bench.server.server_address import Address
 from support_scripted_server import Script, Seen, plain, scripted, streamed
 from support_server import run
@@ -29,11 +29,11 @@ def answering(*seconds: float | None) -> Script:
     return script
 
 
-async def probed(script: Script, *, learns: bool = False) -> tuple[Probes, float | None]:
+async def probed(script: Script, *, learns: bool = False) -> tuple[RecoveryProbes, float | None]:
     """Probe a server; unless it is learnt, an idle one takes a second."""
     async with scripted(script) as server:
         client = Client(Address.of(server.url))
-        probes = Probes(client, Shot(0.0, client.request("GET", "/"), 0))
+        probes = RecoveryProbes(client, PreparedRequest(0.0, client.request("GET", "/"), 0))
         if learns:
             await probes.learn()
             found = None
@@ -89,7 +89,7 @@ def phase(name: str, goodput: float | None, **fields: Any) -> dict[str, Any]:
 
 
 def test_a_server_that_holds_everything() -> None:
-    found = judged([phase("closed", 9.5), phase("1 x", 9.0), phase("2 x", 10.0)])
+    found = judge([phase("closed", 9.5), phase("1 x", 9.0), phase("2 x", 10.0)])
     assert found["held"] and found["peak_good_tokens_per_second"] == 10.0
     assert [row["goodput_share"] for row in found["rows"]] == [0.9, 1.0]
     assert [(row["memory_ratio"], row["missed"]) for row in found["rows"]] == [(1.0, []), (1.0, [])]
@@ -106,16 +106,16 @@ def test_a_server_that_holds_everything() -> None:
     ({"recovery_seconds": None}, "it was not as fast as before within 90 s"),
 ])  # fmt: skip
 def test_every_promise_can_be_missed(fields: dict[str, Any], said: str) -> None:
-    found = judged([phase("closed", 10.0), phase("1 x", 10.0), phase("2 x", 10.0, **fields)])
+    found = judge([phase("closed", 10.0), phase("1 x", 10.0), phase("2 x", 10.0, **fields)])
     assert not found["held"]
     once, twice = found["rows"]
     assert once["held"] and len(twice["missed"]) == 1 and twice["missed"][0].startswith(said)
 
 
 def test_a_phase_is_held_to_no_more_than_was_sent() -> None:
-    found = judged([phase("closed", 10.0), phase("1 x", 4.0, sent_per_second=2.5), phase("2 x", 10.0)])
+    found = judge([phase("closed", 10.0), phase("1 x", 4.0, sent_per_second=2.5), phase("2 x", 10.0)])
     assert found["rows"][0]["goodput_share"] == 0.8 and not found["rows"][0]["held"]
-    nothing = judged([phase("closed", 0.0), phase("1 x", 0.0, sent_per_second=0.0)])
+    nothing = judge([phase("closed", 0.0), phase("1 x", 0.0, sent_per_second=0.0)])
     assert nothing["rows"][0]["goodput_share"] == 0.0
 
 
@@ -128,10 +128,10 @@ def test_of_several_rounds_the_medians_are_judged_and_bad_ends_of_all() -> None:
     assert found["name"] == "2 x" and found["good_tokens_per_second"] == 9.0
     assert (found["refusal_seconds"], found["recovery_seconds"]) == ({"p99": 0.01}, 1.0)
     assert (found["requests"]["total"], found["tokens"]["asked"]) == (18, 36)
-    assert judged([phase("closed", 10.0), phase("1 x", 10.0), found])["rows"][1]["memory_ratio"] == 1150 / 1100
+    assert judge([phase("closed", 10.0), phase("1 x", 10.0), found])["rows"][1]["memory_ratio"] == 1150 / 1100
     assert middle([rounds[0], rounds[0], rounds[1]])["recovery_seconds"] is None
     worst = middle([*rounds[1:], phase("2 x", 9.9, **bad)])
-    _, row = judged([phase("closed", 10.0), phase("1 x", 10.0), worst])["rows"]
+    _, row = judge([phase("closed", 10.0), phase("1 x", 10.0), worst])["rows"]
     assert row["missed"] == ["1 answers were 5xx"]
     unknown = phase("1 x", 9.0, server_memory_bytes=None, refusal_seconds={"p99": None})
     calm = {name: value for name, value in unknown.items() if name != "recovery_seconds"}
@@ -145,7 +145,7 @@ def test_what_a_server_has_grown_by_in_one_round_is_not_forgotten_in_the_next() 
         return [phase("x", 10.0, server_memory_bytes={"api": {"peak": size}}) for size in sizes]
 
     rounds = [peaks(100, 100, 200), peaks(200, 200, 210)]
-    found = judged([middle(places) for places in zip(*rounds, strict=True)])
+    found = judge([middle(places) for places in zip(*rounds, strict=True)])
     assert [row["memory_ratio"] for row in found["rows"]] == [2.0, 2.1] and not found["held"]
 
 
@@ -159,5 +159,5 @@ def test_what_a_request_asks_for_is_known_or_what_it_got() -> None:
 
 
 def test_what_nobody_says_is_not_missed() -> None:
-    found = judged([phase("closed", 10.0), phase("1 x", 10.0, server_memory_bytes=None, refusal_seconds={"p99": None})])
+    found = judge([phase("closed", 10.0), phase("1 x", 10.0, server_memory_bytes=None, refusal_seconds={"p99": None})])
     assert found["held"] and found["rows"][0]["memory_ratio"] is None

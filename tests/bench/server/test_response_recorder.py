@@ -5,8 +5,15 @@ from collections.abc import Iterable
 
 import pytest
 
-from chairlift.bench.server.http_client import Ended, Ending
-from chairlift.bench.server.response_recorder import MAX_ERROR_BYTES, TERMINAL, Answer, Outcome, Record, said_of
+from chairlift.bench.server.http_client import ExchangeEnd, ExchangeEndKind
+from chairlift.bench.server.response_recorder import (
+    MAX_ERROR_BYTES,
+    TERMINAL,
+    HttpRequestRecord,
+    Outcome,
+    ResponseRecorder,
+    error_message_of,
+)
 from support_scripted_server import event, text_chunk, usage
 
 GOOD = b"".join([
@@ -17,16 +24,19 @@ ERROR = b'event: error\ndata: {"error": {"message": "it is gone", "type": "serve
 
 
 def read(
-    *pieces: bytes, how: Ending = Ending.COMPLETE, status: int = 200, headers: Iterable[tuple[bytes, bytes]] = ()
-) -> Record:
+    *pieces: bytes,
+    how: ExchangeEndKind = ExchangeEndKind.COMPLETE,
+    status: int = 200,
+    headers: Iterable[tuple[bytes, bytes]] = (),
+) -> HttpRequestRecord:
     """Give an answer piece by piece, at 11, 12, 13 .. of a phase that began at 10; it was due at 0.5."""
-    record = Record(due=0.5, sent=0.75)
-    answer = Answer(record, 10.0)
+    record = HttpRequestRecord(due=0.5, sent=0.75)
+    answer = ResponseRecorder(record, 10.0)
     if status:
         answer.head(status, list(headers))
     for number, piece in enumerate(pieces, start=1):
         answer.body(piece, 10.0 + number)
-    answer.end(Ended(how, 20.0, "" if how is Ending.COMPLETE else "some reason"))
+    answer.end(ExchangeEnd(how, 20.0, "" if how is ExchangeEndKind.COMPLETE else "some reason"))
     return record
 
 
@@ -75,7 +85,7 @@ def test_a_server_that_counts_otherwise_is_seen() -> None:
 
 
 def test_an_error_in_a_stream_is_an_end_and_no_success() -> None:
-    for how in (Ending.COMPLETE, Ending.CUT):
+    for how in (ExchangeEndKind.COMPLETE, ExchangeEndKind.CONNECTION_LOST):
         record = read(event(text_chunk("x", 1)), ERROR, how=how)
         assert (record.outcome, record.code) == (Outcome.ERROR_EVENT, "engine_dead")
     plain = ERROR.removeprefix(b"event: error\n").replace(b'{"error": ', b'{"error":')
@@ -84,17 +94,18 @@ def test_an_error_in_a_stream_is_an_end_and_no_success() -> None:
 
 
 @pytest.mark.parametrize(("how", "outcome"), [
-    (Ending.COMPLETE, Outcome.UNFINISHED), (Ending.CUT, Outcome.CUT), (Ending.TIMEOUT, Outcome.TIMEOUT),
-    (Ending.GARBAGE, Outcome.GARBAGE), (Ending.UNREACHABLE, Outcome.UNREACHABLE),
+    (ExchangeEndKind.COMPLETE, Outcome.UNFINISHED), (ExchangeEndKind.CONNECTION_LOST, Outcome.CONNECTION_LOST),
+    (ExchangeEndKind.TIMEOUT, Outcome.TIMEOUT),
+    (ExchangeEndKind.INVALID_RESPONSE, Outcome.INVALID_RESPONSE), (ExchangeEndKind.UNREACHABLE, Outcome.UNREACHABLE),
 ])  # fmt: skip
-def test_a_stream_without_its_end_is_none(how: Ending, outcome: Outcome) -> None:
+def test_a_stream_without_its_end_is_none(how: ExchangeEndKind, outcome: Outcome) -> None:
     record = read(event(text_chunk("x", 1)), how=how)
     assert record.outcome is outcome and record.code == outcome.value and outcome not in TERMINAL
 
 
 def test_after_done_nothing_can_be_missing_but_time_can() -> None:
-    assert read(GOOD, how=Ending.CUT).outcome is Outcome.OK
-    assert read(GOOD, how=Ending.TIMEOUT).outcome is Outcome.TIMEOUT
+    assert read(GOOD, how=ExchangeEndKind.CONNECTION_LOST).outcome is Outcome.OK
+    assert read(GOOD, how=ExchangeEndKind.TIMEOUT).outcome is Outcome.TIMEOUT
 
 
 @pytest.mark.parametrize(("status", "outcome", "body", "code"), [
@@ -122,7 +133,7 @@ def test_what_is_compressed_is_refused() -> None:
 
 
 def test_an_error_page_without_end_is_not_kept() -> None:
-    answer = Answer(Record(due=0.0, sent=0.0), 0.0)
+    answer = ResponseRecorder(HttpRequestRecord(due=0.0, sent=0.0), 0.0)
     answer.head(500, [])
     for _ in range(100):
         answer.body(b"x" * 10_000, 1.0)
@@ -130,7 +141,7 @@ def test_an_error_page_without_end_is_not_kept() -> None:
 
 
 def test_what_is_not_over_is_interrupted() -> None:
-    record = Record(due=1.0, sent=1.0)
+    record = HttpRequestRecord(due=1.0, sent=1.0)
     assert record.outcome is Outcome.INTERRUPTED and math.isnan(record.ended)
     assert record.first is None and record.tpot is None and record.output_tokens == 0
 
@@ -140,4 +151,4 @@ def test_what_is_not_over_is_interrupted() -> None:
     (b"[1]", "[1]"), (b"", "it says nothing"),
 ])  # fmt: skip
 def test_what_a_server_says(body: bytes, said: str) -> None:
-    assert said_of(body) == said
+    assert error_message_of(body) == said

@@ -8,11 +8,11 @@ import pytest
 
 from chairlift.bench.offline.run_spec import WorkloadSpec
 from chairlift.bench.server import overload
-from chairlift.bench.server.api_requests import Deck, Style
-from chairlift.bench.server.http_client import Client, NoAnswer
+from chairlift.bench.server.api_requests import RequestFormat, RequestStream
+from chairlift.bench.server.http_client import Client, NoResponse
 from chairlift.bench.server.server_address import Address
-from chairlift.bench.server.server_benchmark import Plan, Serving, first_model
-from chairlift.bench.server.slo import Goals
+from chairlift.bench.server.server_benchmark import BenchmarkPlan, ServerBenchmark, first_model
+from chairlift.bench.server.slo import SLO
 from chairlift.core.errors import ConfigError
 from chairlift.engine.runner.fake import FakeConfig
 from support_scripted_server import Script, Seen, plain, saying, scripted, streamed
@@ -22,23 +22,29 @@ UNIFORM = WorkloadSpec(name="uniform")
 FAKE = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=2048, verify=False)
 
 
-async def measured(url: str, plan: Plan, spec: WorkloadSpec = UNIFORM, said: list[str] | None = None) -> Serving:
+async def measured(
+    url: str, plan: BenchmarkPlan, spec: WorkloadSpec = UNIFORM, said: list[str] | None = None
+) -> ServerBenchmark:
     client = Client(Address.of(url))
     serving = made(client, plan, spec, said)
     try:
-        await serving.greet()
+        await serving.check_reachable()
         await serving.run()
     finally:
         client.close()
     return serving
 
 
-def made(client: Client, plan: Plan, spec: WorkloadSpec = UNIFORM, said: list[str] | None = None) -> Serving:
-    style = Style(model="fake")
-    return Serving(plan, client, Deck(spec, 128, style, client), [].append if said is None else said.append)
+def made(
+    client: Client, plan: BenchmarkPlan, spec: WorkloadSpec = UNIFORM, said: list[str] | None = None
+) -> ServerBenchmark:
+    style = RequestFormat(model="fake")
+    return ServerBenchmark(
+        plan, client, RequestStream(spec, 128, style, client), [].append if said is None else said.append
+    )
 
 
-async def against(script: Script, plan: Plan) -> Serving:
+async def against(script: Script, plan: BenchmarkPlan) -> ServerBenchmark:
     async with scripted(script) as server:
         return await measured(server.url, plan)
 
@@ -56,18 +62,18 @@ async def against(script: Script, plan: Plan) -> Serving:
 ])  # fmt: skip
 def test_plans_that_cannot_be(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        Plan(**fields)
+        BenchmarkPlan(**fields)
 
 
 def test_the_length_of_a_phase() -> None:
-    assert Plan().seconds == 30.0 and Plan(requests=5).seconds == float("inf")
-    assert Plan(duration=2.0, requests=5).seconds == 2.0
+    assert BenchmarkPlan().seconds == 30.0 and BenchmarkPlan(requests=5).seconds == float("inf")
+    assert BenchmarkPlan(duration=2.0, requests=5).seconds == 2.0
 
 
 def test_rates_one_after_another_and_what_the_server_counted_is_what_was_seen() -> None:
     said: list[str] = []
     with fake_server(FAKE) as server:
-        plan = Plan(rates=(40.0, 80.0), duration=1.0, pause=0.0)
+        plan = BenchmarkPlan(rates=(40.0, 80.0), duration=1.0, pause=0.0)
         serving = run(measured(server.url, plan, said=said))
         tokens = server.metric("output_tokens_total")
     slow, fast = serving.phases
@@ -88,7 +94,7 @@ def test_rates_one_after_another_and_what_the_server_counted_is_what_was_seen() 
 def test_the_same_seed_is_the_same_load_and_phases_differ() -> None:
     async def seen(seed: int) -> list[bytes]:
         async with scripted(saying(streamed(1))) as server:
-            await measured(server.url, Plan(rates=(500.0, 500.0), requests=5, seed=seed, pause=0.0))
+            await measured(server.url, BenchmarkPlan(rates=(500.0, 500.0), requests=5, seed=seed, pause=0.0))
             return [each.body for each in server.seen if each.path == "/v1/completions"][1:]
 
     def by_phase(bodies: list[bytes]) -> list[list[bytes]]:
@@ -99,26 +105,26 @@ def test_the_same_seed_is_the_same_load_and_phases_differ() -> None:
 
 
 def test_a_closed_loop_and_what_its_phase_is_called() -> None:
-    serving = run(against(saying(streamed(1)), Plan(concurrency=3, requests=9)))
+    serving = run(against(saying(streamed(1)), BenchmarkPlan(concurrency=3, requests=9)))
     (phase,) = serving.phases
     assert phase["name"] == "3 at a time" and phase["load"]["concurrency"] == 3
     assert phase["requests"]["total"] == 9 and phase["offered_per_second"] is None
-    assert run(against(saying(streamed(1)), Plan(requests=2))).phases[0]["name"] == "32 at a time"
+    assert run(against(saying(streamed(1)), BenchmarkPlan(requests=2))).phases[0]["name"] == "32 at a time"
 
 
 def test_a_trace_has_its_own_times(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_text('{"at": 0, "prompt": [1], "output_tokens": 2}\n{"at": 0.2, "prompt": [1], "output_tokens": 3}\n')
 
-    async def main(plan: Plan) -> dict[str, Any]:
+    async def main(plan: BenchmarkPlan) -> dict[str, Any]:
         async with scripted(saying(streamed(1, 2))) as server:
             return (await measured(server.url, plan, WorkloadSpec(name=str(path)))).phases[0]
 
-    phase = run(main(Plan()))
+    phase = run(main(BenchmarkPlan()))
     assert phase["name"] == "trace" and phase["seconds"] >= 0.2
     assert phase["requests"]["total"] == 2 and phase["requests"]["other_lengths"] == 1
-    assert run(main(Plan(duration=0.1)))["requests"]["total"] == 1
-    assert run(main(Plan(rates=(200.0,), requests=5)))["requests"]["total"] == 5
+    assert run(main(BenchmarkPlan(duration=0.1)))["requests"]["total"] == 1
+    assert run(main(BenchmarkPlan(rates=(200.0,), requests=5)))["requests"]["total"] == 5
 
 
 def test_goals_make_the_goodput() -> None:
@@ -126,7 +132,7 @@ def test_goals_make_the_goodput() -> None:
         await asyncio.sleep(0.1)
         writer.write(streamed(1))
 
-    counts = run(against(slow, Plan(requests=4, goals=Goals({"ttft": 0.05})))).phases[0]["requests"]
+    counts = run(against(slow, BenchmarkPlan(requests=4, goals=SLO({"ttft": 0.05})))).phases[0]["requests"]
     assert (counts["ok"], counts["good"]) == (4, 0)
 
 
@@ -134,9 +140,11 @@ def test_a_server_that_does_not_serve_this_says_why() -> None:
     async def main(url: str) -> None:
         client = Client(Address.of(url))
         assert await first_model(client) == "fake"
-        serving = Serving(Plan(), client, Deck(UNIFORM, 128, Style(model="other"), client), print)
-        with pytest.raises(NoAnswer, match=r"does not serve this: the model 'other' is not served here.*\(404\)"):
-            await serving.greet()
+        serving = ServerBenchmark(
+            BenchmarkPlan(), client, RequestStream(UNIFORM, 128, RequestFormat(model="other"), client), print
+        )
+        with pytest.raises(NoResponse, match=r"does not serve this: the model 'other' is not served here.*\(404\)"):
+            await serving.check_reachable()
         client.close()
 
     with fake_server() as server:
@@ -150,15 +158,15 @@ def test_a_server_that_does_not_serve_this_says_why() -> None:
 def test_a_server_that_names_no_model(answer: bytes, said: str) -> None:
     async def main() -> None:
         async with scripted(saying(answer)) as server:
-            with pytest.raises(NoAnswer, match=said):
+            with pytest.raises(NoResponse, match=said):
                 await first_model(Client(Address.of(server.url)))
 
     run(main())
 
 
 def test_a_greeting_that_is_no_stream_is_no_greeting() -> None:
-    with pytest.raises(NoAnswer, match=r"does not serve this: unfinished: no \[DONE\]"):
-        run(against(saying(plain(200, {"choices": []})), Plan(requests=1)))
+    with pytest.raises(NoResponse, match=r"does not serve this: unfinished: no \[DONE\]"):
+        run(against(saying(plain(200, {"choices": []})), BenchmarkPlan(requests=1)))
 
 
 def test_cancelled_it_keeps_what_was_measured() -> None:
@@ -171,10 +179,10 @@ def test_cancelled_it_keeps_what_was_measured() -> None:
 
     server_saw: list[Seen] = []
 
-    async def main() -> Serving:
+    async def main() -> ServerBenchmark:
         async with scripted(hanging) as server:
             client = Client(Address.of(server.url))
-            serving = made(client, Plan(rates=(100.0, 100.0), requests=3, pause=0.0))
+            serving = made(client, BenchmarkPlan(rates=(100.0, 100.0), requests=3, pause=0.0))
             running = asyncio.create_task(serving.run())
             while len(server.seen) < 8:
                 await asyncio.sleep(0.01)
@@ -194,7 +202,7 @@ def test_overload_of_a_real_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overload, "PROBE_GAP_SECONDS", 0.05)
     config = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=2048, seconds_per_step=0.005, verify=False)
     limits = {"admission": {"waiting_requests": 4}}
-    plan = Plan(factors=(15.0,), concurrency=8, duration=1.0, pause=0.0)
+    plan = BenchmarkPlan(factors=(15.0,), concurrency=8, duration=1.0, pause=0.0)
     with fake_server(config, scheduler={"max_running_requests": 8}, server=limits) as server:
         serving = run(measured(server.url, plan))
     assert [phase["name"] for phase in serving.phases] == ["8 at a time", "1 x capacity", "15 x capacity"]
@@ -215,7 +223,7 @@ def test_overload_of_a_real_replica(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rounds_are_measured_one_after_the_other_and_judged_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overload, "PROBE_GAP_SECONDS", 0.05)
     config = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=2048, seconds_per_step=0.002, verify=False)
-    plan = Plan(factors=(2.0,), rounds=2, concurrency=4, duration=0.5, pause=0.0)
+    plan = BenchmarkPlan(factors=(2.0,), rounds=2, concurrency=4, duration=0.5, pause=0.0)
     with fake_server(config) as server:
         serving = run(measured(server.url, plan))
     names = [f"{what}, round {number}" for number in (1, 2) for what in ("4 at a time", "1 x capacity", "2 x capacity")]
@@ -233,5 +241,5 @@ def test_a_server_without_capacity_ends_the_overload() -> None:
         writer.write(plain(429, b"{}") if greeted else streamed(1))
 
     server_saw: list[Seen] = []
-    with pytest.raises(NoAnswer, match=r"ended no request well within 0\.3 s"):
-        run(against(refusing, Plan(factors=(2.0,), concurrency=1, duration=0.3)))
+    with pytest.raises(NoResponse, match=r"ended no request well within 0\.3 s"):
+        run(against(refusing, BenchmarkPlan(factors=(2.0,), concurrency=1, duration=0.3)))

@@ -7,28 +7,28 @@ from typing import Any, cast
 import pytest
 
 from chairlift.bench.offline.run_spec import WorkloadSpec
-from chairlift.bench.server.api_requests import Style
-from chairlift.bench.server.overload import judged
-from chairlift.bench.server.response_recorder import Outcome, Record
-from chairlift.bench.server.server_benchmark import Plan, Serving
-from chairlift.bench.server.server_report import assembled, is_well, table
-from chairlift.bench.server.slo import Goals, summed
+from chairlift.bench.server.api_requests import RequestFormat
+from chairlift.bench.server.overload import judge
+from chairlift.bench.server.response_recorder import HttpRequestRecord, Outcome
+from chairlift.bench.server.server_benchmark import BenchmarkPlan, ServerBenchmark
+from chairlift.bench.server.server_report import assembled, is_successful, table
+from chairlift.bench.server.slo import SLO, summarize_phase
 from support_scripted_server import record, refusal
 
 LAG = {"mean": 0.001, "p50": 0.001, "p90": 0.001, "p99": 0.001, "max": 0.002}
 
 
-def phase(name: str, *records: Record, **fields: Any) -> dict[str, Any]:
+def phase(name: str, *records: HttpRequestRecord, **fields: Any) -> dict[str, Any]:
     generator = {"send_lag_seconds": LAG, "loop_lag_seconds": LAG, "cpu_share": 0.1}
     given = {"recovery_seconds": 0.25, "server_memory_bytes": None, "complete": True, "generator": generator}
-    return {"name": name, **summed(records, Goals({}), 10.0), **given, **fields}
+    return {"name": name, **summarize_phase(records, SLO({}), 10.0), **given, **fields}
 
 
 def report(*phases: dict[str, Any], overload: bool = False, complete: bool = True) -> dict[str, Any]:
-    found = {"probe_seconds": 0.01, "capacity_per_second": 5.0, **judged(phases)} if overload else None
+    found = {"probe_seconds": 0.01, "capacity_per_second": 5.0, **judge(phases)} if overload else None
     serving = SimpleNamespace(phases=list(phases), overload=lambda: found)
     return assembled(
-        cast("Serving", serving), plan=Plan(goals=Goals({"ttft": 0.5})), style=Style(model="m"),
+        cast("ServerBenchmark", serving), plan=BenchmarkPlan(goals=SLO({"ttft": 0.5})), style=RequestFormat(model="m"),
         spec=WorkloadSpec(name="uniform", seed=7), url="http://h:80", complete=complete,
         source={"commit": None, "dirty": None}, words=["bench", "serve", "--url", "http://h:80"],
     )  # fmt: skip
@@ -44,28 +44,29 @@ def test_everything_that_a_reader_needs_is_in_it() -> None:
     assert made["asked"]["slo"] == {"ttft": 0.5} and made["asked"]["path"] == "/v1/completions"
     assert made["workload"]["name"] == "uniform" and made["command"] == "chairlift bench serve --url http://h:80"
     assert {"commit", "dirty", "versions", "hardware"} <= set(made["environment"])
-    assert made["overload"] is None and is_well(made)
+    assert made["overload"] is None and is_successful(made)
     assert json.loads(json.dumps(made, allow_nan=False)) == made
 
 
 @pytest.mark.parametrize("bad", [
-    record(1.0, outcome=Outcome.CUT), record(1.0, outcome=Outcome.ERROR_EVENT),
+    record(1.0, outcome=Outcome.CONNECTION_LOST), record(1.0, outcome=Outcome.ERROR_EVENT),
     record(1.0, outcome=Outcome.BAD_STATUS, status=400), refusal(1.0, 0.01, status=503),
 ])  # fmt: skip
-def test_what_is_not_well(bad: Record) -> None:
-    assert not is_well(report(phase("1/s", GOOD, bad)))
+def test_what_is_not_well(bad: HttpRequestRecord) -> None:
+    assert not is_successful(report(phase("1/s", GOOD, bad)))
 
 
 def test_refusals_are_well_and_a_missed_promise_is_not() -> None:
     fine = phase("1/s", GOOD, refusal(3.0, 0.01))
-    assert is_well(report(fine, fine, fine, overload=True))
+    assert is_successful(report(fine, fine, fine, overload=True))
     late = phase("2/s", GOOD, refusal(3.0, 0.1))
-    assert is_well(report(fine, late)) and not is_well(report(fine, fine, late, overload=True))
+    assert is_successful(report(fine, late)) and not is_successful(report(fine, fine, late, overload=True))
 
 
 def test_the_table_has_a_line_a_phase_and_what_must_be_known() -> None:
     bad = [
-        refusal(3.0, 0.02, retry_after=None), record(3.0, outcome=Outcome.CUT, code="cut", why="it was closed"),
+        refusal(3.0, 0.02, retry_after=None),
+        record(3.0, outcome=Outcome.CONNECTION_LOST, code="cut", why="it was closed"),
         record(2.0, 3.0, asked_tokens=5), record(2.0, 3.0, usage_tokens=2),
         record(2.0),
     ]  # fmt: skip

@@ -2,8 +2,8 @@
 
 import pytest
 
-from chairlift.bench.server.response_recorder import Outcome, Record
-from chairlift.bench.server.slo import Goals, Window, spread, summed
+from chairlift.bench.server.response_recorder import HttpRequestRecord, Outcome
+from chairlift.bench.server.slo import SLO, MeasureWindow, distribution_of, summarize_phase
 from chairlift.core.errors import ConfigError
 from support_scripted_server import record, refusal
 
@@ -14,16 +14,16 @@ from support_scripted_server import record, refusal
 ])  # fmt: skip
 def test_an_answer_is_good_when_it_keeps_every_limit(limits: dict[str, float], met: bool) -> None:
     one = record(1.0, 2.0, 2.1, 2.5, sent=1.5)
-    assert Goals(limits).met(one) is met
+    assert SLO(limits).met(one) is met
     one.outcome = Outcome.ERROR_EVENT
-    assert not Goals(limits).met(one)
+    assert not SLO(limits).met(one)
 
 
 def test_an_answer_without_a_token_has_no_first_one() -> None:
-    assert not Goals({}).met(record(0.0)) and Goals({}).met(record(0.0, 5.0))
-    counts = summed([record(0.0), record(0.0, 5.0)], Goals({}), 9.0)["requests"]
+    assert not SLO({}).met(record(0.0)) and SLO({}).met(record(0.0, 5.0))
+    counts = summarize_phase([record(0.0), record(0.0, 5.0)], SLO({}), 9.0)["requests"]
     assert (counts["ok"], counts["good"], counts["empty"]) == (2, 1, 1)
-    assert Goals({"tpot": 0.1, "itl": 0.1}).met(record(0.0, 5.0))
+    assert SLO({"tpot": 0.1, "itl": 0.1}).met(record(0.0, 5.0))
 
 
 @pytest.mark.parametrize(("limits", "said"), [
@@ -32,21 +32,21 @@ def test_an_answer_without_a_token_has_no_first_one() -> None:
 ])  # fmt: skip
 def test_limits_that_cannot_be(limits: dict[str, float], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        Goals(limits)
+        SLO(limits)
 
 
 def test_rates_are_counted_behind_the_beginning() -> None:
-    window = Window.of(10.0, [])
+    window = MeasureWindow.of(10.0, [])
     assert (window.begin, window.end) == (2.0, 10.0)
     assert window.rate([1.9, 2.0, 9.9, 10.0]) == 2 / 8
-    whole = Window.of(None, [record(0.0, 4.0), Record(due=0.0, sent=0.0)])
+    whole = MeasureWindow.of(None, [record(0.0, 4.0), HttpRequestRecord(due=0.0, sent=0.0)])
     assert (whole.begin, whole.end) == (0.0, 4.0)
-    assert Window.of(None, []).rate([]) is None
+    assert MeasureWindow.of(None, []).rate([]) is None
 
 
 def test_a_spread_has_the_largest_and_leaves_out_what_is_not_known() -> None:
-    assert spread([3.0, None, 1.0])["max"] == 3.0 and spread([3.0, None, 1.0])["mean"] == 2.0
-    assert spread([None]) == {"mean": None, "p50": None, "p90": None, "p99": None, "max": None}
+    assert distribution_of([3.0, None, 1.0])["max"] == 3.0 and distribution_of([3.0, None, 1.0])["mean"] == 2.0
+    assert distribution_of([None]) == {"mean": None, "p50": None, "p90": None, "p99": None, "max": None}
 
 
 def test_what_a_phase_comes_to() -> None:
@@ -54,7 +54,7 @@ def test_what_a_phase_comes_to() -> None:
         record(0.0, 3.0, 4.0, 5.0), record(1.0, 3.0, 9.0, sent=2.0), refusal(4.0, 0.02, sent=4.01),
         refusal(5.0, 0.04, status=503, code="draining", retry_after=None),
     ]  # fmt: skip
-    found = summed(records, Goals({"e2e": 6.0}), 10.0)
+    found = summarize_phase(records, SLO({"e2e": 6.0}), 10.0)
     assert found["window"] == {"begin": 2.0, "end": 10.0}
     assert found["sent_per_second"] == 3 / 8 and found["completed_per_second"] == 2 / 8
     assert found["goodput_per_second"] == 1 / 8 and found["output_tokens_per_second"] == 5 / 8
@@ -77,27 +77,28 @@ def test_what_a_phase_comes_to() -> None:
 
 
 def test_where_no_ids_came_the_servers_count_is_shared_out() -> None:
-    found = summed([record(0.0, 1.0, 3.0, has_ids=False, usage_tokens=8)], Goals({}), 5.0)
+    found = summarize_phase([record(0.0, 1.0, 3.0, has_ids=False, usage_tokens=8)], SLO({}), 5.0)
     assert found["output_tokens_per_second"] == 8 / 4 and found["tokens"]["output"] == 8
 
 
 @pytest.mark.parametrize(("outcome", "status", "non_terminal"), [
-    (Outcome.CUT, 200, 1), (Outcome.TIMEOUT, 0, 1), (Outcome.UNREACHABLE, 0, 1), (Outcome.GARBAGE, 0, 1),
+    (Outcome.CONNECTION_LOST, 200, 1), (Outcome.TIMEOUT, 0, 1), (Outcome.UNREACHABLE, 0, 1),
+    (Outcome.INVALID_RESPONSE, 0, 1),
     (Outcome.UNFINISHED, 200, 1), (Outcome.ERROR_EVENT, 200, 0), (Outcome.BAD_STATUS, 500, 0),
 ])  # fmt: skip
 def test_failures_with_and_without_an_end(outcome: Outcome, status: int, non_terminal: int) -> None:
-    counts = summed([record(0.0, outcome=outcome, status=status, why="so")], Goals({}), 1.0)["requests"]
+    counts = summarize_phase([record(0.0, outcome=outcome, status=status, why="so")], SLO({}), 1.0)["requests"]
     assert (counts["failed"], counts["non_terminal"], counts["ok"]) == (1, non_terminal, 0)
     assert counts["server_errors"] == int(status == 500) and counts["why"] == {"so": 1}
     assert counts["by_outcome"] == {outcome.value: 1}
 
 
 def test_what_was_interrupted_is_no_failure() -> None:
-    counts = summed([Record(due=0.0, sent=0.0), record(0.0, 1.0)], Goals({}), 2.0)["requests"]
+    counts = summarize_phase([HttpRequestRecord(due=0.0, sent=0.0), record(0.0, 1.0)], SLO({}), 2.0)["requests"]
     assert (counts["total"], counts["interrupted"], counts["failed"], counts["non_terminal"]) == (2, 1, 0, 0)
 
 
 def test_answers_of_another_length_are_counted() -> None:
     records = [record(0.0, 1.0, asked_tokens=2), record(0.0, 1.0), record(0.0, 1.0, usage_tokens=2, asked_tokens=2)]
-    counts = summed(records, Goals({}), 2.0)["requests"]
+    counts = summarize_phase(records, SLO({}), 2.0)["requests"]
     assert (counts["other_lengths"], counts["miscounted"]) == (1, 1)

@@ -4,7 +4,14 @@ from random import Random
 
 import pytest
 
-from chairlift.bench.simulation.scenario_loads import LARGE_GPU, SMALL_CPU, Stream, at_once, gap, together
+from chairlift.bench.simulation.scenario_loads import (
+    LARGE_GPU,
+    SMALL_CPU,
+    Stream,
+    at_once,
+    interarrival_seconds,
+    together,
+)
 
 STREAMS = [Stream(40.0, (8, 16), (2, 4), tenant="a"), Stream(4.0, (32, 32), (9, 9), tenant="b", priority=3)]
 
@@ -35,7 +42,7 @@ def test_all_at_once_is_at_the_start() -> None:
 
 def test_gaps_are_those_of_a_poisson_process() -> None:
     rng = Random(0)
-    gaps = [gap(rng, 4.0) for _ in range(20_000)]
+    gaps = [interarrival_seconds(rng, 4.0) for _ in range(20_000)]
     mean = sum(gaps) / len(gaps)
     assert mean == pytest.approx(0.25, rel=0.03)
     assert sum((each - mean) ** 2 for each in gaps) / len(gaps) == pytest.approx(mean**2, rel=0.1)

@@ -6,11 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chairlift.bench.simulation.sim_step_model import SMOL135_CPU, StepModel, Stopwatch, Work, read_model, write_model
+from chairlift.bench.simulation.sim_step_model import (
+    SMOL135_CPU,
+    SimStepModel,
+    StepTimer,
+    StepWork,
+    read_model,
+    write_model,
+)
 from chairlift.core.errors import ConfigError
 from chairlift.engine.step_plan import StepPlan
 
-MODEL = StepModel(step=1.0, row=0.1, prefill_token=0.01, context_token=0.001, prefill_pair=0.0001)
+MODEL = SimStepModel(step=1.0, row=0.1, prefill_token=0.01, context_token=0.001, prefill_pair=0.0001)
 
 
 def plan(*rows: tuple[int, int]) -> StepPlan:
@@ -25,34 +32,34 @@ def plan(*rows: tuple[int, int]) -> StepPlan:
 
 
 def test_the_work_of_a_step_is_counted_row_by_row() -> None:
-    assert Work.of_plan(plan((9, 1), (4, 1), (10, 3))) == (1, 3, 3, 10 + 5 + 13, 11 + 12 + 13)
+    assert StepWork.of_plan(plan((9, 1), (4, 1), (10, 3))) == (1, 3, 3, 10 + 5 + 13, 11 + 12 + 13)
 
 
 def test_seconds_are_the_sum_of_what_each_thing_costs() -> None:
-    assert MODEL.seconds(Work(1, 2, 30, 400, 5000)) == pytest.approx(1 + 0.2 + 0.3 + 0.4 + 0.5)
-    assert SMOL135_CPU.origin and SMOL135_CPU.seconds(Work(1, 22, 0, 4000, 0)) == pytest.approx(0.038, rel=0.1)
+    assert MODEL.seconds(StepWork(1, 2, 30, 400, 5000)) == pytest.approx(1 + 0.2 + 0.3 + 0.4 + 0.5)
+    assert SMOL135_CPU.origin and SMOL135_CPU.seconds(StepWork(1, 22, 0, 4000, 0)) == pytest.approx(0.038, rel=0.1)
 
 
 @pytest.mark.parametrize("numbers", [{"step": -1.0}, {"step": math.inf}, {"step": math.nan}, {"step": 1, "noise": -1}])
 def test_a_cost_that_cannot_be_is_refused(numbers: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match="from 0 on"):
-        StepModel(**numbers)
+        SimStepModel(**numbers)
 
 
 def test_a_step_that_takes_no_time_is_refused() -> None:
     with pytest.raises(ConfigError, match="no time"):
-        StepModel(step=0.0, prefill_token=1.0)
+        SimStepModel(step=0.0, prefill_token=1.0)
 
 
 def test_noise_hangs_on_the_seed_alone_and_has_mean_one() -> None:
-    noisy = StepModel(step=1.0, noise=0.3)
-    first, again, other = (Stopwatch(noisy, seed) for seed in (1, 1, 2))
+    noisy = SimStepModel(step=1.0, noise=0.3)
+    first, again, other = (StepTimer(noisy, seed) for seed in (1, 1, 2))
     drawn = [first(plan((0, 1))) for _ in range(4000)]
     assert drawn == [again(plan((0, 1))) for _ in range(4000)]
     assert drawn[:3] != [other(plan((0, 1))) for _ in range(3)]
     assert np.mean(drawn) == pytest.approx(1.0, abs=0.03)
     assert np.std(np.log(drawn)) == pytest.approx(0.3, abs=0.03)
-    assert Stopwatch(StepModel(step=1.0), 1)(plan((0, 1))) == 1.0
+    assert StepTimer(SimStepModel(step=1.0), 1)(plan((0, 1))) == 1.0
 
 
 def test_a_model_survives_its_file(tmp_path: Path) -> None:

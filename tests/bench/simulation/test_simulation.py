@@ -7,45 +7,45 @@ from typing import Any
 
 import pytest
 
-from chairlift.bench.simulation.sim_step_model import StepModel
-from chairlift.bench.simulation.simulation import Machine, Simulation, as_request, longest, simulate
-from chairlift.bench.workload.generators import arriving, generate
-from chairlift.bench.workload.workload import WorkItem, Workload
+from chairlift.bench.simulation.sim_step_model import SimStepModel
+from chairlift.bench.simulation.simulation import SimMachine, SimResult, as_request, longest, simulate
+from chairlift.bench.workload.generators import generate, with_poisson_arrivals
+from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.core.errors import ConfigError, InvalidRequest
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.scheduler.batching_policy import NAMES as BATCHINGS
 from chairlift.engine.scheduler.waiting_queue.base import POLICIES
 
-SECOND = StepModel(step=1.0)
-CROWD = Machine(step_model=StepModel(step=0.02, row=0.001, prefill_token=0.0005, noise=0.2))
+SECOND = SimStepModel(step=1.0)
+CROWD = SimMachine(step_model=SimStepModel(step=0.02, row=0.001, prefill_token=0.0005, noise=0.2))
 
 
-def item(at: float, prompt: int = 4, output: int = 3, **options: Any) -> WorkItem:
-    return WorkItem(at=at, prompt_token_ids=tuple(range(1, prompt + 1)), output_tokens=output, **options)
+def item(at: float, prompt: int = 4, output: int = 3, **options: Any) -> WorkloadRequest:
+    return WorkloadRequest(at=at, prompt_token_ids=tuple(range(1, prompt + 1)), output_tokens=output, **options)
 
 
-def workload(*items: WorkItem) -> Workload:
+def workload(*items: WorkloadRequest) -> Workload:
     return Workload(name="by hand", seed=0, items=items)
 
 
-def run(*items: WorkItem, machine: Machine | None = None, **options: Any) -> Simulation:
-    return simulate(workload(*items), SchedulerConfig(**options), machine or Machine(step_model=SECOND))
+def run(*items: WorkloadRequest, machine: SimMachine | None = None, **options: Any) -> SimResult:
+    return simulate(workload(*items), SchedulerConfig(**options), machine or SimMachine(step_model=SECOND))
 
 
-def text(seen: Simulation) -> str:
+def text(seen: SimResult) -> str:
     return json.dumps(seen.report(), sort_keys=True)
 
 
 def test_a_request_alone_takes_a_step_for_each_token() -> None:
     seen = run(item(2.5))
     assert seen.rides[0].stamps == [3.5, 4.5, 5.5] and seen.rides[0].ended == 5.5
-    assert seen.queued == [2.5] and seen.boarded == [2.5] and seen.waits == [0.0]
+    assert seen.queued == [2.5] and seen.first_scheduled == [2.5] and seen.waits == [0.0]
     assert seen.seconds == 5.5 and seen.step_seconds == [1.0] * 3 and seen.step_ends == [3.5, 4.5, 5.5]
 
 
 def test_who_comes_during_a_step_is_put_in_line_when_it_ends() -> None:
     seen = run(item(0.0), item(0.25))
-    assert seen.queued == [0.0, 1.0] and seen.boarded == [0.0, 1.0] and seen.waits == [0.0, 0.75]
+    assert seen.queued == [0.0, 1.0] and seen.first_scheduled == [0.0, 1.0] and seen.waits == [0.0, 0.75]
     report = seen.report()
     assert report["ttft_seconds"]["mean"] == pytest.approx((1.0 + 1.75) / 2), "counted from the arrival"
     assert report["wait_seconds"]["max"] == 0.75
@@ -53,25 +53,25 @@ def test_who_comes_during_a_step_is_put_in_line_when_it_ends() -> None:
 
 def test_an_idle_engine_jumps_to_the_next_arrival() -> None:
     seen = run(item(0.0), item(1_000_000.0))
-    assert seen.boarded == [0.0, 1_000_000.0] and len(seen.steps) == 6
+    assert seen.first_scheduled == [0.0, 1_000_000.0] and len(seen.steps) == 6
     assert seen.report()["step_seconds"] == pytest.approx(6.0)
 
 
 def test_a_step_takes_what_the_model_says_of_it() -> None:
-    times = StepModel(step=1.0, row=0.1, prefill_token=0.01, context_token=0.001)
-    seen = run(item(0.0, prompt=10, output=2), machine=Machine(step_model=times))
+    times = SimStepModel(step=1.0, row=0.1, prefill_token=0.01, context_token=0.001)
+    seen = run(item(0.0, prompt=10, output=2), machine=SimMachine(step_model=times))
     assert seen.step_seconds == pytest.approx([1 + 0.1 + 0.1 + 0.01, 1 + 0.1 + 0.011])
     assert [step.collect_ms for step in seen.steps] == [seconds * 1e3 for seconds in seen.step_seconds]
 
 
 def test_a_seat_that_is_taken_makes_the_next_one_wait() -> None:
     seen = run(item(0.0), item(0.0), max_running_requests=1)
-    assert seen.boarded == [0.0, 3.0]
+    assert seen.first_scheduled == [0.0, 3.0]
     assert (seen.peak_running, seen.mean_running) == (1, 1.0)
 
 
 def test_two_launches_in_flight_do_the_same_work_in_about_the_same_time() -> None:
-    load = arriving(generate("longtail", vocab_size=1000, count=60), 20.0)
+    load = with_poisson_arrivals(generate("longtail", vocab_size=1000, count=60), 20.0)
     seen = [simulate(load, SchedulerConfig(overlap=overlap), CROWD) for overlap in (False, True)]
     assert all(ride.is_whole for each in seen for ride in each.rides)
     assert max(step.in_flight for step in seen[1].steps) == 2
@@ -82,7 +82,7 @@ def test_two_launches_in_flight_do_the_same_work_in_about_the_same_time() -> Non
 @pytest.mark.parametrize("policy", list(POLICIES))
 @pytest.mark.parametrize("batching", BATCHINGS)
 def test_every_policy_serves_everybody_and_the_seed_decides_all_of_it(policy: str, batching: str) -> None:
-    load = arriving(generate("longtail", vocab_size=1000, count=80, seed=3), 30.0)
+    load = with_poisson_arrivals(generate("longtail", vocab_size=1000, count=80, seed=3), 30.0)
     config = SchedulerConfig(policy=policy, batching=batching, max_running_requests=16, max_batch_tokens=128)
     machine = replace(CROWD, num_blocks=64, seed=7)
     seen, again = (simulate(load, config, machine) for _ in range(2))
@@ -97,7 +97,7 @@ def test_news_are_told_as_they_come() -> None:
     simulate(
         workload(item(0.0, output=2)),
         SchedulerConfig(),
-        Machine(step_model=SECOND),
+        SimMachine(step_model=SECOND),
         watch=lambda *new: told.append(new),
     )
     assert told == [(1.0, 0, 1), (2.0, 0, 1)]
@@ -105,7 +105,7 @@ def test_news_are_told_as_they_come() -> None:
 
 def test_what_was_computed_twice_is_told() -> None:
     grown = [replace(item(0.0, output=200), prompt_token_ids=(7,) * 32 + (number,)) for number in range(6)]
-    tight, roomy = (run(*grown, machine=Machine(step_model=SECOND, num_blocks=blocks)) for blocks in (20, None))
+    tight, roomy = (run(*grown, machine=SimMachine(step_model=SECOND, num_blocks=blocks)) for blocks in (20, None))
     assert (roomy.preemptions, roomy.computed_again) == (0, 0.0)
     assert roomy.scheduled_tokens == 6 * 232 - 5 * 32, "one computes what they share"
     again = tight.scheduled_tokens - (6 * 232 - sum(ride.cached_tokens for ride in tight.rides))
@@ -116,7 +116,7 @@ def test_what_was_computed_twice_is_told() -> None:
 def test_cached_prompts_are_hits_and_were_not_computed() -> None:
     seen = run(item(0.0, prompt=64), item(10.0, prompt=64))
     assert seen.hit_rate == pytest.approx(48 / 128) and seen.computed_again == 0.0
-    cold = Machine(step_model=SECOND, enable_prefix_caching=False)
+    cold = SimMachine(step_model=SECOND, enable_prefix_caching=False)
     assert run(item(0.0, prompt=64), item(10.0, prompt=64), machine=cold).hit_rate == 0.0
 
 
@@ -140,7 +140,7 @@ def test_a_request_whose_time_is_up_has_failed_and_the_others_go_on() -> None:
 def test_a_full_line_refuses() -> None:
     seen = run(*[item(0.0) for _ in range(5)], max_queue_size=2, max_running_requests=1)
     assert [ride.error for ride in seen.rides] == ["", "", "queue_full", "queue_full", "queue_full"]
-    assert seen.boarded[2:] == [None] * 3 and len(seen.waits) == 2
+    assert seen.first_scheduled[2:] == [None] * 3 and len(seen.waits) == 2
 
 
 def test_a_request_that_can_never_be_served_is_named_before_anything_runs() -> None:

@@ -7,29 +7,29 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chairlift.bench.simulation.sim_step_model import COSTS, StepModel, Work
-from chairlift.bench.simulation.step_fit import LEAST_STEPS, Sample, fit, read_samples, sample
+from chairlift.bench.simulation.sim_step_model import COSTS, SimStepModel, StepWork
+from chairlift.bench.simulation.step_fit import LEAST_STEPS, StepSample, fit, read_samples, sample
 from chairlift.core.errors import ConfigError
 from chairlift.observability.trace import Trace
 from support_stats import make_stats
 
-TRUE = StepModel(step=0.02, row=0.001, prefill_token=0.0005, context_token=4e-6, prefill_pair=6e-7)
+TRUE = SimStepModel(step=0.02, row=0.001, prefill_token=0.0005, context_token=4e-6, prefill_pair=6e-7)
 
 
-def run(model: StepModel, count: int = 400, noise: float = 0.0, seed: int = 0) -> list[Sample]:
+def run(model: SimStepModel, count: int = 400, noise: float = 0.0, seed: int = 0) -> list[StepSample]:
     """Steps one after another on such a machine: half of them without a prompt."""
     rng = np.random.default_rng(seed)
     now, samples = 0.0, []
     for number in range(count):
         rows, prompt = int(rng.integers(1, 64)), int(rng.integers(2, 512)) if number % 2 else 0
-        work = Work(1, rows, prompt, rows * int(rng.integers(10, 900)), prompt * int(rng.integers(1, 900)))
+        work = StepWork(1, rows, prompt, rows * int(rng.integers(10, 900)), prompt * int(rng.integers(1, 900)))
         seconds = model.seconds(work) * float(np.exp(noise * rng.standard_normal()))
-        samples.append(Sample(work, now, now + seconds))
+        samples.append(StepSample(work, now, now + seconds))
         now += seconds
     return samples
 
 
-def costs(model: StepModel) -> list[float]:
+def costs(model: SimStepModel) -> list[float]:
     return [getattr(model, name) for name in COSTS]
 
 
@@ -41,7 +41,7 @@ def test_the_numbers_behind_exact_times_are_found() -> None:
 
 
 def test_a_cost_that_is_not_there_is_zero_and_none_is_negative() -> None:
-    found = fit(run(StepModel(step=0.03, context_token=1e-6), noise=0.05))
+    found = fit(run(SimStepModel(step=0.03, context_token=1e-6), noise=0.05))
     assert found.model.step == pytest.approx(0.03, rel=0.05)
     assert min(costs(found.model)) == 0.0
 
@@ -58,14 +58,14 @@ def test_pauses_of_the_machine_do_not_move_it() -> None:
     now, samples = 0.0, []
     for number, (work, began, ended) in enumerate(run(TRUE)):
         seconds = (ended - began) * (2 if number % 4 == 0 else 1)
-        samples.append(Sample(work, now, now + seconds))
+        samples.append(StepSample(work, now, now + seconds))
         now += seconds
     assert costs(fit(samples).model) == pytest.approx(costs(TRUE), rel=0.02)
 
 
 def test_of_two_steps_in_flight_each_counts_from_the_end_of_the_other() -> None:
     apart = run(TRUE)
-    overlapping = [Sample(each.work, max(0.0, each.began - 0.01), each.ended) for each in apart]
+    overlapping = [StepSample(each.work, max(0.0, each.began - 0.01), each.ended) for each in apart]
     assert costs(fit(overlapping).model) == pytest.approx(costs(TRUE), rel=1e-6)
 
 
@@ -100,7 +100,7 @@ def test_steps_are_read_from_a_trace_even_when_it_was_cut_off(tmp_path: Path) ->
         trace.counters(begin + 8, {"requests": {"running": 1}})
     assert trace.close() is None
     whole = read_samples(str(path))
-    assert [each.work for each in whole] == [Work(1, 2, 3, 40, 5)] * 2
+    assert [each.work for each in whole] == [StepWork(1, 2, 3, 40, 5)] * 2
     assert [each.began for each in whole] == [0.1, 0.2]
     assert [each.ended for each in whole] == pytest.approx([0.108, 0.208])
     path.write_text(path.read_text().rpartition('{"ph":"M"')[0])

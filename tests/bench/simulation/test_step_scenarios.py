@@ -6,16 +6,16 @@ from chairlift.bench.simulation.scenario_loads import LARGE_GPU, SMALL_CPU, at_o
 from chairlift.bench.simulation.step_scenarios import (
     BUDGETS,
     STATIONS,
+    itl_scenario,
     one_run,
     paged_against_preallocated,
     small_pool,
-    steered,
 )
 
 
 @pytest.mark.parametrize("name", list(STATIONS))
 def test_a_target_keeps_the_step_time_and_most_of_the_best_throughput(name: str) -> None:
-    seen = steered(STATIONS[name])
+    seen = itl_scenario(STATIONS[name])
     assert seen["best_fixed_budget"] > 0 and seen["best_fixed_p99_over_target"] <= 1.2
     assert seen["p99_over_target"] <= 1.2
     assert seen["share_of_best"] >= 0.8

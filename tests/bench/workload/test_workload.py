@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from chairlift.bench.workload.workload import WorkItem, Workload
+from chairlift.bench.workload.workload import Workload, WorkloadRequest
 
-ITEM = WorkItem(at=0.0, prompt_token_ids=(1, 2, 3), output_tokens=4)
+ITEM = WorkloadRequest(at=0.0, prompt_token_ids=(1, 2, 3), output_tokens=4)
 TWO = Workload(name="x", seed=1, items=(ITEM, replace(ITEM, output_tokens=6)))
 
 

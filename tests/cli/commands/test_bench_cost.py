@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chairlift.bench.micro import scheduler_cost
-from chairlift.bench.micro.scheduler_cost_rig import Arm
+from chairlift.bench.micro.scheduler_cost_rig import CostCase
 from chairlift.cli.commands import bench_cost
 from chairlift.cli.main import main
 
@@ -17,7 +17,7 @@ from chairlift.cli.main import main
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every arm with a few seats and a short line."""
 
-    def shrunk(arms: Sequence[Arm]) -> list[Arm]:
+    def shrunk(arms: Sequence[CostCase]) -> list[CostCase]:
         return [replace(arm, running=arm.running // 64, waiting=arm.waiting // 100) for arm in arms]
 
     monkeypatch.setattr(bench_cost, "every_arm", lambda: shrunk(scheduler_cost.every_arm()))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chairlift.bench.offline import comparison
-from chairlift.bench.offline.run_spec import Order
+from chairlift.bench.offline.run_spec import RunSpec
 from chairlift.cli.main import main
 from chairlift.llm.model_names import DEMO, RANDOM, no_model_given
 from support_models import save_tiny
@@ -100,12 +100,12 @@ def test_the_engine_is_compared_with_transformers(capsys: pytest.CaptureFixture[
 def test_compared_values_are_read_as_the_option_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, Any]] = []
 
-    def take_turns(given: list[comparison.Arm], order: Order, **options: Any) -> None:
+    def take_turns(given: list[comparison.Arm], order: RunSpec, **options: Any) -> None:
         seen.extend({**order.options, **arm.options} for arm in given)
         assert options["repeat"] == 3
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("chairlift.cli.commands.bench_offline.take_turns", take_turns)
+    monkeypatch.setattr("chairlift.cli.commands.bench_offline.run_interleaved", take_turns)
     words = ["--compare", "max-running-requests=2,4", "--compare", "prefix_caching=yes,no", "--repeat", "3"]
     assert bench(*words, "--policy", "fifo") == 130
     pairs = [(each["max_running_requests"], each["enable_prefix_caching"], each["policy"]) for each in seen]

@@ -167,5 +167,5 @@ def test_it_takes_as_many_files_as_the_system_allows(server: Server) -> None:
 
 
 def test_every_setting_has_a_name_of_its_own() -> None:
-    flags = [setting.flag for setting in settings.LOAD]
+    flags = [setting.flag for setting in settings.LOAD_SETTINGS]
     assert len(set(flags)) == len(flags) and "--tenants" not in flags

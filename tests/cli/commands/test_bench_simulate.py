@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chairlift.bench.simulation.sim_step_model import SMOL135_CPU, read_model
-from chairlift.bench.simulation.simulation import Machine
+from chairlift.bench.simulation.simulation import SimMachine
 from chairlift.cli.main import main
 from chairlift.cli.settings import settings
 from chairlift.engine.config import SchedulerConfig
@@ -100,8 +100,8 @@ def test_what_cannot_be_is_refused_in_a_sentence(
 
 
 def test_every_setting_it_takes_means_something_to_it() -> None:
-    known = {each.name for kind in (SchedulerConfig, Machine) for each in fields(kind)}
-    assert {setting.name for setting in settings.SIMULATED} <= known
+    known = {each.name for kind in (SchedulerConfig, SimMachine) for each in fields(kind)}
+    assert {setting.name for setting in settings.SIMULATE_SETTINGS} <= known
     assert {setting.name for setting in settings.ENGINE if setting.name in known} == {
-        setting.name for setting in settings.SIMULATED
+        setting.name for setting in settings.SIMULATE_SETTINGS
     }

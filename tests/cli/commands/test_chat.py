@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from chairlift.cli.chat_backends import ChatFailed, Counted, Message
-from chairlift.cli.commands.chat import HELP, Chat
+from chairlift.cli.chat_backends import AnswerStats, ChatFailed, Message
+from chairlift.cli.commands.chat import HELP, ChatSession
 from chairlift.cli.console import Console
 
 
@@ -23,7 +23,7 @@ class Echo:
     def __init__(self) -> None:
         self.asked: list[tuple[list[Message], dict[str, Any]]] = []
 
-    def answer(self, messages: list[Message], options: dict[str, Any], counted: Counted) -> Iterator[str]:
+    def answer(self, messages: list[Message], options: dict[str, Any], counted: AnswerStats) -> Iterator[str]:
         self.asked.append(([dict(message) for message in messages], dict(options)))
         text = messages[-1]["content"]
         if text == "fail":
@@ -35,15 +35,15 @@ class Echo:
         counted.output_tokens, counted.seconds, counted.reason = 2, 0.5, "stop"
 
 
-def chatted(*lines: str, **options: Any) -> tuple[Chat, Echo, str]:
+def chatted(*lines: str, **options: Any) -> tuple[ChatSession, Echo, str]:
     """Run a chat of these lines; returns it, who answered, and what it said on standard error."""
     echo, said = Echo(), io.StringIO()
-    chat = Chat(echo, Console(file=said), options)
+    chat = ChatSession(echo, Console(file=said), options)
     assert chat.run(iter(lines)) == 0
     return chat, echo, said.getvalue()
 
 
-def texts(chat: Chat) -> list[str]:
+def texts(chat: ChatSession) -> list[str]:
     return [message["content"] for message in chat.messages]
 
 

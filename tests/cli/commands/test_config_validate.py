@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from chairlift.cli.commands.config_validate import CHECKS, impossible
+from chairlift.cli.commands.config_validate import CHECKS, invalid_values
 from chairlift.cli.main import main
 from chairlift.cli.settings.config_file import read_config
 
@@ -95,5 +95,5 @@ def test_an_error_that_names_no_setting_ends_the_search(tmp_path: Path, monkeypa
 
     monkeypatch.setitem(CHECKS, "server", refuse)  # type: ignore[arg-type]
     (tmp_path / "a.yaml").write_text("port: 5\nhost: b\n", encoding="utf-8")
-    found = list(impossible(read_config(str(tmp_path / "a.yaml"))))
+    found = list(invalid_values(read_config(str(tmp_path / "a.yaml"))))
     assert [(problem.line, problem.said) for problem in found] == [(0, "together they cannot be")]

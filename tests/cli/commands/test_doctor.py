@@ -176,8 +176,8 @@ def test_what_breaks_on_the_way_is_a_problem_too(
     def breaks(*arguments: object) -> Any:
         raise OSError("this torch was made for another machine\nand so on")
 
-    monkeypatch.setattr(build, "examine_machine", breaks)
-    monkeypatch.setattr(build, "examine_model", breaks)
+    monkeypatch.setattr(build, "inspect_machine", breaks)
+    monkeypatch.setattr(build, "inspect_model", breaks)
     monkeypatch.setattr(system_info, "memory", breaks)
     code, report = examined(capsys, str(folder))
     assert code == 1 and set(report) == KEYS and report["devices"] is None and report["memory"] is None
@@ -196,7 +196,7 @@ def test_what_makes_a_model_slow_is_a_warning_and_no_failure(
         system_info, "memory",
         lambda: {"total": 2**30, "available": 2**20, "transparent_huge_pages": "never", "huge_pages": 0},
     )  # fmt: skip
-    monkeypatch.setattr(build, "examine_machine", lambda: {"threads": 2, "devices": []})
+    monkeypatch.setattr(build, "inspect_machine", lambda: {"threads": 2, "devices": []})
     code, report = examined(capsys)
     assert code == 0 and report["ok"]
     assert [problem["level"] for problem in report["problems"]] == ["warning"] * 3

@@ -18,9 +18,9 @@ import support_text
 from chairlift import SamplingParams
 from chairlift.cli.commands import generate
 from chairlift.cli.main import main
-from chairlift.cli.result_writer import OrderedLines
+from chairlift.cli.result_writer import OrderedWriter
 from chairlift.llm.model_names import DEMO, RANDOM, no_model_given
-from chairlift.llm.text_service import ModelDefaults, Service
+from chairlift.llm.text_service import ModelDefaults, TextService
 from support_models import save_tiny
 from support_services import FAKE, Gate, fake_service, text_of, tokens_of, wait_until
 from support_traces import check_trace, read_trace, requests_of, steps_of
@@ -33,16 +33,16 @@ class Fakes:
     """Stands in for `prepare`: starts a fake service instead of a model."""
 
     def __init__(self) -> None:
-        self.make: Callable[[], Service] = fake_service
+        self.make: Callable[[], TextService] = fake_service
         self.options: dict[str, Any] = {}
         self.tokenizer: object | None = object()
-        self.started: list[Service] = []
+        self.started: list[TextService] = []
 
     def prepare(self, model: str | None, options: dict[str, Any]) -> "Fakes":
         self.options = {"model": model, **options}
         return self
 
-    def start(self) -> Service:
+    def start(self) -> TextService:
         self.started.append(self.make())
         return self.started[-1]
 
@@ -273,8 +273,8 @@ def test_an_interrupt_keeps_what_is_finished_and_aborts_the_rest(
 ) -> None:
     """The gate closes when the short requests, which do not come first, have ended; then they are recorded."""
     gate, recorded = Gate(after=20), []
-    put = OrderedLines.put
-    monkeypatch.setattr(OrderedLines, "put", lambda self, *each: (put(self, *each), recorded.append(each)))
+    put = OrderedWriter.put
+    monkeypatch.setattr(OrderedWriter, "put", lambda self, *each: (put(self, *each), recorded.append(each)))
     fakes.make = lambda: fake_service(hook=gate)
     lines = [{"prompt": f"r{n}", "max_tokens": 4 if n % 2 else 300, "seed": n} for n in range(6)]
     target, main_thread = tmp_path / "out.jsonl", threading.get_ident()

@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from chairlift.cli.command_line import build_parser
-from chairlift.cli.settings.reload import FIXED, Rereading
-from chairlift.cli.settings.sources import take_file
+from chairlift.cli.settings.reload import FIXED, SettingsReloader
+from chairlift.cli.settings.sources import load_settings_file
 from chairlift.core.errors import ConfigError
 from support_process import PATIENCE
 from support_server import real_server
@@ -24,10 +24,10 @@ def path(tmp_path: Path) -> Path:
     return found
 
 
-def rereading(path: Path, *words: str, **environ: str) -> Rereading:
+def rereading(path: Path, *words: str, **environ: str) -> SettingsReloader:
     arguments = build_parser().parse_args(["serve", "--config", str(path), *words])
-    take_file(arguments, environ)
-    return Rereading(arguments, environ, ("m",))
+    load_settings_file(arguments, environ)
+    return SettingsReloader(arguments, environ, ("m",))
 
 
 def test_limits_and_levels_are_those_of_the_new_file(path: Path) -> None:

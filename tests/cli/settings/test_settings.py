@@ -8,14 +8,14 @@ import pytest
 
 from chairlift.cli.command_line import build_parser
 from chairlift.cli.settings import settings
-from chairlift.cli.settings.settings import ENGINE, GROUPS, SAMPLING, SERVER, Found, Setting, find, given
+from chairlift.cli.settings.settings import ENGINE, GROUPS, SAMPLING, SERVER, ResolvedSetting, Setting, find, given
 from chairlift.cli.settings.value_parsers import flag
 from chairlift.core.sampling import SAMPLING_FIELDS, SamplingParams
 from chairlift.engine.config import CacheConfig, SchedulerConfig
 from chairlift.llm.options import Options
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.server.config import ServerConfig
-from chairlift.server.server_process import Listening
+from chairlift.server.server_process import ListenAddress
 from chairlift.web.admission import AdmissionLimits
 from chairlift.web.tenant_limits import TenantLimits
 from support_parsers import leaves
@@ -44,7 +44,7 @@ def test_the_defaults_that_help_shows_are_those_that_hold() -> None:
 
 def test_so_are_those_of_a_server() -> None:
     real: dict[str, Any] = {"insecure": False}
-    for kind in (ServerConfig, AdmissionLimits, TenantLimits, Listening):
+    for kind in (ServerConfig, AdmissionLimits, TenantLimits, ListenAddress):
         real.update({spec.name: spec.default for spec in fields(kind)})
     for setting in SERVER:
         default = setting.default
@@ -70,7 +70,7 @@ def test_every_setting_of_every_command_can_stand_in_a_file() -> None:
     (Setting(name="a", help="h"), "h"), (Setting(name="a", help="h", default=5), "h (default 5)"),
     (Setting(name="a", help="h", default=0), "h (default 0)"), (Setting(name="a", help="h", default=False), "h"),
     (Setting(name="a", help="h", default=True), "h (default)"),
-    (Setting(name="a", help="h", unset="the model's"), "h (default: the model's)"),
+    (Setting(name="a", help="h", default_text="the model's"), "h (default: the model's)"),
 ])  # fmt: skip
 def test_what_help_says_of_a_default(setting: Setting, shown: str) -> None:
     assert setting.shown_help == shown
@@ -143,9 +143,9 @@ class Says:
 def test_a_flag_wins_over_the_environment_that_over_the_file_and_that_over_nothing() -> None:
     port = next(setting for setting in SERVER if setting.name == "port")
     environ, file = {"CHAIRLIFT_PORT": "2"}, Says(port=3)
-    assert find(port, argparse.Namespace(port=1, file=file), environ) == Found(1, "flag", "--port")
-    assert find(port, argparse.Namespace(file=file), environ) == Found(2, "environment", "CHAIRLIFT_PORT")
-    assert find(port, argparse.Namespace(file=file), {}) == Found(3, "file", "f.yaml line 1")
+    assert find(port, argparse.Namespace(port=1, file=file), environ) == ResolvedSetting(1, "flag", "--port")
+    assert find(port, argparse.Namespace(file=file), environ) == ResolvedSetting(2, "environment", "CHAIRLIFT_PORT")
+    assert find(port, argparse.Namespace(file=file), {}) == ResolvedSetting(3, "file", "f.yaml line 1")
     assert find(port, argparse.Namespace(file=None), {"CHAIRLIFT_PORT": ""}) is None
-    assert find(port, argparse.Namespace(port=0), environ) == Found(0, "flag", "--port")
+    assert find(port, argparse.Namespace(port=0), environ) == ResolvedSetting(0, "flag", "--port")
     assert given([port], argparse.Namespace(file=file), {}) == {"port": 3}

@@ -8,14 +8,14 @@ import pytest
 
 from chairlift.cli.command_line import build_parser
 from chairlift.cli.main import main
-from chairlift.cli.settings.sources import blamed, take_file, tell_unread, unknown_variables
+from chairlift.cli.settings.sources import load_settings_file, setting_origin, unknown_variables, warn_unread_settings
 from chairlift.core.errors import ConfigError
 
 
 def taken(*words: str, **environ: str) -> argparse.Namespace:
     """Parse a command line and read its file."""
     arguments = build_parser().parse_args(words)
-    take_file(arguments, environ)
+    load_settings_file(arguments, environ)
     return arguments
 
 
@@ -68,8 +68,8 @@ def test_an_error_names_the_variable_or_the_line_that_made_it(
     said = "chairlift: temperature must be between 0 and 2, got 5.0 (CHAIRLIFT_TEMPERATURE)\n"
     assert capsys.readouterr().err == said
     flags = taken("generate", "--temperature", "5")
-    assert blamed({"param": "temperature"}, flags, {"CHAIRLIFT_TEMPERATURE": "5"}) is None
-    assert blamed({}, flags, {}) is None
+    assert setting_origin({"param": "temperature"}, flags, {"CHAIRLIFT_TEMPERATURE": "5"}) is None
+    assert setting_origin({}, flags, {}) is None
 
 
 @pytest.mark.parametrize(("name", "meant"), [
@@ -92,10 +92,10 @@ def test_others_are_not(name: str) -> None:
 def test_what_is_set_in_vain_is_logged_without_its_value(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     environ = {"CHAIRLIFT_APIKEY": "sk-1"}
     with caplog.at_level(logging.WARNING, logger="chairlift"):
-        tell_unread(taken("serve", "--config", str(path)), environ)
-        tell_unread(taken("generate", "--config", str(path)), {})
-        tell_unread(taken("key", "alice", "--config", str(path)), {})
-        tell_unread(taken("serve"), {})
+        warn_unread_settings(taken("serve", "--config", str(path)), environ)
+        warn_unread_settings(taken("generate", "--config", str(path)), {})
+        warn_unread_settings(taken("key", "alice", "--config", str(path)), {})
+        warn_unread_settings(taken("serve"), {})
     assert [record.getMessage() for record in caplog.records] == [
         "nothing reads CHAIRLIFT_APIKEY of the environment; did you mean CHAIRLIFT_API_KEY?",
         f"{path}: nothing of `serve` reads max_tokens", f"{path}: nothing of `generate` reads port",

@@ -1,4 +1,4 @@
-"""An engine in a thread: every accepted request one last Output, also in death; no work, no CPU time."""
+"""InlineClient: every accepted request gets one final output, also on failure; an idle engine takes no CPU time."""
 
 import threading
 import time
@@ -141,7 +141,7 @@ def test_an_abort_ends_the_request_through_its_sink(gated: InlineClient, gate: G
     assert gated.check_integrity() == [] and gated.cache_state()["allocated_blocks"] == 0
 
 
-def test_closing_ends_everybody_and_frees_the_runner(gate: Gate) -> None:
+def test_closing_ends_all_requests_and_frees_the_runner(gate: Gate) -> None:
     runner, box = FakeRunner(FAKE, hook=gate), Box()
     client = start(runner)
     client.submit(ask("a", 3, 100), box)
@@ -159,7 +159,7 @@ def test_closing_ends_everybody_and_frees_the_runner(gate: Gate) -> None:
     assert client.load().state is ReplicaState.STOPPED
 
 
-def test_an_engine_that_dies_ends_everybody_with_an_error() -> None:
+def test_an_engine_that_dies_ends_all_requests_with_an_error() -> None:
     def hook(plan: StepPlan, stage: str) -> None:
         raise EngineDead("the device is gone")
 
@@ -190,7 +190,7 @@ def test_the_state_says_where_the_engine_is_in_its_life_and_nothing_is_started_a
     assert (client.state, client.restarts) == (ReplicaState.STOPPED, 0)
 
 
-def test_the_state_is_told_at_once_while_a_step_goes_on(gated: InlineClient, gate: Gate) -> None:
+def test_the_state_is_returned_at_once_during_a_step(gated: InlineClient, gate: Gate) -> None:
     gated.submit(ask("a", 3), Box())
     assert gate.entered.wait(SECONDS)
     assert gated.state is ReplicaState.READY
@@ -199,7 +199,7 @@ def test_the_state_is_told_at_once_while_a_step_goes_on(gated: InlineClient, gat
     assert gated.state is ReplicaState.STOPPED
 
 
-def test_a_bug_in_the_scheduler_ends_everybody_without_telling_its_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_the_scheduler_ends_all_requests_without_its_details(monkeypatch: pytest.MonkeyPatch) -> None:
     client = start()
 
     def broken(now: float) -> None:
@@ -233,7 +233,7 @@ def test_a_loop_that_cannot_be_built_stops_the_runner_it_started() -> None:
     assert not [thread for thread in threading.enumerate() if thread.name == "chairlift-runner" and thread.is_alive()]
 
 
-def test_a_sink_that_raises_harms_nobody(client: InlineClient) -> None:
+def test_a_sink_that_raises_affects_no_other_request(client: InlineClient) -> None:
     def bad(outputs: list[EngineOutput]) -> None:
         raise RuntimeError("a broken sink")
 
@@ -310,7 +310,7 @@ def test_a_warm_up_between_steps_changes_nothing(overlap: bool) -> None:
         client.warmup()
 
 
-def test_a_warm_up_that_fails_is_told_and_the_engine_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warm_up_that_fails_is_reported_and_the_engine_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def too_large() -> None:
         raise MemoryError("no room for 2048 tokens")
 
@@ -324,7 +324,7 @@ def test_a_warm_up_that_fails_is_told_and_the_engine_goes_on(monkeypatch: pytest
     client.close()
 
 
-def test_a_runner_that_dies_while_its_steps_are_collected_for_a_warm_up_ends_everybody(
+def test_a_runner_that_dies_while_its_steps_are_collected_for_a_warm_up_ends_all_requests(
     gated: InlineClient, gate: Gate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def land() -> list[EngineOutput]:
@@ -349,7 +349,7 @@ def test_a_fault_of_ours_while_steps_are_collected_for_a_warm_up_ends_the_engine
     box = Box()
     gated.submit(ask("a", 3, 90), box)
     gate.opened.set()
-    with pytest.raises(EngineDead, match="died of a fault"):
+    with pytest.raises(EngineDead, match="died of an internal error"):
         gated.warmup()
     assert box.wait().finish_reason is FinishReason.ERROR and gated.fatal_error is not None
 
@@ -377,18 +377,22 @@ def test_a_warm_up_has_a_beginning_while_it_goes_on(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(runner, "warmup", sleeps)
     client = start(runner)
-    assert client.warmup_began is None
+    assert client.warmup_started_at is None
     warming = threading.Thread(target=client.warmup)
     warming.start()
     assert began.wait(SECONDS)
-    assert client.warmup_began is not None and client.warmup_began <= time.monotonic() and client.step_began is None
+    assert (
+        client.warmup_started_at is not None
+        and client.warmup_started_at <= time.monotonic()
+        and client.step_started_at is None
+    )
     release.set()
     warming.join(SECONDS)
-    assert client.warmup_began is None
+    assert client.warmup_started_at is None
     client.close()
 
 
-def test_flushing_forgets_what_nobody_holds(client: InlineClient) -> None:
+def test_flushing_evicts_blocks_without_references(client: InlineClient) -> None:
     box = Box()
     client.submit(ask("a", 9, 1), box)
     box.wait()
@@ -430,8 +434,8 @@ def count_waits(client: InlineClient) -> list[float | None]:
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_an_engine_proves_its_ledger_when_it_falls_idle(overlap: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pitfall 18: free + cached + held == all, looked at by itself."""
+def test_an_engine_checks_its_integrity_when_it_falls_idle(overlap: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pitfall 18: free + cached + held == all, checked without a request."""
     client = start(overlap=overlap)
     proved = threading.Event()
     check = client._loop.check_integrity
@@ -451,7 +455,7 @@ def test_an_engine_proves_its_ledger_when_it_falls_idle(overlap: bool, monkeypat
 def test_a_question_is_answered_between_two_steps(gated: InlineClient, gate: Gate) -> None:
     box = Box()
     gated.submit(ask("a", 3, 2), box)
-    assert gate.entered.wait(SECONDS) and gated.step_began is not None
+    assert gate.entered.wait(SECONDS) and gated.step_started_at is not None
     answers: list[object] = []
     asking = threading.Thread(target=lambda: answers.append(gated.scheduler_state()["active_requests"]))
     asking.start()

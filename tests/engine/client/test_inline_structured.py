@@ -1,4 +1,4 @@
-"""A request whose grammar is being made is open like any other: it can end, be counted, and hold nobody up."""
+"""A request whose grammar is being compiled is open: it can end, is counted, and delays no other request."""
 
 import json
 import logging
@@ -46,7 +46,7 @@ def client() -> Iterator[InlineClient]:
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """Until this is set no structure is found good."""
+    """No grammar compiles until this event is set."""
     gate, checked = threading.Event(), GrammarCompiler._checked
 
     def held(self: GrammarCompiler, structured: StructuredOutput) -> str:
@@ -165,7 +165,7 @@ def test_its_time_runs_while_it_is_compiled_and_what_is_said_names_all_of_it(
 def test_its_time_is_up_while_the_engine_has_not_been_idle_for_long(
     monkeypatch: pytest.MonkeyPatch, gate: threading.Event, after_a_step: bool
 ) -> None:
-    monkeypatch.setattr(inline, "QUIET_SECONDS", 3600)
+    monkeypatch.setattr(inline, "IDLE_CHECK_SECONDS", 3600)
     client, first, box = start(), Box(), Box()
     if after_a_step:
         client.submit(ask("b", 3), first)
@@ -248,22 +248,22 @@ def test_where_no_thread_can_be_had_it_is_its_error_alone(
     assert isinstance(error, StructuredOutputFailed) and "can't start new thread" in error.message and is_idle(client)
 
 
-def test_what_every_grammar_needs_is_made_when_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_grammar_tokenizer_is_built_while_the_engine_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not at the start, which it would delay, and not beside a step, which it would hold up."""
-    monkeypatch.setattr(inline, "QUIET_SECONDS", 3600)
+    monkeypatch.setattr(inline, "IDLE_CHECK_SECONDS", 3600)
     client, box = start(), Box()
-    structures = client._structures
+    structures = client._grammar_compiler
     assert structures is not None and structures._tokenizer is None
     client.submit(ask("a", 5, 5), box)
     box.wait()
     assert structures._tokenizer is None
-    monkeypatch.setattr(inline, "QUIET_SECONDS", 0.2)
+    monkeypatch.setattr(inline, "IDLE_CHECK_SECONDS", 0.2)
     client.load()  # who asks meanwhile does not put it off
     wait_until(lambda: structures._tokenizer is not None)
     client.close()
 
 
-def test_a_model_whose_words_no_grammar_can_follow_serves_everybody_else(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_whose_tokenizer_no_grammar_can_use_serves_all_other_requests(caplog: pytest.LogCaptureFixture) -> None:
     words = {f"w{number}": number for number in range(VOCAB_SIZE)}
     tokenizer = json.loads(Tokenizer(WordLevel(words, unk_token="w0")).to_str())
     caplog.set_level(logging.INFO, "chairlift")

@@ -71,7 +71,7 @@ def _children_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def mixed_requests(count: int, seed: int) -> list[Any]:
-    """Requests of all lengths, some with a shared prefix, logprobs, a stop token, a tenant, or a fault."""
+    """Requests of all lengths, some with a shared prefix, logprobs, a stop token, a tenant, or an error."""
     dice = random.Random(seed)
     shared = tuple(dice.randrange(200) for _ in range(40))
     requests = []
@@ -93,7 +93,7 @@ def mixed_requests(count: int, seed: int) -> list[Any]:
 
 
 def outcome(client: EngineClient, requests: list[Any]) -> dict[str, tuple[Any, ...]]:
-    """Run requests; return what came of each, without times."""
+    """Run requests; return the result of each, without times."""
     news = News()
     for request in requests:
         client.submit(request, news)
@@ -163,7 +163,7 @@ def test_a_slow_sink_gets_everything_in_few_large_lists() -> None:
         assert len(news.batches) < 1500 and client.restarts == 0
 
 
-def test_a_sink_that_raises_harms_nobody() -> None:
+def test_a_sink_that_raises_affects_no_other_request() -> None:
     def bad(outputs: list[EngineOutput]) -> None:
         raise RuntimeError("a bad sink")
 
@@ -260,7 +260,7 @@ def test_questions_are_answered() -> None:
         assert client.cache_state()["cached_blocks"] == 0
 
 
-def test_the_state_is_told_without_asking_the_engine() -> None:
+def test_the_state_is_returned_without_a_remote_call() -> None:
     with engine(fake_spec(FakeConfig(seconds_per_step=2))) as client:
         client.submit(make_request("a"), News())
         wait_until(lambda: client.load().step_age_seconds > 0)
@@ -308,7 +308,7 @@ def test_an_engine_that_is_started_again_is_watched_again() -> None:
         assert works(client) and [stats.step_id for stats in told[3:]] == [0, 1, 2]
 
 
-def test_who_watches_and_raises_hurts_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_stats_sink_that_raises_affects_no_request(caplog: pytest.LogCaptureFixture) -> None:
     def raises(stats: StepStats) -> None:
         raise RuntimeError("not mine")
 
@@ -316,7 +316,7 @@ def test_who_watches_and_raises_hurts_nobody(caplog: pytest.LogCaptureFixture) -
         client.watch_steps(raises)
         assert works(client) and works(client, "again")
         assert client.restarts == 0
-    assert "who watches the steps raised" in caplog.text
+    assert "a step stats sink raised" in caplog.text
 
 
 def test_a_warm_up_is_no_hang_and_changes_nothing() -> None:
@@ -334,7 +334,7 @@ def test_a_warm_up_is_no_hang_and_changes_nothing() -> None:
 
 
 def warm_up(client: ProcessClient, said: list[Exception]) -> threading.Thread:
-    """Have a client warm up in a thread; returns when its beats tell so."""
+    """Start a warm-up in a thread; returns when a heartbeat reports it."""
 
     def work() -> None:
         try:
@@ -344,7 +344,7 @@ def warm_up(client: ProcessClient, said: list[Exception]) -> threading.Thread:
 
     warming = threading.Thread(target=work, daemon=True)
     warming.start()
-    wait_until(lambda: client._link is not None and client._link._warmup_age > 0)
+    wait_until(lambda: client._connection is not None and client._connection._warmup_age > 0)
     return warming
 
 
@@ -357,9 +357,9 @@ def test_a_warm_up_that_hangs_is_seen_and_the_engine_is_started_again() -> None:
         asking.start()
         asking.join(PATIENCE)
         assert states == [ReplicaState.READY], "counts do not wait for a warm-up"
-        link = client._link
-        assert link is not None and not said
-        link._watch = replace(watch, start_timeout=0.5)  # only now: this start has its time
+        connection = client._connection
+        assert connection is not None and not said
+        connection._watch = replace(watch, start_timeout=0.5)  # only now: this start has its time
         warming.join(PATIENCE)
         (error,) = said
         assert "hangs: a warm-up takes" in str(error) and "the limit is 0.5 s" in str(error)
@@ -375,7 +375,7 @@ def test_the_questions_of_others_wait_for_a_warm_up_and_have_their_own_limit_the
         other, said = connect(client.process.address, watch=watch), list[Exception]()
         try:
             warming = warm_up(other, said)
-            wait_until(lambda: client._link is not None and client._link._warmup_age > 0)
+            wait_until(lambda: client._connection is not None and client._connection._warmup_age > 0)
             assert client.check_integrity() == [] and other.cache_state()["total_blocks"] > 0
             warming.join(PATIENCE)
             assert not said and client.restarts == 0
@@ -476,7 +476,7 @@ def test_an_engine_may_take_its_time_to_start() -> None:
         assert works(client) and client.restarts == 0
 
 
-def test_nobody_at_the_address_is_engine_dead(tmp_path: Path) -> None:
+def test_an_address_without_an_engine_is_engine_dead(tmp_path: Path) -> None:
     watch = LivenessConfig(heartbeat_timeout=0.5, start_heartbeat_timeout=0.3)
     with pytest.raises(EngineDead, match="silent"):
         connect(f"ipc://{tmp_path}/nobody", watch=watch)

@@ -1,4 +1,4 @@
-"""A link says hello, keeps its pulse, reads what an engine says, and judges when that engine is dead."""
+"""EngineConnection sends Hello and heartbeats, decodes messages, and detects a failed engine."""
 
 import time
 from collections.abc import Iterator
@@ -56,10 +56,10 @@ def context() -> "Iterator[zmq.Context[zmq.Socket[bytes]]]":
 
 
 @pytest.fixture
-def bell() -> Iterator[WakeupQueue[int]]:
-    mailbox: WakeupQueue[int] = WakeupQueue()
-    yield mailbox
-    mailbox.close()
+def wakeup() -> Iterator[WakeupQueue[int]]:
+    wakeup_queue: WakeupQueue[int] = WakeupQueue()
+    yield wakeup_queue
+    wakeup_queue.close()
 
 
 @pytest.fixture
@@ -75,9 +75,9 @@ def receive(link: EngineConnection) -> list[ToClient]:
 
 
 def test_it_says_hello_and_reads_what_comes(
-    context: "zmq.Context[zmq.Socket[bytes]]", address: str, bell: WakeupQueue[int]
+    context: "zmq.Context[zmq.Socket[bytes]]", address: str, wakeup: WakeupQueue[int]
 ) -> None:
-    engine, link = Engine(context, address), EngineConnection(context, address, bell.fileno(), LONG, None)
+    engine, link = Engine(context, address), EngineConnection(context, address, wakeup.fileno(), LONG, None)
     assert engine.hear() == Hello(PROTOCOL, 120.0, 600.0) and not link.ready
     engine.say(b"\xc1 no message")
     engine.say(EngineHeartbeat(replace(READY, steps=9)))
@@ -88,9 +88,9 @@ def test_it_says_hello_and_reads_what_comes(
     assert engine.hear() == Goodbye("enough")
 
 
-def test_it_has_a_pulse(context: "zmq.Context[zmq.Socket[bytes]]", address: str, bell: WakeupQueue[int]) -> None:
+def test_it_has_a_pulse(context: "zmq.Context[zmq.Socket[bytes]]", address: str, wakeup: WakeupQueue[int]) -> None:
     engine = Engine(context, address)
-    link = EngineConnection(context, address, bell.fileno(), LivenessConfig(heartbeat_timeout=0.1), None)
+    link = EngineConnection(context, address, wakeup.fileno(), LivenessConfig(heartbeat_timeout=0.1), None)
     assert isinstance(engine.hear(), Hello)
     for _ in range(3):
         link.receive()
@@ -98,11 +98,11 @@ def test_it_has_a_pulse(context: "zmq.Context[zmq.Socket[bytes]]", address: str,
     link.close("")
 
 
-def test_a_bell_ends_the_waiting(
-    context: "zmq.Context[zmq.Socket[bytes]]", address: str, bell: WakeupQueue[int]
+def test_a_wakeup_ends_the_wait(
+    context: "zmq.Context[zmq.Socket[bytes]]", address: str, wakeup: WakeupQueue[int]
 ) -> None:
-    link = EngineConnection(context, address, bell.fileno(), LONG, None)
-    bell.wake()
+    link = EngineConnection(context, address, wakeup.fileno(), LONG, None)
+    wakeup.wake()
     began = time.monotonic()
     assert link.receive() == []
     assert time.monotonic() - began < PATIENCE
@@ -110,10 +110,10 @@ def test_a_bell_ends_the_waiting(
 
 
 def test_silence_is_a_fault_and_has_another_limit_while_the_engine_starts(
-    context: "zmq.Context[zmq.Socket[bytes]]", address: str, bell: WakeupQueue[int]
+    context: "zmq.Context[zmq.Socket[bytes]]", address: str, wakeup: WakeupQueue[int]
 ) -> None:
     watch = LivenessConfig(heartbeat_timeout=0.2, start_heartbeat_timeout=600.0)
-    link = EngineConnection(context, address, bell.fileno(), watch, None)
+    link = EngineConnection(context, address, wakeup.fileno(), watch, None)
     for _ in range(20):
         link.receive()
         assert link.failure_reason() is None, "it starts"
@@ -127,9 +127,9 @@ def test_silence_is_a_fault_and_has_another_limit_while_the_engine_starts(
 
 
 def test_an_old_step_is_a_fault_though_the_engine_speaks(
-    context: "zmq.Context[zmq.Socket[bytes]]", address: str, bell: WakeupQueue[int]
+    context: "zmq.Context[zmq.Socket[bytes]]", address: str, wakeup: WakeupQueue[int]
 ) -> None:
-    link = EngineConnection(context, address, bell.fileno(), LivenessConfig(step_timeout=3.0), None)
+    link = EngineConnection(context, address, wakeup.fileno(), LivenessConfig(step_timeout=3.0), None)
     link.ready = True
     link.load = replace(READY, step_age_seconds=3.0)
     assert link.failure_reason() is None
@@ -139,10 +139,12 @@ def test_an_old_step_is_a_fault_though_the_engine_speaks(
 
 
 def test_a_warm_up_may_take_as_long_as_a_start_and_no_longer(
-    context: "zmq.Context[zmq.Socket[bytes]]", address: str, bell: WakeupQueue[int]
+    context: "zmq.Context[zmq.Socket[bytes]]", address: str, wakeup: WakeupQueue[int]
 ) -> None:
     engine = Engine(context, address)
-    link = EngineConnection(context, address, bell.fileno(), replace(LONG, step_timeout=3.0, start_timeout=30.0), None)
+    link = EngineConnection(
+        context, address, wakeup.fileno(), replace(LONG, step_timeout=3.0, start_timeout=30.0), None
+    )
     engine.hear()
     link.ready = True
 
@@ -162,8 +164,8 @@ def test_a_warm_up_may_take_as_long_as_a_start_and_no_longer(
     link.close("")
 
 
-def test_a_start_has_an_end(context: "zmq.Context[zmq.Socket[bytes]]", address: str, bell: WakeupQueue[int]) -> None:
-    link = EngineConnection(context, address, bell.fileno(), LivenessConfig(start_timeout=1e-6), None)
+def test_a_start_has_an_end(context: "zmq.Context[zmq.Socket[bytes]]", address: str, wakeup: WakeupQueue[int]) -> None:
+    link = EngineConnection(context, address, wakeup.fileno(), LivenessConfig(start_timeout=1e-6), None)
     time.sleep(0.01)
     assert link.failure_reason() == "the engine did not start within 1e-06 s"
     link.ready = True

@@ -1,4 +1,4 @@
-"""The child process by itself: what it reads, when it leaves and with which code; it answers while it starts."""
+"""The engine process by itself: its input, when it exits and with which code; it serves clients while it starts."""
 
 import signal
 import subprocess
@@ -49,7 +49,7 @@ from support_process import (
 
 
 class Child:
-    """A child process with a client's socket, both in this thread's hands."""
+    """A child process and a client's socket, both used by this thread."""
 
     def __init__(self, folder: Path, spec: RunnerSpec) -> None:
         self.folder = folder / "private"
@@ -94,7 +94,7 @@ class Child:
         self.process.stdin = None
 
     def stop(self) -> None:
-        """Say the word, and leave the pipe open, as where a fork holds it."""
+        """Write STOP and keep the pipe open, as a fork of the spawner would."""
         assert self.process.stdin is not None
         self.process.stdin.write(STOP)
         self.process.stdin.flush()
@@ -168,7 +168,7 @@ def test_it_answers_while_it_starts(children: list[Child], tmp_path: Path) -> No
     assert isinstance(child.hear(Ready), Ready)
 
 
-def test_a_failed_start_is_told_and_waits_for_the_spawner(children: list[Child], tmp_path: Path) -> None:
+def test_a_failed_start_is_sent_and_waits_for_the_spawner(children: list[Child], tmp_path: Path) -> None:
     child = start(children, tmp_path, spec_of(no_model))
     failed = child.hear(StartFailed)
     assert isinstance(failed, StartFailed) and type(failed.error) is ModelError

@@ -1,4 +1,4 @@
-"""Silence counts waking time only; restarts have a limit in a period and a growing pause."""
+"""SilenceTimer counts waking time only; restarts have a limit in a period and a growing pause."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from chairlift.core.errors import ConfigError
 from chairlift.engine.ipc.liveness import LivenessConfig, OperationTimer, RestartBackoff, SilenceTimer
 
 
-def test_silence_adds_up_until_somebody_speaks() -> None:
+def test_silence_adds_up_until_a_message_arrives() -> None:
     silence = SilenceTimer(interval=1.0, now=10.0)
     assert [silence.look(now) for now in (11.0, 12.0, 13.5)] == [1.0, 2.0, 3.5]
     silence.heard(14.0)

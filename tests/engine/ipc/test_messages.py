@@ -1,4 +1,4 @@
-"""Every message comes out as it went in, errors as their own kind; bytes that are no message raise WireError only."""
+"""Messages survive encoding and decoding, errors keep their class; other bytes raise WireError only."""
 
 import contextlib
 import inspect
@@ -180,7 +180,7 @@ def test_numbers_of_numpy_are_written_as_numbers() -> None:
 @pytest.mark.parametrize("field", ["request_id", "tenant", "adapter"])
 def test_half_a_surrogate_pair_cannot_be_written(field: str) -> None:
     names: Any = {"request_id": "r"} | {field: "\ud800"}
-    with pytest.raises(WireError, match="Submit cannot be written"):
+    with pytest.raises(WireError, match="Submit cannot be encoded"):
         encode(Submit(GenerateRequest(prompt_token_ids=(1,), params=EVERYTHING, **names)))
 
 

@@ -1,4 +1,4 @@
-"""Each request ends once; news is grouped by sink; after close nothing is taken in."""
+"""OpenRequests ends each request once, groups outputs by sink, and rejects requests after close."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A question ends by its answer, by an error, or by the engine's death; late answers are dropped."""
+"""PendingCalls completes a call by its reply, an error, or the end of the engine; late replies are dropped."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def test_an_answer_that_cannot_be_read_is_engine_dead() -> None:
         future.result(0)
 
 
-def test_an_answer_that_nobody_waits_for_is_dropped() -> None:
+def test_a_reply_without_a_pending_call_is_dropped() -> None:
     questions = PendingCalls()
     message, future = questions.start("flush_cache")
     questions.forget(message.number)

@@ -1,4 +1,4 @@
-"""Letters are sent in order when there is an engine, and wait, age and are bounded while there is none."""
+"""SendQueue sends messages in order to an engine; without one they wait, expire and are limited in number."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from chairlift.engine.ipc.send_queue import SendQueue
 from support_process import News, make_request
 
 
-class FakeLink:
+class FakeConnection:
     def __init__(self, ready: bool = True) -> None:
         self.ready = ready
         self.sent: list[Any] = []
@@ -19,114 +19,114 @@ class FakeLink:
         self.sent.append(decode_client_message(message) if isinstance(message, bytes) else message)
 
     def names(self) -> list[str]:
-        return [letter.request.request_id if isinstance(letter, Submit) else letter for letter in self.sent]
+        return [message.request.request_id if isinstance(message, Submit) else message for message in self.sent]
 
 
-class Desktop:
-    """An outbox with its requests; submits by name."""
+class Harness:
+    """A send queue with its requests; submits by name."""
 
     def __init__(self) -> None:
-        self.requests, self.news = OpenRequests(), News()
-        self.outbox = SendQueue(self.requests)
+        self.requests, self.outputs = OpenRequests(), News()
+        self.send_queue = SendQueue(self.requests)
 
     def submit(self, name: str, timeout: float | None = None, since: float = 1e12) -> OpenRequest:
         request = make_request(name, timeout=timeout)
-        entry = OpenRequest(request, self.news, encode(Submit(request)), since)
+        entry = OpenRequest(request, self.outputs, encode(Submit(request)), since)
         self.requests.add(entry)
-        self.outbox.put(entry)
+        self.send_queue.put(entry)
         return entry
 
-    def post(self, link: FakeLink | None) -> None:
-        self.outbox.flush(link)  # type: ignore[arg-type]
+    def post(self, link: FakeConnection | None) -> None:
+        self.send_queue.flush(link)  # type: ignore[arg-type]
 
 
-def test_letters_leave_in_the_order_in_which_they_came() -> None:
-    desk, link = Desktop(), FakeLink()
-    desk.submit("a")
-    desk.outbox.put(RemoteCall(1, "load"))
-    desk.submit("b")
-    desk.post(link)
+def test_messages_are_sent_in_the_order_of_put() -> None:
+    harness, link = Harness(), FakeConnection()
+    harness.submit("a")
+    harness.send_queue.put(RemoteCall(1, "load"))
+    harness.submit("b")
+    harness.post(link)
     assert link.names() == ["a", RemoteCall(1, "load"), "b"]
-    desk.outbox.put(Abort("a"))
-    desk.post(link)
-    assert link.sent[-1] == Abort("a") and desk.news.batches == []
-    desk.outbox.close()
+    harness.send_queue.put(Abort("a"))
+    harness.post(link)
+    assert link.sent[-1] == Abort("a") and harness.outputs.batches == []
+    harness.send_queue.close()
 
 
-def test_that_somebody_watches_is_told_to_an_engine_that_is_there_and_kept_for_none() -> None:
-    desk, link = Desktop(), FakeLink(ready=False)
+def test_watching_is_sent_to_a_ready_engine_and_not_kept_for_a_later_one() -> None:
+    harness, link = Harness(), FakeConnection(ready=False)
     for there in (None, link):
-        desk.outbox.put(WatchSteps(True))
-        desk.post(there)
+        harness.send_queue.put(WatchSteps(True))
+        harness.post(there)
     link.ready = True
-    desk.post(link)
+    harness.post(link)
     assert link.sent == []
     for wanted in (True, False, True):
-        desk.outbox.put(WatchSteps(wanted))
-    desk.post(link)
+        harness.send_queue.put(WatchSteps(wanted))
+    harness.post(link)
     assert link.sent == [WatchSteps(True), WatchSteps(False), WatchSteps(True)]
-    desk.outbox.close()
+    harness.send_queue.close()
 
 
-def test_letters_wait_for_an_engine_that_takes_them() -> None:
-    desk, link = Desktop(), FakeLink(ready=False)
-    desk.submit("a")
-    desk.post(None)
-    desk.submit("b")
-    desk.post(link)
+def test_messages_wait_for_an_engine_that_accepts_them() -> None:
+    harness, link = Harness(), FakeConnection(ready=False)
+    harness.submit("a")
+    harness.post(None)
+    harness.submit("b")
+    harness.post(link)
     assert link.sent == []
     link.ready = True
-    desk.post(link)
+    harness.post(link)
     assert link.names() == ["a", "b"]
-    desk.post(link)
+    harness.post(link)
     assert len(link.sent) == 2
-    desk.outbox.close()
+    harness.send_queue.close()
 
 
 def test_a_request_that_waits_can_be_aborted_and_is_never_sent() -> None:
-    desk, link = Desktop(), FakeLink()
-    desk.submit("a")
-    desk.submit("b")
-    desk.outbox.put(Abort("a"))
-    desk.outbox.put(Abort("nobody"))
-    desk.post(None)
-    assert desk.news.end("a").finish_reason is FinishReason.ABORT
-    desk.post(link)
+    harness, link = Harness(), FakeConnection()
+    harness.submit("a")
+    harness.submit("b")
+    harness.send_queue.put(Abort("a"))
+    harness.send_queue.put(Abort("unknown"))
+    harness.post(None)
+    assert harness.outputs.end("a").finish_reason is FinishReason.ABORT
+    harness.post(link)
     assert link.names() == ["b"]
-    desk.outbox.close()
+    harness.send_queue.close()
 
 
 def test_a_request_that_waits_too_long_ends() -> None:
-    desk = Desktop()
-    desk.submit("late", timeout=5.0, since=-1e12)
-    desk.submit("early", timeout=5.0)
-    desk.post(None)
-    assert type(desk.news.end("late").error) is RequestTimeout and "early" not in desk.news.ends
-    desk.outbox.close()
+    harness = Harness()
+    harness.submit("late", timeout=5.0, since=-1e12)
+    harness.submit("early", timeout=5.0)
+    harness.post(None)
+    assert type(harness.outputs.end("late").error) is RequestTimeout and "early" not in harness.outputs.ends
+    harness.send_queue.close()
 
 
 def test_a_request_that_ended_while_it_waited_is_not_sent() -> None:
-    desk, link = Desktop(), FakeLink()
-    old = desk.submit("same")
-    desk.requests.deliver([old.final_output(FinishReason.ABORT)])
-    new = desk.submit("same")
-    desk.post(link)
+    harness, link = Harness(), FakeConnection()
+    old = harness.submit("same")
+    harness.requests.deliver([old.final_output(FinishReason.ABORT)])
+    new = harness.submit("same")
+    harness.post(link)
     assert link.names() == ["same"]
-    assert new in desk.requests
-    desk.outbox.close()
+    assert new in harness.requests
+    harness.send_queue.close()
 
 
 def test_only_so_many_wait() -> None:
-    desk, link = Desktop(), FakeLink()
-    desk.outbox.limit = 2
+    harness, link = Harness(), FakeConnection()
+    harness.send_queue.limit = 2
     for name in "abc":
-        desk.submit(name)
-    desk.post(None)
-    error = desk.news.end("c").error
+        harness.submit(name)
+    harness.post(None)
+    error = harness.outputs.end("c").error
     assert type(error) is QueueFull and error.details == {"waiting": 2, "limit": 2}
-    desk.post(link)
+    harness.post(link)
     for name in "defg":
-        desk.submit(name)
-    desk.post(link)
+        harness.submit(name)
+    harness.post(link)
     assert link.names() == [*"abdefg"], "an engine counts for itself"
-    desk.outbox.close()
+    harness.send_queue.close()

@@ -13,11 +13,11 @@ from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.ipc.liveness import LivenessConfig
 from chairlift.engine.ipc.spawn import (
-    LONGEST_SOCKET_PATH,
+    MAX_SOCKET_PATH_BYTES,
     EngineProcess,
     PrespawnedProcess,
-    _level_of_the_stream,
     _private_folder,
+    _stream_log_level,
     spawn,
 )
 from chairlift.observability.logging import LogConfig, configure
@@ -132,7 +132,7 @@ def test_a_long_folder_for_temporary_files_is_left_for_a_short_one(
     monkeypatch.setattr("tempfile.tempdir", str(long))
     process = start()
     try:
-        assert len(process.address.removeprefix("ipc://")) <= LONGEST_SOCKET_PATH
+        assert len(process.address.removeprefix("ipc://")) <= MAX_SOCKET_PATH_BYTES
         assert list(long.iterdir()) == []
     finally:
         process.stop()
@@ -159,9 +159,9 @@ def test_nothing_of_the_request_is_on_the_command_line() -> None:
 
 @pytest.mark.usefixtures("log_as_before")
 def test_a_child_speaks_as_loud_as_the_stream_and_not_as_the_file(tmp_path: Path) -> None:
-    assert _level_of_the_stream() == logging.getLogger().getEffectiveLevel()
+    assert _stream_log_level() == logging.getLogger().getEffectiveLevel()
     configure(LogConfig(level=logging.DEBUG, stream_level=logging.ERROR, file=str(tmp_path / "log")), io.StringIO())
     assert logging.getLogger("chairlift").getEffectiveLevel() == logging.DEBUG
-    assert _level_of_the_stream() == logging.ERROR
+    assert _stream_log_level() == logging.ERROR
     configure(LogConfig(level=logging.DEBUG, stream_level=logging.DEBUG), io.StringIO())
-    assert _level_of_the_stream() == logging.DEBUG
+    assert _stream_log_level() == logging.DEBUG

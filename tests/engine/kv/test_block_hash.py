@@ -1,4 +1,4 @@
-"""Names of blocks: chained, rooted in model, adapter, tenant and salt, and never equal by concatenation."""
+"""Block hashes: chained, rooted in model, adapter, tenant and salt, and never equal by concatenation."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""Three states of a block, and a ledger that notices when one is in two. More in properties/test_pool_machine.py."""
+"""BlockPool: three states of a block, and an integrity check. More in properties/test_pool_machine.py."""
 
 import pytest
 
@@ -79,48 +79,48 @@ def test_forgetting_the_cache_leaves_held_blocks_named() -> None:
     assert pool.lookup(A) == 0 and pool.lookup(B) is None and pool.check([0]) == []
 
 
-def test_nothing_is_given_back_or_published_that_nobody_holds() -> None:
+def test_a_block_without_a_reference_cannot_be_freed_or_published() -> None:
     pool = BlockPool(1)
-    with pytest.raises(AssertionError, match="nobody holds it"):
+    with pytest.raises(AssertionError, match="without a reference"):
         pool.free([0])
-    with pytest.raises(AssertionError, match="nobody holds it"):
+    with pytest.raises(AssertionError, match="without a reference"):
         pool.publish(0, A)
 
 
-def test_the_ledger_notices_a_leak() -> None:
+def test_check_reports_a_leak() -> None:
     pool = BlockPool(2)
     pool.allocate(1)
     assert pool.check([]) == ["block 0 has 1 references, tables hold it 0 times"]
 
 
-def test_the_ledger_notices_a_block_in_two_states() -> None:
+def test_check_reports_a_block_in_two_states() -> None:
     pool = BlockPool(1)
     pool.allocate(1)
-    pool._order.push(0)
+    pool._free_list.push(0)
     assert pool.check([0]) == ["block 0 is in the free list with 1 references"]
 
 
-def test_the_ledger_notices_a_lost_block() -> None:
+def test_check_reports_a_lost_block() -> None:
     pool = BlockPool(2)
-    pool._order.pop()
+    pool._free_list.pop()
     assert pool.check([]) == ["block 0 is not in the free list with 0 references"]
 
 
-def test_the_ledger_notices_names_that_do_not_match() -> None:
+def test_check_reports_keys_that_do_not_match() -> None:
     pool = BlockPool(2)
     pool.allocate(1)
     pool.publish(0, A)
-    pool._names[0] = None
-    assert pool.check([0]) == ["0 blocks carry a name, 1 names are known"]
+    pool._keys[0] = None
+    assert pool.check([0]) == ["0 blocks have a key, 1 keys are cached"]
 
 
-def test_the_ledger_notices_a_wrong_count_of_cached_blocks() -> None:
+def test_check_reports_a_wrong_count_of_cached_blocks() -> None:
     pool = BlockPool(2)
-    pool._cached = 1
-    assert pool.check([]) == ["0 free blocks carry a name, 1 are counted"]
+    pool._num_cached = 1
+    assert pool.check([]) == ["0 free blocks have a key, 1 are counted"]
 
 
-def test_the_ledger_notices_a_free_list_that_miscounts() -> None:
+def test_check_reports_a_free_list_that_miscounts() -> None:
     pool = BlockPool(2)
-    pool._order._count = 1
+    pool._free_list._count = 1
     assert pool.check([]) == ["the free list counts 1 blocks and holds 2"]

@@ -1,11 +1,11 @@
-"""What a block table lists, and in which order it leaves."""
+"""BlockTable: the blocks that it lists, and their eviction order."""
 
 from chairlift.engine.kv.block_table import BlockTable
 from chairlift.engine.kv.free_block_list import NULL_BLOCK
 
 
 def drawn() -> BlockTable:
-    """Return the table of the module's own drawing."""
+    """Return the table of the module's diagram."""
     table = BlockTable(2)
     table.groups[0] += [7, 3, 9, 12]
     table.groups[1] += [NULL_BLOCK, NULL_BLOCK, 4, 8]

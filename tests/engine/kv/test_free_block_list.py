@@ -1,4 +1,4 @@
-"""The order of the free list, its O(1) operations, and a machine that compares them with a plain list."""
+"""FreeBlockList: its order, its O(1) operations, and a machine that compares them with a plain list."""
 
 from collections.abc import Callable
 

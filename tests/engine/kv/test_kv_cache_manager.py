@@ -1,4 +1,4 @@
-"""KVCache: hits that leave a token, all-or-nothing tables, windows, and blocks that others wait for."""
+"""KVCacheManager: hits that leave a token, all-or-nothing tables, windows, and blocks that others wait for."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def named(tokens: list[int], root: bytes = b"root") -> list[BlockHash]:
 
 
 def compute(cache: KVCacheManager, tokens: list[int]) -> BlockTable:
-    """Board, compute everything and publish it."""
+    """Allocate a table, compute everything and publish it."""
     hashes = named(tokens)
     table = cache.allocate_table(cache.match(hashes, len(tokens)), len(tokens), hashes)
     cache.publish(table, hashes, len(tokens))
@@ -32,7 +32,7 @@ def compute(cache: KVCacheManager, tokens: list[int]) -> BlockTable:
 
 
 def left(cache: KVCacheManager, tokens: list[int]) -> None:
-    """Leave that prefix behind in the cache."""
+    """Put that prefix into the cache."""
     cache.release(compute(cache, tokens), named(tokens))
 
 
@@ -60,9 +60,9 @@ def test_with_blocks_of_one_token_a_full_hit_leaves_exactly_one() -> None:
 def test_matching_changes_nothing() -> None:
     cache = make()
     left(cache, TWELVE)
-    before = (cache.counts(), list(cache.pool._order))
+    before = (cache.counts(), list(cache.pool._free_list))
     assert cache.match(named(TWELVE), 12) == cache.match(named(TWELVE), 12)
-    assert (cache.counts(), list(cache.pool._order)) == before
+    assert (cache.counts(), list(cache.pool._free_list)) == before
 
 
 def test_a_shared_block_is_held_twice_and_freed_once() -> None:
@@ -99,7 +99,7 @@ def test_blocks_that_are_being_computed_are_no_hit_but_pending() -> None:
     assert cache.match(hashes, 12).pending is None and not cache._pending
 
 
-def test_nobody_waits_for_the_block_it_has_to_compute_anyway() -> None:
+def test_a_block_that_must_be_computed_anyway_is_not_awaited() -> None:
     cache = make()
     hashes = named(TWELVE[:4])
     cache.allocate_table(cache.match(hashes, 4), 4, hashes)
@@ -126,11 +126,11 @@ def test_tokens_of_an_unfinished_block_are_never_published() -> None:
 def test_opening_is_all_or_nothing() -> None:
     cache = make(num_blocks=4)
     left(cache, TWELVE)
-    before = (cache.counts(), list(cache.pool._order))
+    before = (cache.counts(), list(cache.pool._free_list))
     hashes = named([*TWELVE, *range(50, 60)])
     with pytest.raises(OutOfBlocks, match="6 blocks needed, 4 of 4 are free"):
         cache.allocate_table(cache.match(hashes, 22), 22, hashes)
-    assert (cache.counts(), list(cache.pool._order)) == before and cache.check_integrity() == []
+    assert (cache.counts(), list(cache.pool._free_list)) == before and cache.check_integrity() == []
 
 
 def test_a_pool_that_refuses_although_it_has_blocks_leaves_no_open_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,7 +165,7 @@ def test_a_block_that_another_holds_saves_room() -> None:
 
 
 def test_shared_blocks_of_a_window_save_no_room() -> None:
-    """They are given back while the new ones are taken, and their other holder keeps them."""
+    """They are freed while new ones are allocated, and the other table keeps them."""
     cache = make(num_blocks=40, windows=(6,))
     long = list(range(40))
     other = named(long)
@@ -200,14 +200,14 @@ def test_blocks_behind_the_window_are_given_back() -> None:
 
 
 def test_a_hit_of_a_window_group_needs_the_last_window_only() -> None:
-    """Pitfall 14: the blocks before it are gone, and nobody misses them."""
+    """Pitfall 14: the blocks before it are freed, and none is needed."""
     cache = make(windows=(None, 5))
     table = compute(cache, list(range(20)))
     assert table.groups[1] == [NULL_BLOCK] * 4 + table.groups[1][4:]
     cache.release(table, named(list(range(20))))
     oldest = cache.pool.lookup((1, named(TWELVE)[0]))
     assert oldest is not None
-    cache.pool._forget(oldest)
+    cache.pool._evict(oldest)
     hit = cache.match(named(list(range(20))), 21)
     assert hit.num_tokens == 20 and hit.blocks[1][:4] == (NULL_BLOCK,) * 4 and len(hit.blocks[0]) == 5
 
@@ -218,7 +218,7 @@ def test_a_window_group_that_lost_its_last_window_shortens_the_hit_of_all() -> N
     left(cache, TWELVE)
     last = cache.pool.lookup((1, named(TWELVE)[2]))
     assert last is not None
-    cache.pool._forget(last)
+    cache.pool._evict(last)
     hit = cache.match(named(TWELVE), 13)
     assert hit.num_tokens == 8 and [len(blocks) for blocks in hit.blocks] == [2, 2]
 
@@ -238,7 +238,7 @@ def test_what_others_hold_too_is_no_work_to_lose() -> None:
     assert cache.num_unshared_tokens(first, 12) == 4
 
 
-def test_flushing_forgets_what_nobody_holds() -> None:
+def test_flushing_evicts_blocks_without_references() -> None:
     cache = make()
     left(cache, TWELVE)
     held = compute(cache, [*TWELVE[:4], 50, 51, 52, 53])
@@ -247,13 +247,13 @@ def test_flushing_forgets_what_nobody_holds() -> None:
     cache.release(held, named([*TWELVE[:4], 50, 51, 52, 53]))
 
 
-def test_the_ledger_notices_a_table_that_miscounts() -> None:
+def test_integrity_check_reports_a_table_that_miscounts() -> None:
     cache = make()
     compute(cache, TWELVE).num_held = 2
     assert cache.check_integrity() == ["a table counts 2 blocks and holds 3"]
 
 
-def test_the_ledger_notices_a_pending_block_without_an_owner() -> None:
+def test_integrity_check_reports_a_pending_block_without_an_owner() -> None:
     cache = make()
     hashes = named(TWELVE)
     table = cache.allocate_table(cache.match(hashes, 12), 12, hashes)

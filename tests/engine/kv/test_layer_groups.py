@@ -1,4 +1,4 @@
-"""How many blocks a layer group keeps, against a walk that looks at every position."""
+"""LayerGroupLayout: numbers of blocks, against a loop over every position."""
 
 import pytest
 from hypothesis import given

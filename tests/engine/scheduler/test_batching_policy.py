@@ -1,4 +1,4 @@
-"""What each batching policy grants, and how one is chosen."""
+"""Batching policies: what each of them grants, and how a policy is chosen."""
 
 from dataclasses import replace
 
@@ -44,7 +44,7 @@ def test_mixed_grants_everything_always() -> None:
         (0.0, 0, 0, StepAllowance(BUDGET)),
     ],
 )
-def test_below_the_margin_prompts_ride_only_when_nobody_generates(
+def test_below_the_margin_prompts_run_only_when_no_sequence_decodes(
     free_share: float, generating: int, reading: int, share: StepAllowance
 ) -> None:
     seen = replace(BUSY, free_share=free_share, num_decoding=generating, num_prefilling=reading)
@@ -57,7 +57,7 @@ def test_prefill_first_leaves_out_those_who_generate_so_many_times_in_a_row_at_m
     assert first == ([True] * MAX_PREFILL_STREAK + [False]) * 2
 
 
-def test_decode_first_gives_prompts_a_small_share_while_anybody_generates() -> None:
+def test_decode_first_gives_prompts_a_small_share_while_a_sequence_decodes() -> None:
     assert DecodeFirstBatching().decide(BUSY) == StepAllowance(BUDGET // DECODE_FIRST_SHARE)
     assert DecodeFirstBatching().decide(EMPTY) == StepAllowance(BUDGET)
     assert DecodeFirstBatching().decide(replace(BUSY, prefill_budget=3)).prefill_tokens == 1, (
@@ -95,8 +95,8 @@ def test_static_goes_on_filling_only_after_a_step_that_its_budget_ended(stopped_
     )
 
 
-def test_static_lets_no_more_board_than_there_are_seats_although_some_end_meanwhile() -> None:
-    """Else those with one token to draw come and go, and the others of the batch never generate."""
+def test_static_starts_no_more_than_the_slots_although_some_finish_meanwhile() -> None:
+    """Otherwise those with one output token come and go, and the others of the batch never decode."""
     policy = StaticBatching()
     policy.decide(EMPTY)
     assert [policy.decide(replace(BUSY, num_newly_scheduled=3)).may_schedule_waiting for _ in range(3)] == [
@@ -122,7 +122,7 @@ def test_the_margin_is_the_given_one(margin: float | None, free: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "margin", "said"),
+    ("name", "margin", "message"),
     [
         ("fifo", 1.0, "at least 0 and less than 1, got 1.0"),
         ("fifo", -0.1, "at least 0 and less than 1, got -0.1"),
@@ -131,8 +131,8 @@ def test_the_margin_is_the_given_one(margin: float | None, free: float) -> None:
         ("other", None, "unknown batching 'other'; there is decode_first, fifo, mixed, prefill_first, static"),
     ],
 )
-def test_an_impossible_choice_is_refused(name: str, margin: float | None, said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_an_impossible_choice_is_refused(name: str, margin: float | None, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         make_batching_policy(SchedulerConfig(batching=name, safety_margin=margin))
 
 
@@ -154,23 +154,23 @@ def steps(batching: str, count: int, **options: int) -> list[dict[str, int]]:
     return seen
 
 
-def test_mixed_rides_in_the_scheduler() -> None:
+def test_mixed_in_the_scheduler() -> None:
     assert steps("mixed", 2) == [{"a": 1, "b": 7}, {"a": 1, "b": 5, "c": 2}]
 
 
-def test_prefill_first_rides_in_the_scheduler() -> None:
+def test_prefill_first_in_the_scheduler() -> None:
     assert steps("prefill_first", 3) == [{"b": 8}, {"b": 4, "c": 4}, {"a": 1, "b": 1, "c": 1}]
 
 
-def test_decode_first_rides_in_the_scheduler() -> None:
+def test_decode_first_in_the_scheduler() -> None:
     assert steps("decode_first", 4) == [{"a": 1, "b": 1}] * 3 + [{"b": 8}]
 
 
-def test_static_rides_in_the_scheduler() -> None:
+def test_static_in_the_scheduler() -> None:
     assert steps("static", 6) == [{"a": 1}, {"a": 1}, {"a": 1}, {"b": 8}, {"b": 4, "c": 4}, {"b": 1, "c": 1}]
 
 
-def test_a_static_batch_is_filled_over_several_steps_and_keeps_its_seats_empty() -> None:
+def test_a_static_batch_is_filled_over_several_steps_and_keeps_its_slots_empty() -> None:
     scheduler = make_scheduler(batching="static", max_batch_tokens=8, max_running_requests=3,
                                long_prefill_threshold=4)  # fmt: skip
     for number in range(5):
@@ -197,7 +197,7 @@ def test_a_static_batch_is_filled_although_its_prompts_take_several_steps() -> N
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_a_static_batch_waits_for_the_last_token_of_the_one_before(overlap: bool) -> None:
-    """With overlap some have ended before the others' last tokens are back; the seats of these are not there yet."""
+    """With overlap some have ended before the others' last tokens are back; their slots are not free yet."""
     scheduler = make_scheduler(batching="static", overlap=overlap, max_running_requests=8, num_blocks=400,
                                caching=False)  # fmt: skip
     for number in range(24):

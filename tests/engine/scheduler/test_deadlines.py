@@ -1,4 +1,4 @@
-"""Whose time is up, and who is told early that it cannot make it."""
+"""Deadlines: expired requests fail, unreachable deadlines are reported early."""
 
 import random
 
@@ -50,25 +50,25 @@ def test_who_may_end_early_needs_one_token_only() -> None:
     assert deadlines.unreachable_error(someone(ask("a", 10, 400, eos_token_ids=(3,), timeout=0.1)), 0, 0.0) is None
 
 
-def test_without_a_timeout_or_without_knowledge_nobody_is_hopeless() -> None:
+def test_without_a_timeout_or_an_estimate_no_deadline_is_unreachable() -> None:
     assert Deadlines(taught(), 50).unreachable_error(someone(ask("a", 10_000, 400)), 0, 0.0) is None
     assert (
         Deadlines(StepCostModel(), 50).unreachable_error(someone(ask("a", 10_000, 400, timeout=0.001)), 0, 0.0) is None
     )
 
 
-def test_who_waits_is_told_as_soon_as_it_cannot_make_it_and_who_rides_at_the_end() -> None:
+def test_a_waiting_request_fails_once_its_deadline_is_unreachable_and_a_running_one_at_the_deadline() -> None:
     deadlines = Deadlines(taught(), 50)
-    waits, rides = someone(ask("w", 10, 11, timeout=1.0)), someone(ask("r", 10, 11, timeout=1.0), 1)
-    rides.status = SequenceStatus.RUNNING
-    for each in (waits, rides):
+    waits, runs = someone(ask("w", 10, 11, timeout=1.0)), someone(ask("r", 10, 11, timeout=1.0), 1)
+    runs.status = SequenceStatus.RUNNING
+    for each in (waits, runs):
         deadlines.watch(each)
     assert list(deadlines.expired(0.92)) == []
-    [(who, error)] = deadlines.expired(0.94)
-    assert who is waits and isinstance(error, DeadlineUnreachable)
+    [(sequence, error)] = deadlines.expired(0.94)
+    assert sequence is waits and isinstance(error, DeadlineUnreachable)
     assert list(deadlines.expired(0.99)) == []
-    [(who, error)] = deadlines.expired(1.0)
-    assert who is rides and isinstance(error, RequestTimeout)
+    [(sequence, error)] = deadlines.expired(1.0)
+    assert sequence is runs and isinstance(error, RequestTimeout)
 
 
 def test_those_that_ended_do_not_pile_up() -> None:
@@ -77,7 +77,7 @@ def test_those_that_ended_do_not_pile_up() -> None:
         one = someone(ask(str(number), 3, timeout=1e6), number)
         deadlines.watch(one)
         one.status = SequenceStatus.FINISHED
-    assert len(deadlines._moments) < 200
+    assert len(deadlines._heap) < 200
     assert list(deadlines.expired(2e6)) == []
 
 

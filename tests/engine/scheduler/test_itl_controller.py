@@ -1,4 +1,4 @@
-"""How many prompt tokens fit beside those who generate, when steps have a target."""
+"""ItlController: how many prompt tokens fit beside decoding sequences when steps have a target."""
 
 import random
 
@@ -20,39 +20,39 @@ def taught(largest: int = 512) -> StepCostModel:
     return times
 
 
-def board(rows: int) -> RunningSets:
+def running(rows: int) -> RunningSets:
     return RunningSets(decode_ready=[Sequence(ask(str(number), 3), number, b"root", 0.0) for number in range(rows)])
 
 
-def granted(target: float, times: StepCostModel, on_board: RunningSets) -> int:
-    steering = ItlController(target, times)
-    return steering.prefill_token_budget(steering.remaining_ms(on_board))
+def granted(target: float, times: StepCostModel, running_sets: RunningSets) -> int:
+    controller = ItlController(target, times)
+    return controller.prefill_token_budget(controller.remaining_ms(running_sets))
 
 
 def test_prompts_get_what_the_target_leaves() -> None:
-    assert granted(35.0, taught(), board(10)) == pytest.approx(200, rel=0.05)
-    assert granted(35.0, taught(), board(20)) == pytest.approx(100, rel=0.05)
+    assert granted(35.0, taught(), running(10)) == pytest.approx(200, rel=0.05)
+    assert granted(35.0, taught(), running(20)) == pytest.approx(100, rel=0.05)
 
 
-def test_a_few_ride_in_any_case() -> None:
-    assert granted(10.0, taught(), board(20)) == MIN_PREFILL_TOKENS
+def test_a_few_are_granted_in_any_case() -> None:
+    assert granted(10.0, taught(), running(20)) == MIN_PREFILL_TOKENS
 
 
 def test_the_first_step_is_a_guess_and_the_next_ones_are_not_too_bold() -> None:
-    assert granted(1000.0, StepCostModel(), board(1)) == FIRST_GUESS
-    assert granted(1000.0, taught(largest=100), board(1)) == 200
+    assert granted(1000.0, StepCostModel(), running(1)) == FIRST_GUESS
+    assert granted(1000.0, taught(largest=100), running(1)) == 200
 
 
-def test_nobody_boards_when_those_who_generate_take_the_target_alone() -> None:
-    steering = ItlController(15.0, taught())
-    assert not steering.is_saturated(steering.remaining_ms(board(8))) and steering.is_saturated(
-        steering.remaining_ms(board(12))
+def test_no_sequence_starts_when_decoding_takes_the_target_alone() -> None:
+    controller = ItlController(15.0, taught())
+    assert not controller.is_saturated(controller.remaining_ms(running(8))) and controller.is_saturated(
+        controller.remaining_ms(running(12))
     )
 
 
-def test_a_target_that_nobody_could_meet_keeps_nobody_away() -> None:
-    steering = ItlController(2.0, taught())
-    assert not steering.is_saturated(steering.remaining_ms(board(12)))
+def test_a_target_that_no_request_meets_rejects_none() -> None:
+    controller = ItlController(2.0, taught())
+    assert not controller.is_saturated(controller.remaining_ms(running(12)))
 
 
 def test_the_meter_charges_each_prompt_token_by_what_it_sees() -> None:

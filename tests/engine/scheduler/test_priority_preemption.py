@@ -1,4 +1,4 @@
-"""Nobody leaves in vain: whoever riders were sent away for boards in that step, and only as many leave as it takes."""
+"""PriorityPreemption: victims are preempted only for a head that starts in that step, and as few as possible."""
 
 import random
 from typing import Any
@@ -13,11 +13,11 @@ from chairlift.engine.sequence import SequenceStatus
 from support_engine import answer, ask, make_scheduler, rows_of, turn
 
 
-def riding(scheduler: Scheduler) -> list[str]:
+def running(scheduler: Scheduler) -> list[str]:
     return [sequence.request_id for sequence in scheduler.running.values()]
 
 
-# -- only when the head may board ----------------------------------------------------------------------------------
+# -- only when the head may start ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def riding(scheduler: Scheduler) -> list[str]:
         ({"batching": "fifo", "safety_margin": 0.95}, False),
     ],
 )
-def test_nobody_leaves_while_the_line_may_not_board(options: dict[str, Any], leaves: bool) -> None:
+def test_no_preemption_while_no_waiting_sequence_may_start(options: dict[str, Any], leaves: bool) -> None:
     scheduler = make_scheduler(policy="priority", max_running_requests=2, **options)
     for number in (1, 2):
         scheduler.add_request(ask(f"low {number}", [500 + number] * 20, 30, priority=5), 0.0)
@@ -40,22 +40,22 @@ def test_nobody_leaves_while_the_line_may_not_board(options: dict[str, Any], lea
     assert scheduler.counters.preemptions == leaves and ("urgent" in scheduler.sequences) != leaves
 
 
-def test_nobody_leaves_when_steering_lets_nobody_board(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_preemption_when_the_itl_controller_is_saturated(monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler = make_scheduler(policy="priority", max_running_requests=2, target_itl_ms=10.0)
     for number in (1, 2):
         scheduler.add_request(ask(f"low {number}", [500 + number] * 20, 30, priority=5), 0.0)
         turn(scheduler)
-    monkeypatch.setattr(scheduler._boarding._steering, "is_saturated", lambda left_ms: True)
+    monkeypatch.setattr(scheduler._step_scheduler._itl_controller, "is_saturated", lambda left_ms: True)
     scheduler.add_request(ask("urgent", [503] * 8, 4), 0.1)
     turn(scheduler, 0.2)
     assert scheduler.counters.preemptions == 0 and len(scheduler.waiting) == 1
     monkeypatch.undo()
     turn(scheduler, 0.2)
-    assert scheduler.counters.preemptions == 1 and "urgent" in riding(scheduler)
+    assert scheduler.counters.preemptions == 1 and "urgent" in running(scheduler)
 
 
-def test_nobody_leaves_for_one_that_cannot_make_its_deadline() -> None:
-    """It ends where it stands, and the next in line has its way made in the same step."""
+def test_no_preemption_for_an_unreachable_deadline() -> None:
+    """The head fails where it is, and sequences are preempted for the next one in the same step."""
     scheduler = make_scheduler(policy="priority", max_running_requests=1)
     scheduler.add_request(ask("low", [501] * 20, 30, priority=5), 0.0)
     turn(scheduler)
@@ -63,16 +63,16 @@ def test_nobody_leaves_for_one_that_cannot_make_its_deadline() -> None:
     for _ in range(40):
         scheduler.step_times.update(StepFeatures(0, 30, 0, 450.0), 5000.0)
     scheduler.schedule(0.1)
-    assert riding(scheduler) == ["low"] and scheduler.counters.preemptions == 0
+    assert running(scheduler) == ["low"] and scheduler.counters.preemptions == 0
     assert [output.request_id for output in scheduler.expire(0.1)] == ["late"]
     scheduler.commit(answer(scheduler.in_flight_steps[-1].plan), 0.1)
     scheduler.add_request(ask("late again", [503] * 30, 5, priority=0, timeout=30.0), 0.1)
     scheduler.add_request(ask("urgent", [504] * 3, 5, priority=1), 0.1)
     turn(scheduler, 20.1)
-    assert riding(scheduler) == ["urgent"] and [each.request_id for each in scheduler.waiting] == ["low"]
+    assert running(scheduler) == ["urgent"] and [each.request_id for each in scheduler.waiting] == ["low"]
 
 
-def test_nobody_leaves_for_one_that_still_waits_for_a_prefix() -> None:
+def test_no_preemption_for_a_head_that_still_waits_for_a_prefix() -> None:
     """Also when what came before that prefix has left the cache meanwhile, so that a match says nothing of it."""
     scheduler = make_scheduler(policy="priority", max_running_requests=1, max_batch_tokens=4)
     scheduler.add_request(ask("low", [501] * 20, 9, priority=5), 0.0)
@@ -84,11 +84,11 @@ def test_nobody_leaves_for_one_that_still_waits_for_a_prefix() -> None:
     assert scheduler.counters.preemptions == 0
     scheduler.sequences["urgent"].awaited_block_hash = None
     turn(scheduler)
-    assert riding(scheduler) == ["urgent"]
+    assert running(scheduler) == ["urgent"]
 
 
-def test_nobody_leaves_for_the_tokens_of_a_step() -> None:
-    """Those who read go first while they take the whole step; the head would not board in it."""
+def test_no_preemption_for_the_tokens_of_a_step() -> None:
+    """Prefilling sequences go first while they take the whole step; the head would not start in it."""
     scheduler = make_scheduler(policy="priority", max_running_requests=4, max_batch_tokens=16, num_blocks=200)
     for number in range(4):
         scheduler.add_request(ask(f"low {number}", [500 + number] * 12, 9, priority=5), 0.0)
@@ -101,8 +101,8 @@ def test_nobody_leaves_for_the_tokens_of_a_step() -> None:
     assert scheduler.counters.preemptions == 1
 
 
-def test_a_seat_is_made_where_those_who_generate_take_every_token() -> None:
-    """As many seats as tokens: the victim's token is the head's."""
+def test_a_slot_is_freed_where_decoding_takes_every_token() -> None:
+    """As many slots as tokens: the victim's token is the head's."""
     scheduler = make_scheduler(policy="priority", max_running_requests=3, max_batch_tokens=3)
     for number in range(3):
         scheduler.add_request(ask(f"low {number}", [500 + number], 9, priority=5), 0.0)
@@ -124,7 +124,7 @@ def test_blocks_that_the_head_shares_with_a_victim_do_not_come_free() -> None:
     scheduler.add_request(ask("urgent", [502] * 32 + [503] * 38, 4, priority=0), 0.1)
     for step in range(10):
         turn(scheduler, 0.2 + step)
-    assert scheduler.counters.preemptions == 0 and riding(scheduler) == ["peer", "low"]
+    assert scheduler.counters.preemptions == 0 and running(scheduler) == ["peer", "low"]
 
 
 def test_blocks_that_two_victims_share_come_free_when_both_leave() -> None:
@@ -136,7 +136,7 @@ def test_blocks_that_two_victims_share_come_free_when_both_leave() -> None:
     assert scheduler.cache.pool.available == 24 - 8 - 2
     scheduler.add_request(ask("urgent", [503] * 80, 4, priority=0), 0.0)
     turn(scheduler)
-    assert riding(scheduler) == ["urgent"]
+    assert running(scheduler) == ["urgent"]
 
 
 def test_blocks_promised_to_a_prompt_that_leaves_are_there_for_the_head() -> None:
@@ -145,7 +145,7 @@ def test_blocks_promised_to_a_prompt_that_leaves_are_there_for_the_head() -> Non
     turn(scheduler)
     scheduler.add_request(ask("urgent", [502] * 140, 9, priority=0), 0.0)
     turn(scheduler)
-    assert riding(scheduler) == ["urgent"]
+    assert running(scheduler) == ["urgent"]
 
 
 def test_only_as_many_leave_as_it_takes() -> None:
@@ -157,11 +157,11 @@ def test_only_as_many_leave_as_it_takes() -> None:
     turn(scheduler)
     scheduler.add_request(ask("urgent", [510] * 60, 4, priority=0), 0.0)
     turn(scheduler)
-    assert riding(scheduler) == ["small", "urgent"]
+    assert running(scheduler) == ["small", "urgent"]
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_whoever_riders_were_sent_away_for_boards_in_that_step(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_head_with_victims_starts_in_that_step(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = random.Random(seed)
     times = 0
     make_way = PriorityPreemption.preempt_for_head
@@ -190,7 +190,7 @@ def test_whoever_riders_were_sent_away_for_boards_in_that_step(seed: int, monkey
             now += 0.01
             if (plan := scheduler.schedule(now)) is not None:
                 plans.append(plan)
-            assert all(head.status is SequenceStatus.RUNNING for head in expected), "somebody left in vain"
+            assert all(head.status is SequenceStatus.RUNNING for head in expected), "a sequence was preempted in vain"
             times += len(expected)
             if plans and (plan is None or len(plans) == scheduler.config.max_in_flight_steps):
                 scheduler.commit(answer(plans.pop(0)), now)
@@ -202,7 +202,7 @@ def test_whoever_riders_were_sent_away_for_boards_in_that_step(seed: int, monkey
 
 
 def searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Count how often what a rider holds is looked at closely."""
+    """Count the exact searches of the blocks of a running sequence."""
     seen = [0]
     sole_tokens = KVCacheManager.num_unshared_tokens
 
@@ -227,8 +227,8 @@ def test_a_head_that_cannot_fit_costs_no_close_look(monkeypatch: pytest.MonkeyPa
     assert seen == [0] and scheduler.counters.preemptions == 0
 
 
-def test_a_search_that_failed_is_made_again_when_somebody_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What riders share looks like enough from afar."""
+def test_a_failed_search_is_repeated_after_a_sequence_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shared blocks look sufficient in the upper bound."""
     scheduler = make_scheduler(policy="priority", num_blocks=96)
     scheduler.add_request(ask("peer", [501] * 60, 150, priority=0), 0.0)
     scheduler.add_request(ask("short", [504] * 40, 40, priority=0), 0.0)
@@ -245,4 +245,4 @@ def test_a_search_that_failed_is_made_again_when_somebody_has_left(monkeypatch: 
     while "short" in scheduler.sequences:
         turn(scheduler)
     turn(scheduler)
-    assert seen[0] > 4 and "urgent" in riding(scheduler)
+    assert seen[0] > 4 and "urgent" in running(scheduler)

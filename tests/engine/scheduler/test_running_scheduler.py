@@ -1,4 +1,4 @@
-"""Who wants what on board, and that nobody rides who had to leave in the same step."""
+"""RunningScheduler: sorts running sequences by need; a victim gets no tokens in the step that preempted it."""
 
 import pytest
 
@@ -11,42 +11,42 @@ def names(sequences: list) -> list[str]:  # type: ignore[type-arg]
     return [sequence.request_id for sequence in sequences]
 
 
-def test_those_on_board_are_sorted_by_what_they_want() -> None:
+def test_running_sequences_are_sorted_by_what_they_need() -> None:
     scheduler = make_scheduler(block_size=4, max_chunk_tokens=4)
     for name, prompt in (("ready", 3), ("growing", 4), ("reading", 9)):
         scheduler.add_request(ask(name, [500 + prompt] * prompt, 9), 0.0)
     turn(scheduler)
-    riding = RunningScheduler(scheduler.config, scheduler.cache, scheduler.table, 1)
-    found = riding.classify(list(scheduler.running.values()))
-    assert (names(found.decode_ready), names(found.decode_needs_block), names(found.prefilling)) == (
+    running_scheduler = RunningScheduler(scheduler.config, scheduler.cache, scheduler.table, 1)
+    sets = running_scheduler.classify(list(scheduler.running.values()))
+    assert (names(sets.decode_ready), names(sets.decode_needs_block), names(sets.prefilling)) == (
         ["ready"],
         ["growing"],
         ["reading"],
     )
-    assert found.num_decoding == 2
+    assert sets.num_decoding == 2
 
 
-def test_who_has_its_last_token_in_flight_wants_nothing() -> None:
+def test_a_sequence_with_its_last_token_in_flight_needs_none() -> None:
     scheduler = make_scheduler(overlap=True)
     scheduler.add_request(ask("a", 3, 1), 0.0)
     scheduler.schedule(0.0)
-    riding = RunningScheduler(scheduler.config, scheduler.cache, scheduler.table, 1)
-    found = riding.classify(list(scheduler.running.values()))
-    assert not found.decode_ready + found.decode_needs_block + found.prefilling
+    running_scheduler = RunningScheduler(scheduler.config, scheduler.cache, scheduler.table, 1)
+    sets = running_scheduler.classify(list(scheduler.running.values()))
+    assert not sets.decode_ready + sets.decode_needs_block + sets.prefilling
 
 
-def test_who_was_sent_away_for_a_prompt_does_not_ride_in_that_step() -> None:
+def test_a_victim_of_a_prompt_gets_no_token_in_that_step() -> None:
     """Where prompts go first, a victim still stands among those who want a token."""
     scheduler = make_scheduler(prefix_wait_steps=0)
     for name in ("stays", "leaves"):
         scheduler.add_request(ask(name, 3, 9), 0.0)
     turn(scheduler)
-    riding = RunningScheduler(scheduler.config, scheduler.cache, scheduler.table, 1)
-    on_board = riding.classify(list(scheduler.running.values()))
+    running_scheduler = RunningScheduler(scheduler.config, scheduler.cache, scheduler.table, 1)
+    running_sets = running_scheduler.classify(list(scheduler.running.values()))
     scheduler.table.preempt(scheduler.sequences["leaves"], 0.0)
-    draft = StepBuilder(64, 64, preempted=True)
-    riding.schedule_decodes(draft, on_board, 0.0)
-    assert names(draft.decodes) == ["stays"] and draft.tokens_left == 63
+    builder = StepBuilder(64, 64, preempted=True)
+    running_scheduler.schedule_decodes(builder, running_sets, 0.0)
+    assert names(builder.decodes) == ["stays"] and builder.tokens_left == 63
 
 
 @pytest.mark.parametrize(
@@ -66,13 +66,13 @@ def test_the_fair_chunk_is_a_part_of_what_the_step_has_for_prompts(
 ) -> None:
     """A quarter, or the part that the configuration says; never more than it says."""
     scheduler = make_scheduler(max_batch_tokens=64, **options)
-    riding = RunningScheduler(scheduler.config, scheduler.cache, scheduler.table, 1)
-    assert riding.fair_chunk(StepBuilder(64, left)) == fair
-    assert riding.fair_chunk(StepBuilder(left, 64)) == fair, "those who generate have taken the rest"
+    running_scheduler = RunningScheduler(scheduler.config, scheduler.cache, scheduler.table, 1)
+    assert running_scheduler.fair_chunk(StepBuilder(64, left)) == fair
+    assert running_scheduler.fair_chunk(StepBuilder(left, 64)) == fair, "those who generate have taken the rest"
 
 
 @pytest.mark.parametrize(
-    ("options", "wanted", "left", "count"),
+    ("options", "num_unscheduled", "left", "count"),
     [
         ({}, 33, 64, 16),
         ({}, 32, 64, 32),  # the end of a prompt
@@ -83,16 +83,18 @@ def test_the_fair_chunk_is_a_part_of_what_the_step_has_for_prompts(
     ],
 )
 def test_a_prompt_that_half_a_step_ends_is_read_to_its_end(
-    options: dict[str, int], wanted: int, left: int, count: int
+    options: dict[str, int], num_unscheduled: int, left: int, count: int
 ) -> None:
     scheduler = make_scheduler(max_batch_tokens=64, **options)
-    riding = RunningScheduler(scheduler.config, scheduler.cache, scheduler.table, 1)
-    assert riding.fair_chunk_tokens(StepBuilder(64, left), wanted, 16, 0) == count
+    running_scheduler = RunningScheduler(scheduler.config, scheduler.cache, scheduler.table, 1)
+    assert running_scheduler.fair_chunk_tokens(StepBuilder(64, left), num_unscheduled, 16, 0) == count
 
 
 def test_ends_of_prompts_keep_to_their_part_where_a_step_has_little_for_prompts() -> None:
     scheduler = make_scheduler(max_batch_tokens=64)
-    riding = RunningScheduler(scheduler.config, scheduler.cache, scheduler.table, 1)
-    draft = StepBuilder(64, 16)
-    fair = riding.fair_chunk(draft)
-    assert fair == 4 and [riding.fair_chunk_tokens(draft, wanted, fair, 0) for wanted in (8, 9)] == [8, 4]
+    running_scheduler = RunningScheduler(scheduler.config, scheduler.cache, scheduler.table, 1)
+    builder = StepBuilder(64, 16)
+    fair = running_scheduler.fair_chunk(builder)
+    assert fair == 4 and [
+        running_scheduler.fair_chunk_tokens(builder, num_unscheduled, fair, 0) for num_unscheduled in (8, 9)
+    ] == [8, 4]

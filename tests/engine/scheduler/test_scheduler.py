@@ -1,4 +1,4 @@
-"""The scheduler's promises one by one, most of them other people's bugs (PITFALLS 1-6, 11, 12, 17)."""
+"""Scheduler: its guarantees one by one, most of them bugs of other engines (PITFALLS 1-6, 11, 12, 17)."""
 
 from dataclasses import replace
 
@@ -61,7 +61,7 @@ def test_open_requests_hold_the_same_blocks_only_with_those_of_their_salt() -> N
     assert scheduler.check_integrity() == []
 
 
-def test_a_victim_hits_its_own_blocks_when_it_boards_again() -> None:
+def test_a_victim_hits_its_own_blocks_when_it_starts_again() -> None:
     """Pitfall 2: references are right while it waits, and after."""
     scheduler = make_scheduler()
     scheduler.add_request(ask("a", 10, 5), 0.0)
@@ -209,7 +209,7 @@ def test_a_victim_in_flight_keeps_the_token_that_was_under_way() -> None:
     first = scheduler.schedule(0.0)
     assert first is not None
     scheduler.table.preempt(scheduler.sequences["a"], 0.0)
-    assert scheduler.schedule(0.0) is None, "its last token is not known yet, so it cannot board"
+    assert scheduler.schedule(0.0) is None, "its last token is not known yet, so it cannot start"
     [output] = scheduler.commit(answer(first, 5), 0.0)
     assert output.token_ids == (5,) and scheduler.sequences["a"].num_computed_tokens == 0
     assert scheduler.waiting_tokens == 7 and scheduler.check_integrity() == []
@@ -217,8 +217,8 @@ def test_a_victim_in_flight_keeps_the_token_that_was_under_way() -> None:
     assert plan is not None and plan.input_ids.tolist() == [1, 2, 3, 4, 5, 6, 5]
 
 
-def test_what_an_earlier_ride_computed_is_not_counted_in_the_next() -> None:
-    """A chunk comes back after its sequence was sent away and boarded anew, into other blocks."""
+def test_what_an_earlier_epoch_computed_is_not_counted_in_the_next() -> None:
+    """A chunk comes back after its sequence was preempted and started again, with other blocks."""
     scheduler = make_scheduler(overlap=True, max_chunk_tokens=8)
     scheduler.add_request(ask("a", 12, 9), 0.0)
     first = scheduler.schedule(0.0)
@@ -282,7 +282,7 @@ def test_deadlines_of_requests_that_ended_do_not_pile_up() -> None:
     for number in range(1000):
         scheduler.add_request(ask(str(number), 3, 1, timeout=1e6), 0.0)
         scheduler.abort(str(number), 0.0)
-    assert len(scheduler._deadlines._moments) < 200
+    assert len(scheduler._deadlines._heap) < 200
 
 
 # -- faults ----------------------------------------------------------------------------------------------------------
@@ -318,7 +318,7 @@ def test_a_step_taken_back_leaves_no_trace_but_its_number() -> None:
 
 
 def test_after_a_launch_that_failed_the_step_before_it_is_collected_first() -> None:
-    """Suspects ride alone: what is still in flight is answered before they do."""
+    """Suspects run alone: steps still in flight are collected before."""
     scheduler = make_scheduler(overlap=True)
     scheduler.add_request(ask("a", [1, 2], 9), 0.0)
     scheduler.add_request(ask("b", [3, 4], 9), 0.0)
@@ -344,7 +344,7 @@ def test_steps_are_taken_back_newest_first() -> None:
 
 
 def test_the_culprit_is_found_by_halves() -> None:
-    """Four ride, "c" is at fault: {a b c d}, {a b}, {c d}, {c}, then nobody is under suspicion."""
+    """Four run, "c" fails: {a b c d}, {a b}, {c d}, {c}, then no sequence is a suspect."""
     scheduler = make_scheduler()
     for number, name in enumerate("abcd"):
         scheduler.add_request(ask(name, [number + 1, 9], 9), 0.0)
@@ -413,5 +413,5 @@ def test_more_launches_than_the_overlap_allows_are_a_bug_of_ours() -> None:
     scheduler = make_scheduler()
     scheduler.add_request(ask("a", 3, 9), 0.0)
     scheduler.schedule(0.0)
-    with pytest.raises(AssertionError, match="more launches"):
+    with pytest.raises(AssertionError, match="more steps in flight"):
         scheduler.schedule(0.0)

@@ -1,4 +1,4 @@
-"""Who is in which list: places in line are kept, everybody leaves through one door, once (PITFALLS 5, 11)."""
+"""SequenceTable: keeps places in the waiting queue, frees blocks and slots in one place, once (PITFALLS 5, 11)."""
 
 from chairlift.core.request import FinishReason
 from chairlift.engine.scheduler.scheduler import Scheduler
@@ -73,7 +73,7 @@ def test_an_abort_frees_the_slot_for_the_next_one_in_the_same_plan() -> None:
     assert plan.released_slots == (0,) and [card.slot for card in plan.new_sequences] == [0]
 
 
-def riding() -> Scheduler:
+def two_running() -> Scheduler:
     scheduler = make_scheduler(max_running_requests=4)
     scheduler.add_request(ask("a", 10, 9), 0.0)
     turn(scheduler)
@@ -82,32 +82,32 @@ def riding() -> Scheduler:
     return scheduler
 
 
-def test_the_ledger_notices_a_lost_slot() -> None:
-    scheduler = riding()
+def test_check_integrity_finds_a_lost_slot() -> None:
+    scheduler = two_running()
     scheduler.table._free_slots.pop()
-    assert scheduler.check_integrity()[0].startswith("slots are not each free or taken once")
+    assert scheduler.check_integrity()[0].startswith("each slot must be free or in use once")
 
 
-def test_the_ledger_notices_a_request_in_no_list() -> None:
-    scheduler = riding()
+def test_check_integrity_finds_a_request_in_no_list() -> None:
+    scheduler = two_running()
     scheduler.waiting.remove(scheduler.sequences["b"])
-    assert scheduler.check_integrity() == ["0 wait, 1 ride, 0 are held of 2 open"]
+    assert scheduler.check_integrity() == ["0 waiting, 1 running, 0 deferred of 2 open"]
 
 
-def test_the_ledger_notices_counters_out_of_order() -> None:
-    scheduler = riding()
+def test_check_integrity_finds_counters_out_of_order() -> None:
+    scheduler = two_running()
     scheduler.sequences["a"].num_computed_tokens = 12
     assert scheduler.check_integrity() == ["a: counters out of order, not 0 <= 12 <= 10 <= 11"]
 
 
-def test_the_ledger_notices_a_status_that_lies() -> None:
-    scheduler = riding()
+def test_check_integrity_finds_a_wrong_status() -> None:
+    scheduler = two_running()
     scheduler.sequences["a"].status = SequenceStatus.WAITING
     assert any(line.startswith("a: WAITING with table") for line in scheduler.check_integrity())
 
 
-def test_the_ledger_notices_tokens_without_room() -> None:
-    scheduler = riding()
+def test_check_integrity_finds_tokens_without_room() -> None:
+    scheduler = two_running()
     sequence = scheduler.sequences["a"]
     assert sequence.table is not None
     sequence.table.capacity = 4

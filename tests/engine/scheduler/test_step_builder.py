@@ -1,4 +1,4 @@
-"""A draft becomes a plan: rows with one token first, boarding cards for who is new, unknown ids as LAST_SAMPLED."""
+"""StepBuilder: rows with one token first, a NewSequence for new sequences, unknown ids as LAST_SAMPLED."""
 
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.scheduler.step_builder import StepBuilder
@@ -26,7 +26,7 @@ def test_rows_with_one_token_come_first() -> None:
     assert plan.start_positions.tolist() == [0, 0]
 
 
-def test_only_whoever_catches_up_is_sampled() -> None:
+def test_only_rows_that_reach_the_last_token_are_sampled() -> None:
     plan, _ = turn(two())
     assert plan.num_new_tokens.tolist() == [1, 4] and plan.sample_rows.tolist() == [0]
     assert plan.input_ids.tolist() == [7, 5, 6, 7, 8] and plan.start_positions.tolist() == [2, 4]
@@ -40,7 +40,7 @@ def test_who_is_known_brings_its_new_blocks_only() -> None:
     assert plan.new_blocks.tolist() == [[scheduler.sequences["a"].slot, 0, 1, table.groups[0][1]]]
 
 
-def test_after_a_rollback_everybody_brings_its_card_and_all_its_blocks() -> None:
+def test_after_a_rollback_every_sequence_is_new_with_all_its_blocks() -> None:
     scheduler = two()
     plan = scheduler.schedule(0.0)
     assert plan is not None
@@ -64,7 +64,7 @@ def test_a_token_that_is_not_known_yet_is_named_last_sampled() -> None:
     assert third is not None and third.input_ids.tolist() == [LAST_SAMPLED] and third.start_positions.tolist() == [4]
 
 
-def test_the_flight_counts_prompt_tokens() -> None:
+def test_the_in_flight_step_counts_prompt_tokens() -> None:
     scheduler = two()
     scheduler.schedule(0.0)
     assert scheduler.in_flight_steps[0].num_prefill_tokens == 4
@@ -77,22 +77,22 @@ def sequence(prompt: int) -> Sequence:
 def test_taking_back_a_chunk_gives_the_step_its_tokens_again() -> None:
     """Also a chunk of one token, which counts as prompt as long as more of it is to be read."""
     for count in (1, 5):
-        draft, rider = StepBuilder(20, 10), sequence(9)
-        draft.add_prefill(rider, count)
-        assert (draft.tokens_left, draft.prefill_left) == (20 - count, 10 - count)
-        draft.remove(rider)
-        assert (draft.tokens_left, draft.prefill_left, draft.num_rows) == (20, 10, 0)
+        builder, added = StepBuilder(20, 10), sequence(9)
+        builder.add_prefill(added, count)
+        assert (builder.tokens_left, builder.prefill_left) == (20 - count, 10 - count)
+        builder.remove(added)
+        assert (builder.tokens_left, builder.prefill_left, builder.num_rows) == (20, 10, 0)
 
 
 def test_taking_back_a_generated_token_leaves_the_prompt_budget_alone() -> None:
-    draft, rider = StepBuilder(20, 10), sequence(1)
-    draft.add_decodes([rider])
-    draft.new_blocks[rider] = [(0, 0, 3)]
-    draft.remove(rider)
-    assert (draft.tokens_left, draft.prefill_left, draft.new_blocks) == (20, 10, {})
+    builder, added = StepBuilder(20, 10), sequence(1)
+    builder.add_decodes([added])
+    builder.new_blocks[added] = [(0, 0, 3)]
+    builder.remove(added)
+    assert (builder.tokens_left, builder.prefill_left, builder.new_blocks) == (20, 10, {})
 
 
-def test_taking_back_from_somebody_without_a_row_changes_nothing() -> None:
-    draft = StepBuilder(20, 10)
-    draft.remove(sequence(9))
-    assert (draft.tokens_left, draft.prefill_left) == (20, 10)
+def test_removing_a_sequence_without_a_row_changes_nothing() -> None:
+    builder = StepBuilder(20, 10)
+    builder.remove(sequence(9))
+    assert (builder.tokens_left, builder.prefill_left) == (20, 10)

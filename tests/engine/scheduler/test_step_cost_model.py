@@ -1,4 +1,4 @@
-"""What a step costs is learnt from steps, also from noisy ones, and follows the machine."""
+"""StepCostModel: learns step costs, also from noisy steps, and follows the machine."""
 
 import random
 from dataclasses import replace
@@ -10,22 +10,22 @@ from chairlift.engine.scheduler.step_cost_model import LOWER_BOUND_FACTOR, MIN_O
 from chairlift.engine.step_plan import StepPlan
 
 
-def shape(rows: int, prompt_tokens: int = 0, seen: int = 100) -> StepFeatures:
-    return StepFeatures(rows, prompt_tokens, rows * seen, prompt_tokens * seen / 2)
+def shape(rows: int, prompt_tokens: int = 0, context_tokens: int = 100) -> StepFeatures:
+    return StepFeatures(rows, prompt_tokens, rows * context_tokens, prompt_tokens * context_tokens / 2)
 
 
 def cost(one: StepFeatures, slower: float = 1.0) -> float:
     return slower * (5 + 0.5 * one.rows + 0.25 * one.prompt_tokens + 1e-4 * one.tokens_read + 2e-5 * one.pairs)
 
 
-def drawn(rng: random.Random) -> StepFeatures:
+def sampled_features(rng: random.Random) -> StepFeatures:
     return shape(rng.randrange(1, 40), rng.choice([0, 0, 16, 64, 256]), rng.randrange(20, 3000))
 
 
 def taught(steps: int, *, noise: float = 0.0, slower: float = 1.0, times: StepCostModel | None = None) -> StepCostModel:
     rng, times = random.Random(4), times or StepCostModel()
     for _ in range(steps):
-        one = drawn(rng)
+        one = sampled_features(rng)
         times.update(one, cost(one, slower) * (1 + noise * rng.uniform(-1, 1)))
     return times
 
@@ -34,7 +34,7 @@ def taught(steps: int, *, noise: float = 0.0, slower: float = 1.0, times: StepCo
 def test_an_expectation_is_close_to_the_truth(noise: float, bound: float) -> None:
     times, rng = taught(300, noise=noise), random.Random(9)
     for _ in range(50):
-        one = drawn(rng)
+        one = sampled_features(rng)
         assert times.expected_ms(one) == pytest.approx(cost(one), rel=bound)
 
 
@@ -54,7 +54,7 @@ def test_a_cold_first_step_is_forgotten_as_soon_as_others_come(seconds: float) -
     times, rng = StepCostModel(), random.Random(1)
     times.update(shape(0, 200), seconds * 1e3)
     for _ in range(MIN_OBSERVATIONS):
-        one = drawn(rng)
+        one = sampled_features(rng)
         times.update(one, cost(one))
     for one in (shape(1), shape(8, 64), shape(0, 200)):
         assert times.expected_ms(one) < 1.5 * cost(one)
@@ -113,10 +113,10 @@ def test_ten_thousand_steps_without_a_prompt_forget_nothing_that_matters() -> No
     assert times.expected_ms(shape(8, 64)) == pytest.approx(cost(shape(8, 64)), rel=0.2)
 
 
-@pytest.mark.parametrize(("tokens", "seen"), [(10, 0), (100, 1000), (2000, 0), (1, 5000)])
-def test_so_many_prompt_tokens_take_as_long_as_was_given(tokens: int, seen: int) -> None:
-    takes = 0.25 * tokens + 2e-5 * (tokens * seen + tokens * (tokens + 1) / 2)
-    assert taught(300).prefill_tokens_within(takes, seen) == pytest.approx(tokens, rel=0.05)
+@pytest.mark.parametrize(("tokens", "context_tokens"), [(10, 0), (100, 1000), (2000, 0), (1, 5000)])
+def test_so_many_prompt_tokens_take_as_long_as_was_given(tokens: int, context_tokens: int) -> None:
+    takes = 0.25 * tokens + 2e-5 * (tokens * context_tokens + tokens * (tokens + 1) / 2)
+    assert taught(300).prefill_tokens_within(takes, context_tokens) == pytest.approx(tokens, rel=0.05)
 
 
 def test_no_time_is_no_token_and_unknown_costs_are_no_bound() -> None:

@@ -1,4 +1,4 @@
-"""Who rides: generating ones always, prompts in fair chunks, the line in order, and nobody passed over for ever."""
+"""StepScheduler: decodes always run, prompts in fair chunks, the waiting queue in order, no request starves."""
 
 import random
 from typing import Any
@@ -36,7 +36,7 @@ def test_prompts_never_starve_those_who_generate() -> None:
 
 
 def test_generating_ones_never_starve_prompts() -> None:
-    """As many seats as tokens: whoever reads its prompt still gets one token a step."""
+    """As many slots as tokens: a prefilling sequence still gets one token a step."""
     scheduler = make_scheduler(num_blocks=200, max_batch_tokens=4, max_running_requests=99)
     for number in range(3):
         scheduler.add_request(ask(f"g{number}", [500 + number], 400), 0.0)
@@ -48,7 +48,7 @@ def test_generating_ones_never_starve_prompts() -> None:
 
 
 def test_several_long_prompts_advance_together_each_within_its_share() -> None:
-    """Pitfall 8: one long prompt does not stall everybody."""
+    """Pitfall 8: one long prompt does not stall the others."""
     scheduler = make_scheduler(num_blocks=400, max_batch_tokens=64)
     for number in range(4):
         scheduler.add_request(ask(str(number), [600 + number] * 200, 1), 0.0)
@@ -56,7 +56,7 @@ def test_several_long_prompts_advance_together_each_within_its_share() -> None:
     assert rows_of(scheduler) == {"0": 16, "1": 16, "2": 16, "3": 16}
 
 
-def test_prompts_alike_are_read_one_after_the_other_once_they_are_on_board() -> None:
+def test_equal_prompts_are_prefilled_one_after_the_other_once_they_run() -> None:
     """Side by side, all of them would end in the last step."""
     scheduler = make_scheduler(num_blocks=400, max_batch_tokens=64)
     for number in range(6):
@@ -71,16 +71,16 @@ def test_prompts_alike_are_read_one_after_the_other_once_they_are_on_board() -> 
     assert list(ended) == list("012345") and ended["0"] == 4 and ended["1"] <= 7
 
 
-def test_who_boarded_first_goes_on_while_those_nearer_to_their_end_are_read() -> None:
+def test_the_first_to_start_goes_on_while_shorter_rests_are_prefilled() -> None:
     scheduler = make_scheduler(num_blocks=400, max_batch_tokens=64)
     for name, tokens in (("oldest", 300), ("longer", 250), ("nearest", 100)):
         scheduler.add_request(ask(name, [600 + tokens] * tokens, 1), 0.0)
-    turn(scheduler)  # all three board
+    turn(scheduler)  # all three start
     scheduler.schedule(0.0)
     assert rows_of(scheduler) == {"oldest": 16, "nearest": 48}
 
 
-def test_nobody_stands_still_for_ever_while_shorter_ones_come_and_come() -> None:
+def test_no_prompt_starves_while_shorter_ones_keep_arriving() -> None:
     scheduler = make_scheduler(num_blocks=400, max_batch_tokens=64)
     for name in ("first", "second"):
         scheduler.add_request(ask(name, [len(name) + 600] * 320, 1), 0.0)
@@ -91,8 +91,8 @@ def test_nobody_stands_still_for_ever_while_shorter_ones_come_and_come() -> None
     assert ended["first"] <= 20 and ended["second"] <= 40
 
 
-def test_prompts_are_read_side_by_side_while_a_shorter_one_may_board() -> None:
-    """Pitfall 8: whoever asks a little is behind two long ones in line, and wants its turn."""
+def test_prompts_are_prefilled_in_parallel_while_a_shorter_one_may_start() -> None:
+    """Pitfall 8: a short prompt is behind two long ones in the queue and needs its turn."""
     scheduler = make_scheduler(num_blocks=400, max_batch_tokens=64, max_running_requests=8)
     scheduler.add_request(ask("a", [600] * 300, 1), 0.0)
     turn(scheduler)
@@ -123,7 +123,7 @@ def test_a_long_prompt_that_is_nearly_all_cached_counts_as_a_short_one() -> None
     ],
 )  # fmt: skip
 def test_prompts_stay_side_by_side_where_something_else_decides_who_gets_what(options: dict[str, Any]) -> None:
-    """Also where prompts get less once somebody generates: the first to end would make all others late."""
+    """Also where prompts get less once a sequence decodes: the first to end would make all others late."""
     scheduler = make_scheduler(num_blocks=400, max_batch_tokens=64, **options)
     for number in range(4):
         scheduler.add_request(ask(str(number), [600 + number] * 200, 1), 0.0)
@@ -200,7 +200,7 @@ def test_few_tokens_beside_many_that_generate_are_shared_too() -> None:
     assert rows_of(scheduler)["long"] == 6 and rows_of(scheduler)["short"] == 2
 
 
-def test_a_prompt_is_topped_up_when_nobody_else_may_board() -> None:
+def test_a_prompt_is_topped_up_when_no_other_may_start() -> None:
     """Four are read, and the fourth one's quarter is more than it needs."""
     scheduler = make_scheduler(batching="static", max_batch_tokens=64, max_running_requests=1, num_blocks=200)
     scheduler.add_request(ask("a", [500] * 100, 2), 0.0)
@@ -210,7 +210,7 @@ def test_a_prompt_is_topped_up_when_nobody_else_may_board() -> None:
     assert rows_of(scheduler) == {"a": 36}
 
 
-def test_seats_and_tokens_bound_the_step() -> None:
+def test_slots_and_tokens_bound_the_step() -> None:
     scheduler = make_scheduler(max_batch_tokens=8, max_running_requests=3)
     for number, prompt in enumerate(names(5)):
         scheduler.add_request(ask(str(number), prompt, 9), 0.0)
@@ -227,9 +227,9 @@ def waiting(scheduler: Scheduler) -> list[str]:
 
 
 def crowded(max_bypass: int, **options: Any) -> Scheduler:
-    """Someone generates and holds a third of the pool; the head of the line needs nearly all of it."""
+    """One sequence decodes and holds a third of the pool; the head of the queue needs nearly all of it."""
     scheduler = make_scheduler(num_blocks=20, block_size=4, max_bypass=max_bypass, **options)
-    scheduler.add_request(ask("on board", [500] * 24, 50), 0.0)
+    scheduler.add_request(ask("running", [500] * 24, 50), 0.0)
     turn(scheduler)
     scheduler.add_request(ask("head", [501] * 60, 2), 0.0)
     for number in range(6):
@@ -241,19 +241,19 @@ def crowded(max_bypass: int, **options: Any) -> Scheduler:
 def test_a_head_that_does_not_fit_is_passed_max_bypass_times_and_then_never(max_bypass: int) -> None:
     """Pitfalls 8 and 10: no starvation either way."""
     scheduler = crowded(max_bypass)
-    boarded: list[str] = []
+    started: list[str] = []
     for _ in range(20):
         _, outputs = turn(scheduler)
-        boarded += [output.request_id for output in outputs if output.request_id != "on board"]
-    assert boarded == [f"small {number}" for number in range(max_bypass)]
+        started += [output.request_id for output in outputs if output.request_id != "running"]
+    assert started == [f"small {number}" for number in range(max_bypass)]
     assert waiting(scheduler)[0] == "head" and scheduler.sequences["head"].num_bypasses == max_bypass
     assert scheduler.wait_clock.reason is WaitReason.BLOCKS
-    scheduler.abort("on board", 0.0)
+    scheduler.abort("running", 0.0)
     turn(scheduler)
     assert "head" not in waiting(scheduler)
 
 
-def test_to_board_the_whole_input_must_fit_and_not_only_its_first_chunk() -> None:
+def test_to_start_the_whole_input_must_fit_and_not_only_its_first_chunk() -> None:
     """Pitfall 7."""
     scheduler = crowded(0, max_chunk_tokens=4)
     for _ in range(10):
@@ -262,7 +262,7 @@ def test_to_board_the_whole_input_must_fit_and_not_only_its_first_chunk() -> Non
 
 
 def test_what_is_promised_to_one_prompt_is_not_given_to_the_next() -> None:
-    """Pitfall 7: two prompts that fit one at a time ride one after the other."""
+    """Pitfall 7: two prompts that fit one at a time run one after the other."""
     scheduler = make_scheduler(num_blocks=20, block_size=4, max_chunk_tokens=4)
     scheduler.add_request(ask("a", [501] * 50, 1), 0.0)
     scheduler.add_request(ask("b", [502] * 50, 1), 0.0)
@@ -307,15 +307,15 @@ def test_patience_for_a_prefix_is_bounded() -> None:
     scheduler = make_scheduler(max_chunk_tokens=1, prefix_wait_steps=3, max_batch_tokens=8)
     scheduler.add_request(ask("a", 20, 1), 0.0)
     scheduler.add_request(ask("b", 20, 1), 0.0)
-    rides = []
+    steps = []
     for _ in range(6):
         scheduler.schedule(0.0)
-        rides.append(list(rows_of(scheduler)))
+        steps.append(list(rows_of(scheduler)))
         scheduler.commit(answer(scheduler.in_flight_steps[-1].plan), 0.0)
-    assert rides == [["a"]] * 3 + [["a", "b"]] * 3
+    assert steps == [["a"]] * 3 + [["a", "b"]] * 3
 
 
-def test_patience_is_counted_anew_for_each_ride() -> None:
+def test_prefix_waits_are_counted_anew_for_each_epoch() -> None:
     scheduler = make_scheduler(max_chunk_tokens=1, prefix_wait_steps=3)
     scheduler.add_request(ask("a", 20, 1), 0.0)
     scheduler.add_request(ask("b", 20, 1), 0.0)
@@ -347,7 +347,7 @@ def test_a_prefix_whose_owner_leaves_is_waited_for_no_longer(way: str) -> None:
 
 
 def test_two_that_wait_for_each_others_prefix_do_not_wait_for_ever() -> None:
-    """Many twins, each step one owner: nobody deadlocks and the prefix is computed once."""
+    """Many twins, each step one owner: no deadlock, and the prefix is computed once."""
     scheduler = make_scheduler(num_blocks=200, max_chunk_tokens=4, max_batch_tokens=32)
     for number in range(10):
         scheduler.add_request(ask(str(number), [*range(1, 21), 100 + number], 2), 0.0)
@@ -381,7 +381,7 @@ def test_work_that_another_holds_too_is_not_lost() -> None:
     scheduler.add_request(ask("shares", [*prefix, 2], 9), 0.0)
     scheduler.add_request(ask("alone", [503] * 4, 9), 0.0)
     turn(scheduler)
-    assert scheduler._boarding._riding._select_victim().request.request_id == "shares"
+    assert scheduler._step_scheduler._running_scheduler._select_victim().request.request_id == "shares"
 
 
 def test_who_was_preempted_often_is_spared() -> None:
@@ -390,15 +390,15 @@ def test_who_was_preempted_often_is_spared() -> None:
     scheduler.add_request(ask("short", [502] * 3, 9), 0.0)
     turn(scheduler)
     scheduler.sequences["short"].num_preemptions = 2
-    assert scheduler._boarding._riding._select_victim().request.request_id == "long"
+    assert scheduler._step_scheduler._running_scheduler._select_victim().request.request_id == "long"
     scheduler.sequences["long"].num_preemptions = 2
-    assert scheduler._boarding._riding._select_victim().request.request_id == "short", (
+    assert scheduler._step_scheduler._running_scheduler._select_victim().request.request_id == "short", (
         "among the spared the last to come"
     )
 
 
 def test_a_victim_gives_back_what_it_got_in_the_same_step() -> None:
-    """One that already has its token in the draft leaves for another one; budgets add up again."""
+    """A sequence that already has its token in the step is preempted; budgets add up again."""
     scheduler = make_scheduler(num_blocks=6, block_size=4, caching=False, max_batch_tokens=8)
     scheduler.add_request(ask("a", [501], 20), 0.0)
     scheduler.add_request(ask("b", [502], 20), 0.0)
@@ -411,7 +411,7 @@ def test_a_victim_gives_back_what_it_got_in_the_same_step() -> None:
     assert scheduler.counters.preemptions and steps < 60
 
 
-def test_who_cannot_get_on_although_it_rides_alone_ends_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_does_not_fit_alone_fails_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cannot happen while admission is right; if it does, one request ends and not the engine."""
     scheduler = make_scheduler(num_blocks=8, block_size=4)
     scheduler.add_request(ask("a", [501] * 4, 20), 0.0)

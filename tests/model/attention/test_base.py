@@ -2,11 +2,11 @@
 
 import torch
 
-from chairlift.model.attention.base import KV, copy_blocks
+from chairlift.model.attention.base import PagedKV, copy_blocks
 
 
 def test_a_chain_of_copies_moves_what_was_there_before() -> None:
-    kv = [KV(torch.randn(5, 4, 1, 2), torch.randn(5, 4, 1, 2)) for _ in range(2)]
+    kv = [PagedKV(torch.randn(5, 4, 1, 2), torch.randn(5, 4, 1, 2)) for _ in range(2)]
     before = [(each.key.clone(), each.value.clone()) for each in kv]
     copy_blocks(kv, torch.tensor([[1, 2], [2, 3], [0, 4]], dtype=torch.int32))
     for each, (key, value) in zip(kv, before, strict=True):
@@ -17,5 +17,5 @@ def test_a_chain_of_copies_moves_what_was_there_before() -> None:
 def test_views_into_one_tensor_are_copied_too() -> None:
     both = torch.randn(3, 4, 2, 1, 2)
     before = both.clone()
-    copy_blocks([KV(both[:, :, 0], both[:, :, 1])], torch.tensor([[0, 2]], dtype=torch.int32))
+    copy_blocks([PagedKV(both[:, :, 0], both[:, :, 1])], torch.tensor([[0, 2]], dtype=torch.int32))
     assert torch.equal(both, before[[0, 1, 0]])

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from chairlift.core.errors import ConfigError
-from chairlift.model.attention.base import KV, AttentionBackend, AttentionSpec, ForwardBatch
+from chairlift.model.attention.base import AttentionBackend, AttentionSpec, ForwardBatch, PagedKV
 from chairlift.model.attention.registry import BACKENDS, make_backend
-from chairlift.model.kernels.cpu.library import chosen_set
+from chairlift.model.kernels.cpu.library import selected_instruction_set
 from chairlift.model.kernels.cpu.native_attention import NativeAttention
-from chairlift.model.kernels.cpu.threads import pool_of
+from chairlift.model.kernels.cpu.threads import get_thread_pool
 from support_batches import Row, make_batch
 from support_native import need_native
 
@@ -54,7 +54,7 @@ def made(name: str) -> AttentionBackend:
     if name != "native":
         return make_backend(name)
     need_native()
-    return NativeAttention(pool_of(2), chosen_set())
+    return NativeAttention(get_thread_pool(2), selected_instruction_set())
 
 
 def widest(backend: str) -> torch.dtype:
@@ -109,11 +109,11 @@ def dense(case: Case, spec: AttentionSpec, dtype: torch.dtype) -> Tensor:
     return out
 
 
-def fill(backend: AttentionBackend, case: Case, block_size: int, dtype: torch.dtype) -> KV:
+def fill(backend: AttentionBackend, case: Case, block_size: int, dtype: torch.dtype) -> PagedKV:
     """Make a cache of NaN and put in what the rows computed earlier (their last `window` tokens, under a window)."""
     blocks = 1 + sum(len(row.tables[0]) for row in case.rows)
     _, heads, width = case.keys[0].shape
-    kv = backend.alloc_kv(1, blocks, block_size, heads, width, dtype, CPU)[0]
+    kv = backend.allocate_kv_cache(1, blocks, block_size, heads, width, dtype, CPU)[0]
     kv.key.fill_(torch.nan)
     kv.value.fill_(torch.nan)
     for row, keys, values in zip(case.rows, case.keys, case.values, strict=True):
@@ -158,7 +158,7 @@ def check(backend: str, case: Case, spec: AttentionSpec, block_size: int, dtype:
 def test_every_batch_equals_dense_attention(backend: str, name: str, block_size: int, window: int | None) -> None:
     if backend == "native" and block_size % 16:
         with pytest.raises(ConfigError, match="multiples of 16"):
-            made(backend).alloc_kv(1, 1, block_size, 2, 16, torch.bfloat16, CPU)
+            made(backend).allocate_kv_cache(1, 1, block_size, 2, 16, torch.bfloat16, CPU)
         return
     case = make_case(name, block_size, 2, 2, window, 0, seed=block_size)
     check(backend, case, AttentionSpec(0, 0.25, window), block_size, widest(backend))
@@ -196,7 +196,7 @@ def test_padding_is_neither_written_nor_attended(backend: str, name: str) -> Non
 def test_narrow_types_stay_within_their_rounding(backend: str, dtype: torch.dtype, softcap: float | None) -> None:
     if backend == "native" and dtype != torch.bfloat16:
         with pytest.raises(ConfigError, match="bfloat16"):
-            made(backend).alloc_kv(1, 1, 16, 2, 16, dtype, CPU)
+            made(backend).allocate_kv_cache(1, 1, 16, 2, 16, dtype, CPU)
         return
     case = make_case("mixed", 16, 2, 2, 40, 2, seed=3, width=32)
     check(backend, case, AttentionSpec(0, 0.2, 40, softcap), 16, dtype)
@@ -224,7 +224,7 @@ def test_a_row_has_the_same_result_alone(backend: str, window: int | None, name:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_only_named_slots_are_written(backend: str) -> None:
     one = make_backend(backend)
-    kv = one.alloc_kv(1, 3, 4, 2, 8, torch.float32, CPU)[0]
+    kv = one.allocate_kv_cache(1, 3, 4, 2, 8, torch.float32, CPU)[0]
     key, value = torch.randn(4, 2, 8), torch.randn(4, 2, 8)
     one.write_kv(key, value, kv, torch.tensor([9, -1, 0, 7]))
     for cache, new in ((kv.key, key), (kv.value, value)):
@@ -236,7 +236,7 @@ def test_only_named_slots_are_written(backend: str) -> None:
 @pytest.mark.parametrize("backend", EVERY)
 def test_blocks_are_copied_in_every_kv_as_they_were_before(backend: str) -> None:
     one = made(backend)
-    kv = one.alloc_kv(2, 5, 16, 1, 16, torch.bfloat16, CPU)
+    kv = one.allocate_kv_cache(2, 5, 16, 1, 16, torch.bfloat16, CPU)
     for each in kv:
         each.key.normal_()
         each.value.normal_()
@@ -249,7 +249,7 @@ def test_blocks_are_copied_in_every_kv_as_they_were_before(backend: str) -> None
 
 @pytest.mark.parametrize("backend", EVERY)
 def test_a_fresh_cache_holds_zeros_in_the_shape_that_was_asked_for(backend: str) -> None:
-    caches = made(backend).alloc_kv(3, 5, 16, 2, 48, torch.bfloat16, CPU)
+    caches = made(backend).allocate_kv_cache(3, 5, 16, 2, 48, torch.bfloat16, CPU)
     assert len(caches) == 3
     for cache in (each for kv in caches for each in (kv.key, kv.value)):
         assert cache.shape == (5, 16, 2, 48)

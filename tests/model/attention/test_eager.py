@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from chairlift.model.attention.base import AttentionSpec
-from chairlift.model.attention.eager import attend_by_hand
+from chairlift.model.attention.eager import eager_attention
 
 
 def drawn(*shape: int) -> torch.Tensor:
@@ -18,27 +18,27 @@ def test_without_cap_and_sinks_it_is_sdpa(lead: tuple[int, ...]) -> None:
     mask = torch.zeros(4, 6, dtype=torch.float64).masked_fill_(torch.ones(4, 6).triu(3).bool(), -torch.inf)
     spread = (*lead, 2, 3, 6, 8)
     expected = functional.scaled_dot_product_attention(query, key.expand(spread), value.expand(spread), mask, scale=0.4)
-    assert torch.allclose(attend_by_hand(query, key, value, mask, AttentionSpec(0, 0.4)), expected)
+    assert torch.allclose(eager_attention(query, key, value, mask, AttentionSpec(0, 0.4)), expected)
 
 
 def test_a_sink_takes_weight_and_gives_nothing() -> None:
     query, key, value = torch.zeros(1, 2, 1, 4), torch.ones(1, 1, 3, 4), torch.ones(1, 1, 3, 4)
     sinks = torch.tensor([0.0, -torch.inf])
-    found = attend_by_hand(query, key, value, None, AttentionSpec(0, 1.0, sinks=sinks))
+    found = eager_attention(query, key, value, None, AttentionSpec(0, 1.0, sinks=sinks))
     assert found[0, :, 0, 0].tolist() == [0.75, 1.0]
 
 
 def test_the_mask_comes_after_the_cap() -> None:
     query, key = torch.full((1, 1, 1, 1), 100.0), torch.tensor([100.0, -100.0]).view(1, 1, 2, 1)
     value, mask = torch.tensor([1.0, 5.0]).view(1, 1, 2, 1), torch.tensor([-torch.inf, 0.0])
-    assert attend_by_hand(query, key, value, mask, AttentionSpec(0, 1.0, softcap=3.0)).item() == 5.0
+    assert eager_attention(query, key, value, mask, AttentionSpec(0, 1.0, softcap=3.0)).item() == 5.0
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_16_bits_are_computed_wide_and_rounded_once(dtype: torch.dtype) -> None:
     query, key, value = (drawn(1, 2, 3, 8).to(dtype), drawn(1, 1, 9, 8).to(dtype), drawn(1, 1, 9, 8).to(dtype))
     spec = AttentionSpec(0, 1.0, softcap=2.0)
-    exact = attend_by_hand(query.double(), key.double(), value.double(), None, spec)
-    found = attend_by_hand(query, key, value, None, spec)
+    exact = eager_attention(query.double(), key.double(), value.double(), None, spec)
+    found = eager_attention(query, key, value, None, spec)
     assert found.dtype == dtype
     assert torch.allclose(found.double(), exact, rtol=torch.finfo(dtype).eps, atol=1e-5)

@@ -4,25 +4,25 @@ import random
 
 import pytest
 
-from chairlift.model.attention.length_buckets import PADDING_SHARE, part
+from chairlift.model.attention.length_buckets import PADDING_SHARE, split_into_buckets
 
 
 def test_equal_rows_are_one_bucket_in_their_own_order() -> None:
-    assert part([7] * 5, 10**6, 1) == [(0, 1, 2, 3, 4)]
-    assert part([6, 8, 7], 10**6, 1) == [(0, 1, 2)]
+    assert split_into_buckets([7] * 5, 10**6, 1) == [(0, 1, 2, 3, 4)]
+    assert split_into_buckets([6, 8, 7], 10**6, 1) == [(0, 1, 2)]
 
 
 def test_rows_of_other_lengths_are_other_buckets() -> None:
-    assert part([10, 1000, 12, 990], 10**6, 1) == [(1, 3), (2, 0)]
+    assert split_into_buckets([10, 1000, 12, 990], 10**6, 1) == [(1, 3), (2, 0)]
 
 
 def test_padding_that_costs_less_than_an_operation_is_taken() -> None:
-    assert part([10, 1000, 12, 990], 10**6, 3000) == [(0, 1, 2, 3)]
+    assert split_into_buckets([10, 1000, 12, 990], 10**6, 3000) == [(0, 1, 2, 3)]
 
 
 def test_a_row_without_tokens_is_in_no_bucket() -> None:
-    assert part([0, 5, 0], 100, 10) == [(1,)]
-    assert part([0, 0], 100, 10) == []
+    assert split_into_buckets([0, 5, 0], 100, 10) == [(1,)]
+    assert split_into_buckets([0, 0], 100, 10) == []
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -30,7 +30,7 @@ def test_buckets_hold_every_row_once_within_their_bounds(seed: int) -> None:
     dice = random.Random(seed)
     spans = [dice.choice((0, dice.randrange(1, 40), dice.randrange(1, 3000))) for _ in range(dice.randrange(1, 60))]
     most, operation = dice.choice((1, 500, 5000, 10**6)), dice.choice((0, 50, 2000))
-    buckets = part(spans, most, operation)
+    buckets = split_into_buckets(spans, most, operation)
     assert sorted(row for rows in buckets for row in rows) == [row for row, span in enumerate(spans) if span]
     for rows in buckets:
         longest = max(spans[row] for row in rows)

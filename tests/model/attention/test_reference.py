@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from chairlift.model.attention import reference
-from chairlift.model.attention.base import KV, AttentionSpec
+from chairlift.model.attention.base import AttentionSpec, PagedKV
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.attention.reference import _mask as make_mask
 from support_batches import Row, make_batch
@@ -13,7 +13,7 @@ from support_batches import Row, make_batch
 def attend(table: tuple[int, ...], new: int, seq_len: int, window: int | None, poisoned: list[int]) -> list[float]:
     """Attend one row over ten blocks of four, the value of position p being p, with some slots poisoned."""
     backend = ReferenceAttention()
-    kv = KV(torch.zeros(10, 4, 1, 2), torch.zeros(10, 4, 1, 2))
+    kv = PagedKV(torch.zeros(10, 4, 1, 2), torch.zeros(10, 4, 1, 2))
     for position in range(seq_len):
         if table[position // 4] >= 0:
             kv.value[table[position // 4], position % 4] = position
@@ -45,7 +45,7 @@ def test_a_row_without_tokens_gets_zeros() -> None:
     batch = make_batch([Row(1, 1, ((0,),))], 4)
     empty = type(batch)(**{**{name: getattr(batch, name) for name in batch.__slots__}, "seq_lens_list": (0,)})
     out = torch.full((1, 1, 2), torch.nan)
-    kv = KV(torch.full((1, 4, 1, 2), torch.nan), torch.full((1, 4, 1, 2), torch.nan))
+    kv = PagedKV(torch.full((1, 4, 1, 2), torch.nan), torch.full((1, 4, 1, 2), torch.nan))
     backend.attend(torch.ones(1, 1, 2), kv, empty, AttentionSpec(0, 1.0), backend.plan(empty), out)
     assert out.tolist() == [[[0.0, 0.0]]]
 
@@ -53,7 +53,7 @@ def test_a_row_without_tokens_gets_zeros() -> None:
 def test_layers_of_one_step_share_their_masks() -> None:
     backend = ReferenceAttention()
     batch = make_batch([Row(4, 4, ((0,),)), Row(4, 4, ((1,),))], 4)
-    kv = KV(torch.zeros(2, 4, 1, 2), torch.zeros(2, 4, 1, 2))
+    kv = PagedKV(torch.zeros(2, 4, 1, 2), torch.zeros(2, 4, 1, 2))
     plan = backend.plan(batch)
     for _ in range(3):
         backend.attend(torch.ones(8, 1, 2), kv, batch, AttentionSpec(0, 1.0), plan, torch.empty(8, 1, 2))
@@ -81,7 +81,7 @@ def test_a_long_row_is_attended_in_parts_with_masks_that_do_not_grow(
 def test_a_soft_cap_is_computed_wide_and_rounded_once(dtype: torch.dtype) -> None:
     backend = ReferenceAttention()
     batch = make_batch([Row(1, 4, ((0,),))], 4)
-    kv = KV(torch.randn(1, 4, 1, 8).to(dtype), torch.randn(1, 4, 1, 8).to(dtype))
+    kv = PagedKV(torch.randn(1, 4, 1, 8).to(dtype), torch.randn(1, 4, 1, 8).to(dtype))
     query = torch.randn(1, 1, 8).to(dtype)
     out = torch.empty(1, 1, 8, dtype=dtype)
     backend.attend(query, kv, batch, AttentionSpec(0, 1.0, None, 3.0), backend.plan(batch), out)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from chairlift.model.attention import torch_paged
-from chairlift.model.attention.base import KV, AttentionSpec, ForwardBatch
+from chairlift.model.attention.base import AttentionSpec, ForwardBatch, PagedKV
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.attention.torch_paged import TorchAttention
 from support_batches import Row, make_batch
@@ -29,7 +29,7 @@ def attended(
     backend: TorchAttention | ReferenceAttention, batch: ForwardBatch, blocks: int, spec: AttentionSpec, heads: int = 4
 ) -> torch.Tensor:
     generator = torch.Generator().manual_seed(1)
-    kv = backend.alloc_kv(1, blocks, 4, 2, 8, torch.float64, CPU)[0]
+    kv = backend.allocate_kv_cache(1, blocks, 4, 2, 8, torch.float64, CPU)[0]
     for cache in (kv.key, kv.value):
         cache.copy_(torch.randn(cache.shape, generator=generator, dtype=torch.float64))
     query = torch.randn(batch.num_tokens, heads, 8, generator=generator, dtype=torch.float64)
@@ -90,7 +90,7 @@ def test_long_rows_are_attended_in_parts(
 def test_layers_of_one_step_share_masks_and_indices() -> None:
     backend = TorchAttention()
     batch, blocks = step([9, 40, 30, 20], [1, 1, 7, 5])
-    kv = backend.alloc_kv(1, blocks, 4, 2, 8, torch.float32, CPU)[0]
+    kv = backend.allocate_kv_cache(1, blocks, 4, 2, 8, torch.float32, CPU)[0]
     plan, query = backend.plan(batch), torch.randn(batch.num_tokens, 4, 8)
     made = []
     for window in (None, 6, None, 6):
@@ -121,7 +121,7 @@ def attended_once(backend: TorchAttention, batch: ForwardBatch, blocks: int) -> 
 
 def test_what_goes_to_slot_minus_one_lands_behind_the_last_block() -> None:
     backend = TorchAttention()
-    kv: KV = backend.alloc_kv(1, 2, 3, 1, 2, torch.float32, CPU)[0]
+    kv: PagedKV = backend.allocate_kv_cache(1, 2, 3, 1, 2, torch.float32, CPU)[0]
     backend.write_kv(torch.full((2, 1, 2), 5.0), torch.full((2, 1, 2), 6.0), kv, torch.tensor([-1, -1]))
     assert not kv.key.any() and not kv.value.any()
     spare = torch_paged._slots_of(kv, spare=True)
@@ -136,7 +136,7 @@ def test_a_neighbour_with_nan_harms_nobody(window: int | None, sinks: bool) -> N
     batch, blocks = step([20, 19, 18, 17])
     logits = torch.zeros(4, dtype=torch.float64) if sinks else None
     spec = AttentionSpec(0, 1.0, window, None, logits)
-    kv = backend.alloc_kv(1, blocks, 4, 2, 8, torch.float64, CPU)[0]
+    kv = backend.allocate_kv_cache(1, blocks, 4, 2, 8, torch.float64, CPU)[0]
     ill = batch.groups[0].block_table[1, :5].long()
     kv.key[ill], kv.value[ill] = torch.nan, torch.nan
     out = torch.empty(4, 4, 8, dtype=torch.float64)

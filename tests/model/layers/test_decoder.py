@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.model.attention.base import KV, AttentionSpec, ForwardBatch
+from chairlift.model.attention.base import AttentionSpec, ForwardBatch, PagedKV
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.layers.causal_lm import ForwardContext
-from chairlift.model.layers.decoder import Decoder, Linear, RMSNorm, take_head
+from chairlift.model.layers.decoder import Linear, RMSNorm, TorchDecoder, load_lm_head
 from chairlift.model.layers.ops import TorchOps
 from chairlift.model.loading.model_config import ModelConfig, parse_config
-from chairlift.model.loading.parameter_loader import Take
+from chairlift.model.loading.parameter_loader import ParameterLoader
 from chairlift.model.loading.registry import random_model
 from support_batches import Row, make_batch
 
@@ -30,9 +30,9 @@ def shape(**fields: Any) -> ModelConfig:
     })  # fmt: skip
 
 
-def made(config: ModelConfig) -> Decoder:
+def made(config: ModelConfig) -> TorchDecoder:
     model, _ = random_model(config, seed=1, dtype="float64", device=CPU, max_model_len=64)
-    assert isinstance(model, Decoder)
+    assert isinstance(model, TorchDecoder)
     return model
 
 
@@ -43,18 +43,20 @@ class NotingBackend(ReferenceAttention):
     written: list[tuple[int, list[int]]] = field(default_factory=list)
     specs: list[AttentionSpec] = field(default_factory=list)
 
-    def write_kv(self, key: Tensor, value: Tensor, kv: KV, slot_mapping: Tensor) -> None:
+    def write_kv(self, key: Tensor, value: Tensor, kv: PagedKV, slot_mapping: Tensor) -> None:
         self.written.append((kv.key.data_ptr(), slot_mapping.tolist()))
         super().write_kv(key, value, kv, slot_mapping)
 
-    def attend(self, query: Tensor, kv: KV, batch: ForwardBatch, spec: AttentionSpec, plan: Any, out: Tensor) -> None:
+    def attend(
+        self, query: Tensor, kv: PagedKV, batch: ForwardBatch, spec: AttentionSpec, plan: Any, out: Tensor
+    ) -> None:
         self.specs.append(spec)
         super().attend(query, kv, batch, spec, plan, out)
 
 
-def run(model: Decoder, ids: list[int], backend: NotingBackend) -> tuple[Tensor, list[KV]]:
+def run(model: TorchDecoder, ids: list[int], backend: NotingBackend) -> tuple[Tensor, list[PagedKV]]:
     blocks = len(model.groups.windows)
-    kv = backend.alloc_kv(model.groups.layers_per_group, blocks, 8, 2, 8, torch.float64, CPU)
+    kv = backend.allocate_kv_cache(model.groups.layers_per_group, blocks, 8, 2, 8, torch.float64, CPU)
     batch = make_batch([Row(len(ids), len(ids), tuple((group,) for group in range(blocks)))], 8)
     return model.forward(torch.tensor(ids), ForwardContext(batch, kv, backend, backend.plan(batch))), kv
 
@@ -104,7 +106,7 @@ def test_logits_are_capped_where_the_config_says() -> None:
 def test_the_embedding_of_gemma_is_scaled_in_its_own_dtype() -> None:
     config = shape(hidden_size=3072, num_hidden_layers=1, layer_types=["full_attention"])
     model, _ = random_model(config, seed=1, dtype="bfloat16", device=CPU, max_model_len=4)
-    assert isinstance(model, Decoder)
+    assert isinstance(model, TorchDecoder)
     assert float(model._embed_scale) == 55.5  # type: ignore[arg-type]
 
 
@@ -116,9 +118,9 @@ def test_a_tied_head_is_the_embedding_itself() -> None:
         taken.append(name)
         return torch.randn(wanted)
 
-    assert take_head(Take(take), shape(), table) is table
+    assert load_lm_head(ParameterLoader(take), shape(), table) is table
     assert taken == []
-    assert take_head(Take(take), shape(tie_word_embeddings=False), table).shape == (40, 16)
+    assert load_lm_head(ParameterLoader(take), shape(tie_word_embeddings=False), table).shape == (40, 16)
     assert taken == ["lm_head.weight"]
 
 
@@ -130,22 +132,22 @@ def test_a_projection_takes_a_bias_only_where_there_is_one(bias: bool) -> None:
         taken[name] = wanted
         return torch.ones(wanted)
 
-    linear = Linear.taken(Take(take), {"p": 3}, 2, bias)
+    linear = Linear.load(ParameterLoader(take), {"p": 3}, 2, bias)
     assert taken == {"p.weight": (3, 2), **({"p.bias": (3,)} if bias else {})}
     assert linear(torch.ones(1, 2), ops).tolist() == [[3.0] * 3 if bias else [2.0] * 3]
 
 
 def test_projections_of_one_input_lie_below_each_other() -> None:
     values = {"a.weight": 1.0, "b.weight": 2.0, "a.bias": 10.0, "b.bias": 20.0}
-    take = Take(lambda name, wanted: torch.full(wanted, values[name]))
-    both = Linear.taken(take, {"a": 1, "b": 2}, 3, bias=True)
+    take = ParameterLoader(lambda name, wanted: torch.full(wanted, values[name]))
+    both = Linear.load(take, {"a": 1, "b": 2}, 3, bias=True)
     assert both(torch.ones(1, 3), ops).tolist() == [[13.0, 26.0, 26.0]]
 
 
 def test_query_and_key_heads_keep_their_own_norms_when_they_are_normalised_together() -> None:
     x = torch.randn(5, 6, 8, dtype=torch.float64)
     query, key = (RMSNorm(torch.randn(8, dtype=torch.float64), 1e-6) for _ in range(2))
-    together = query.beside(key, 4, 2)(x, ops)
+    together = query.concat_heads(key, 4, 2)(x, ops)
     assert torch.equal(together, torch.cat((query(x[:, :4], ops), key(x[:, 4:], ops)), 1))
 
 
@@ -153,7 +155,7 @@ def test_a_norm_of_gemmas_kind_has_its_one_added_in_float32() -> None:
     def take(name: str, wanted: tuple[int, ...]) -> Tensor:
         return torch.full(wanted, 0.001, dtype=torch.bfloat16)
 
-    gemma, llama = (RMSNorm.taken(Take(take), "n", 4, shape(), kind) for kind in (True, False))
+    gemma, llama = (RMSNorm.load(ParameterLoader(take), "n", 4, shape(), kind) for kind in (True, False))
     assert gemma.weight.dtype == torch.float32
     assert float(gemma.weight[0]) == pytest.approx(1.001, abs=1e-5)  # bfloat16 has nothing between 1 and 1.0078
     assert llama.weight.dtype == torch.bfloat16

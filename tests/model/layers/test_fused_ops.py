@@ -33,7 +33,10 @@ CALLS: dict[str, Callable[[Ops, Callable[[Tensor], Tensor]], Tensor]] = {
     "linear": lambda ops, to: ops.linear(to(drawn(5, 48)), to(drawn(7, 48)), to(drawn(7))),
     "packed": lambda ops, to: ops.linear(to(drawn(5, 48)), ops.pack(to(drawn(7, 48))), None),
     "embedding": lambda ops, to: ops.embed(torch.tensor([3, 0, 3]), to(drawn(4, 6))),
-    **{name: lambda ops, to, name=name: ops.gated(*to(drawn(4, 18)).chunk(2, -1), name) for name in ACTIVATIONS},
+    **{
+        name: lambda ops, to, name=name: ops.gated_activation(*to(drawn(4, 18)).chunk(2, -1), name)
+        for name in ACTIVATIONS
+    },
 }
 
 

@@ -48,7 +48,7 @@ def test_the_rotation_equals_transformers(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_every_activation_of_a_config_is_known(activation: str, dtype: torch.dtype) -> None:
     gate, up = drawn(4, 9, dtype=dtype), drawn(4, 10, dtype=dtype)[:, :9]
-    assert torch.equal(ops.gated(gate, up, activation), ACT2FN[activation](gate) * up)
+    assert torch.equal(ops.gated_activation(gate, up, activation), ACT2FN[activation](gate) * up)
 
 
 def test_the_soft_cap_divides_and_multiplies() -> None:
@@ -68,6 +68,6 @@ def test_no_operation_changes_its_arguments() -> None:
     x, other, weight = drawn(2, 4, 8, dtype=torch.float32), drawn(2, 4, 8, dtype=torch.float32), torch.ones(8)
     cos, sin = torch.rand(2, 1, 8), torch.rand(2, 1, 8)
     before = x.clone()
-    ops.rms_norm(x, weight, 1e-6), ops.rms_norm_float32(x, weight, 1e-6), ops.gated(x, other, "silu")
+    ops.rms_norm(x, weight, 1e-6), ops.rms_norm_float32(x, weight, 1e-6), ops.gated_activation(x, other, "silu")
     ops.rotate(x, cos, sin), ops.softcap(x, 2.0), ops.linear(x, torch.ones(3, 8), None)
     assert torch.equal(x, before)

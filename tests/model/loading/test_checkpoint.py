@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from chairlift.core.errors import ModelError
 from chairlift.model.loading.checkpoint import Checkpoint, canonical_name, random_parameters
 from chairlift.model.loading.model_config import read_config
-from chairlift.model.loading.parameter_loader import Take
+from chairlift.model.loading.parameter_loader import ParameterLoader
 from chairlift.model.loading.registry import load_model, parameter_shapes
 from support_models import save_tiny
 
@@ -59,7 +59,7 @@ def llama(tmp_path: Path) -> Path:
 
 def parameters(folder: Path, dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
     config = read_config(folder)
-    take = Checkpoint.open(folder, config.architecture).taker(dtype, CPU)
+    take = Checkpoint.open(folder, config.architecture).loader(dtype, CPU)
     return {name: take(name, shape) for name, shape in parameter_shapes(config).items()}
 
 
@@ -263,7 +263,7 @@ def test_names_of_the_wrapper_lead_to_the_families_names() -> None:
         assert canonical_name(left_out, "LlamaForCausalLM") == left_out
 
 
-def draw(take: Take, shapes: dict[str, tuple[int, ...]]) -> dict[str, torch.Tensor]:
+def draw(take: ParameterLoader, shapes: dict[str, tuple[int, ...]]) -> dict[str, torch.Tensor]:
     return {name: take(name, shape) for name, shape in shapes.items()}
 
 

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import ModelError
-from chairlift.model.loading.config_fields import MAX_SIZE, Fields
+from chairlift.model.loading.config_fields import MAX_SIZE, ConfigReader
 
 
-def fields(**content: Any) -> Fields:
-    return Fields(content, {"window": 7, "silent": None})
+def fields(**content: Any) -> ConfigReader:
+    return ConfigReader(content, {"window": 7, "silent": None})
 
 
 def test_a_null_is_silence_but_not_for_a_reader_that_takes_none() -> None:
@@ -17,7 +17,7 @@ def test_a_null_is_silence_but_not_for_a_reader_that_takes_none() -> None:
     assert fields(window=None).size_or_none("window") is None
     assert fields().size_or_none("window") == 7
     assert fields().size_or_none("silent") is None
-    assert fields(window=None).stated("window") is None
+    assert fields(window=None).raw("window") is None
 
 
 def test_membership_counts_defaults_and_not_nulls() -> None:

@@ -209,10 +209,10 @@ def test_a_wrong_field_is_named(fields: dict[str, Any], said: str) -> None:
     [
         ("Qwen2ForCausalLM", {"layer_types": ["full_attention"]}, "layer_types has 1 entries, num_hidden_layers is 4"),
         ("Qwen2ForCausalLM", {"layer_types": ["chunked_attention"] * 4}, "chunked_attention"),
-        ("Qwen2ForCausalLM", {"layer_types": ["sliding_attention"] * 4}, "there is no sliding_window"),
+        ("Qwen2ForCausalLM", {"layer_types": ["sliding_attention"] * 4}, "sliding_window is missing"),
         ("Qwen2ForCausalLM", {"layer_types": "sliding_attention"}, "must be a list of strings"),
         ("MistralForCausalLM", {"layer_types": ["full_attention"] * 4}, "contradict sliding_window 4096"),
-        ("Gemma3ForCausalLM", {"sliding_window": None}, "there is no sliding_window"),
+        ("Gemma3ForCausalLM", {"sliding_window": None}, "sliding_window is missing"),
         ("Gemma3ForCausalLM", {"use_bidirectional_attention": True}, "use_bidirectional_attention is not supported"),
         ("Gemma3ForCausalLM", {"rope_parameters": {"rope_type": "default"}}, "full_attention and sliding_attention"),
         ("LlamaForCausalLM", {"rope_parameters": {"full_attention": {}}}, "for each layer type are not supported"),

@@ -7,7 +7,7 @@ import pytest
 from chairlift.core.errors import ConfigError
 from chairlift.model.kernels.cpu import library
 from chairlift.model.loading import model_report
-from chairlift.model.loading.model_report import UNLIMITED, survey_machine, survey_model
+from chairlift.model.loading.model_report import UNLIMITED, inspect_machine, inspect_model
 from chairlift.model.runner.kv_memory import FreeMemory
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
@@ -25,7 +25,7 @@ def _the_memory_of_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
 def test_a_start_takes_what_the_survey_says(kind: str, tmp_path: Path) -> None:
     options = RunnerConfig(model=str(save_tiny(kind, tmp_path)), max_running_requests=4, block_size=4, device="cpu")
-    found = survey_model(tmp_path, options)
+    found = inspect_model(tmp_path, options)
     assert found.problems == []
     runner = TorchRunner(options)
     info = runner.start()
@@ -39,7 +39,7 @@ def test_a_start_takes_what_the_survey_says(kind: str, tmp_path: Path) -> None:
 
 def test_a_window_holds_no_more_blocks_than_it_sees(tmp_path: Path) -> None:
     options = RunnerConfig(model=str(save_tiny("gemma3", tmp_path)), block_size=4, device="cpu", num_blocks=600)
-    counts = survey_model(tmp_path, options).facts["requests_by_length"]
+    counts = inspect_model(tmp_path, options).facts["requests_by_length"]
     numbers = [counts[length] for length in sorted(counts, key=int)]
     assert numbers == sorted(numbers, reverse=True) and numbers[-1] >= 1
 
@@ -48,7 +48,7 @@ def test_all_that_is_wrong_is_gathered(tmp_path: Path) -> None:
     save_tiny("llama", tmp_path)
     (tmp_path / "model.safetensors").unlink()
     options = RunnerConfig(model=str(tmp_path), device="cuda:99", max_model_len=10**9)
-    found = survey_model(tmp_path, options)
+    found = inspect_model(tmp_path, options)
     said = " · ".join(problem.message for problem in found.problems)
     assert "neither model.safetensors" in said and "cuda:99" in said and "past the model's limit" in said
     assert found.facts["parameters"] > 0 and found.facts["weight_bytes"] > 0
@@ -56,21 +56,21 @@ def test_all_that_is_wrong_is_gathered(tmp_path: Path) -> None:
 
 def test_weights_that_leave_no_room_are_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_report, "free_memory", lambda device: FreeMemory(1000, "of the test"))
-    (problem,) = survey_model(save_tiny("llama", tmp_path), RunnerConfig(device="cpu")).problems
+    (problem,) = inspect_model(save_tiny("llama", tmp_path), RunnerConfig(device="cpu")).problems
     assert isinstance(problem, ConfigError) and "less the weights" in problem.message
 
 
 def test_weights_and_a_step_are_taken_off_what_is_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = RunnerConfig(model=str(save_tiny("llama", tmp_path)), device="cpu", max_memory=0.5)
-    facts = survey_model(tmp_path, options).facts
+    facts = inspect_model(tmp_path, options).facts
     page = facts["kv_bytes"] // facts["num_blocks"]
     free = facts["weight_bytes"] + facts["step_bytes"] + 22 * page  # one block of the half is the spare one
     monkeypatch.setattr(model_report, "free_memory", lambda device: FreeMemory(free, "of the test"))
-    assert survey_model(tmp_path, options).facts["num_blocks"] == 10
+    assert inspect_model(tmp_path, options).facts["num_blocks"] == 10
 
 
 def test_the_machine_has_a_cpu_and_no_limit_that_is_none() -> None:
-    found = survey_machine()
+    found = inspect_machine()
     assert found["devices"][0]["name"] == "cpu" and found["threads"] >= 1 and "reference" in found["attention_backends"]
     limits = found["memory_limits"]
     assert all(limit["bytes"] < UNLIMITED for limit in limits)
@@ -79,12 +79,12 @@ def test_the_machine_has_a_cpu_and_no_limit_that_is_none() -> None:
 
 def test_the_native_kernels_are_told_or_why_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     need_native()
-    found = survey_machine()["kernels"]
+    found = inspect_machine()["kernels"]
     assert found["chosen"] in found["sets"] and found["threads"] >= 1 and found["missing"] is None
     monkeypatch.setattr(library, "LIBRARY", "not-compiled.so")
     library.load.cache_clear()
     try:
-        found = survey_machine()["kernels"]
+        found = inspect_machine()["kernels"]
     finally:
         library.load.cache_clear()
     assert found["sets"] == [] and "not compiled" in found["missing"]
@@ -93,7 +93,9 @@ def test_the_native_kernels_are_told_or_why_there_are_none(monkeypatch: pytest.M
 def test_int8_takes_half_of_bfloat16(tmp_path: Path) -> None:
     folder = save_tiny("llama", tmp_path)
     sizes = [
-        survey_model(folder, RunnerConfig(model=str(folder), dtype="bfloat16", quantization=kind)).facts["weight_bytes"]
+        inspect_model(folder, RunnerConfig(model=str(folder), dtype="bfloat16", quantization=kind)).facts[
+            "weight_bytes"
+        ]
         for kind in ("none", "int8", "int8-channel")
     ]
     assert sizes[0] == 2 * sizes[2] and sizes[1] == int(sizes[2] * 34 / 32)

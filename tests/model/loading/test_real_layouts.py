@@ -92,7 +92,7 @@ def test_published_files_fit_by_name_and_shape(name: str, tmp_path: Path) -> Non
     for index, shapes in enumerate(layouts):
         folder = hollow_checkpoint(tmp_path / str(index), content, shapes, SHARDS.get(name, 1))
         checkpoint = Checkpoint.open(folder, config.architecture)
-        assert checkpoint.settle_tie(config.tie_word_embeddings) == config.tie_word_embeddings
+        assert checkpoint.resolve_tied_embeddings(config.tie_word_embeddings) == config.tie_word_embeddings
         checkpoint.check(parameter_shapes(config))
         assert checkpoint.dtype() == "bfloat16"
 

@@ -10,8 +10,8 @@ from chairlift.core.errors import ConfigError, ModelError, UnsupportedArchitectu
 from chairlift.model.loading.checkpoint import Checkpoint
 from chairlift.model.loading.model_config import DEFAULTS, DTYPES, read_config
 from chairlift.model.loading.registry import (
-    FAMILIES,
-    family_of,
+    ARCHITECTURES,
+    architecture_module,
     load_model,
     parameter_shapes,
     random_model,
@@ -23,14 +23,14 @@ CPU = torch.device("cpu")
 
 
 def test_every_architecture_that_a_config_may_name_has_a_family() -> None:
-    assert FAMILIES.keys() == DEFAULTS.keys()
-    for architecture in FAMILIES:
-        assert callable(family_of(architecture).build)
+    assert ARCHITECTURES.keys() == DEFAULTS.keys()
+    for architecture in ARCHITECTURES:
+        assert callable(architecture_module(architecture).build)
 
 
 def test_an_unknown_architecture_ends_with_the_known_ones() -> None:
     with pytest.raises(UnsupportedArchitecture, match="FooForCausalLM is unknown; supported are LlamaForCausalLM"):
-        family_of("FooForCausalLM")
+        architecture_module("FooForCausalLM")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -6,12 +6,12 @@ import pytest
 from transformers import LlamaConfig
 
 from chairlift.core.errors import ModelError
-from chairlift.model.loading.config_fields import Fields
+from chairlift.model.loading.config_fields import ConfigReader
 from chairlift.model.loading.rope_config import RopeConfig, read_ropes
 
 
 def read(**content: Any) -> RopeConfig:
-    full, sliding = read_ropes(Fields(content, {"rope_theta": 1e4}), 2048, by_layer_type=False)
+    full, sliding = read_ropes(ConfigReader(content, {"rope_theta": 1e4}), 2048, by_layer_type=False)
     assert full == sliding
     return full
 
@@ -49,7 +49,7 @@ def test_yarn_without_a_factor_takes_the_ratio_of_lengths() -> None:
 
 
 def test_scaling_of_gemma_is_for_full_layers() -> None:
-    fields = Fields(
+    fields = ConfigReader(
         {"rope_scaling": {"rope_type": "linear", "factor": 8.0}}, {"rope_theta": 1e6, "rope_local_base_freq": 1e4}
     )
     full, sliding = read_ropes(fields, 2048, by_layer_type=True)
@@ -58,6 +58,6 @@ def test_scaling_of_gemma_is_for_full_layers() -> None:
 
 
 def test_a_part_that_is_no_object_is_named() -> None:
-    fields = Fields({"rope_parameters": {"full_attention": 3}}, {"rope_theta": 1e6, "rope_local_base_freq": 1e4})
+    fields = ConfigReader({"rope_parameters": {"full_attention": 3}}, {"rope_theta": 1e6, "rope_local_base_freq": 1e4})
     with pytest.raises(ModelError, match=r"rope_parameters\.full_attention must be an object"):
         read_ropes(fields, 2048, by_layer_type=True)

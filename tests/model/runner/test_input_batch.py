@@ -1,4 +1,4 @@
-"""ForwardBatch against a slow and obvious model on random plans; order of news; ids that do not exist."""
+"""SlotBlockTables against a slow reference model on random plans; order of updates; ids outside the vocabulary."""
 
 from dataclasses import dataclass, field, replace
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from chairlift.core.errors import TokenOutOfRange
 from chairlift.engine.step_plan import LAST_SAMPLED, NewSequence, StepPlan
-from chairlift.model.runner.input_batch import SlotTables, StepInputs
+from chairlift.model.runner.input_batch import SlotBlockTables, StepInputs
 from support_sampling import params
 
 CPU = torch.device("cpu")
@@ -36,20 +36,20 @@ def plan_of(rows: list[tuple[int, int, list[int]]], **more: object) -> StepPlan:
 
 
 @dataclass
-class Rider:
-    """A sequence as the obvious model sees it: its tokens, and a dict of blocks for each group."""
+class ReferenceSequence:
+    """A sequence of the reference model: its length, and a dict of blocks for each group."""
 
     length: int
     blocks: list[dict[int, int]]
 
 
 @dataclass
-class ObviousTables:
-    """Dicts and loops; the same verbs as SlotTables."""
+class ReferenceTables:
+    """Block tables as dicts, with loops; the reference for SlotBlockTables."""
 
     groups: int
     block_size: int
-    riders: dict[int, Rider] = field(default_factory=dict)
+    sequences: dict[int, ReferenceSequence] = field(default_factory=dict)
     last: dict[int, int] = field(default_factory=dict)
 
     def check(self, plan: StepPlan, got: StepInputs) -> None:
@@ -58,11 +58,11 @@ class ObviousTables:
         for row, slot in enumerate(plan.slots.tolist()):
             for offset in range(plan.num_new_tokens[row]):
                 position = int(plan.start_positions[row]) + offset
-                given_id = int(plan.input_ids[token])
-                ids.append(self.last[slot] if given_id == LAST_SAMPLED else given_id)
+                input_id = int(plan.input_ids[token])
+                ids.append(self.last[slot] if input_id == LAST_SAMPLED else input_id)
                 positions.append(position)
                 for group in range(self.groups):
-                    block = self.riders[slot].blocks[group][position // self.block_size]
+                    block = self.sequences[slot].blocks[group][position // self.block_size]
                     slots[group].append(block * self.block_size + position % self.block_size)
                 token += 1
             cu_q.append(token)
@@ -70,13 +70,13 @@ class ObviousTables:
         counts = plan.num_new_tokens.tolist()
         assert got.input_ids.tolist() == ids
         assert batch.positions.tolist() == positions
-        assert batch.cu_q.tolist() == list(batch.cu_q_list) == cu_q
+        assert batch.cu_seqlens_q.tolist() == list(batch.cu_q_list) == cu_q
         assert batch.seq_lens.tolist() == list(batch.seq_lens_list) == seq_lens
-        assert batch.logit_rows.tolist() == [cu_q[row + 1] - 1 for row in plan.sample_rows.tolist()]
+        assert batch.logits_indices.tolist() == [cu_q[row + 1] - 1 for row in plan.sample_rows.tolist()]
         assert (batch.num_seqs, batch.num_tokens) == (len(counts), token)
-        assert (batch.max_q, batch.max_kv) == (max(counts), max(seq_lens))
+        assert (batch.max_seqlen_q, batch.max_seqlen_k) == (max(counts), max(seq_lens))
         assert batch.num_decodes == sum(count == 1 for count in counts)
-        dtypes = [batch.positions.dtype, batch.cu_q.dtype, batch.seq_lens.dtype, batch.logit_rows.dtype]
+        dtypes = [batch.positions.dtype, batch.cu_seqlens_q.dtype, batch.seq_lens.dtype, batch.logits_indices.dtype]
         assert [got.input_ids.dtype, *dtypes] == [torch.int64, torch.int64, torch.int32, torch.int32, torch.int32]
         for group in range(self.groups):
             assert batch.groups[group].slot_mapping.tolist() == slots[group]
@@ -85,45 +85,47 @@ class ObviousTables:
             table = batch.groups[group].block_table.tolist()
             for row, slot in enumerate(plan.slots.tolist()):
                 for index in range(-(-seq_lens[row] // self.block_size)):
-                    named = self.riders[slot].blocks[group].get(index, 0)
+                    named = self.sequences[slot].blocks[group].get(index, 0)
                     assert table[row][index] == named
 
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_random_plans_give_the_arrays_of_the_obvious_model(data: st.DataObject) -> None:
+def test_random_plans_give_the_arrays_of_the_reference_model(data: st.DataObject) -> None:
     max_slots, groups = data.draw(st.integers(1, 6)), data.draw(st.integers(1, 3))
     block_size = data.draw(st.sampled_from([1, 2, 5, 16]))
-    tables, model = SlotTables(max_slots, groups, block_size, VOCAB), ObviousTables(groups, block_size)
+    tables, model = SlotBlockTables(max_slots, groups, block_size, VOCAB), ReferenceTables(groups, block_size)
     next_block = 0
     for _ in range(data.draw(st.integers(1, 8))):
-        released = tuple(slot for slot in list(model.riders) if data.draw(st.booleans()) and data.draw(st.booleans()))
+        released = tuple(
+            slot for slot in list(model.sequences) if data.draw(st.booleans()) and data.draw(st.booleans())
+        )
         for slot in released:
-            del model.riders[slot]
+            del model.sequences[slot]
         admitted, new_blocks, rows = [], [], []
         for slot in range(max_slots):
-            if slot not in model.riders or data.draw(st.integers(0, 9)) == 0:
+            if slot not in model.sequences or data.draw(st.integers(0, 9)) == 0:
                 start = data.draw(st.integers(0, 40))
-                model.riders[slot] = Rider(start, [{} for _ in range(groups)])
+                model.sequences[slot] = ReferenceSequence(start, [{} for _ in range(groups)])
                 model.last.pop(slot, None)
                 admitted.append(NewSequence(slot, (1,), 0, params()))
             elif data.draw(st.integers(0, 3)) == 0:
                 continue
-            rider = model.riders[slot]
+            sequence = model.sequences[slot]
             count = data.draw(st.sampled_from([1, 1, 2, 7, 30]))
             ids = data.draw(st.lists(st.integers(0, VOCAB - 1), min_size=count, max_size=count))
             if slot in model.last and data.draw(st.booleans()):
                 ids[0] = LAST_SAMPLED
-            needed = -(-(rider.length + count) // block_size)
+            needed = -(-(sequence.length + count) // block_size)
             for group in range(groups):
-                behind = rider.length // block_size if group else 0
+                behind = sequence.length // block_size if group else 0
                 for index in range(behind, needed):
-                    if index not in rider.blocks[group]:
-                        rider.blocks[group][index] = next_block
+                    if index not in sequence.blocks[group]:
+                        sequence.blocks[group][index] = next_block
                         new_blocks.append((slot, group, index, next_block))
                         next_block += 1
-            rows.append((slot, rider.length, ids))
-            rider.length += count
+            rows.append((slot, sequence.length, ids))
+            sequence.length += count
         if not rows:
             continue
         rows.sort(key=lambda row: len(row[2]) > 1)
@@ -134,14 +136,14 @@ def test_random_plans_give_the_arrays_of_the_obvious_model(data: st.DataObject) 
         )  # fmt: skip
         tables.apply(plan)
         model.check(plan, tables.inputs(plan, CPU))
-        drawn = array(*(data.draw(st.integers(0, VOCAB - 1)) for _ in sample_rows))
-        tables.remember(plan.slots[plan.sample_rows].astype(np.int64), drawn)
-        for row, token in zip(sample_rows, drawn.tolist(), strict=True):
+        sampled = array(*(data.draw(st.integers(0, VOCAB - 1)) for _ in sample_rows))
+        tables.store_sampled(plan.slots[plan.sample_rows].astype(np.int64), sampled)
+        for row, token in zip(sample_rows, sampled.tolist(), strict=True):
             model.last[rows[row][0]] = token
 
 
-def test_a_slot_is_released_before_it_is_given_to_somebody_else_in_the_same_plan() -> None:
-    tables = SlotTables(2, 1, 4, VOCAB)
+def test_a_slot_is_released_before_the_same_plan_reuses_it() -> None:
+    tables = SlotBlockTables(2, 1, 4, VOCAB)
     tables.apply(plan_of([(0, 0, [1])], new_blocks=array([0, 0, 0, 5], [0, 0, 1, 6])))
     swapped = plan_of([(0, 0, [1, 2])], released_slots=(0,), new_sequences=(NewSequence(0, (1, 2), 0, params()),),
                       new_blocks=array([0, 0, 0, 9]))  # fmt: skip
@@ -153,8 +155,8 @@ def test_a_slot_is_released_before_it_is_given_to_somebody_else_in_the_same_plan
 
 
 @pytest.mark.parametrize("token", [VOCAB, 2**31 - 1, -2])
-def test_an_id_outside_the_vocabulary_is_refused_with_both_numbers(token: int) -> None:
-    tables = SlotTables(1, 1, 4, VOCAB)
+def test_an_id_outside_the_vocabulary_is_rejected_with_both_numbers(token: int) -> None:
+    tables = SlotBlockTables(1, 1, 4, VOCAB)
     plan = plan_of([(0, 0, [1, token])], new_blocks=array([0, 0, 0, 0]))
     tables.apply(plan)
     with pytest.raises(TokenOutOfRange, match=rf"{token} .* {VOCAB}"):
@@ -162,15 +164,15 @@ def test_an_id_outside_the_vocabulary_is_refused_with_both_numbers(token: int) -
 
 
 def test_rows_out_of_order_are_a_bug_of_the_scheduler() -> None:
-    tables = SlotTables(2, 1, 4, VOCAB)
+    tables = SlotBlockTables(2, 1, 4, VOCAB)
     plan = plan_of([(0, 0, [1, 2]), (1, 0, [3])], new_blocks=array([0, 0, 0, 0], [1, 0, 0, 1]))
     tables.apply(plan)
     with pytest.raises(AssertionError, match="come first"):
         tables.inputs(plan, CPU)
 
 
-def test_padding_writes_nowhere_and_belongs_to_nobody() -> None:
-    tables = SlotTables(2, 2, 4, VOCAB, padded=lambda count: count + 3)
+def test_padding_writes_nowhere_and_belongs_to_no_sequence() -> None:
+    tables = SlotBlockTables(2, 2, 4, VOCAB, padded=lambda count: count + 3)
     blocks = array([0, 0, 0, 5], [0, 1, 0, 6], [1, 0, 0, 7], [1, 1, 0, 8])
     plan = plan_of([(0, 0, [1]), (1, 0, [2, 3, 4, 5])], new_blocks=blocks)
     tables.apply(plan)
@@ -180,4 +182,4 @@ def test_padding_writes_nowhere_and_belongs_to_nobody() -> None:
     assert inputs.input_ids[5:].tolist() == [0, 0, 0] and batch.positions[5:].tolist() == [0, 0, 0]
     for group in batch.groups:
         assert group.slot_mapping[5:].tolist() == [-1, -1, -1] and (group.slot_mapping[:5] >= 0).all()
-    assert batch.cu_q_list[-1] == 5 and int(batch.logit_rows.max()) == 4
+    assert batch.cu_q_list[-1] == 5 and int(batch.logits_indices.max()) == 4

@@ -20,18 +20,18 @@ from chairlift.model.loading.checkpoint import Checkpoint
 from chairlift.model.loading.registry import torch_dtype
 from chairlift.model.runner import kv_memory
 from chairlift.model.runner.kv_memory import (
+    ActivationShape,
     FreeMemory,
-    PoolShape,
-    StepShape,
+    KVCacheShape,
     free_memory,
     gibibytes,
     mapped_weights,
-    size_pool,
+    size_kv_cache,
 )  # fmt: skip
-from chairlift.model.runner.memory_shapes import shapes
+from chairlift.model.runner.memory_shapes import memory_shapes
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import load
-from chairlift.model.sampling.lm_head_output import scored
+from chairlift.model.sampling.lm_head_output import compute_lm_head_output
 from chairlift.model.sampling.sampler import Sampler
 from support_batches import Row, make_batch
 from support_models import save_tiny
@@ -40,11 +40,11 @@ from support_sampling import params, sequence
 CPU = torch.device("cpu")
 MIB = 2**20
 UNLIMITED_V1 = 9223372036854771712
-POOL = PoolShape(
+POOL = KVCacheShape(
     groups=2, layers_per_group=3, block_size=16, num_kv_heads=2, head_dim=8, itemsize=4,
     max_running_requests=10, max_model_len=100,
 )  # fmt: skip
-STEP = StepShape(
+STEP = ActivationShape(
     hidden_size=64, intermediate_size=128, num_heads=4, num_kv_heads=2, head_dim=8, vocab_size=1000, itemsize=4,
     max_batch_tokens=100, max_running_requests=10, max_model_len=100,
 )  # fmt: skip
@@ -135,7 +135,7 @@ def test_a_group_that_is_over_its_limit_leaves_nothing(tmp_path: Path) -> None:
     assert machine.free()[0] == 0
 
 
-def test_where_nobody_knows_num_blocks_must_be_set(tmp_path: Path) -> None:
+def test_num_blocks_must_be_set_where_free_memory_is_unknown(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="set num_blocks"):
         free_memory(CPU, proc=tmp_path / "no", cgroup=tmp_path / "nothing")
 
@@ -168,47 +168,47 @@ def test_the_pool_is_a_share_of_what_a_step_leaves() -> None:
     pool = replace(POOL, max_running_requests=10**6)
     free = FreeMemory(STEP.peak_bytes() + 1000 * PAGE, "x")  # one of them is the spare one
     for share, blocks in ((None, 499), (0.25, 249), (1.0, 999), (77 * PAGE + 5, 76)):
-        assert size_pool(pool, STEP, free, on_host=True, max_memory=share).num_blocks == blocks
-    assert size_pool(pool, STEP, free, on_host=False).num_blocks == 899
+        assert size_kv_cache(pool, STEP, free, on_host=True, max_memory=share).num_blocks == blocks
+    assert size_kv_cache(pool, STEP, free, on_host=False).num_blocks == 899
 
 
 def test_no_more_blocks_than_the_largest_batch_could_hold() -> None:
-    sized = size_pool(POOL, STEP, LARGE, on_host=True)
+    sized = size_kv_cache(POOL, STEP, LARGE, on_host=True)
     assert sized.num_blocks == 10 * 2 * 7
     assert dict(sized.report)["num_blocks"] == "140 (all that max_running_requests of max_model_len could use)"
 
 
 @pytest.mark.parametrize("num_blocks", [None, 50])
 def test_a_pool_says_how_large_a_page_is(num_blocks: int | None) -> None:
-    assert size_pool(POOL, STEP, LARGE, on_host=True, num_blocks=num_blocks).page_bytes == PAGE
+    assert size_kv_cache(POOL, STEP, LARGE, on_host=True, num_blocks=num_blocks).page_bytes == PAGE
     deeper = replace(POOL, layers_per_group=6)
-    assert size_pool(deeper, STEP, LARGE, on_host=True, num_blocks=num_blocks).page_bytes == 2 * PAGE
+    assert size_kv_cache(deeper, STEP, LARGE, on_host=True, num_blocks=num_blocks).page_bytes == 2 * PAGE
 
 
 def test_num_blocks_as_asked_is_checked_against_what_is_free() -> None:
-    assert size_pool(POOL, STEP, LARGE, on_host=True, num_blocks=5000).num_blocks == 5000
+    assert size_kv_cache(POOL, STEP, LARGE, on_host=True, num_blocks=5000).num_blocks == 5000
     tight = FreeMemory(STEP.peak_bytes() + 11 * PAGE, "x")
-    assert size_pool(POOL, STEP, tight, on_host=True, num_blocks=10).num_blocks == 10
+    assert size_kv_cache(POOL, STEP, tight, on_host=True, num_blocks=10).num_blocks == 10
     with pytest.raises(ConfigError) as caught:
-        size_pool(POOL, STEP, tight, on_host=True, num_blocks=11)
+        size_kv_cache(POOL, STEP, tight, on_host=True, num_blocks=11)
     assert caught.value.details["needed"] == STEP.peak_bytes() + 12 * PAGE
     assert caught.value.details["free"] == tight.num_bytes
 
 
 def test_a_pool_that_holds_not_even_one_short_sequence_is_refused_with_both_numbers() -> None:
     just = FreeMemory(STEP.peak_bytes() + 5 * PAGE, "x")
-    assert size_pool(POOL, STEP, just, on_host=True, max_memory=1.0).num_blocks == 4
+    assert size_kv_cache(POOL, STEP, just, on_host=True, max_memory=1.0).num_blocks == 4
     short = FreeMemory(just.num_bytes - 1, "x")
     with pytest.raises(ConfigError, match=rf"least 4 blocks of {PAGE} bytes.* {5 * PAGE}, and {5 * PAGE - 1} bytes"):
-        size_pool(POOL, STEP, short, on_host=True, max_memory=1.0)
+        size_kv_cache(POOL, STEP, short, on_host=True, max_memory=1.0)
     with pytest.raises(ConfigError, match="and 0 bytes are left"):
-        size_pool(POOL, STEP, FreeMemory(5, "x"), on_host=True)
+        size_kv_cache(POOL, STEP, FreeMemory(5, "x"), on_host=True)
 
 
 def test_bytes_that_are_not_there_are_refused_with_both_numbers() -> None:
     free = FreeMemory(STEP.peak_bytes() + 100, "x")
     with pytest.raises(ConfigError, match="asks for 101 bytes, 100 are free"):
-        size_pool(POOL, STEP, free, on_host=True, max_memory=101)
+        size_kv_cache(POOL, STEP, free, on_host=True, max_memory=101)
 
 
 def test_each_size_of_a_step_makes_its_peak_larger() -> None:
@@ -220,9 +220,9 @@ def test_each_size_of_a_step_makes_its_peak_larger() -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_cache_takes_no_more_than_was_reckoned_for_it(backend: str) -> None:
     free = FreeMemory(STEP.peak_bytes() + 1000 * PAGE, "x")
-    sized = size_pool(replace(POOL, max_running_requests=10**6), STEP, free, on_host=True, max_memory=100 * PAGE)
+    sized = size_kv_cache(replace(POOL, max_running_requests=10**6), STEP, free, on_host=True, max_memory=100 * PAGE)
     shape = (POOL.layers_per_group, sized.num_blocks, POOL.block_size, POOL.num_kv_heads, POOL.head_dim)
-    kv = make_backend(backend).alloc_kv(*shape, torch.float32, CPU)
+    kv = make_backend(backend).allocate_kv_cache(*shape, torch.float32, CPU)
     storages = [each.untyped_storage() for one in kv for each in (one.key, one.value)]
     assert sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values()) <= 100 * PAGE
 
@@ -278,11 +278,11 @@ def test_sampling_stays_below_its_part_of_the_peak(asked: dict[str, Any], dtype:
     rows, vocab_size = 16, 10_000
     sampler = Sampler(rows, vocab_size)
     for slot in range(rows):  # one of them is greedy, so that rows are picked out
-        sampler.admit(sequence(slot, params(temperature=float(slot > 0), seed=slot, **asked)))
+        sampler.add_sequence(sequence(slot, params(temperature=float(slot > 0), seed=slot, **asked)))
     raw = torch.randn(rows, vocab_size).to(dtype)
     with torch.inference_mode(), LiveBytes() as live:
         logits = raw + 0
-        sampler.sample(partial(scored, logits), np.arange(rows))
+        sampler.sample(partial(compute_lm_head_output, logits), np.arange(rows))
     shape = replace(STEP, vocab_size=vocab_size, max_running_requests=rows, itemsize=dtype.itemsize)
     # A sort on the CPU has scratch space that no tensor owns: about another value and another index an element.
     scratch = rows * vocab_size * 16
@@ -316,14 +316,14 @@ def test_a_step_stays_below_its_peak(
         Row(new, length, (tuple(range(start, start + count)),) * groups)
         for (new, length), start, count in zip(STEPS[name], starts, needed, strict=True)
     ]
-    kv = attention.alloc_kv(
+    kv = attention.allocate_kv_cache(
         model.groups.layers_per_group, sum(needed), 16, model.num_kv_heads, model.head_dim,
         torch_dtype(dtype), CPU,
     )  # fmt: skip
     batch = make_batch(rows, 16)
     ids = torch.zeros(batch.num_tokens, dtype=torch.int64)
     options = RunnerConfig(max_batch_tokens=1024, max_running_requests=1, max_model_len=1024)
-    _, step = shapes(options, replace(loaded.config, vocab_size=1), model.groups, 1024)
+    _, step = memory_shapes(options, replace(loaded.config, vocab_size=1), model.groups, 1024)
     with torch.inference_mode(), LiveBytes([tensor for one in kv for tensor in (one.key, one.value)]) as live:
         model.forward(ids, ForwardContext(batch, kv, attention, attention.plan(batch)))
     assert live.peak < step.peak_bytes()

@@ -4,7 +4,7 @@ from dataclasses import fields
 
 from chairlift.model.layers.causal_lm import LayerGroups
 from chairlift.model.loading.tiny_model import tiny_model
-from chairlift.model.runner.memory_shapes import shapes
+from chairlift.model.runner.memory_shapes import memory_shapes
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import pick_device
 
@@ -12,7 +12,7 @@ from chairlift.model.runner.torch_runner import pick_device
 def test_each_size_is_the_models_or_the_options_own() -> None:
     model, config = tiny_model(seed=0, dtype="float32", device=pick_device("cpu"), max_model_len=None)
     options = RunnerConfig(block_size=8, max_batch_tokens=77, max_running_requests=5)
-    pool, step = shapes(options, config, LayerGroups.of(config.layer_windows), 99)
+    pool, step = memory_shapes(options, config, LayerGroups.of(config.layer_windows), 99)
     for shape in (pool, step):
         for spec in fields(shape):
             for source in (config, options):

@@ -13,7 +13,7 @@ import torch
 from chairlift.model.attention.torch_paged import TorchAttention
 from chairlift.model.runner import page_prefault
 from chairlift.model.runner.host_memory import HUGE_PAGE
-from chairlift.model.runner.page_prefault import Populator, can_populate, promised_zeros
+from chairlift.model.runner.page_prefault import PagePrefaulter, can_populate, lazy_zeros
 
 LARGE = (24, 2**20)
 """Bytes of a tensor that has to be seen in the process's memory."""
@@ -30,11 +30,11 @@ needs_kernel = pytest.mark.skipif(not can_populate(), reason="this kernel does n
 @needs_kernel
 def test_pages_are_promised_then_real_and_what_was_written_stays() -> None:
     before = resident()
-    tensors = [promised_zeros(LARGE, torch.uint8) for _ in range(3)]
+    tensors = [lazy_zeros(LARGE, torch.uint8) for _ in range(3)]
     size = tensors[0].nbytes
     assert resident() - before < size, "nothing is there yet"
     tensors[1][20, 5] = 7
-    populator = Populator([*tensors, tensors[0][:2]])
+    populator = PagePrefaulter([*tensors, tensors[0][:2]])
     populator.start()
     populator.wait()
     assert resident() - before > 2.5 * size
@@ -47,8 +47,8 @@ def test_pages_are_promised_then_real_and_what_was_written_stays() -> None:
 def test_it_stops_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_prefault, "CHUNK_BYTES", 4096)
     before = resident()
-    tensor = promised_zeros((400, 2**20), torch.uint8)
-    populator = Populator([tensor])
+    tensor = lazy_zeros((400, 2**20), torch.uint8)
+    populator = PagePrefaulter([tensor])
     populator.start()
     populator.stop()
     assert resident() - before < tensor.nbytes
@@ -58,12 +58,12 @@ def test_it_stops_in_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
 @needs_kernel
 def test_while_steps_are_computed_it_pauses_between_two_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     before, pausing = resident(), threading.Event()
-    tensor = promised_zeros(LARGE, torch.uint8)
-    populator = Populator([tensor])
+    tensor = lazy_zeros(LARGE, torch.uint8)
+    populator = PagePrefaulter([tensor])
     monkeypatch.setattr(populator._stopped, "wait", lambda seconds: pausing.set() or threading.Event().wait(0.2))
-    populator.step_begins()
+    populator.pause_for_step()
     populator.start()
-    assert pausing.wait(10), "it works on as if nobody computed"
+    assert pausing.wait(10), "it does not pause for the step"
     assert resident() - before < tensor.nbytes / 2
     populator.stop()
 
@@ -71,11 +71,11 @@ def test_while_steps_are_computed_it_pauses_between_two_pieces(monkeypatch: pyte
 @needs_kernel
 def test_who_waits_for_the_pages_has_them_without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_prefault, "BUSY_SECONDS", 1e6)
-    before, tensor = resident(), promised_zeros(LARGE, torch.uint8)
-    populator = Populator([tensor])
+    before, tensor = resident(), lazy_zeros(LARGE, torch.uint8)
+    populator = PagePrefaulter([tensor])
     pauses: list[float] = []
     monkeypatch.setattr(populator._stopped, "wait", pauses.append)
-    populator.step_begins()
+    populator.pause_for_step()
     monkeypatch.setattr(populator._thread, "start", lambda: None)
     populator.wait()  # before it has begun
     populator._run()
@@ -85,49 +85,47 @@ def test_who_waits_for_the_pages_has_them_without_pauses(monkeypatch: pytest.Mon
 def test_without_the_kernels_help_they_are_real_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_prefault, "can_populate", lambda: False)
     before = resident()
-    tensor = promised_zeros(LARGE, torch.uint8)
+    tensor = lazy_zeros(LARGE, torch.uint8)
     assert resident() - before > 0.8 * tensor.nbytes and not tensor.any()
-    populator = Populator([tensor])
+    populator = PagePrefaulter([tensor])
     populator.start()
     populator.wait()
     populator.stop()
 
 
 def test_small_ones_are_left_alone() -> None:
-    small = promised_zeros((4, 8), torch.bfloat16)
+    small = lazy_zeros((4, 8), torch.bfloat16)
     assert not small.any() and small.nbytes < HUGE_PAGE
-    populator = Populator([small])
+    populator = PagePrefaulter([small])
     populator.start()
     populator.stop()
 
 
 @needs_kernel
-def test_what_was_promised_and_is_not_there_is_said(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_missing_memory_is_logged(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     class Madvise:
-        """A C function that interrupts twice, and then refuses."""
+        """A C function that is interrupted twice, and then fails."""
 
-        asked = 0
+        num_calls = 0
         argtypes: tuple[object, ...] = ()
 
         def __call__(self, address: int, size: int, advice: int) -> int:
-            self.asked += 1
-            ctypes.set_errno(errno.EAGAIN if self.asked < 3 else errno.ENOMEM)
+            self.num_calls += 1
+            ctypes.set_errno(errno.EAGAIN if self.num_calls < 3 else errno.ENOMEM)
             return -1
 
-    tensor = promised_zeros(LARGE, torch.uint8)
-    populator, madvise = Populator([tensor]), Madvise()
+    tensor = lazy_zeros(LARGE, torch.uint8)
+    populator, madvise = PagePrefaulter([tensor]), Madvise()
     monkeypatch.setattr("ctypes.CDLL", lambda *given, **more: SimpleNamespace(madvise=madvise))
     with caplog.at_level(logging.WARNING, logger="chairlift"):
         populator.start()
         populator.wait()
-    assert madvise.asked == 3, "an interruption is tried again, a refusal is not"
-    assert "promised is not there" in caplog.text
+    assert madvise.num_calls == 3, "an interrupted call is repeated, a failed one is not"
+    assert "promised is missing" in caplog.text
 
 
 @needs_kernel
 def test_views_into_one_tensor_are_one_piece_of_work() -> None:
-    (kv,) = TorchAttention().alloc_kv(1, 64, 16, 8, 128, torch.float32, torch.device("cpu"))
+    (kv,) = TorchAttention().allocate_kv_cache(1, 64, 16, 8, 128, torch.float32, torch.device("cpu"))
     assert kv.key.untyped_storage().data_ptr() == kv.value.untyped_storage().data_ptr()
-    assert len(Populator([kv.key, kv.value])._storages) == 1
+    assert len(PagePrefaulter([kv.key, kv.value])._storages) == 1

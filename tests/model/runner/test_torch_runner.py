@@ -1,4 +1,4 @@
-"""TorchRunner over real tiny models: chunks, batches, poison, void steps; what it says and what it refuses."""
+"""TorchRunner over real tiny models: chunks, batches, NaN in the cache, void steps, reports and rejected options."""
 
 import gc
 import os
@@ -17,7 +17,7 @@ from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import LoadedModel, TorchRunner, build, load
 from support_models import save_tiny, tiny_hf_model
 from support_native import need_native
-from support_plans import Driver, Ride, int32
+from support_plans import DrivenSequence, Driver, int32
 from support_sampling import masks_of, params
 
 GREEDY = params(temperature=0.0)
@@ -37,11 +37,11 @@ def started(model: LoadedModel, seed: int = 0, **options: object) -> tuple[Torch
     return runner, Driver(runner, runner.start(), seed)
 
 
-def alone(model: LoadedModel, prompt: list[int], chosen: object, count: int = 12) -> Ride:
+def alone(model: LoadedModel, prompt: list[int], sampling_params: object, count: int = 12) -> DrivenSequence:
     _, driver = started(model)
-    ride = driver.board(prompt, chosen)
-    driver.generate(ride, count)
-    return ride
+    sequence = driver.add(prompt, sampling_params)
+    driver.generate(sequence, count)
+    return sequence
 
 
 def poison(runner: TorchRunner, free: list[int] | None = None) -> None:
@@ -59,9 +59,9 @@ def poison(runner: TorchRunner, free: list[int] | None = None) -> None:
 def test_chunks_and_blocks_change_no_token_and_no_logprob(model: LoadedModel, chunk: int, block_size: int) -> None:
     whole = alone(model, PROMPT, SEEDED)
     _, driver = started(model, block_size=block_size)
-    ride = driver.board(PROMPT, SEEDED)
-    assert driver.generate(ride, 12, chunk) == whole.outputs
-    for one, other in zip(ride.logprobs, whole.logprobs, strict=True):
+    sequence = driver.add(PROMPT, SEEDED)
+    assert driver.generate(sequence, 12, chunk) == whole.outputs
+    for one, other in zip(sequence.logprobs, whole.logprobs, strict=True):
         assert one.logprob == pytest.approx(other.logprob, rel=1e-9)
         assert [token for token, _ in one.top] == [token for token, _ in other.top]
 
@@ -72,44 +72,44 @@ def test_greedy_tokens_are_those_of_transformers(kind: str, tmp_path: Path) -> N
     runner = TorchRunner(RunnerConfig(model=str(save_tiny(kind, tmp_path)), dtype="float64", device="cpu",
                                       num_blocks=200, block_size=4))  # fmt: skip
     driver = Driver(runner, runner.start())
-    rides = [driver.board([11 + seed, 5, 6, *range(30, 30 + 9 * seed)], GREEDY) for seed in range(4)]
-    driver.generate_all(rides, 20, max_chunk=6)
-    for ride in rides:
-        prompt = torch.tensor([ride.tokens[: ride.prompt_length]])
+    sequences = [driver.add([11 + seed, 5, 6, *range(30, 30 + 9 * seed)], GREEDY) for seed in range(4)]
+    driver.generate_all(sequences, 20, max_chunk=6)
+    for sequence in sequences:
+        prompt = torch.tensor([sequence.tokens[: sequence.prompt_length]])
         right = oracle.generate(prompt, max_new_tokens=20, do_sample=False, eos_token_id=-1, pad_token_id=0)
-        assert ride.outputs == right[0, ride.prompt_length :].tolist()
+        assert sequence.outputs == right[0, sequence.prompt_length :].tolist()
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_seeded_request_gives_the_same_tokens_alone_and_among_others(model: LoadedModel, seed: int) -> None:
-    draw = np.random.default_rng(seed)
-    _, driver = started(model, seed, block_size=int(draw.integers(1, 20)), num_blocks=2000)
-    rides = []
-    for index in range(int(draw.integers(2, 9))):
-        prompt = draw.integers(0, 256, int(draw.integers(1, 50))).tolist()
-        rides.append(driver.board(prompt, params(seed=index, temperature=float(draw.uniform(0, 2)))))
-    watched = driver.board(PROMPT, SEEDED)
-    driver.generate_all([*rides, watched], 12, max_chunk=int(draw.integers(1, 30)))
+    rng = np.random.default_rng(seed)
+    _, driver = started(model, seed, block_size=int(rng.integers(1, 20)), num_blocks=2000)
+    sequences = []
+    for index in range(int(rng.integers(2, 9))):
+        prompt = rng.integers(0, 256, int(rng.integers(1, 50))).tolist()
+        sequences.append(driver.add(prompt, params(seed=index, temperature=float(rng.uniform(0, 2)))))
+    watched = driver.add(PROMPT, SEEDED)
+    driver.generate_all([*sequences, watched], 12, max_chunk=int(rng.integers(1, 30)))
     assert watched.outputs == alone(model, PROMPT, SEEDED).outputs
 
 
-def test_a_preempted_request_goes_on_with_the_same_draws(model: LoadedModel) -> None:
+def test_a_preempted_request_samples_the_same_tokens(model: LoadedModel) -> None:
     _, driver = started(model)
-    ride = driver.board(PROMPT, SEEDED)
+    sequence = driver.add(PROMPT, SEEDED)
     for count in (3, 4, 9, 12):
-        driver.generate(ride, count)
-        driver.restart(ride)
-    assert ride.outputs == alone(model, PROMPT, SEEDED).outputs
+        driver.generate(sequence, count)
+        driver.restart(sequence)
+    assert sequence.outputs == alone(model, PROMPT, SEEDED).outputs
 
 
-def test_nan_in_free_blocks_harms_nobody(model: LoadedModel) -> None:
+def test_nan_in_free_blocks_changes_no_request(model: LoadedModel) -> None:
     runner, driver = started(model)
     poison(runner)
-    first, second = driver.board(PROMPT, SEEDED), driver.board(PROMPT[::-1], GREEDY)
+    first, second = driver.add(PROMPT, SEEDED), driver.add(PROMPT[::-1], GREEDY)
     driver.generate_all([first, second], 6, max_chunk=9)
-    driver.leave(second)
+    driver.remove(second)
     poison(runner, [block for table in second.tables for block in table])
-    third = driver.board(PROMPT[5:], GREEDY)
+    third = driver.add(PROMPT[5:], GREEDY)
     driver.generate_all([first, third], 12, max_chunk=9)
     assert set(third.tables[0]) & set(second.tables[0]), "the freed blocks were to be used again"
     assert first.outputs == alone(model, PROMPT, SEEDED).outputs
@@ -118,25 +118,25 @@ def test_nan_in_free_blocks_harms_nobody(model: LoadedModel) -> None:
 
 def test_a_poisoned_block_of_one_request_fails_that_request_alone(model: LoadedModel) -> None:
     runner, driver = started(model)
-    first, second = driver.board(PROMPT, SEEDED), driver.board(PROMPT[::-1], GREEDY)
+    first, second = driver.add(PROMPT, SEEDED), driver.add(PROMPT[::-1], GREEDY)
     driver.generate_all([first, second], 4, max_chunk=9)
     poison(runner, second.tables[0])
     for _ in range(8):
         driver.step([(first, 1), (second, 1)])
     assert first.outputs == alone(model, PROMPT, SEEDED).outputs
-    assert not first.faults
-    assert all(isinstance(error, NonFiniteLogits) for error in second.faults)
-    assert len(second.faults) == 8
+    assert not first.errors
+    assert all(isinstance(error, NonFiniteLogits) for error in second.errors)
+    assert len(second.errors) == 8
 
 
 def test_a_step_that_is_launched_before_the_last_is_collected_knows_its_token(model: LoadedModel) -> None:
     runner, driver = started(model)
-    ride = driver.board(PROMPT, SEEDED)
-    plans = [driver.plan([(ride, len(PROMPT))])] + [None] * 11
+    sequence = driver.add(PROMPT, SEEDED)
+    plans = [driver.plan([(sequence, len(PROMPT))])] + [None] * 11
     runner.launch(plans[0])
     for step in range(1, 12):
-        ride.tokens.append(-7)
-        plans[step] = driver.plan([(ride, 1)], ahead=True)
+        sequence.tokens.append(-7)
+        plans[step] = driver.plan([(sequence, 1)], ahead=True)
         runner.launch(plans[step])
     results = [runner.collect() for _ in range(12)]
     assert [result.step_id for result in results] == [plan.step_id for plan in plans]
@@ -146,10 +146,10 @@ def test_a_step_that_is_launched_before_the_last_is_collected_knows_its_token(mo
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1), (1,), (2, 1)])
 def test_rows_are_sampled_in_the_order_of_the_plan(model: LoadedModel, order: tuple[int, ...]) -> None:
     runner, driver = started(model)
-    rides = [driver.board([number, *PROMPT], GREEDY) for number in range(3)]
-    for ride in rides:
-        driver.generate(ride, 1)
-    plan = driver.plan([(ride, 1) for ride in rides])
+    sequences = [driver.add([number, *PROMPT], GREEDY) for number in range(3)]
+    for sequence in sequences:
+        driver.generate(sequence, 1)
+    plan = driver.plan([(sequence, 1) for sequence in sequences])
     runner.launch(replace(plan, sample_rows=np.array(order, np.int32)))
     tokens = runner.collect().tokens.tolist()
     assert tokens == [alone(model, [number, *PROMPT], GREEDY, 2).outputs[1] for number in order]
@@ -161,7 +161,7 @@ def test_a_raise_in_the_model_leaves_the_runner_usable(
     model: LoadedModel, where: str, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner, driver = started(model)
-    first, second = driver.board(PROMPT, SEEDED), driver.board(PROMPT[::-1], SEEDED)
+    first, second = driver.add(PROMPT, SEEDED), driver.add(PROMPT[::-1], SEEDED)
     driver.generate_all([first, second], 5, max_chunk=9)
     before = driver.plan([(first, 1)])
     runner.launch(before)
@@ -169,22 +169,22 @@ def test_a_raise_in_the_model_leaves_the_runner_usable(
     def raising(*_: object) -> None:
         raise error
 
-    late = driver.board(PROMPT[3:], GREEDY)
+    late = driver.add(PROMPT[3:], GREEDY)
     with monkeypatch.context() as patch:
         patch.setattr(model.model, where, raising)
         with pytest.raises(type(error)):
             runner.launch(driver.plan([(second, 1), (late, len(late.tokens))]))
-    driver.take([(first, 1)], before, runner.collect())
+    driver.apply_result([(first, 1)], before, runner.collect())
     driver.restart(second)
     driver.restart(late)
     driver.generate_all([first, second, late], 12, max_chunk=20)
-    for ride in (first, second, late):
-        assert ride.outputs == alone(model, ride.tokens[: ride.prompt_length], ride.params).outputs
+    for sequence in (first, second, late):
+        assert sequence.outputs == alone(model, sequence.tokens[: sequence.prompt_length], sequence.params).outputs
 
 
-def test_an_id_that_does_not_exist_is_refused_and_the_others_go_on(model: LoadedModel) -> None:
+def test_an_unknown_id_is_rejected_and_the_other_requests_go_on(model: LoadedModel) -> None:
     runner, driver = started(model)
-    good, bad = driver.board(PROMPT, SEEDED), driver.board([1, 259], GREEDY)
+    good, bad = driver.add(PROMPT, SEEDED), driver.add([1, 259], GREEDY)
     with pytest.raises(TokenOutOfRange, match="259 is outside the vocabulary of 259"):
         runner.launch(driver.plan([(good, len(PROMPT)), (bad, 2)]))
     driver.restart(good)
@@ -193,7 +193,7 @@ def test_an_id_that_does_not_exist_is_refused_and_the_others_go_on(model: Loaded
 
 def test_a_copied_block_serves_a_second_sequence(model: LoadedModel) -> None:
     runner, driver = started(model, block_size=16)
-    first, second = driver.board(PROMPT, GREEDY), driver.board(PROMPT, SEEDED)
+    first, second = driver.add(PROMPT, GREEDY), driver.add(PROMPT, SEEDED)
     driver.step([(first, len(PROMPT))])
     last = len(first.tables[0]) - 1
     second.computed = len(PROMPT) - 1
@@ -202,7 +202,7 @@ def test_a_copied_block_serves_a_second_sequence(model: LoadedModel) -> None:
     own = (second.slot, 0, last, second.tables[0][last])
     plan = replace(plan, new_blocks=int32(*shared, own), block_copies=int32((first.tables[0][last], own[3])))
     runner.launch(plan)
-    driver.take([(second, 1)], plan, runner.collect())
+    driver.apply_result([(second, 1)], plan, runner.collect())
     second.tables[0][:last] = first.tables[0][:last]
     driver.generate_all([first, second], 6, max_chunk=1)
     assert first.outputs == alone(model, PROMPT, GREEDY, 6).outputs
@@ -211,38 +211,38 @@ def test_a_copied_block_serves_a_second_sequence(model: LoadedModel) -> None:
 
 def test_a_plan_may_only_release_or_sample_nothing(model: LoadedModel) -> None:
     runner, driver = started(model)
-    ride = driver.board(PROMPT, GREEDY)
-    driver.step([(ride, 10)])
-    assert ride.outputs == []
-    driver.leave(ride)
+    sequence = driver.add(PROMPT, GREEDY)
+    driver.step([(sequence, 10)])
+    assert sequence.outputs == []
+    driver.remove(sequence)
     plan = driver.plan([])
     runner.launch(plan)
     assert len(runner.collect().tokens) == 0
 
 
 def test_the_tiny_model_is_the_same_for_the_same_seed_and_talks_in_more_than_one_token() -> None:
-    def speak(seed: int) -> list[int]:
+    def outputs_of(seed: int) -> list[int]:
         return alone(load(RunnerConfig(seed=seed, device="cpu")), PROMPT, GREEDY, 40).outputs
 
-    assert speak(1) == speak(1)
-    assert speak(1) != speak(2)
+    assert outputs_of(1) == outputs_of(1)
+    assert outputs_of(1) != outputs_of(2)
     for seed in range(4):
-        assert len(set(speak(seed))) > 10
+        assert len(set(outputs_of(seed))) > 10
 
 
-def test_the_runner_says_what_it_is_and_what_it_derived() -> None:
+def test_the_runner_reports_its_sizes_and_derived_values() -> None:
     config = RunnerConfig(device="cpu", max_model_len=500, max_running_requests=3, block_size=7, seed=5)
     runner = RunnerSpec("chairlift.model.runner.torch_runner:build", config.encode()).build()
     info = runner.start()
     assert (info.vocab_size, info.max_model_len, info.block_size, info.windows) == (259, 500, 7, (None,))
     assert info.num_blocks == 3 * 72
-    said = dict(info.startup_report)
-    assert said["max_model_len"] == "500 (the model's limit is 1024)"
-    assert {"device", "dtype", "free memory", "memory of a step", "num_blocks", "seconds to load"} <= said.keys()
-    assert "all that max_running_requests" in said["num_blocks"]
+    report = dict(info.startup_report)
+    assert report["max_model_len"] == "500 (the model's limit is 1024)"
+    assert {"device", "dtype", "free memory", "memory of a step", "num_blocks", "seconds to load"} <= report.keys()
+    assert "all that max_running_requests" in report["num_blocks"]
 
 
-def test_a_longer_limit_than_the_model_s_own_is_refused_with_both_numbers() -> None:
+def test_a_longer_limit_than_the_model_s_own_is_rejected_with_both_numbers() -> None:
     with pytest.raises(ConfigError, match=r"max_model_len 5000 is past the model's limit of 1024"):
         build(RunnerConfig(device="cpu", max_model_len=5000, num_blocks=9).encode()).start()
 
@@ -279,7 +279,7 @@ def test_the_model_id_follows_the_weights(tmp_path: Path) -> None:
         {"num_blocks": 10**12},
     ],
 )  # fmt: skip
-def test_an_option_that_cannot_be_is_refused_by_name(options: dict[str, object]) -> None:
+def test_an_invalid_option_is_rejected_by_name(options: dict[str, object]) -> None:
     with pytest.raises(ConfigError) as caught:
         TorchRunner(RunnerConfig(**{"device": "cpu"} | options)).start()
     assert caught.value.details["option"] == next(iter(options))
@@ -294,7 +294,7 @@ def test_a_cache_that_cannot_be_allocated_is_a_config_error(
     monkeypatch: pytest.MonkeyPatch, model: LoadedModel
 ) -> None:
     class Greedy:
-        def alloc_kv(self, *_: object) -> None:
+        def allocate_kv_cache(self, *_: object) -> None:
             raise RuntimeError("can't allocate memory")
 
     monkeypatch.setattr(torch_runner, "make_backend", lambda _: Greedy())
@@ -305,7 +305,7 @@ def test_a_cache_that_cannot_be_allocated_is_a_config_error(
 def test_stop_may_be_called_at_any_time_and_twice(model: LoadedModel) -> None:
     TorchRunner(RunnerConfig()).stop()
     runner, driver = started(model)
-    runner.launch(driver.plan([(driver.board(PROMPT, GREEDY), 5)]))
+    runner.launch(driver.plan([(driver.add(PROMPT, GREEDY), 5)]))
     runner.stop()
     runner.stop()
     with pytest.raises(AssertionError, match="before start, or after stop"):
@@ -318,11 +318,11 @@ def test_masks_may_come_before_the_launch_or_behind_it(kernels: str) -> None:
         need_native()
     loaded = load(RunnerConfig(dtype="bfloat16", device="cpu", kernels=kernels))
     runner, driver = started(loaded)
-    rides = [driver.board([number, *PROMPT], GREEDY) for number in range(3)]
-    drawn: dict[bool, list[list[int]]] = {False: [], True: []}
+    sequences = [driver.add([number, *PROMPT], GREEDY) for number in range(3)]
+    sampled: dict[bool, list[list[int]]] = {False: [], True: []}
     for is_early in (False, True):
         for step in range(3):  # a prompt, and generated tokens
-            parts = [(ride, len(ride.tokens) - ride.computed) for ride in rides]
+            parts = [(sequence, len(sequence.tokens) - sequence.computed) for sequence in sequences]
             plan = replace(driver.plan(parts), masked_samples=int32(0, 2))
             masks = masks_of(loaded.model.vocab_size, {0: {40 + step, 50}, 2: {60 + step}})
             if is_early:
@@ -332,14 +332,14 @@ def test_masks_may_come_before_the_launch_or_behind_it(kernels: str) -> None:
                 runner.launch(plan)
                 runner.supply_masks(plan.step_id, masks)
             result = runner.collect()
-            driver.take(parts, plan, result)
-            drawn[is_early].append(result.tokens.tolist())
-        for ride in rides:
-            driver.restart(ride)
-            del ride.tokens[ride.prompt_length :]
-    assert drawn[True] == drawn[False]
+            driver.apply_result(parts, plan, result)
+            sampled[is_early].append(result.tokens.tolist())
+        for sequence in sequences:
+            driver.restart(sequence)
+            del sequence.tokens[sequence.prompt_length :]
+    assert sampled[True] == sampled[False]
     free = alone(loaded, [1, *PROMPT], GREEDY, 3).outputs
-    for step, (first, second, third) in enumerate(drawn[True]):
+    for step, (first, second, third) in enumerate(sampled[True]):
         assert first in {40 + step, 50} and second == free[step] and third == 60 + step
 
 
@@ -350,8 +350,8 @@ def test_a_stopped_runner_holds_no_cache_though_the_model_lives_on(kernels: str)
     loaded = load(RunnerConfig(dtype="bfloat16", device="cpu", kernels=kernels))
     for _ in range(2):  # and the second one computes on a cache of its own
         runner, driver = started(loaded)
-        ride = driver.board(PROMPT, GREEDY)
-        driver.generate(ride, 4)
+        sequence = driver.add(PROMPT, GREEDY)
+        driver.generate(sequence, 4)
         assert runner._engine is not None
         key = weakref.ref(runner._engine.kv[0].key)
         runner.stop()

@@ -1,4 +1,4 @@
-"""Plans of the largest steps keep every limit, and a runner that computes them looks as if it had not."""
+"""warmup_plans: plans reach every limit and exceed none, and computing them leaves the runner's state unchanged."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def test_the_largest_steps_fill_every_limit_and_pass_none(
 
 
 @pytest.mark.parametrize("block_size", [5, 16])
-def test_a_warm_up_leaves_cache_tables_and_draws_as_they_were(block_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warm_up_changes_no_cache_table_or_sampled_token(block_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     config = RunnerConfig(
         dtype="float64", device="cpu", block_size=block_size, num_blocks=400, max_batch_tokens=300,
         max_running_requests=64,
@@ -51,71 +51,71 @@ def test_a_warm_up_leaves_cache_tables_and_draws_as_they_were(block_size: int, m
     for warms in (False, True):
         runner = TorchRunner(config)
         driver = Driver(runner, runner.start(), 0)
-        ride = driver.board(prompt, seeded)
-        driver.generate(ride, 6)
+        sequence = driver.add(prompt, seeded)
+        driver.generate(sequence, 6)
         assert runner._engine is not None
         before = [(kv.key.clone(), kv.value.clone()) for kv in runner._engine.kv]
         if warms:
             runner.warmup()
             for kv, (key, value) in zip(runner._engine.kv, before, strict=True):
                 assert torch.equal(kv.key, key) and torch.equal(kv.value, value)
-        driver.generate(ride, 12)
-        outputs.append(ride.outputs)
+        driver.generate(sequence, 12)
+        outputs.append(sequence.outputs)
     assert outputs[0] == outputs[1] and len(outputs[0]) == 12
 
 
-@pytest.mark.parametrize(("seats", "longest"), [(256, 512), (8, 512), (8, 20)])
-def test_every_size_that_steps_are_padded_to_is_computed_once(seats: int, longest: int) -> None:
-    plans = list(warmup_plans(2048, seats, longest, 16, 1, onednn.padded_rows))
-    assert all(plan.num_rows <= seats for plan in plans)
+@pytest.mark.parametrize(("max_slots", "longest"), [(256, 512), (8, 512), (8, 20)])
+def test_every_size_that_steps_are_padded_to_is_computed_once(max_slots: int, longest: int) -> None:
+    plans = list(warmup_plans(2048, max_slots, longest, 16, 1, onednn.padded_rows))
+    assert all(plan.num_rows <= max_slots for plan in plans)
     assert all((plan.start_positions + plan.num_new_tokens <= longest).all() for plan in plans)
-    wanted = {onednn.padded_rows(count) for count in range(1, min(onednn.TILE_ROWS, seats * longest) + 1)}
-    seen = {onednn.padded_rows(plan.num_tokens) for plan in plans}
-    assert wanted <= seen if longest > 20 else {1, 2, 4, 8, 16, 24} <= seen
+    expected = {onednn.padded_rows(count) for count in range(1, min(onednn.TILE_ROWS, max_slots * longest) + 1)}
+    computed = {onednn.padded_rows(plan.num_tokens) for plan in plans}
+    assert expected <= computed if longest > 20 else {1, 2, 4, 8, 16, 24} <= computed
 
 
-def test_a_warm_up_computes_steps_of_full_size_and_draws_from_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warm_up_computes_and_samples_steps_of_full_size(monkeypatch: pytest.MonkeyPatch) -> None:
     config = RunnerConfig(
         device="cpu", dtype="float64", num_blocks=9, max_batch_tokens=300, max_running_requests=64
     )  # fmt: skip
     runner = TorchRunner(config)
     info = runner.start()
-    seen: list[tuple[int, int]] = []
-    step = "chairlift.model.runner.torch_runner._end"
-    real = __import__("chairlift.model.runner.torch_runner", fromlist=["_end"])._end
+    computed: list[tuple[int, int]] = []
+    step = "chairlift.model.runner.torch_runner._sample"
+    real = __import__("chairlift.model.runner.torch_runner", fromlist=["_sample"])._sample
 
-    def watched(engine: object, begun: Any, masks: object) -> object:
-        result, plan = real(engine, begun, masks), begun.plan
+    def watched(engine: object, pending: Any, masks: object) -> object:
+        result, plan = real(engine, pending, masks), pending.plan
         assert np.all(result.tokens < info.vocab_size) and len(result.tokens) == plan.num_rows and not result.row_errors
-        seen.append((plan.num_rows, plan.num_tokens))
+        computed.append((plan.num_rows, plan.num_tokens))
         return result
 
     monkeypatch.setattr(step, watched)
     runner.warmup()
-    assert seen == [(1, 300), (64, 64), (1, 128)]
+    assert computed == [(1, 300), (64, 64), (1, 128)]
 
 
-def test_a_warm_up_meets_every_size_of_a_packed_model_and_leaves_its_draws_alone(
+def test_a_warm_up_computes_every_size_of_a_packed_model_and_changes_no_token(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if not onednn.usable(torch.float32, torch.device("cpu")):
         pytest.skip("no oneDNN products here")
     config = RunnerConfig(dtype="float32", device="cpu", num_blocks=100, max_batch_tokens=300, max_running_requests=40)
-    product, seen = onednn._product, set()
+    product, computed = onednn._product, set()
 
     def watched(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        seen.add(len(x))
+        computed.add(len(x))
         return product(x, weight, bias)
 
     outputs = []
     for warms in (False, True):
         runner = TorchRunner(config)
         driver = Driver(runner, runner.start(), 0)
-        ride = driver.board(list(b"One chair passes the platform."), params(seed=99, temperature=0.9))
+        sequence = driver.add(list(b"One chair passes the platform."), params(seed=99, temperature=0.9))
         monkeypatch.setattr(onednn, "_product", watched if warms else product)
         if warms:
             runner.warmup()
-        driver.generate(ride, 12)
-        outputs.append(ride.outputs)
+        driver.generate(sequence, 12)
+        outputs.append(sequence.outputs)
     assert outputs[0] == outputs[1] and len(outputs[0]) == 12
-    assert {onednn.padded_rows(count) for count in range(1, onednn.TILE_ROWS + 1)} <= seen
+    assert {onednn.padded_rows(count) for count in range(1, onednn.TILE_ROWS + 1)} <= computed

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chairlift.model.sampling.banned_tokens import BadWords, Tail, repeating
+from chairlift.model.sampling.banned_tokens import BadWords, TokenHistory, repeated_ngram_tokens
 from support_sampling import is_forbidden, params
 
 FEW = st.lists(st.integers(0, 4), min_size=1, max_size=60)
@@ -16,7 +16,7 @@ FEW = st.lists(st.integers(0, 4), min_size=1, max_size=60)
 def test_a_token_that_ends_a_run_seen_before_is_banned(ids: list[int], size: int) -> None:
     chosen = params(no_repeat_ngram_size=size)
     right = [token for token in range(5) if is_forbidden((*ids, token), chosen)]
-    assert repeating(np.array(ids), size).tolist() == right
+    assert repeated_ngram_tokens(np.array(ids), size).tolist() == right
 
 
 @given(ids=FEW, words=st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=4), min_size=1, max_size=8))
@@ -38,14 +38,14 @@ def test_both_are_those_of_transformers(seed: int) -> None:
     words = [draw.integers(0, 6, count).tolist() for count in (1, 2, 2, 3)]
     scores, input_ids = torch.zeros(1, 6), torch.from_numpy(ids)[None]
     banned = NoRepeatNGramLogitsProcessor(size)(input_ids, scores)[0].isinf().nonzero().flatten().tolist()
-    assert repeating(ids, size).tolist() == banned
+    assert repeated_ngram_tokens(ids, size).tolist() == banned
     made, theirs = BadWords(words), NoBadWordsLogitsProcessor([list(word) for word in words], eos_token_id=7)
     banned = theirs(input_ids, scores.clone())[0].isinf().nonzero().flatten().tolist()
     assert sorted({*made.always.tolist(), *made.next(ids).tolist()}) == banned
 
 
 def test_a_tail_grows_past_its_first_room() -> None:
-    tail = Tail((3, 1))
+    tail = TokenHistory((3, 1))
     for token in range(1000):
         tail.add(token)
     assert tail.ids.tolist() == [3, 1, *range(1000)]

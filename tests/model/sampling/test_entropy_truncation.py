@@ -24,7 +24,7 @@ def test_what_is_kept_is_that_of_the_definitions(seed: int) -> None:
 
 
 @pytest.mark.parametrize("rules", [(1e-9, 0.0, 0.0), (1.0, 1.0, 0.0), (1.0, 0.0, 1.0), (1e-9, 1.0, 1.0)])
-def test_somebody_always_stays(rules: tuple[float, float, float]) -> None:
+def test_at_least_one_token_always_stays(rules: tuple[float, float, float]) -> None:
     for weights in ([0.0, 1.0, 0.0], [0.2, 0.3, 0.5], [1e-300, 0.0, 1e-300]):
         assert truncate(torch.tensor([weights], dtype=torch.float64), *columns(*rules)).sum() > 0
 

@@ -6,7 +6,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chairlift.model.sampling.logits_processing import History, Shaper, apply_masks, process, shape
+from chairlift.model.sampling.logits_processing import (
+    RowLogitsProcessor,
+    TokenCounts,
+    apply_masks,
+    process_logits,
+    run_custom_processors,
+)
 from support_sampling import params, sequence, shaped_logits
 
 TOKENS = st.lists(st.integers(0, 9), max_size=300)
@@ -14,7 +20,7 @@ TOKENS = st.lists(st.integers(0, 9), max_size=300)
 
 @given(prompt=TOKENS, outputs=TOKENS, later=TOKENS)
 def test_a_history_counts_outputs_and_knows_the_prompt(prompt: list[int], outputs: list[int], later: list[int]) -> None:
-    history = History(prompt, outputs)
+    history = TokenCounts(prompt, outputs)
     for token in later:
         history.add(token)
     found = dict(zip(history.token_ids.tolist(), history.counts.tolist(), strict=True))
@@ -22,7 +28,7 @@ def test_a_history_counts_outputs_and_knows_the_prompt(prompt: list[int], output
 
 
 def test_a_history_grows_past_its_first_room() -> None:
-    history = History((), range(1000))
+    history = TokenCounts((), range(1000))
     assert history.token_ids.tolist() == list(range(1000))
     assert history.counts.tolist() == [1] * 1000
 
@@ -44,42 +50,48 @@ def test_shaping_is_that_of_the_definitions(chosen: dict[str, object]) -> None:
     new = sequence(0, params(**chosen), (1, 2, 6), (4, 4, 6))
     plain = sequence(1, params(min_tokens=1), (1,), (2,))
     logits = torch.stack([raw, raw])
-    shape(logits, [Shaper(new, 10, {}), Shaper(plain, 10, {})], np.array([3, 1]))
+    process_logits(logits, [RowLogitsProcessor(new, 10, {}), RowLogitsProcessor(plain, 10, {})], np.array([3, 1]))
     np.testing.assert_allclose(logits[0].numpy(), shaped_logits(raw.numpy(), new), rtol=1e-15)
     assert torch.equal(logits[1], raw)
 
 
 def test_the_prompt_is_remembered_only_where_repetition_is_penalised() -> None:
-    with_prompt = Shaper(sequence(0, params(repetition_penalty=1.1), (1, 2), (3,)), 10, {})
-    without = Shaper(sequence(0, params(presence_penalty=1.0), (1, 2), (3,)), 10, {})
+    with_prompt = RowLogitsProcessor(sequence(0, params(repetition_penalty=1.1), (1, 2), (3,)), 10, {})
+    without = RowLogitsProcessor(sequence(0, params(presence_penalty=1.0), (1, 2), (3,)), 10, {})
     assert with_prompt.history is not None
     assert without.history is not None
     assert with_prompt.history.token_ids.tolist() == [1, 2, 3]
     assert without.history.token_ids.tolist() == [3]
-    assert Shaper(sequence(0, params(min_tokens=2)), 10, {}).history is None
+    assert RowLogitsProcessor(sequence(0, params(min_tokens=2)), 10, {}).history is None
 
 
 def test_a_model_s_end_token_beyond_the_vocabulary_is_no_reason_to_fail() -> None:
-    shaper = Shaper(sequence(0, params(min_tokens=2), eos_token_ids=(3, 12)), 10, {})
-    assert shaper.bans(1).tolist() == [3]
-    assert shaper.bans(2).tolist() == []
+    row_processor = RowLogitsProcessor(sequence(0, params(min_tokens=2), eos_token_ids=(3, 12)), 10, {})
+    assert row_processor.bans(1).tolist() == [3]
+    assert row_processor.bans(2).tolist() == []
 
 
 def test_rows_without_a_shaper_are_left_as_they_are() -> None:
     raw = torch.linspace(-3, 3, 10, dtype=torch.float64).repeat(3, 1)
     logits = raw.clone()
-    shape(logits, [None, Shaper(sequence(0, params(allowed_token_ids=(4,))), 10, {}), None], np.zeros(3, np.int64))
+    process_logits(
+        logits,
+        [None, RowLogitsProcessor(sequence(0, params(allowed_token_ids=(4,))), 10, {}), None],
+        np.zeros(3, np.int64),
+    )
     assert torch.equal(logits[[0, 2]], raw[[0, 2]])
     assert logits[1].isfinite().nonzero().flatten().tolist() == [4]
 
 
 def test_bans_follow_the_tokens_that_are_added() -> None:
-    shaper = Shaper(sequence(0, params(no_repeat_ngram_size=2, bad_words_ids=((7, 8),)), (1, 2), (1,)), 10, {})
-    assert shaper.bans(1).tolist() == [2]
-    shaper.add(7)
-    assert shaper.bans(2).tolist() == [8]
-    shaper.add(1)
-    assert sorted(shaper.bans(3).tolist()) == [2, 7]
+    row_processor = RowLogitsProcessor(
+        sequence(0, params(no_repeat_ngram_size=2, bad_words_ids=((7, 8),)), (1, 2), (1,)), 10, {}
+    )
+    assert row_processor.bans(1).tolist() == [2]
+    row_processor.add(7)
+    assert row_processor.bans(2).tolist() == [8]
+    row_processor.add(1)
+    assert sorted(row_processor.bans(3).tolist()) == [2, 7]
 
 
 @pytest.mark.parametrize("vocab_size", [31, 32, 33, 100])
@@ -111,6 +123,8 @@ def test_the_tail_that_a_processor_sees_is_its_own_copy() -> None:
 
         return touch
 
-    shaper = Shaper(sequence(0, params(logits_processors=["x"]), (1, 2), (3,)), 10, {"x": greedy_hands})
-    assert process(torch.ones(1, 10), [shaper]) == {}
-    assert shaper.tail is not None and shaper.tail.ids.tolist() == [1, 2, 3]
+    row_processor = RowLogitsProcessor(
+        sequence(0, params(logits_processors=["x"]), (1, 2), (3,)), 10, {"x": greedy_hands}
+    )
+    assert run_custom_processors(torch.ones(1, 10), [row_processor]) == {}
+    assert row_processor.tail is not None and row_processor.tail.ids.tolist() == [1, 2, 3]

@@ -8,7 +8,7 @@ import torch
 
 from chairlift.core.errors import NonFiniteLogits, SamplingFailed
 from chairlift.engine.step_plan import NewSequence, StepPlan
-from chairlift.model.sampling.prompt_logprobs import PromptScores
+from chairlift.model.sampling.prompt_logprobs import PromptLogprobs
 from support_sampling import params, sequence
 
 VOCAB = 30
@@ -36,14 +36,14 @@ def states(count: int, seed: int = 1) -> torch.Tensor:
 
 @pytest.mark.parametrize("max_rows", [1, 3, 100])
 def test_each_row_scores_the_tokens_behind_its_own(max_rows: int) -> None:
-    scores = PromptScores(max_rows, VOCAB)
+    scores = PromptLogprobs(max_rows, VOCAB)
     scores.admit(wanting(0, (5, 6, 7, 8)))
     scores.admit(sequence(1, params(), (1, 2)))
     scores.admit(wanting(2, (9, 8, 7, 6, 5, 4)))
     hidden = states(7)
-    made, faults = scores.score(plan_of((1, 0, 1), (0, 0, 4), (2, 2, 2)), hidden, head)
+    made, row_errors = scores.compute(plan_of((1, 0, 1), (0, 0, 4), (2, 2, 2)), hidden, head)
     right = head(hidden).log_softmax(-1)
-    assert not faults
+    assert not row_errors
     found = {row: [(entry.token_id, round(entry.logprob, 9)) for entry in entries] for row, entries in made}
     assert found == {
         1: [(token, round(float(right[1 + at, token]), 9)) for at, token in enumerate((6, 7, 8))],
@@ -53,37 +53,37 @@ def test_each_row_scores_the_tokens_behind_its_own(max_rows: int) -> None:
 
 
 def test_what_was_delivered_and_what_is_output_is_not_scored() -> None:
-    scores = PromptScores(9, VOCAB)
+    scores = PromptLogprobs(9, VOCAB)
     scores.admit(wanting(0, (5, 6, 7, 8), (1, 2), first=3))
-    ((_, entries),), _ = scores.score(plan_of((0, 0, 6)), states(6), head)
+    ((_, entries),), _ = scores.compute(plan_of((0, 0, 6)), states(6), head)
     assert [entry.token_id for entry in entries] == [8]
-    assert scores.score(plan_of((0, 3, 2)), states(2), head) == ((), {})
+    assert scores.compute(plan_of((0, 3, 2)), states(2), head) == ((), {})
     scores.admit(wanting(0, (5, 6), first=2))
-    assert not scores._wishes
+    assert not scores._requests
 
 
 def test_a_slot_is_forgotten() -> None:
-    scores = PromptScores(9, VOCAB)
+    scores = PromptLogprobs(9, VOCAB)
     scores.admit(wanting(0, (5, 6)))
     scores.admit(replace(wanting(0, (5, 6)), params=params()))
     scores.release(0)
     scores.release(7)
-    assert scores.score(plan_of((0, 0, 2)), states(2), head) == ((), {})
+    assert scores.compute(plan_of((0, 0, 2)), states(2), head) == ((), {})
 
 
 def test_states_that_are_no_numbers_fail_their_own_row_only() -> None:
-    scores = PromptScores(9, VOCAB)
+    scores = PromptLogprobs(9, VOCAB)
     scores.admit(wanting(0, (5, 6, 7)))
     scores.admit(wanting(1, (5, 6, 7)))
     hidden = states(6)
     hidden[1] = torch.nan
-    made, faults = scores.score(plan_of((0, 0, 3), (1, 0, 3)), hidden, head)
-    assert [row for row, _ in made] == [1] and list(faults) == [0]
-    assert isinstance(faults[0], NonFiniteLogits)
+    made, row_errors = scores.compute(plan_of((0, 0, 3), (1, 0, 3)), hidden, head)
+    assert [row for row, _ in made] == [1] and list(row_errors) == [0]
+    assert isinstance(row_errors[0], NonFiniteLogits)
 
 
 def test_what_a_head_raises_for_one_is_its_own() -> None:
-    scores = PromptScores(9, VOCAB)
+    scores = PromptLogprobs(9, VOCAB)
     scores.admit(wanting(0, (5, 6, 7)))
     scores.admit(wanting(1, (5, 6)))
 
@@ -92,5 +92,5 @@ def test_what_a_head_raises_for_one_is_its_own() -> None:
             raise RuntimeError("no memory")
         return head(hidden)
 
-    made, faults = scores.score(plan_of((0, 0, 3), (1, 0, 2)), states(5), raising)
-    assert [row for row, _ in made] == [1] and isinstance(faults[0], SamplingFailed)
+    made, row_errors = scores.compute(plan_of((0, 0, 3), (1, 0, 2)), states(5), raising)
+    assert [row for row, _ in made] == [1] and isinstance(row_errors[0], SamplingFailed)

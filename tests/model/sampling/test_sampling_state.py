@@ -22,39 +22,39 @@ from support_sampling import params, sequence
 )  # fmt: skip
 def test_state_is_kept_only_for_those_who_need_it(chosen: dict[str, object], wanted: bool) -> None:
     state = SamplingState(4, 10, {})
-    state.admit(sequence(2, params(**chosen)))
-    assert (2 in state.shapers) == wanted
-    state.release(2)
-    state.release(3)
-    assert not state.shapers
+    state.add_sequence(sequence(2, params(**chosen)))
+    assert (2 in state.row_processors) == wanted
+    state.remove_slot(2)
+    state.remove_slot(3)
+    assert not state.row_processors
 
 
 def test_a_request_that_cannot_be_sampled_is_refused_and_its_slot_lives_on() -> None:
     state = SamplingState(2, 10, {})
-    state.admit(sequence(0, params(min_tokens=1, stop_token_ids=(10,))))
-    state.admit(sequence(1, SamplingParams()))
-    assert isinstance(state.refused[0], TokenOutOfRange)
-    assert isinstance(state.refused[1], SamplingFailed)
-    assert "resolved" in str(state.refused[1].details["cause"])
-    state.admit(sequence(0, params()))
-    assert list(state.refused) == [1]
+    state.add_sequence(sequence(0, params(min_tokens=1, stop_token_ids=(10,))))
+    state.add_sequence(sequence(1, SamplingParams()))
+    assert isinstance(state.slot_errors[0], TokenOutOfRange)
+    assert isinstance(state.slot_errors[1], SamplingFailed)
+    assert "resolved" in str(state.slot_errors[1].details["cause"])
+    state.add_sequence(sequence(0, params()))
+    assert list(state.slot_errors) == [1]
 
 
 def test_choices_and_what_follows_from_them_are_those_of_the_slot() -> None:
     state = SamplingState(3, 10, {})
-    state.admit(sequence(1, params(n=3), choice_index=2))
+    state.add_sequence(sequence(1, params(n=3), choice_index=2))
     assert state.choice.tolist() == [0, 2, 0]
-    state.admit(sequence(1, params()))
+    state.add_sequence(sequence(1, params()))
     assert state.choice.tolist() == [0, 0, 0]
 
 
 def test_draws_count_on_from_the_outputs_that_came_along() -> None:
     state = SamplingState(3, 10, {})
-    state.admit(sequence(1, params(presence_penalty=1.0), (1,), (2, 3)))
-    state.admit(sequence(2, params(), (1,), (2,)))
+    state.add_sequence(sequence(1, params(presence_penalty=1.0), (1,), (2, 3)))
+    state.add_sequence(sequence(2, params(), (1,), (2,)))
     assert state.observe(np.array([2, 1]), np.array([5, 6], np.int32), []) == {}
     assert state.num_outputs.tolist() == [0, 3, 2]
-    history = state.shapers[1].history
+    history = state.row_processors[1].history
     assert history is not None
     assert history.token_ids.tolist() == [2, 3, 6]
     assert state.observe(np.array([2, 1]), np.array([5, 6], np.int32), [1]) == {}
@@ -71,10 +71,10 @@ def test_draws_count_on_from_the_outputs_that_came_along() -> None:
 )  # fmt: skip
 def test_slots_of_which_more_is_wanted_than_the_likeliest_token_are_known(chosen: dict[str, Any], more: bool) -> None:
     state = SamplingState(3, 10, {})
-    state.admit(sequence(1, params(**chosen)))
-    assert state.special == ({1} if more else set())
-    state.admit(sequence(1, params(temperature=0.0)))
-    state.admit(sequence(2, params(**chosen)))
-    assert state.special == ({2} if more else set())
-    state.release(2)
-    assert not state.special
+    state.add_sequence(sequence(1, params(**chosen)))
+    assert state.slots_needing_logits == ({1} if more else set())
+    state.add_sequence(sequence(1, params(temperature=0.0)))
+    state.add_sequence(sequence(2, params(**chosen)))
+    assert state.slots_needing_logits == ({2} if more else set())
+    state.remove_slot(2)
+    assert not state.slots_needing_logits

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from chairlift.model.sampling import truncated_sampling
-from chairlift.model.sampling.truncated_sampling import Truncation, choose, leading, likeliest
+from chairlift.model.sampling.truncated_sampling import TruncationParams, argmax, sample_tokens, top_k_tokens
 from support_sampling import params, probabilities, sequence, token_of
 
 CASES = {
@@ -41,21 +41,21 @@ CASES = {
 }
 
 
-def rules_for(count: int, **chosen: float) -> Truncation:
-    made, rules = params(**chosen), Truncation.neutral(count)
+def rules_for(count: int, **chosen: float) -> TruncationParams:
+    made, rules = params(**chosen), TruncationParams.neutral(count)
     for row in range(count):
         rules.set(row, made)
     return rules
 
 
-def rules_of(temperature: np.ndarray, top_k: np.ndarray, top_p: np.ndarray, min_p: np.ndarray) -> Truncation:
-    neutral = Truncation.neutral(len(temperature))
+def rules_of(temperature: np.ndarray, top_k: np.ndarray, top_p: np.ndarray, min_p: np.ndarray) -> TruncationParams:
+    neutral = TruncationParams.neutral(len(temperature))
     return replace(neutral, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p)
 
 
 def sweep(row: torch.Tensor, count: int = 1500, **chosen: float) -> tuple[np.ndarray, np.ndarray]:
     numbers = (np.arange(count) + 0.5) / count
-    return numbers, choose(row.expand(count, -1), rules_for(count, **chosen), numbers)
+    return numbers, sample_tokens(row.expand(count, -1), rules_for(count, **chosen), numbers)
 
 
 @pytest.mark.parametrize("vocab_size", [7, 50, 2000])
@@ -105,7 +105,7 @@ def test_the_kept_set_is_that_of_transformers(seed: int) -> None:
         scores = warper(torch.zeros(1, 1, dtype=torch.long), scores)
     likely = scores[0].softmax(-1).numpy()
     numbers = np.append((np.arange(3000) + 0.5) / 3000, np.clip(np.cumsum(likely)[likely > 0] - 1e-9, 0, 1 - 1e-9))
-    tokens = choose(row.expand(len(numbers), -1), rules_for(len(numbers), **chosen), numbers)
+    tokens = sample_tokens(row.expand(len(numbers), -1), rules_for(len(numbers), **chosen), numbers)
     assert set(tokens.tolist()) == set(np.flatnonzero(likely).tolist())
 
 
@@ -113,22 +113,22 @@ def test_the_ends_of_the_unit_interval_give_kept_tokens() -> None:
     row = torch.tensor([-torch.inf, 0.0, -torch.inf, 1.0, -torch.inf], dtype=torch.float64)
     numbers = np.array([0.0, 1 - 2.0**-53])
     for chosen in ({}, {"top_k": 3}, {"top_p": 0.99999}, {"min_p": 0.01}):
-        assert choose(row.expand(2, -1), rules_for(2, **chosen), numbers).tolist() == [1, 3]
+        assert sample_tokens(row.expand(2, -1), rules_for(2, **chosen), numbers).tolist() == [1, 3]
 
 
 def test_rows_with_different_rules_share_a_batch_and_keep_their_tokens() -> None:
     draw = np.random.default_rng(3)
     logits = torch.from_numpy(np.round(draw.normal(size=(60, 1999)) * 3, 1))
-    rules = Truncation(
+    rules = TruncationParams(
         draw.uniform(0.2, 2, 60), draw.choice([0, 1, 7, 50, 600, 1500, 5000], 60),
         draw.choice([1.0, 0.3, 0.95, 0.9999], 60), draw.choice([0.0, 0.05], 60), draw.choice([1.0, 0.5, 0.9], 60),
         draw.choice([0.0, 0.003], 60), draw.choice([0.0, 0.003], 60),
     )  # fmt: skip
     numbers = draw.uniform(size=60)
-    together = choose(logits, rules, numbers)
+    together = sample_tokens(logits, rules, numbers)
     for row in range(60):
         here = np.array([row])
-        assert choose(logits[row : row + 1].clone(), rules.take(here), numbers[here])[0] == together[row]
+        assert sample_tokens(logits[row : row + 1].clone(), rules.take(here), numbers[here])[0] == together[row]
 
 
 def test_the_narrow_way_and_the_full_sort_give_the_same_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,26 +136,26 @@ def test_the_narrow_way_and_the_full_sort_give_the_same_tokens(monkeypatch: pyte
     logits = torch.from_numpy(np.round(draw.normal(size=(200, 1500)), 2)).float()
     numbers = draw.uniform(size=200)
     rules = rules_of(np.ones(200), draw.choice([0, 20], 200), np.full(200, 0.9), np.zeros(200))
-    narrow = choose(logits, rules, numbers)
+    narrow = sample_tokens(logits, rules, numbers)
     monkeypatch.setattr(
         truncated_sampling, "_leading", lambda x, width: tuple(x.sort(dim=-1, descending=True, stable=True))
     )
-    assert choose(logits, rules, numbers).tolist() == narrow.tolist()
+    assert sample_tokens(logits, rules, numbers).tolist() == narrow.tolist()
 
 
 def test_cutting_the_rows_into_chunks_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     logits = torch.randn(30, 100, generator=torch.Generator().manual_seed(0))
     numbers = np.random.default_rng(0).uniform(size=30)
     rules = rules_of(np.ones(30), np.tile([0, 3, 9], 10), np.tile([1.0, 0.5], 15), np.zeros(30))
-    whole = choose(logits, rules, numbers)
+    whole = sample_tokens(logits, rules, numbers)
     monkeypatch.setattr(truncated_sampling, "CHUNK_ELEMENTS", 250)
-    assert choose(logits, rules, numbers).tolist() == whole.tolist()
+    assert sample_tokens(logits, rules, numbers).tolist() == whole.tolist()
 
 
 @pytest.mark.parametrize("levels", [1, 3, 50, 10**6])
 def test_the_likeliest_are_in_order_and_of_equals_the_lower_id_is_first(levels: int) -> None:
     logits = torch.randint(levels, (8, 900), generator=torch.Generator().manual_seed(levels)).float()
-    values, ids = likeliest(logits, 20)
+    values, ids = top_k_tokens(logits, 20)
     for row in range(8):
         right = sorted(range(900), key=lambda token: (-float(logits[row, token]), token))[:20]
         assert ids[row].tolist() == right
@@ -169,7 +169,7 @@ def test_the_leading_one_is_the_first_of_equals_and_nan_leads(dtype: torch.dtype
     drawn[4, 77] = torch.nan
     drawn[5, 78] = torch.inf
     for logits in (drawn, drawn[:, 3:], drawn[::2]):
-        peaks, ids = leading(logits)
+        peaks, ids = argmax(logits)
         for row, (peak, token) in enumerate(zip(peaks.tolist(), ids.tolist(), strict=True)):
             expected = logits[row].tolist()
             if any(np.isnan(expected)):

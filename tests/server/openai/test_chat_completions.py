@@ -9,9 +9,9 @@ import pytest
 
 from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest, Usage
 from chairlift.core.sampling import SamplingParams
-from chairlift.llm.output_processor import Assembler
-from chairlift.server.openai.chat_completions import _Job
-from chairlift.server.openai.endpoint import Task
+from chairlift.llm.output_processor import OutputProcessor
+from chairlift.server.openai.chat_completions import _ChatHandler
+from chairlift.server.openai.endpoint import RequestContext
 from chairlift.server.openai.parse_request import read_chat
 from chairlift.text.token_pieces import TokenPieces
 from chairlift.text.tool_parser import HERMES
@@ -174,16 +174,16 @@ def told(resumed: int, until: int = len(SPOKEN), *, step: int = 1) -> list[dict[
     )
     reader = AsciiTokenizer()
     request = GenerateRequest(request_id="r", prompt_token_ids=(1,), params=asked.params, resume=resume)
-    assembler = Assembler(request, "", reader)
-    replica: Any = SimpleNamespace(thinks=True, pieces=TokenPieces(reader))
-    renderer, sent = _Job(Task(replica, asked, "r", "", None)).renderer([assembler]), b""
+    assembler = OutputProcessor(request, "", reader)
+    replica: Any = SimpleNamespace(is_reasoning_model=True, token_pieces=TokenPieces(reader))
+    renderer, sent = _ChatHandler(RequestContext(replica, asked, "r", "", None)).renderer([assembler]), b""
     for at in range(resumed, until, step):
         is_last = at + step >= len(ids)
         output = EngineOutput(
             "r", tuple(ids[at : at + step]), finish_reason=FinishReason.STOP if is_last else None,
             usage=Usage(1, len(ids), 0) if is_last else None,
         )  # fmt: skip
-        sent += b"".join(renderer.event(0, event) for event in assembler.take(output))
+        sent += b"".join(renderer.event(0, event) for event in assembler.process(output))
     return [choice["delta"] for chunk in events(sent.decode()) for choice in chunk["choices"]]
 
 

@@ -9,21 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chairlift.core.request import FinishReason
-from chairlift.server.openai.chat_delta import Delta, Voice
-from chairlift.text.reasoning_parser import Reasoning
-from chairlift.text.tool_parser import HERMES, LLAMA3, MARKS, MISTRAL, ToolCalls
+from chairlift.server.openai.chat_delta import ChatDeltaBuilder, Delta
+from chairlift.text.reasoning_parser import ReasoningParser
+from chairlift.text.tool_parser import HERMES, LLAMA3, MISTRAL, START_MARKERS, ToolCallParser
 
 F = '{"name": "f", "arguments": {"x": 1}}'
 G = '{"name": "g", "arguments": {"y": "}<"}}'
 
 
-def voice(notation: str | None = None, thinks: bool | None = None, *, several: bool = True) -> Voice:
+def voice(
+    notation: str | None = None, thinks: bool | None = None, *, allows_parallel_calls: bool = True
+) -> ChatDeltaBuilder:
     """Make one; `thinks` is None where there is no reasoning, else whether the prompt has begun it."""
-    calls = None if notation is None else ToolCalls(notation)
-    return Voice(calls, None if thinks is None else Reasoning(inside=thinks), several=several)
+    calls = None if notation is None else ToolCallParser(notation)
+    return ChatDeltaBuilder(
+        calls, None if thinks is None else ReasoningParser(inside=thinks), allows_parallel_calls=allows_parallel_calls
+    )
 
 
-def deltas_of(speaker: Voice, pieces: list[str]) -> list[Delta]:
+def deltas_of(speaker: ChatDeltaBuilder, pieces: list[str]) -> list[Delta]:
     *first, last = pieces
     return [*(delta for piece in first for delta in speaker.push(piece)), *speaker.finish(last)]
 
@@ -62,29 +66,33 @@ def plain(message: dict[str, Any]) -> dict[str, Any]:
 
 
 PIECES = st.sampled_from(
-    [*MARKS.values(), "</tool_call>", F, G, f"<tool_call>{F}</tool_call>", f"[TOOL_CALLS][{F}, {G}]", f"{F}; {G}",
+    [*START_MARKERS.values(), "</tool_call>", F, G, f"<tool_call>{F}</tool_call>", f"[TOOL_CALLS][{F}, {G}]",
+     f"{F}; {G}",
      "<think>", "</think>", "<thi", "</", "<", ">", "[", "]", "{", "}", '"', "\\", ",", ";", " ", "\n", "Hello",
      "[ARGS]", "é", "🚡"]
 )  # fmt: skip
 TEXTS = st.lists(PIECES | st.text(max_size=3), max_size=10).map("".join)
-VOICES = st.tuples(st.sampled_from([None, *MARKS]), st.sampled_from([None, False, True]), st.booleans())
+VOICES = st.tuples(st.sampled_from([None, *START_MARKERS]), st.sampled_from([None, False, True]), st.booleans())
 
 
 @given(VOICES, TEXTS, st.data())
 def test_deltas_put_together_are_the_message(
     kind: tuple[str | None, bool | None, bool], text: str, data: st.DataObject
 ) -> None:
-    notation, thinks, several = kind
+    notation, thinks, allows_parallel_calls = kind
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     pieces = [text[start:end] for start, end in pairwise([0, *cuts, len(text)])]
-    streamed, whole = voice(notation, thinks, several=several), voice(notation, thinks, several=several)
+    streamed, whole = (
+        voice(notation, thinks, allows_parallel_calls=allows_parallel_calls),
+        voice(notation, thinks, allows_parallel_calls=allows_parallel_calls),
+    )
     message = whole.message(text)
     assert put_together(deltas_of(streamed, pieces)) == plain(message)
     assert streamed.calls == whole.calls == len(message.get("tool_calls", []))
-    assert several or whole.calls <= 1
+    assert allows_parallel_calls or whole.calls <= 1
     for reason in FinishReason:
         assert streamed.reason(reason) == whole.reason(reason)
-    by_letter = voice(notation, thinks, several=several)
+    by_letter = voice(notation, thinks, allows_parallel_calls=allows_parallel_calls)
     assert put_together(deltas_of(by_letter, [*text, ""])) == plain(message)
     if notation is None and thinks is None:
         assert message["content"] == text
@@ -142,7 +150,9 @@ def test_a_text_is_told_apart(
 
 
 def test_where_one_call_is_allowed_the_others_are_dropped_with_their_arguments() -> None:
-    message = voice(HERMES, several=False).message(f"<tool_call>{F}</tool_call><tool_call>{G}</tool_call>Done.")
+    message = voice(HERMES, allows_parallel_calls=False).message(
+        f"<tool_call>{F}</tool_call><tool_call>{G}</tool_call>Done."
+    )
     assert [call["function"]["name"] for call in message["tool_calls"]] == ["f"]
     assert message["tool_calls"][0]["function"]["arguments"] == '{"x": 1}'
     assert message["content"] == "Done."

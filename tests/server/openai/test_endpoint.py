@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from chairlift.core.errors import InvalidRequest, ModelNotFound
-from chairlift.llm.output_processor import Assembler
+from chairlift.llm.output_processor import OutputProcessor
 from chairlift.server.config import ServerConfig
 from chairlift.server.openai import endpoint as module
-from chairlift.server.openai.endpoint import Task, answer
-from chairlift.server.openai.parse_request import CompletionAsked, read_completion
+from chairlift.server.openai.endpoint import RequestContext, handle_generation
+from chairlift.server.openai.parse_request import CompletionRequest, read_completion
 from chairlift.server.openai.response import CompletionRenderer
 from chairlift.server.replica import Replica
 from chairlift.web.auth import Principal
@@ -24,20 +24,20 @@ from support_services import fake_service
 class Noted:
     """A job that is never done."""
 
-    task: Task[CompletionAsked]
+    context: RequestContext[CompletionRequest]
 
     @property
     def timeout(self) -> float | None:
-        return self.task.timeout
+        return self.context.timeout
 
     @property
     def is_quick(self) -> bool:
         return True
 
-    def assemblers(self) -> list[Assembler]:
+    def processors(self) -> list[OutputProcessor]:
         return []
 
-    def renderer(self, assemblers: Sequence[Assembler]) -> CompletionRenderer:
+    def renderer(self, processors: Sequence[OutputProcessor]) -> CompletionRenderer:
         raise NotImplementedError
 
 
@@ -55,7 +55,7 @@ def made(monkeypatch: pytest.MonkeyPatch, *headers: tuple[bytes, bytes], **body:
 
     async def ask() -> None:
         replica = Replica(ServerConfig(served_names=("m",)))
-        replica.serve(fake_service(), lambda: None, 2048)
+        replica.attach_service(fake_service(), lambda: None, 2048)
         wire = [{"type": "http.request", "body": json.dumps({"model": "m", "prompt": "x", **body}).encode()}]
 
         async def receive() -> Any:
@@ -63,7 +63,7 @@ def made(monkeypatch: pytest.MonkeyPatch, *headers: tuple[bytes, bytes], **body:
 
         scope = {"headers": list(headers), "request_id": "mine", "principal": Principal("alice")}
         try:
-            await answer(replica, scope, receive, send, read_completion, Noted)
+            await handle_generation(replica, scope, receive, send, read_completion, Noted)
         finally:
             await replica.close()
 
@@ -72,10 +72,10 @@ def made(monkeypatch: pytest.MonkeyPatch, *headers: tuple[bytes, bytes], **body:
 
 
 def test_a_job_knows_whose_it_is_and_how_long_it_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    ((replica, scope, *_, asked, job, began),) = made(monkeypatch, (b"x-request-timeout-ms", b"1500"), timeout=9)
-    assert isinstance(job, Noted) and job.task.replica is replica and job.task.asked is asked
-    assert (job.task.request_id, job.task.tenant, job.timeout) == ("mine", "alice", 1.5)
-    assert scope["request_id"] == "mine" and began > 0 and asked.prompts == ("x",)
+    ((replica, scope, *_, request, job, began),) = made(monkeypatch, (b"x-request-timeout-ms", b"1500"), timeout=9)
+    assert isinstance(job, Noted) and job.context.replica is replica and job.context.request is request
+    assert (job.context.request_id, job.context.tenant, job.timeout) == ("mine", "alice", 1.5)
+    assert scope["request_id"] == "mine" and began > 0 and request.prompts == ("x",)
 
 
 def test_what_is_not_served_becomes_no_job(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,13 +14,13 @@ from chairlift.core.errors import DetokenizeFailed, InvalidRequest, NoAllowedTok
 from chairlift.core.request import FinishReason, Timeline, TimelineEvent
 from chairlift.llm.outputs import TextEvent
 from chairlift.server.openai import generation as module
-from chairlift.server.openai.generation import _Ride, _Stream, in_words
+from chairlift.server.openai.generation import _GenerationTracker, _StreamWriter, with_client_field
 from chairlift.server.openai.parse_request import read_completion
-from chairlift.server.openai.response import CompletionRenderer, Named
+from chairlift.server.openai.response import CompletionRenderer, ResponseMeta
 from chairlift.server.replica import TINY_BODY_BYTES
 from chairlift.server.telemetry import Telemetry
 from chairlift.text.tokenizer import ChatPrompt
-from chairlift.web.admission import Admission, AdmissionLimits
+from chairlift.web.admission import AdmissionController, AdmissionLimits
 from chairlift.web.tenant_limits import TenantLimits
 from support_process import PATIENCE
 from support_server import CHAT, COMPLETIONS, HELLO, Opened, events, opened, run
@@ -51,7 +51,7 @@ def test_what_a_client_counts_is_what_metrics_say() -> None:
             assert await value(door, "cached_tokens_total") == cached
             for name in ("first_token_seconds", "request_seconds", "queue_seconds", "request_output_tokens"):
                 assert await value(door, f"{name}_count") == 40
-            line = door.replica.line
+            line = door.replica.admission
             assert (line.open_requests, line.waiting_requests, line.waiting_tokens) == (0, 0, 0)
 
     run(ask())
@@ -65,7 +65,7 @@ def test_a_full_line_refuses_and_lets_in_again() -> None:
         async with opened(fake_service(hook=gate), admission=limits) as door:
             riders = [asyncio.create_task(door.http.post(CHAT, json={**HELLO, "seed": seed})) for seed in range(3)]
             await asyncio.to_thread(gate.reached.wait, 30)
-            while door.replica.line.waiting_requests < 3:
+            while door.replica.admission.waiting_requests < 3:
                 await asyncio.sleep(0.01)
             for stream in (False, True):
                 refused = await door.http.post(CHAT, json={**HELLO, "stream": stream})
@@ -100,13 +100,13 @@ def test_the_line_stands_while_the_engine_has_room_for_nobody() -> None:
     async def ask() -> None:
         slow = replace(FAKE, seconds_per_step=0.02)
         async with opened(fake_service(slow, max_running_requests=2)) as door:
-            line, stood = door.replica.line, []
+            line, stood = door.replica.admission, []
             riders = [asyncio.create_task(door.http.post(CHAT, json={**HELLO, "max_tokens": 20})) for _ in range(6)]
             while not all(rider.done() for rider in riders):
-                stood.append((line.engine[0] > 0, line.waiting_requests))
+                stood.append((line.engine_counts[0] > 0, line.waiting_requests))
                 await asyncio.sleep(0.005)
             assert max(waiting for stands, waiting in stood if stands) >= 4
-            assert line.engine == (0, 0) and line.waiting_requests == line.riding_requests == 0
+            assert line.engine_counts == (0, 0) and line.waiting_requests == line.running_requests == 0
             assert [rider.result().status_code for rider in riders] == [200] * 6
 
     run(ask())
@@ -118,13 +118,13 @@ def test_who_expires_in_line_was_never_on_board() -> None:
     async def ask() -> None:
         slow = replace(FAKE, seconds_per_step=0.01)
         async with opened(fake_service(slow, max_running_requests=1)) as door:
-            line = door.replica.line
+            line = door.replica.admission
             rider = asyncio.create_task(door.http.post(CHAT, json={**HELLO, "max_tokens": 200}))
-            while not line.riding_requests:
+            while not line.running_requests:
                 await asyncio.sleep(0.002)
             late = await door.http.post(CHAT, json={**HELLO, "timeout": 0.2})
-            assert late.status_code == 408 and line.riding_requests == 1 and line.waiting_requests == 0
-            assert (await rider).status_code == 200 and line.riding_requests == 0
+            assert late.status_code == 408 and line.running_requests == 1 and line.waiting_requests == 0
+            assert (await rider).status_code == 200 and line.running_requests == 0
 
     run(ask())
 
@@ -154,7 +154,7 @@ def test_a_text_that_cannot_be_made_ends_its_stream_with_an_event() -> None:
             last = answer.text.strip().split("\n\n")[-1]
             assert last.startswith("event: error\ndata: ") and "detokenize_failed" in last and "no text for" not in last
             assert await value(door, 'requests_total{outcome="detokenize_failed"}') == 1
-            assert door.replica.line.open_requests == 0
+            assert door.replica.admission.open_requests == 0
 
     run(ask())
 
@@ -200,7 +200,7 @@ def test_who_hangs_up_has_used_what_was_made() -> None:
             assert await value(door, "prompt_tokens_total") == 40 * left
             assert await value(door, "request_output_tokens_sum") == made
             assert await value(door, 'refusals_total{code="rate_limited"}') == 1
-            assert door.replica.line.open_requests == 0
+            assert door.replica.admission.open_requests == 0
 
     run(ask())
 
@@ -268,14 +268,14 @@ def test_who_may_not_come_in_is_told_before_its_text_becomes_tokens() -> None:
         tenant = TenantLimits(open_requests=2)
         async with opened(service, admission=AdmissionLimits(waiting_requests=2), tenant=tenant) as door:
             riders = [asyncio.create_task(door.http.post(COMPLETIONS, json=body)) for _ in range(2)]
-            while door.replica.line.open_requests < 2:  # also whoever drains waits for these
+            while door.replica.admission.open_requests < 2:  # also whoever drains waits for these
                 await asyncio.sleep(0.001)
-            assert door.replica.line.waiting_requests == 2
+            assert door.replica.admission.waiting_requests == 2
             refused = await door.http.post(COMPLETIONS, json=body)
             assert refused.status_code == 429 and reader.begun <= 2
             reader.gate.set()
             assert [answer.status_code for answer in await asyncio.gather(*riders)] == [200, 200]
-            assert (door.replica.line.open_requests, door.replica.line.waiting_tokens) == (0, 0)
+            assert (door.replica.admission.open_requests, door.replica.admission.waiting_tokens) == (0, 0)
 
     run(ask())
 
@@ -287,7 +287,7 @@ def test_who_leaves_while_its_text_becomes_tokens_is_an_abort_and_frees_its_plac
             leaving = asyncio.create_task(asked_until(door, IN_A_THREAD, COMPLETIONS, lambda sent: reader.begun > 0))
             assert await leaving == 0
             reader.gate.set()
-            line = door.replica.line
+            line = door.replica.admission
             assert (line.open_requests, line.waiting_requests) == (0, 0)
             assert await value(door, 'aborts_total{reason="client"}') == 1
             assert "chairlift_refusals_total{" not in (await door.http.get("/metrics")).text
@@ -318,7 +318,7 @@ def test_a_refusal_of_the_line_takes_no_request_of_the_minute() -> None:
 def test_the_text_before_an_error_is_sent() -> None:
     """Also where both come at once, as to a reader that is slow."""
     asked = read_completion({"model": "fake", "prompt": "x", "stream": True})
-    ride = _Ride(Telemetry("fake", ()), Admission(AdmissionLimits()).admit(1), 0.0, [], asked)
+    ride = _GenerationTracker(Telemetry("fake", ()), AdmissionController(AdmissionLimits()).admit(1), 0.0, [], asked)
     error = DetokenizeFailed("no text")
 
     async def batches() -> AsyncGenerator[Any, None]:
@@ -331,8 +331,8 @@ def test_the_text_before_an_error_is_sent() -> None:
     async def send(message: Any) -> None:
         sent.append(message.get("body", b""))
 
-    renderer = CompletionRenderer(asked, Named("cmpl-r", "fake", 1), None)
-    found = run(_Stream(send, [], renderer, ride).run(batches(), "r", with_usage=False))
+    renderer = CompletionRenderer(asked, ResponseMeta("cmpl-r", "fake", 1), None)
+    found = run(_StreamWriter(send, [], renderer, ride).run(batches(), "r", with_usage=False))
     assert isinstance(found, DetokenizeFailed)
     *chunks, (kind, told) = events(b"".join(sent).decode())
     assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == "abc"
@@ -359,14 +359,16 @@ def test_a_long_answer_becomes_json_in_a_thread_and_is_the_same(
 
 
 def test_an_error_of_a_structure_names_the_field_that_asked_for_it() -> None:
-    told = in_words(InvalidRequest("structured.regex: parentheses", param="structured"), "regex")
+    told = with_client_field(InvalidRequest("structured.regex: parentheses", param="structured"), "regex")
     assert told.message == "regex: parentheses" and told.details == {"param": "regex"}
-    told = in_words(InvalidRequest("structured: no output of this model can have one", param="structured"), "tools")
+    told = with_client_field(
+        InvalidRequest("structured: no output of this model can have one", param="structured"), "tools"
+    )
     assert told.message == "tools: no output of this model can have one" and told.details == {"param": "tools"}
     for other in (InvalidRequest("n is bad", param="n"), NotFound("structured.regex: x")):
-        assert in_words(other, "regex") is other
+        assert with_client_field(other, "regex") is other
     plain = InvalidRequest("structured.regex: x", param="structured")
-    assert in_words(plain, "") is plain, "nobody has asked for one"
+    assert with_client_field(plain, "") is plain, "nobody has asked for one"
 
 
 def test_who_is_refused_by_the_engine_is_not_charged_and_who_rode_is_counted() -> None:
@@ -395,12 +397,12 @@ def test_who_is_refused_by_the_engine_is_not_charged_and_who_rode_is_counted() -
 ])  # fmt: skip
 def test_a_generation_that_has_nothing_left_to_say_was_begun_where_it_rode(moments: Any, line: str) -> None:
     asked, telemetry = read_completion({"model": "fake", "prompt": "x"}), Telemetry("fake", ())
-    ride = _Ride(telemetry, Admission(AdmissionLimits()).admit(1), 0.0, [], asked)
+    ride = _GenerationTracker(telemetry, AdmissionController(AdmissionLimits()).admit(1), 0.0, [], asked)
     timeline = Timeline(tuple(TimelineEvent(name, 0.0) for name in moments))
     last = TextEvent("r", finish_reason=ERROR, error=NoAllowedToken("every token is banned"), timeline=timeline)
     _, error = ride.take([(0, last)])
     assert isinstance(error, NoAllowedToken)
     ride.end("r", error)
-    lines = telemetry.metrics.page().decode().splitlines()
+    lines = telemetry.metrics.render().decode().splitlines()
     counted = [each for each in lines if each.startswith(("chairlift_requests_total{", "chairlift_refusals_total{"))]
     assert counted == [f"chairlift_{line} 1.0"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from openai.types.chat.chat_completion import ChoiceLogprobs
 
 from chairlift.core.request import TokenLogprob
-from chairlift.server.openai.logprobs import LEAST, ChatScores, CompletionScores
+from chairlift.server.openai.logprobs import MIN_LOGPROB, ChatLogprobs, CompletionLogprobs
 from chairlift.text.token_pieces import TokenPieces
 from chairlift.text.tokenizer import ByteTokenizer
 from support_text import tokenizer_of
@@ -34,7 +34,7 @@ def scored(token_ids: list[int], top: int = 0) -> list[TokenLogprob]:
 
 def test_a_chats_token_has_its_text_its_bytes_and_the_likeliest_beside_it() -> None:
     entry = TokenLogprob(65, -0.5, ((65, -0.5), (66, -1.5), (67, -2.5)))
-    assert ChatScores(BYTES, 2).of([entry]) == {
+    assert ChatLogprobs(BYTES, 2).of([entry]) == {
         "content": [
             {
                 "token": "A", "logprob": -0.5, "bytes": [65],
@@ -45,32 +45,32 @@ def test_a_chats_token_has_its_text_its_bytes_and_the_likeliest_beside_it() -> N
         ],
         "refusal": None,
     }  # fmt: skip
-    assert ChatScores(BYTES, 0).of([entry])["content"][0]["top_logprobs"] == []
-    assert ChatScores(BYTES, 5).of([]) == {"content": [], "refusal": None}
+    assert ChatLogprobs(BYTES, 0).of([entry])["content"][0]["top_logprobs"] == []
+    assert ChatLogprobs(BYTES, 5).of([]) == {"content": [], "refusal": None}
 
 
 @pytest.mark.parametrize("style", ["qwen", "llama3", "mistral", "gemma"])
 def test_the_bytes_of_a_chats_tokens_are_its_text(style: str) -> None:
     tokenizer = tokenizer_of(style)
     ids = tokenizer.encode(LIFT, add_special_tokens=False)
-    found = ChatScores(TokenPieces(tokenizer), 3).of(scored(ids, 3))
+    found = ChatLogprobs(TokenPieces(tokenizer), 3).of(scored(ids, 3))
     assert bytes(byte for entry in found["content"] for byte in entry["bytes"]).decode().lstrip() == LIFT
     assert len(ids) == len(found["content"]) and all(len(entry["top_logprobs"]) == 3 for entry in found["content"])
 
 
 def test_minus_infinity_is_a_number_that_json_can_say() -> None:
     entry = TokenLogprob(65, -inf, ((65, -1e9), (66, -inf)))
-    chat, completion = ChatScores(BYTES, 2).of([entry]), CompletionScores(BYTES, None, 2).of([entry])
+    chat, completion = ChatLogprobs(BYTES, 2).of([entry]), CompletionLogprobs(BYTES, None, 2).of([entry])
     for found in (chat, completion):
         assert json.loads(json.dumps(found, allow_nan=False)) == found
-    assert chat["content"][0]["logprob"] == completion["token_logprobs"][0] == LEAST
-    assert {each["logprob"] for each in chat["content"][0]["top_logprobs"]} == {LEAST}
-    assert completion["top_logprobs"] == [{"A": LEAST, "B": LEAST}]
+    assert chat["content"][0]["logprob"] == completion["token_logprobs"][0] == MIN_LOGPROB
+    assert {each["logprob"] for each in chat["content"][0]["top_logprobs"]} == {MIN_LOGPROB}
+    assert completion["top_logprobs"] == [{"A": MIN_LOGPROB, "B": MIN_LOGPROB}]
 
 
 @given(st.lists(st.tuples(st.integers(0, QWEN.vocab_size + 20), st.floats(max_value=0, allow_nan=False)), max_size=6))
 def test_any_scores_of_a_chat_are_those_of_openais_type(drawn: list[tuple[int, float]]) -> None:
-    found = ChatScores(PIECES, 2).of([TokenLogprob(token, logprob, ((token, logprob),)) for token, logprob in drawn])
+    found = ChatLogprobs(PIECES, 2).of([TokenLogprob(token, logprob, ((token, logprob),)) for token, logprob in drawn])
     read = ChoiceLogprobs.model_validate_json(json.dumps(found, allow_nan=False), strict=True)
     assert read.content is not None and read.model_extra == {}
     assert [each.bytes for each in read.content] == [list(PIECES.bytes_of(token)) for token, _ in drawn]
@@ -81,7 +81,7 @@ def test_any_scores_of_a_chat_are_those_of_openais_type(drawn: list[tuple[int, f
 
 def test_a_completions_lists_lie_side_by_side() -> None:
     entries = [TokenLogprob(65, -0.5, ((66, -0.1), (65, -0.5))), TokenLogprob(66, -1.0, ((66, -1.0), (67, -2.0)))]
-    assert CompletionScores(BYTES, None, 2).of(entries) == {
+    assert CompletionLogprobs(BYTES, None, 2).of(entries) == {
         "tokens": ["A", "B"], "token_logprobs": [-0.5, -1.0],
         "top_logprobs": [{"A": -0.5, "B": -0.1}, {"B": -1.0, "C": -2.0}], "text_offset": [0, 1],
     }  # fmt: skip
@@ -89,8 +89,8 @@ def test_a_completions_lists_lie_side_by_side() -> None:
 
 def test_the_chosen_token_is_among_the_likeliest_whatever_was_asked() -> None:
     entry = TokenLogprob(65, -5.0, ((66, -0.1), (67, -0.2), (68, -0.3)))
-    assert CompletionScores(BYTES, None, 0).of([entry])["top_logprobs"] == [{"A": -5.0}]
-    assert CompletionScores(BYTES, None, 2).of([entry])["top_logprobs"] == [{"A": -5.0, "B": -0.1, "C": -0.2}]
+    assert CompletionLogprobs(BYTES, None, 0).of([entry])["top_logprobs"] == [{"A": -5.0}]
+    assert CompletionLogprobs(BYTES, None, 2).of([entry])["top_logprobs"] == [{"A": -5.0, "B": -0.1, "C": -0.2}]
 
 
 def test_of_tokens_with_the_same_text_the_chosen_one_counts_and_then_the_likeliest() -> None:
@@ -98,13 +98,13 @@ def test_of_tokens_with_the_same_text_the_chosen_one_counts_and_then_the_likelie
     assert {PIECES.text_of(token) for token in nothing} == {""}
     top = tuple((token, -0.1 - place) for place, token in enumerate(nothing))
     entry = TokenLogprob(nothing[1], -1.1, top)
-    assert CompletionScores(PIECES, None, 3).of([entry])["top_logprobs"] == [{"": -1.1}]
+    assert CompletionLogprobs(PIECES, None, 3).of([entry])["top_logprobs"] == [{"": -1.1}]
     other = TokenLogprob(QWEN.encode("a")[0], -3.0, top)
-    assert CompletionScores(PIECES, None, 3).of([other])["top_logprobs"] == [{"a": -3.0, "": -0.1}]
+    assert CompletionLogprobs(PIECES, None, 3).of([other])["top_logprobs"] == [{"a": -3.0, "": -0.1}]
 
 
 def test_an_echoed_prompt_comes_first_and_its_first_token_has_no_score() -> None:
-    scores = CompletionScores(BYTES, (72, 105), 1)
+    scores = CompletionLogprobs(BYTES, (72, 105), 1)
     first = scores.of([TokenLogprob(65, -1.0, ((65, -1.0),))], [TokenLogprob(105, -2.0, ((106, -0.5),))])
     assert first == {
         "tokens": ["H", "i", "A"], "token_logprobs": [None, -2.0, -1.0],
@@ -117,7 +117,7 @@ def test_an_echoed_prompt_comes_first_and_its_first_token_has_no_score() -> None
 
 
 def test_an_echoed_prompt_of_one_token_has_no_score_at_all() -> None:
-    assert CompletionScores(BYTES, (72,), 1).of([])["token_logprobs"] == [None]
+    assert CompletionLogprobs(BYTES, (72,), 1).of([])["token_logprobs"] == [None]
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=12), st.integers(0, 40), st.integers(0, 5))
@@ -126,7 +126,7 @@ def test_offsets_say_where_a_tokens_text_begins(text: str, cut: int, echoed: int
     text = LIFT + text
     ids = QWEN.encode(text, add_special_tokens=False)
     prompt = ids[:echoed]
-    scores = CompletionScores(PIECES, prompt or None, 0)
+    scores = CompletionLogprobs(PIECES, prompt or None, 0)
     found: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
     parts = (scores.of(scored(ids[echoed:cut]), scored(prompt[1:])), scores.of(scored(ids[max(cut, echoed) :])))
     for part in parts:
@@ -140,6 +140,6 @@ def test_offsets_say_where_a_tokens_text_begins(text: str, cut: int, echoed: int
 
 def test_a_part_of_a_character_is_its_bytes() -> None:
     ids = ByteTokenizer().encode("é!", add_special_tokens=False)
-    found = CompletionScores(BYTES, None, 0).of([TokenLogprob(token, log(0.5)) for token in ids])
+    found = CompletionLogprobs(BYTES, None, 0).of([TokenLogprob(token, log(0.5)) for token in ids])
     assert found["tokens"] == ["bytes:\\xc3", "bytes:\\xa9", "!"]
     assert found["text_offset"] == [0, 0, 1], "what follows a character begins behind it, however it was cut"

@@ -13,10 +13,10 @@ from chairlift.core.sampling import MAX_LOGIT_BIAS, MAX_TOKENS, SamplingParams
 from chairlift.core.structured_output import MAX_STRUCTURED_CHARS, StructuredOutput
 from chairlift.protocol.request_fields import CHAT, COMPLETION, MAX_MESSAGES, MAX_PROMPTS, MAX_SALT_CHARS, Effect
 from chairlift.server.openai.parse_request import (
-    MAX_CHOICES_IN_ALL,
+    MAX_TOTAL_CHOICES,
     MAX_USER_CHARS,
-    Asked,
-    ChatAsked,
+    BaseRequest,
+    ChatRequest,
     read_chat,
     read_completion,
 )
@@ -166,7 +166,7 @@ def test_a_bad_value_of_a_completion_is_refused_by_name(case: int, param: str, b
     ("read", "body", "numbers"),
     [
         (completion, {"prompt": ["a"] * 10_000}, ("10000", str(MAX_PROMPTS))),
-        (completion, {"prompt": ["a", "b"], "n": 65}, ("130", str(MAX_CHOICES_IN_ALL))),
+        (completion, {"prompt": ["a", "b"], "n": 65}, ("130", str(MAX_TOTAL_CHOICES))),
         (completion, {"stop": ["a"] * 5}, ("5", "4")),
         (completion, {"max_tokens": -1}, ("-1", str(MAX_TOKENS))),
         (chat, {"messages": [{}] * 9000}, ("9000", str(MAX_MESSAGES))),
@@ -196,7 +196,7 @@ def test_what_is_needed_and_not_there_is_named(read: Any) -> None:
 
 @pytest.mark.parametrize("read", [chat, completion])
 def test_a_plain_body_asks_for_nothing_special(read: Any) -> None:
-    asked: Asked = read()
+    asked: BaseRequest = read()
     assert asked.params == SamplingParams()
     assert (asked.model, asked.stream, asked.include_usage, asked.return_token_ids) == ("m", False, False, False)
     assert (asked.resume, asked.priority, asked.timeout, asked.cache_salt) == ((), 0, None, "")
@@ -442,7 +442,7 @@ def test_what_is_nested_deep_is_refused_or_taken_and_nothing_breaks(depth: int) 
                 if isinstance(got, InvalidRequest):
                     assert below(table, got.details["param"]) and len(got.message) < 400, got.message
                 else:
-                    assert isinstance(got, Asked)
+                    assert isinstance(got, BaseRequest)
 
 
 NUMBERS = st.integers(-(2**63), 2**64 - 1) | st.integers(-3, 130) | st.floats(allow_nan=False, allow_infinity=False)
@@ -499,7 +499,7 @@ def check_any(table: Mapping[str, Any], body: dict[str, Any]) -> None:
         assert below(table, asked.details["param"]), asked.details
         assert len(asked.message) < 600, asked.message
         return
-    if isinstance(asked, ChatAsked):
+    if isinstance(asked, ChatRequest):
         assert len(parsed_arguments(asked.messages)) == len(asked.messages)
     assert orjson.dumps(body) == before, "a body is not changed"
     assert set(asked.ignored) <= {*body}
@@ -527,6 +527,14 @@ def test_any_value_of_any_field_alone(name: str, value: Any) -> None:
 def test_who_reads_an_error_is_told_the_field_that_asked_for_a_form() -> None:
     tool = {"type": "function", "function": {"name": "f"}}
     form = {"type": "json_schema", "json_schema": {"schema": {}}}
-    assert chat().form == "" and chat(regex="a").form == "regex" and chat(choice=["a"]).form == "choice"
-    assert chat(response_format=form).form == completion(response_format=form).form == "response_format"
-    assert chat(tools=[tool], tool_choice="required").form == "tools"
+    assert (
+        chat().structured_field == ""
+        and chat(regex="a").structured_field == "regex"
+        and chat(choice=["a"]).structured_field == "choice"
+    )
+    assert (
+        chat(response_format=form).structured_field
+        == completion(response_format=form).structured_field
+        == "response_format"
+    )
+    assert chat(tools=[tool], tool_choice="required").structured_field == "tools"

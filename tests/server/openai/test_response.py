@@ -17,16 +17,16 @@ from chairlift import __version__
 from chairlift.core.request import FinishReason, TokenLogprob, Usage
 from chairlift.llm.outputs import CompletionOutput, RequestOutput, TextEvent
 from chairlift.protocol.sse import EventReader
-from chairlift.server.openai.chat_delta import Voice
-from chairlift.server.openai.logprobs import ChatScores, CompletionScores
-from chairlift.server.openai.parse_request import ChatAsked, CompletionAsked, read_chat, read_completion
-from chairlift.server.openai.response import ChatRenderer, CompletionRenderer, Named, counts, total
-from chairlift.text.reasoning_parser import Reasoning
+from chairlift.server.openai.chat_delta import ChatDeltaBuilder
+from chairlift.server.openai.logprobs import ChatLogprobs, CompletionLogprobs
+from chairlift.server.openai.parse_request import ChatRequest, CompletionRequest, read_chat, read_completion
+from chairlift.server.openai.response import ChatRenderer, CompletionRenderer, ResponseMeta, total, usage_object
+from chairlift.text.reasoning_parser import ReasoningParser
 from chairlift.text.token_pieces import TokenPieces
 from chairlift.text.tokenizer import ByteTokenizer
-from chairlift.text.tool_parser import HERMES, ToolCalls
+from chairlift.text.tool_parser import HERMES, ToolCallParser
 
-NAMED = Named("chatcmpl-r", "demo", 1_700_000_000)
+NAMED = ResponseMeta("chatcmpl-r", "demo", 1_700_000_000)
 PIECES = TokenPieces(ByteTokenizer())
 F = '<tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>'
 OURS = {"token_ids", "position", "prompt_token_ids", "reasoning_content"}
@@ -56,27 +56,29 @@ def check(kind: type[BaseModel], answer: dict[str, Any], ours: set[str], untyped
         assert extras(read) == ours
 
 
-def chat_asked(**more: Any) -> ChatAsked:
+def chat_asked(**more: Any) -> ChatRequest:
     return read_chat({"model": "demo", "messages": [{"role": "user", "content": "x"}], **more}, HERMES)
 
 
-def asked(**more: Any) -> CompletionAsked:
+def asked(**more: Any) -> CompletionRequest:
     return read_completion({"model": "demo", "prompt": "x", **more})
 
 
-def chat_renderer(wanted: ChatAsked, *, thinks: bool = False) -> ChatRenderer:
-    scores = ChatScores(PIECES, wanted.params.logprobs or 0) if wanted.logprobs else None
+def chat_renderer(wanted: ChatRequest, *, thinks: bool = False) -> ChatRenderer:
+    scores = ChatLogprobs(PIECES, wanted.params.logprobs or 0) if wanted.logprobs else None
     voices = [
-        Voice(None if wanted.tools is None else ToolCalls(HERMES), Reasoning(inside=False) if thinks else None)
+        ChatDeltaBuilder(
+            None if wanted.tools is None else ToolCallParser(HERMES), ReasoningParser(inside=False) if thinks else None
+        )
         for _ in range(wanted.params.n)
     ]
     return ChatRenderer(wanted, NAMED, scores, voices)
 
 
-def renderer(wanted: CompletionAsked, prompt: Sequence[int] = (120, 121)) -> CompletionRenderer:
+def renderer(wanted: CompletionRequest, prompt: Sequence[int] = (120, 121)) -> CompletionRenderer:
     top, params = wanted.params.logprobs, wanted.params
     scores = None if top is None else [
-        CompletionScores(PIECES, prompt if params.echo else None, top) for _ in range(params.n * len(wanted.prompts))
+        CompletionLogprobs(PIECES, prompt if params.echo else None, top) for _ in range(params.n * len(wanted.prompts))
     ]  # fmt: skip
     return CompletionRenderer(wanted, NAMED, scores)
 
@@ -138,10 +140,10 @@ def only(chunk: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_an_answer_is_named_after_its_request() -> None:
-    named = Named.of("chatcmpl", "abc", "demo")
+    named = ResponseMeta.of("chatcmpl", "abc", "demo")
     assert (named.id, named.model) == ("chatcmpl-abc", "demo")
     assert 1_700_000_000 < named.created < 2**40 and type(named.created) is int
-    assert NAMED.around("thing") == {
+    assert NAMED.envelope("thing") == {
         "id": "chatcmpl-r", "object": "thing", "created": 1_700_000_000, "model": "demo",
         "system_fingerprint": f"chairlift-{__version__}",
     }  # fmt: skip
@@ -150,7 +152,7 @@ def test_an_answer_is_named_after_its_request() -> None:
 def test_counts_add_up() -> None:
     usage = total(iter([Usage(1, 2, 0), Usage(10, 20, 5)]))
     assert usage == Usage(11, 22, 5)
-    assert counts(usage) == {
+    assert usage_object(usage) == {
         "prompt_tokens": 11, "completion_tokens": 22, "total_tokens": 33,
         "prompt_tokens_details": {"cached_tokens": 5},
     }  # fmt: skip
@@ -158,8 +160,8 @@ def test_counts_add_up() -> None:
 
 
 def test_a_models_name_cannot_break_a_chunk() -> None:
-    named = Named("c", 'a"\n\nb: ü\\', 1)
-    (chunk,) = chunks_of(ChatRenderer(chat_asked(), named, None, [Voice()]).usage(Usage(1, 1, 0)))
+    named = ResponseMeta("c", 'a"\n\nb: ü\\', 1)
+    (chunk,) = chunks_of(ChatRenderer(chat_asked(), named, None, [ChatDeltaBuilder()]).usage(Usage(1, 1, 0)))
     assert chunk["model"] == 'a"\n\nb: ü\\'
 
 
@@ -178,7 +180,7 @@ def test_a_models_name_cannot_break_a_chunk() -> None:
     ],
 )
 def test_a_whole_chat_is_of_openais_type(more: dict[str, Any], text: str, ours: set[str]) -> None:
-    answer = chat_renderer(chat_asked(**more)).whole([result_of(text)])
+    answer = chat_renderer(chat_asked(**more)).full_response([result_of(text)])
     check(ChatCompletion, answer, ours)
     (choice,) = answer["choices"]
     assert choice["finish_reason"] == ("tool_calls" if F in text else "stop")
@@ -187,7 +189,7 @@ def test_a_whole_chat_is_of_openais_type(more: dict[str, Any], text: str, ours: 
 
 
 def test_reasoning_is_a_field_of_ours() -> None:
-    answer = chat_renderer(chat_asked(), thinks=True).whole([result_of("<think>Well.</think>Yes.")])
+    answer = chat_renderer(chat_asked(), thinks=True).full_response([result_of("<think>Well.</think>Yes.")])
     check(ChatCompletion, answer, {"reasoning_content"})
     assert answer["choices"][0]["message"] == {
         "role": "assistant", "content": "Yes.", "refusal": None, "reasoning_content": "Well.",
@@ -195,14 +197,14 @@ def test_reasoning_is_a_field_of_ours() -> None:
 
 
 def test_choices_of_a_chat_are_told_apart() -> None:
-    answer = chat_renderer(chat_asked(n=3)).whole([result_of("a", "bb", "", reason=LENGTH)])
+    answer = chat_renderer(chat_asked(n=3)).full_response([result_of("a", "bb", "", reason=LENGTH)])
     check(ChatCompletion, answer, set())
     said = [(choice["index"], choice["message"]["content"], choice["finish_reason"]) for choice in answer["choices"]]
     assert said == [(0, "a", "length"), (1, "bb", "length"), (2, "", "length")]
 
 
 def test_ids_of_a_whole_chat() -> None:
-    answer = chat_renderer(chat_asked(return_token_ids=True)).whole([result_of("ab")])
+    answer = chat_renderer(chat_asked(return_token_ids=True)).full_response([result_of("ab")])
     assert answer["prompt_token_ids"] == [120, 121]
     assert answer["choices"][0]["token_ids"] == [97, 98]
 
@@ -226,7 +228,7 @@ def test_every_chunk_of_a_chat_is_of_openais_type(more: dict[str, Any], text: st
         check(ChatCompletionChunk, chunk, here)
         found |= here
         assert {**chunk, "choices": 0} == {
-            **NAMED.around("chat.completion.chunk"), "choices": 0,
+            **NAMED.envelope("chat.completion.chunk"), "choices": 0,
             **({"usage": None} if "stream_options" in more else {}),
         }  # fmt: skip
     assert found == ours
@@ -243,7 +245,7 @@ def test_the_last_chunk_has_the_counts_and_no_choice() -> None:
     ):
         (chunk,) = chunks_of(made.usage(Usage(3, 4, 2)))
         check(kind, chunk, set())
-        assert (chunk["choices"], chunk["usage"]) == ([], counts(Usage(3, 4, 2)))
+        assert (chunk["choices"], chunk["usage"]) == ([], usage_object(Usage(3, 4, 2)))
 
 
 def collected(chunks: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
@@ -291,7 +293,7 @@ def test_a_streamed_chat_says_what_the_whole_one_does(
         chunks += streamed(made, iter([event, *([between] if (between := next(other, None)) else [])]))
     chunks += streamed(made, other)
     found = collected(chunks)
-    whole = chat_renderer(wanted, thinks=thinks).whole([result_of(text, reason=reason)])["choices"][0]
+    whole = chat_renderer(wanted, thinks=thinks).full_response([result_of(text, reason=reason)])["choices"][0]
     message = whole["message"]
     assert found[0] == {
         "content": message["content"] or "", "reasoning": message.get("reasoning_content", ""),
@@ -349,7 +351,7 @@ def test_a_chat_that_says_nothing_at_all_still_begins_and_ends() -> None:
     ],
 )  # fmt: skip
 def test_a_whole_completion_is_of_openais_type(more: dict[str, Any], ours: set[str], untyped: tuple[str, ...]) -> None:
-    answer = renderer(asked(**more)).whole([result_of("Hello.", echo="" if "echo" in more else None)])
+    answer = renderer(asked(**more)).full_response([result_of("Hello.", echo="" if "echo" in more else None)])
     check(Completion, answer, ours, untyped)
     (choice,) = answer["choices"]
     assert (choice["text"], choice["index"], choice["finish_reason"]) == ("Hello.", 0, "stop")
@@ -357,7 +359,7 @@ def test_a_whole_completion_is_of_openais_type(more: dict[str, Any], ours: set[s
 
 
 def test_an_echoed_prompts_scores_come_first() -> None:
-    (choice,) = renderer(asked(logprobs=1, echo=True)).whole([result_of("ab", echo="xy")])["choices"]
+    (choice,) = renderer(asked(logprobs=1, echo=True)).full_response([result_of("ab", echo="xy")])["choices"]
     assert choice["text"] == "xyab"
     assert choice["logprobs"]["tokens"] == ["x", "y", "a", "b"]
     assert choice["logprobs"]["token_logprobs"] == [None, -0.5, -0.5, -0.5]
@@ -366,11 +368,11 @@ def test_an_echoed_prompts_scores_come_first() -> None:
 
 def test_choices_of_several_prompts_are_numbered_through() -> None:
     results = [result_of("a", "b"), result_of("c", "d", prompt=(7,))]
-    answer = renderer(asked(prompt=["x", "y"], n=2, return_token_ids=True)).whole(results)
+    answer = renderer(asked(prompt=["x", "y"], n=2, return_token_ids=True)).full_response(results)
     check(Completion, answer, {"token_ids", "prompt_token_ids"})
     found = [(choice["index"], choice["text"], choice["prompt_token_ids"]) for choice in answer["choices"]]
     assert found == [(0, "a", [120, 121]), (1, "b", [120, 121]), (2, "c", [7]), (3, "d", [7])]
-    assert answer["usage"] == counts(Usage(3, 4, 2)), "all of them together"
+    assert answer["usage"] == usage_object(Usage(3, 4, 2)), "all of them together"
 
 
 def test_every_chunk_of_a_completion_is_of_openais_type() -> None:
@@ -403,7 +405,7 @@ def test_a_streamed_completion_says_what_the_whole_one_does(
         first = replace(first, delta=f"xy{first.delta}", prompt_logprobs=scored((121,)))
     chunks = [only(chunk) for chunk in streamed(renderer(wanted), iter([first, *events]), number)]
     results = [result_of("a", text, echo="xy" if echo else None) for _ in range(2)]
-    whole = renderer(wanted).whole(results)["choices"][2 * number + 1]
+    whole = renderer(wanted).full_response(results)["choices"][2 * number + 1]
     assert {chunk["index"] for chunk in chunks} == {whole["index"]}
     assert "".join(chunk["text"] for chunk in chunks) == whole["text"] == "xy" * echo + text
     assert [chunk["finish_reason"] for chunk in chunks] == [None] * (len(chunks) - 1) + ["stop"]

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from chairlift.core.errors import InvalidRequest
 from chairlift.protocol.request_fields import MAX_TOOLS
 from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS
-from chairlift.server.openai.chat_delta import Voice
+from chairlift.server.openai.chat_delta import ChatDeltaBuilder
 from chairlift.server.openai.tool_choice import ToolChoice, check_messages, parsed_arguments, read_tools
 from chairlift.text.tool_grammar import READ_AS, prefill
-from chairlift.text.tool_parser import HERMES, LLAMA3, MARKS, MISTRAL, ToolCalls
+from chairlift.text.tool_parser import HERMES, LLAMA3, MISTRAL, START_MARKERS, ToolCallParser
 from support_structure import EOS, allowed, at_random, grammar_of, written
 
 X = {"type": "object", "properties": {"x": {"type": "integer", "minimum": 0, "maximum": 9}}, "required": ["x"],
@@ -60,9 +60,9 @@ def test_a_choice_needs_tools(choice: Any) -> None:
 
 def test_tools_may_be_called_as_the_model_likes() -> None:
     for choice in (None, "auto"):
-        for notation in MARKS:
+        for notation in START_MARKERS:
             found = read_tools({"tools": TOOLS, "tool_choice": choice}, notation)
-            assert found == ToolChoice(tools=TOOLS, notation=notation)
+            assert found == ToolChoice(tools=TOOLS, tool_format=notation)
             assert found.shows_special is (notation != HERMES), "marks that are special tokens stay in the text"
 
 
@@ -74,7 +74,7 @@ def test_tools_that_may_not_be_called_are_not_shown_to_the_model() -> None:
 
 
 def test_a_model_that_knows_no_calls_is_offered_no_tools() -> None:
-    with pytest.raises(InvalidRequest, match="no notation for calls") as caught:
+    with pytest.raises(InvalidRequest, match="no known format for tool calls") as caught:
         read_tools({"tools": TOOLS}, None)
     assert caught.value.details["param"] == "tools"
 
@@ -88,7 +88,7 @@ def test_there_are_so_many_tools_at_most() -> None:
     many = [tool(f"f{number}") for number in range(MAX_TOOLS + 1)]
     assert "129 entries, the limit is 128" in refused("tools", tools=many)
     found = read_tools({"tools": many[:MAX_TOOLS], "tool_choice": "required"}, HERMES)
-    assert found is not None and found.structure is not None
+    assert found is not None and found.structured is not None
 
 
 @pytest.mark.parametrize(
@@ -180,8 +180,8 @@ def test_a_forced_call_makes_up_no_arguments(parameters: Any, empty: bool, one: 
                                         {"properties": {"x": {}}, "required": [["x"]]}])  # fmt: skip
 def test_a_schema_that_is_none_is_left_to_whoever_compiles_it(parameters: Any) -> None:
     found = read_tools({"tools": [tool("f", parameters)], "tool_choice": "required"}, HERMES)
-    assert found is not None and found.structure is not None
-    assert "additionalProperties" not in str(found.structure.grammar)
+    assert found is not None and found.structured is not None
+    assert "additionalProperties" not in str(found.structured.grammar)
 
 
 def test_whether_calls_may_be_several_is_true_or_false() -> None:
@@ -189,7 +189,7 @@ def test_whether_calls_may_be_several_is_true_or_false() -> None:
         assert refused("parallel_tool_calls", tools=TOOLS, parallel_tool_calls=value)
         assert refused("parallel_tool_calls", parallel_tool_calls=value)
     found = read_tools({"tools": TOOLS, "parallel_tool_calls": False}, HERMES)
-    assert found is not None and not found.several
+    assert found is not None and not found.allows_parallel_calls
 
 
 # -- what is chosen ----------------------------------------------------------------------------------------------------
@@ -220,21 +220,21 @@ def writes(grammar: Any, text: bytes) -> bool:
 
 def forced(choice: Any, notation: str = HERMES, **more: Any) -> ToolChoice:
     found = read_tools({"tools": TOOLS, "tool_choice": choice, **more}, notation)
-    assert found is not None and found.structure is not None and found.structure.kind == "grammar"
-    assert found.notation == READ_AS and not found.shows_special
+    assert found is not None and found.structured is not None and found.structured.kind == "grammar"
+    assert found.tool_format == READ_AS and not found.shows_special
     assert found.prefill == prefill(notation) and found.tools == TOOLS
     return found
 
 
 def said(found: ToolChoice, text: str) -> tuple[bool, bool]:
     """Return whether a text may be written, and whether the answer may end there."""
-    assert found.structure is not None
-    grammar = grammar_of(grammar=found.structure.grammar)
+    assert found.structured is not None
+    grammar = grammar_of(grammar=found.structured.grammar)
     fits = writes(grammar, text.encode())
     return fits, fits and (grammar.is_terminated or EOS in allowed(grammar))
 
 
-@pytest.mark.parametrize("notation", list(MARKS))
+@pytest.mark.parametrize("notation", list(START_MARKERS))
 def test_a_forced_answer_is_calls_and_nothing_else(notation: str) -> None:
     word = "parameters" if notation == LLAMA3 else "arguments"
     f, g = f'{{"name": "f", "{word}": {{"x": 5}}}}', f'{{"name": "g", "{word}": {{"on": true}}}}'
@@ -245,16 +245,16 @@ def test_a_forced_answer_is_calls_and_nothing_else(notation: str) -> None:
     assert said(any_, f"{f}; {g}; {f}") == (True, True)
     assert said(one, f"{f}; {f}") == said(single, f"{f}; {g}") == (False, False)
     assert said(any_, f'{{"name": "f", "{word}": {{"x": "5"') == (False, False), "arguments follow the schema"
-    assert (one.several, any_.several, single.several) == (False, True, False)
+    assert (one.allows_parallel_calls, any_.allows_parallel_calls, single.allows_parallel_calls) == (False, True, False)
 
 
 @pytest.mark.parametrize("notation", [HERMES, MISTRAL, LLAMA3])
 @pytest.mark.parametrize("seed", range(3))
 def test_whatever_a_forced_answer_is_it_is_read_as_calls_of_the_tools(notation: str, seed: int) -> None:
     found = forced("required", notation, parallel_tool_calls=bool(seed))
-    assert found.structure is not None
-    text = written(grammar_of(grammar=found.structure.grammar), at_random(seed)).decode()
-    message = Voice(ToolCalls(READ_AS), several=found.several).message(text)
+    assert found.structured is not None
+    text = written(grammar_of(grammar=found.structured.grammar), at_random(seed)).decode()
+    message = ChatDeltaBuilder(ToolCallParser(READ_AS), allows_parallel_calls=found.allows_parallel_calls).message(text)
     assert message["content"] is None, "no text beside calls"
     for call in message["tool_calls"]:
         arguments = json.loads(call["function"]["arguments"])
@@ -406,7 +406,7 @@ NAME = JSON | st.sampled_from(["f", "g"])
 @given(
     st.lists(st.builds(tool, NAME, JSON) | JSON, max_size=3),
     JSON | st.just("required") | st.builds(named, NAME),
-    st.sampled_from([*MARKS, None]),
+    st.sampled_from([*START_MARKERS, None]),
 )
 def test_any_tools_are_read_or_refused(tools: list[Any], choice: Any, notation: str | None) -> None:
     found = outcome(read_tools, {"tools": tools, "tool_choice": choice}, notation)
@@ -414,4 +414,4 @@ def test_any_tools_are_read_or_refused(tools: list[Any], choice: Any, notation: 
         assert str(found.details["param"]).partition("[")[0] in ("tools", "tool_choice")
         return
     assert (found is None) == (not tools)
-    assert found is None or found.structure is None or choice not in (None, "auto", "none")
+    assert found is None or found.structured is None or choice not in (None, "auto", "none")

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from chairlift.bench.micro.scheduler_cost_rig import Arm, Window
-from chairlift.bench.report.percentiles import described
+from chairlift.bench.micro.scheduler_cost_rig import CostCase, WindowTotals
+from chairlift.bench.report.percentiles import summarize
 from chairlift.core.errors import EngineDead
 from chairlift.engine.scheduler.batching_policy import NAMES as BATCHINGS
 from chairlift.engine.scheduler.waiting_queue.base import POLICIES
@@ -24,22 +24,24 @@ RUNNING = (256, 1024)
 FLATNESS = (100, 1_000, 10_000, 100_000)
 
 
-def every_arm() -> list[Arm]:
+def every_arm() -> list[CostCase]:
     """Each policy with batching mixed, and each other batching policy with fifo, at both sizes."""
     pairs = [(policy, "mixed") for policy in POLICIES]
     pairs += [("fifo", batching) for batching in BATCHINGS if batching != "mixed"]
-    return [Arm(policy=policy, batching=batching, running=running) for policy, batching in pairs for running in RUNNING]
+    return [
+        CostCase(policy=policy, batching=batching, running=running) for policy, batching in pairs for running in RUNNING
+    ]
 
 
-def flatness_arms(policy: str) -> list[Arm]:
+def flatness_arms(policy: str) -> list[CostCase]:
     """The same engine with longer and longer lines."""
-    return [Arm(policy=policy, waiting=waiting) for waiting in FLATNESS]
+    return [CostCase(policy=policy, waiting=waiting) for waiting in FLATNESS]
 
 
 class _Process:
     """A rig in a process of its own, as an engine has: nobody else's memory lies between what it touches."""
 
-    def __init__(self, arm: Arm, seed: int) -> None:
+    def __init__(self, arm: CostCase, seed: int) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "chairlift.bench.micro.scheduler_cost_rig"],
             stdin=subprocess.PIPE,
@@ -63,9 +65,9 @@ class _Process:
             raise EngineDead(f"the process of an arm ended with exit code {self._process.wait()}")
         return answer
 
-    def turn(self, steps: int) -> Window:
+    def turn(self, steps: int) -> WindowTotals:
         """Run so many steps."""
-        return msgspec.json.decode(self._ask(b"%d" % steps), type=Window)
+        return msgspec.json.decode(self._ask(b"%d" % steps), type=WindowTotals)
 
     def close(self) -> None:
         """End the process, whatever it does."""
@@ -78,7 +80,7 @@ class _Process:
 
 
 def measure(
-    arms: Sequence[Arm], *, windows: int, steps: int, seed: int = 0, note: Callable[[str], None] | None = None
+    arms: Sequence[CostCase], *, windows: int, steps: int, seed: int = 0, note: Callable[[str], None] | None = None
 ) -> list[dict[str, Any]]:
     """Run the arms in turns, `windows` times `steps` steps each, every arm in its own process; returns an entry each.
 
@@ -86,7 +88,7 @@ def measure(
     over_first: median over the windows of the mean over that of the first arm in the same turn.
     """
     say = note or (lambda line: None)
-    seen: list[list[Window]] = [[] for _ in arms]
+    seen: list[list[WindowTotals]] = [[] for _ in arms]
     with ExitStack() as stack:
         rigs = []
         for arm in arms:
@@ -103,14 +105,14 @@ def measure(
             "ms_per_step": statistics.median(mine),
             "by_window": mine,
             "over_first": statistics.median(a / b for a, b in zip(mine, means[0], strict=True)),
-            "one_step_ms": described(each for window in found for each in window.milliseconds),
+            "one_step_ms": summarize(each for window in found for each in window.milliseconds),
             **_each_step(found, windows * steps),
         }
         for arm, found, mine in zip(arms, seen, means, strict=True)
     ]
 
 
-def _each_step(found: Sequence[Window], steps: int) -> dict[str, float]:
+def _each_step(found: Sequence[WindowTotals], steps: int) -> dict[str, float]:
     rows = sum(window.rows for window in found)
     return {
         "schedule_ms": sum(window.schedule_ms for window in found) / steps,

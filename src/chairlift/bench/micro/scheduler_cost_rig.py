@@ -17,7 +17,7 @@ import msgspec
 
 from chairlift.bench.simulation.simulation import as_request
 from chairlift.bench.workload.generators import below, between
-from chairlift.bench.workload.workload import WorkItem
+from chairlift.bench.workload.workload import WorkloadRequest
 from chairlift.core.request import GenerateRequest
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
@@ -38,7 +38,7 @@ WAITING = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arm:
+class CostCase:
     """What one engine is.
 
     Attributes:
@@ -55,7 +55,7 @@ class Arm:
 
 
 @dataclass(slots=True)
-class Window:
+class WindowTotals:
     """What was seen of an arm in some steps; sums.
 
     Attributes:
@@ -76,10 +76,10 @@ class Window:
     preemptions: int = 0
 
 
-class Rig:
+class SchedulerRig:
     """One arm while it runs: a scheduler, a fake runner, and somebody new in line for each who leaves."""
 
-    def __init__(self, arm: Arm, seed: int) -> None:
+    def __init__(self, arm: CostCase, seed: int) -> None:
         """Build it and let it run until blocks have been used and taken again."""
         self.arm = arm
         self._rng = Random(f"cost {seed}")
@@ -110,15 +110,15 @@ class Rig:
         tenant, length = TENANTS[below(rng, len(TENANTS))], between(rng, *PROMPT_TOKENS)
         own = length - (PREFIX_TOKENS if rng.random() < 0.5 else 0)
         prompt = self._prefixes[tenant][: length - own] + self._ids(max(1, own))
-        item = WorkItem(
+        item = WorkloadRequest(
             at=0.0, prompt_token_ids=prompt, output_tokens=between(rng, *LIFETIME), tenant=tenant,
             priority=below(rng, PRIORITIES),
         )  # fmt: skip
         return as_request(item, self._asked)
 
-    def turn(self, steps: int) -> Window:
+    def turn(self, steps: int) -> WindowTotals:
         """Run so many steps; what the fake takes is not counted, nor making requests."""
-        scheduler, seen, clock, cpu = self._scheduler, Window(), time.perf_counter, time.thread_time
+        scheduler, seen, clock, cpu = self._scheduler, WindowTotals(), time.perf_counter, time.thread_time
         stock = [self._request() for _ in range(steps * self.arm.running // 16)]
         before = scheduler.counters.preemptions
         for _ in range(steps):
@@ -152,8 +152,8 @@ class Rig:
 
 def serve() -> None:
     """Read orders from standard input until it ends."""
-    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=tuple[Arm, int])
-    rig = Rig(*order)
+    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=tuple[CostCase, int])
+    rig = SchedulerRig(*order)
     tune_gc()  # as in an engine's own process
     answer, window = sys.stdout.buffer, b"{}"
     while True:

@@ -9,20 +9,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from chairlift.bench.offline.driver import drive
+from chairlift.bench.offline.driver import drive_workload
 from chairlift.bench.offline.offline_benchmark import peak_memory, threads
-from chairlift.bench.offline.request_records import summed_up
+from chairlift.bench.offline.request_records import summarize_requests
 from chairlift.bench.workload.generators import generate
-from chairlift.bench.workload.workload import WorkItem, Workload
+from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.core.structured_output import StructuredOutput
-from chairlift.llm.build import Prepared
-from chairlift.llm.text_service import Service
+from chairlift.llm.build import PreparedService
+from chairlift.llm.text_service import TextService
 
 KEPT = ("seconds", "output_tokens_per_second", "itl_seconds", "latency_seconds", "requests")
 
 
 def measure(
-    prepared: Prepared, *, requests: int, output_tokens: int, repeat: int, seed: int = 0,
+    prepared: PreparedService, *, requests: int, output_tokens: int, repeat: int, seed: int = 0,
     note: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Load the model and run both batches `repeat` times, each first in every other turn.
@@ -79,7 +79,9 @@ def schema(number: int) -> dict[str, Any]:
     return {"type": "array", "items": record, "minItems": 100_000}
 
 
-def _batches(service: Service, requests: int, output_tokens: int, seed: int, turn: int) -> tuple[Workload, Workload]:
+def _batches(
+    service: TextService, requests: int, output_tokens: int, seed: int, turn: int
+) -> tuple[Workload, Workload]:
     """Return the batch without structure, and the one that differs in that every other request has a schema."""
     drawn = generate("uniform", vocab_size=service.client.limits.vocab_size, seed=seed, count=requests)
     items = [replace(item, output_tokens=output_tokens) for item in drawn.items]
@@ -87,12 +89,12 @@ def _batches(service: Service, requests: int, output_tokens: int, seed: int, tur
     return replace(drawn, name="plain", items=tuple(items)), replace(drawn, name="structured", items=tuple(half))
 
 
-def _under_schema(item: WorkItem, number: int) -> WorkItem:
+def _under_schema(item: WorkloadRequest, number: int) -> WorkloadRequest:
     return replace(item, structured=StructuredOutput(json_schema=schema(number)))
 
 
-def _run(service: Service, workload: Workload) -> dict[str, Any]:
+def _run(service: TextService, workload: Workload) -> dict[str, Any]:
     service.client.flush_cache()
-    driven = drive(service, workload)
-    found = summed_up(driven.rides, driven.seconds)
+    driven = drive_workload(service, workload)
+    found = summarize_requests(driven.rides, driven.seconds)
     return {name: found[name] for name in KEPT}

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from chairlift.bench.offline.run_spec import Order
+from chairlift.bench.offline.run_spec import RunSpec
 from chairlift.bench.offline.subprocess_run import send
-from chairlift.bench.peers.registry import OURS, Peer, ours
-from chairlift.bench.report.machine_noise import wait_for_calm
+from chairlift.bench.peers.registry import OURS, Peer, own_command
+from chairlift.bench.report.machine_noise import wait_until_quiet
 from chairlift.bench.workload.workload import Workload
 from chairlift.core.errors import ConfigError
 from chairlift.llm.model_names import RANDOM
@@ -42,13 +42,13 @@ class Arm:
 
 
 @dataclass(slots=True)
-class Turns:
+class ArmRuns:
     """What the turns of one arm have measured, in order."""
 
     arm: Arm
     runs: list[dict[str, Any]] = field(default_factory=list)
 
-    def middle(self) -> dict[str, Any]:
+    def median_run(self) -> dict[str, Any]:
         """Return the run whose output throughput is the (lower) median."""
         ordered = sorted(self.runs, key=lambda run: run["output_tokens_per_second"])
         return ordered[(len(ordered) - 1) // 2]
@@ -77,14 +77,14 @@ def arms_of(compared: Mapping[str, Sequence[Any]], peers: Sequence[Peer]) -> lis
     for values in itertools.product(*compared.values()):
         options = dict(zip(compared, values, strict=True))
         name = ",".join(f"{name}={value}" for name, value in options.items()) or OURS
-        arms.append(Arm(name=name, command=ours("offline.offline_benchmark"), options=options))
+        arms.append(Arm(name=name, command=own_command("offline.offline_benchmark"), options=options))
     return arms + [Arm(name=peer.name, command=peer.command, settings=peer.given, is_peer=True) for peer in peers]
 
 
-def take_turns(
-    arms: Sequence[Arm], order: Order, *, repeat: int, threads: int | None = None, shown: bool = False,
+def run_interleaved(
+    arms: Sequence[Arm], order: RunSpec, *, repeat: int, threads: int | None = None, shown: bool = False,
     note: Callable[[Arm, int, dict[str, Any]], None] | None = None,
-) -> list[Turns]:  # fmt: skip
+) -> list[ArmRuns]:  # fmt: skip
     """Run every arm once, then all of them again, `repeat` times, each in a process of its own.
 
     Every other time they go in the opposite order, so that a machine that slows down slows nobody more than the others,
@@ -92,11 +92,11 @@ def take_turns(
     `note` hears of each turn's result. Raises what an arm's run raises; ConfigError when two arms did not do the same
     work.
     """
-    turns = [Turns(arm) for arm in arms]
+    turns = [ArmRuns(arm) for arm in arms]
     for round_number in range(repeat):
         for mine in turns[::-1] if round_number % 2 else turns:
             own = _order_of(mine.arm, order, threads)
-            gaps = wait_for_calm(PATIENCE_SECONDS)
+            gaps = wait_until_quiet(PATIENCE_SECONDS)
             run = {**send(mine.arm.command, own, threads=threads, shown=shown), "gaps_before": asdict(gaps)}
             _check_same_work(turns, mine.arm, run)
             mine.runs.append(run)
@@ -105,15 +105,15 @@ def take_turns(
     return turns
 
 
-def _order_of(arm: Arm, order: Order, threads: int | None) -> Order:
+def _order_of(arm: Arm, order: RunSpec, threads: int | None) -> RunSpec:
     """Return an arm's own order; threads are an option of ours, and in the environment for everybody."""
     options = {**order.options, **arm.options}
     if threads is not None and not arm.is_peer:
         options.setdefault("cpu_threads", threads)
-    return Order(model=order.model, options=options, workload=order.workload, settings=dict(arm.settings))
+    return RunSpec(model=order.model, options=options, workload=order.workload, settings=dict(arm.settings))
 
 
-def _check_same_work(turns: Sequence[Turns], arm: Arm, run: Mapping[str, Any]) -> None:
+def _check_same_work(turns: Sequence[ArmRuns], arm: Arm, run: Mapping[str, Any]) -> None:
     for other in turns:
         if other.runs and other.runs[0]["workload_digest"] != run["workload_digest"]:
             raise ConfigError(f"{arm.name} and {other.arm.name} did not get the same workload")
@@ -135,7 +135,7 @@ COMPARED: tuple[tuple[str, ...], ...] = (
 """What the ratio table tells of each arm."""
 
 
-def ratios(turns: Sequence[Turns]) -> list[dict[str, Any]]:
+def ratios(turns: Sequence[ArmRuns]) -> list[dict[str, Any]]:
     """Compare the first arm with each: medians over the turns, and how many times the other's value the first has.
 
     Latencies are of the requests that did not fail (`failed` counts those that did, over all turns), so where not as

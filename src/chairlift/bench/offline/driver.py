@@ -10,21 +10,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
-from chairlift.bench.offline.request_records import Ride
-from chairlift.bench.workload.workload import WorkItem, Workload
+from chairlift.bench.offline.request_records import RequestRecord
+from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.core.errors import EngineDead, InvalidRequest, QueueFull
 from chairlift.core.request import EngineOutput
 from chairlift.core.sampling import SamplingParams
-from chairlift.llm.batch_run import FULL_QUEUE_PAUSE, tell_aborts
-from chairlift.llm.output_processor import Assembler
-from chairlift.llm.text_service import Service
+from chairlift.llm.batch_run import FULL_QUEUE_PAUSE, forward_aborts
+from chairlift.llm.output_processor import OutputProcessor
+from chairlift.llm.text_service import TextService
 
 Note = Callable[[int, bool], None]
 """Hears of the tokens that came, and whether a request ended with them."""
 
 
 @dataclass(frozen=True, slots=True)
-class Driven:
+class DriveResult:
     """A run that is over.
 
     Attributes:
@@ -33,33 +33,35 @@ class Driven:
         began: the start on time.perf_counter().
     """
 
-    rides: Sequence[Ride]
+    rides: Sequence[RequestRecord]
     seconds: float
     began: float
 
 
-def drive(service: Service, workload: Workload, note: Note | None = None) -> Driven:
+def drive_workload(service: TextService, workload: Workload, note: Note | None = None) -> DriveResult:
     """Run a workload, greedy, each request to its full length; returns when every request has ended.
 
     Tokens are stamped in the engine's sink. Whatever interrupts it aborts what is open. Raises InvalidRequest naming
     the request when one can never be served, before anything is sent. A request that fails is counted, not raised.
     """
     assemblers = [_assembler(service, number, item) for number, item in enumerate(workload.items)]
-    run = _Run(service, [Ride(item) for item in workload.items], assemblers, note or (lambda tokens, ended: None))
+    run = _Run(
+        service, [RequestRecord(item) for item in workload.items], assemblers, note or (lambda tokens, ended: None)
+    )
     try:
         run.to_the_end()
     finally:
         for request_id in run.riding:
             service.client.abort(request_id)
-    return Driven(run.rides, time.perf_counter() - run.began, run.began)
+    return DriveResult(run.rides, time.perf_counter() - run.began, run.began)
 
 
-def _assembler(service: Service, number: int, item: WorkItem) -> Assembler:
+def _assembler(service: TextService, number: int, item: WorkloadRequest) -> OutputProcessor:
     params = SamplingParams(
         temperature=0.0, max_tokens=item.output_tokens, ignore_eos=True, seed=0, structured=item.structured
     )
     try:
-        return service.assembler(
+        return service.prepare_completion(
             item.prompt_token_ids, params, priority=item.priority, tenant=item.tenant, timeout=item.timeout
         )
     except InvalidRequest as error:
@@ -69,9 +71,11 @@ def _assembler(service: Service, number: int, item: WorkItem) -> Assembler:
 class _Run:
     """One run while it goes on."""
 
-    def __init__(self, service: Service, rides: list[Ride], assemblers: list[Assembler], note: Note) -> None:
+    def __init__(
+        self, service: TextService, rides: list[RequestRecord], assemblers: list[OutputProcessor], note: Note
+    ) -> None:
         self.rides = rides
-        self.riding: dict[str, tuple[Ride, Assembler]] = {}
+        self.riding: dict[str, tuple[RequestRecord, OutputProcessor]] = {}
         self._client = service.client
         self._window = service.max_queue_size
         self._silent: set[str] = set()  # sent, and nothing came back: those that may stand in the engine's line
@@ -124,9 +128,9 @@ class _Run:
         if output.token_ids:
             ride.stamps.append(stamp)
             ride.output_tokens += len(output.token_ids)
-        events = assembler.take(output)
+        events = assembler.process(output)
         if not output.is_final:
-            tell_aborts(self._client, assembler)
+            forward_aborts(self._client, assembler)
         failure = output.error or next((event.error for event in events if event.error is not None), None)
         if failure is not None and not ride.error:
             ride.error = failure.code

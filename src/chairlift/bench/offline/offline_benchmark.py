@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
-from chairlift.bench.offline.driver import Driven, Note, drive
-from chairlift.bench.offline.request_records import summed_up
-from chairlift.bench.offline.run_spec import Order
-from chairlift.bench.offline.step_records import StepWatch
-from chairlift.bench.offline.subprocess_run import leave_with_parent, obey
-from chairlift.bench.workload.workload import WorkItem, Workload
-from chairlift.llm.build import Prepared, prepare
+from chairlift.bench.offline.driver import DriveResult, Note, drive_workload
+from chairlift.bench.offline.request_records import summarize_requests
+from chairlift.bench.offline.run_spec import RunSpec
+from chairlift.bench.offline.step_records import StepRecorder
+from chairlift.bench.offline.subprocess_run import exit_with_parent, run_child
+from chairlift.bench.workload.workload import Workload, WorkloadRequest
+from chairlift.llm.build import PreparedService, prepare
 from chairlift.llm.options import Options
-from chairlift.llm.text_service import Service
+from chairlift.llm.text_service import TextService
 
 WARM_UP = (8, 48, 4)
 """Requests, prompt tokens and output tokens before the clock starts, so that nobody measures what happens once."""
@@ -28,7 +28,7 @@ HIDDEN_ROWS = ("model", "free memory")
 """Rows of the runner's report that tell of the machine's folders."""
 
 
-def measure(order: Order, note: Note | None = None) -> dict[str, Any]:
+def measure(order: RunSpec, note: Note | None = None) -> dict[str, Any]:
     """Load the model, warm up, run the workload; returns what was seen (see report.py for the fields).
 
     Raises ConfigError, ModelError, and InvalidRequest when a request of the workload can never be served.
@@ -40,10 +40,10 @@ def measure(order: Order, note: Note | None = None) -> dict[str, Any]:
         service.client.warmup()
         warm_up(service)
         info = service.client.info
-        watch = StepWatch(info.num_blocks * info.block_size)
+        watch = StepRecorder(info.num_blocks * info.block_size)
         before = service.client.load()
         service.client.watch_steps(watch)
-        driven = drive(service, workload, note)
+        driven = drive_workload(service, workload, note)
         service.client.watch_steps(None)
         seen = _seen(prepared, service, workload, driven, watch, before.preemptions)
     finally:
@@ -51,32 +51,37 @@ def measure(order: Order, note: Note | None = None) -> dict[str, Any]:
     return {**seen, "threads": threads(), "peak_memory_bytes": peak_memory()}
 
 
-def warm_up(service: Service) -> None:
+def warm_up(service: TextService) -> None:
     """Run a few short requests as far as they fit, and forget their blocks."""
     _, prompt, output = WARM_UP
     limits = service.client.limits
     prompt = max(1, min(prompt, limits.max_output_tokens(0) - output))
     if limits.max_output_tokens(prompt) < output:
         return
-    drive(service, Workload(name="warm-up", seed=0, items=warm_up_items(prompt, limits.vocab_size)))
+    drive_workload(service, Workload(name="warm-up", seed=0, items=warm_up_items(prompt, limits.vocab_size)))
     service.client.flush_cache()
 
 
-def warm_up_items(prompt_tokens: int, vocab_size: int) -> tuple[WorkItem, ...]:
+def warm_up_items(prompt_tokens: int, vocab_size: int) -> tuple[WorkloadRequest, ...]:
     """Return the requests of the warm-up; no two have a prefix in common, where the vocabulary has room."""
     requests, _, output = WARM_UP
     prompts = [tuple((first + place) % vocab_size for place in range(prompt_tokens)) for first in range(requests)]
-    return tuple(WorkItem(at=0.0, prompt_token_ids=prompt, output_tokens=output) for prompt in prompts)
+    return tuple(WorkloadRequest(at=0.0, prompt_token_ids=prompt, output_tokens=output) for prompt in prompts)
 
 
 def _seen(
-    prepared: Prepared, service: Service, workload: Workload, driven: Driven, watch: StepWatch, preemptions: int
+    prepared: PreparedService,
+    service: TextService,
+    workload: Workload,
+    driven: DriveResult,
+    watch: StepRecorder,
+    preemptions: int,
 ) -> dict[str, Any]:
     info = service.client.info
     return {
-        **summed_up(driven.rides, driven.seconds),
-        **watch.summed_up(driven.began, preemptions),
-        **workload.told(),
+        **summarize_requests(driven.rides, driven.seconds),
+        **watch.summarize(driven.began, preemptions),
+        **workload.summary(),
         "engine": {
             **asdict(prepared.scheduler),
             "enable_prefix_caching": prepared.caching,
@@ -108,9 +113,9 @@ def peak_memory() -> int:
 
 def main(words: Sequence[str]) -> int:
     """Obey an order from a file."""
-    return obey(words, measure)
+    return run_child(words, measure)
 
 
 if __name__ == "__main__":
-    leave_with_parent()
+    exit_with_parent()
     sys.exit(main(sys.argv[1:]))

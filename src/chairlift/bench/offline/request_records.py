@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from chairlift.bench.report.percentiles import described, thinned
-from chairlift.bench.workload.workload import WorkItem
+from chairlift.bench.report.percentiles import downsample, summarize
+from chairlift.bench.workload.workload import WorkloadRequest
 
 MAX_SAMPLES = 512
 """Samples of a kind that a report keeps, for plots."""
 
 
 @dataclass(slots=True)
-class Ride:
+class RequestRecord:
     """One request as it was seen from outside.
 
     Attributes:
@@ -26,7 +26,7 @@ class Ride:
         error: the code of what made it fail; "" when it did not.
     """
 
-    item: WorkItem
+    item: WorkloadRequest
     stamps: list[float] = field(default_factory=list)
     output_tokens: int = 0
     cached_tokens: int = 0
@@ -39,7 +39,7 @@ class Ride:
         return self.ended is not None and not self.error and self.output_tokens == self.item.output_tokens
 
 
-def summed_up(rides: Sequence[Ride], seconds: float) -> dict[str, Any]:
+def summarize_requests(rides: Sequence[RequestRecord], seconds: float) -> dict[str, Any]:
     """Return throughput over `seconds` and the distributions of times, as a report has them.
 
     latency_seconds: from a request's arrival (its `at`, not when it was taken) to its end. ttft_seconds: to its first
@@ -58,9 +58,9 @@ def summed_up(rides: Sequence[Ride], seconds: float) -> dict[str, Any]:
         "output_tokens_per_second": output / seconds,
         "total_tokens_per_second": (prompt + output) / seconds,
         "requests_per_second": len(whole) / seconds,
-        "latency_seconds": described(latency),
-        "ttft_seconds": described(ttft),
-        "itl_seconds": described(itl),
+        "latency_seconds": summarize(latency),
+        "ttft_seconds": summarize(ttft),
+        "itl_seconds": summarize(itl),
         "requests": {
             "total": len(rides),
             "completed": len(whole),
@@ -69,8 +69,8 @@ def summed_up(rides: Sequence[Ride], seconds: float) -> dict[str, Any]:
         },
         "tokens": {"prompt": prompt, "output": output, "cached": sum(ride.cached_tokens for ride in whole)},
         "samples": {
-            "latency_seconds": thinned(latency, MAX_SAMPLES),
-            "ttft_seconds": thinned(ttft, MAX_SAMPLES),
-            "itl_seconds": thinned(itl, MAX_SAMPLES),
+            "latency_seconds": downsample(latency, MAX_SAMPLES),
+            "ttft_seconds": downsample(ttft, MAX_SAMPLES),
+            "itl_seconds": downsample(itl, MAX_SAMPLES),
         },
     }

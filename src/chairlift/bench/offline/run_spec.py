@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from chairlift.bench.workload.generators import NAMES, arriving, generate, shared_out
+from chairlift.bench.workload.generators import NAMES, assign_tenants, generate, with_poisson_arrivals
 from chairlift.bench.workload.workload import Workload
 from chairlift.bench.workload.workload_trace import read_trace
 from chairlift.core.errors import ConfigError
@@ -47,8 +47,8 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
         else:
             workload = generate(self.name, vocab_size=vocab_size, seed=self.seed, count=self.requests)
         if self.rate is not None:
-            workload = arriving(workload, self.rate)
-        return shared_out(workload, self.tenants) if self.tenants else workload
+            workload = with_poisson_arrivals(workload, self.rate)
+        return assign_tenants(workload, self.tenants) if self.tenants else workload
 
     def check(self) -> Workload:
         """Raise what `make` would, but for token ids that only the model's vocabulary can refuse.
@@ -66,7 +66,7 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
         return {"name": self.shown_name(), "seed": self.seed, "rate": self.rate, "tenants": self.tenants}
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One run.
 
     Attributes:
@@ -86,9 +86,9 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(self)
 
     @staticmethod
-    def decode(text: bytes) -> "Order":
+    def decode(text: bytes) -> "RunSpec":
         """Read what `encode` wrote. Raises ConfigError."""
         try:
-            return msgspec.json.decode(text, type=Order)
+            return msgspec.json.decode(text, type=RunSpec)
         except msgspec.DecodeError as error:
             raise ConfigError(f"the order cannot be read: {error}") from None

@@ -12,7 +12,7 @@ MAX_POINTS = 400
 """Points of the timeline that a report keeps, for plots."""
 
 
-class StepWatch:
+class StepRecorder:
     """Takes StepStats from the engine's thread; everything it says is about the steps since it was made."""
 
     def __init__(self, total_slots: int, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -27,7 +27,7 @@ class StepWatch:
         with self._lock:
             self._seen.append((self._clock(), stats))
 
-    def summed_up(self, began: float, preemptions_before: int = 0) -> dict[str, Any]:
+    def summarize(self, began: float, preemptions_before: int = 0) -> dict[str, Any]:
         """Return the part of a report that comes from steps.
 
         Means are weighted by the steps' duration; `mean_by_step` counts every step the same. kv_use is the share of the

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from chairlift.bench.offline.run_spec import Order
+from chairlift.bench.offline.run_spec import RunSpec
 from chairlift.core.errors import ChairliftError, error_from_wire
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -20,14 +20,14 @@ LAST_WORDS = 300
 """Characters of a dead child's standard error that are shown."""
 
 
-def obey(words: Sequence[str], measure: Callable[[Order], Mapping[str, Any]]) -> int:
+def run_child(words: Sequence[str], measure: Callable[[RunSpec], Mapping[str, Any]]) -> int:
     """Be the child: read the order from the first file, write what was measured to the second; returns the exit code.
 
     An error of Chairlift's own is written there, too, so that the parent can raise it.
     """
     order_file, result_file = (Path(word) for word in words)
     try:
-        result = dict(measure(Order.decode(order_file.read_bytes())))
+        result = dict(measure(RunSpec.decode(order_file.read_bytes())))
         code = 0
     except ChairliftError as error:
         result = {"error": {"code": error.code, "message": error.message}}
@@ -38,7 +38,7 @@ def obey(words: Sequence[str], measure: Callable[[Order], Mapping[str, Any]]) ->
     return code
 
 
-def leave_with_parent(first: Callable[[], None] = lambda: None) -> None:
+def exit_with_parent(first: Callable[[], None] = lambda: None) -> None:
     """End this process when the one that called send() is gone: its end of our standard input closes.
 
     Does nothing where nobody called that, as for somebody who runs an order by hand. `first` is called before the end.
@@ -68,7 +68,7 @@ def _run(command: Sequence[str], environ: Mapping[str, str], said: BinaryIO | No
             raise
 
 
-def send(command: Sequence[str], order: Order, *, threads: int | None = None, shown: bool = False) -> dict[str, Any]:
+def send(command: Sequence[str], order: RunSpec, *, threads: int | None = None, shown: bool = False) -> dict[str, Any]:
     """Be the parent: run the command with an order file and a result file behind it; returns what it measured.
 
     Args:

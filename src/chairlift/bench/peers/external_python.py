@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.bench.offline.offline_benchmark import WARM_UP, warm_up_items
-from chairlift.bench.offline.request_records import Ride, summed_up
-from chairlift.bench.offline.run_spec import Order
-from chairlift.bench.offline.subprocess_run import THREAD_VARIABLES, exchange, leave_with_parent, obey
+from chairlift.bench.offline.request_records import RequestRecord, summarize_requests
+from chairlift.bench.offline.run_spec import RunSpec
+from chairlift.bench.offline.subprocess_run import THREAD_VARIABLES, exchange, exit_with_parent, run_child
 from chairlift.bench.report import environment
-from chairlift.bench.workload.workload import WorkItem, Workload
+from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.core.errors import ConfigError, ModelError
 from chairlift.llm.model_names import embedded_folder
@@ -34,14 +34,14 @@ def cpus() -> list[int]:
     return usable[: int(told)] if told.isdigit() and int(told) else usable
 
 
-def workload_of(order: Order) -> tuple[Workload, int]:
+def workload_of(order: RunSpec) -> tuple[Workload, int]:
     """Return the workload that an order asks for, and the vocabulary's size as the model's folder tells it.
 
     Raises ModelError for a folder that tells none, ConfigError for requests that do not come all at once.
     """
     shape = environment.model_shape(order.model)
     if shape is None or "vocab_size" not in shape:
-        raise ModelError(f"{environment.shown_model(order.model)} has no config.json that tells its vocabulary")
+        raise ModelError(f"{environment.redacted_model(order.model)} has no config.json that tells its vocabulary")
     vocab_size = int(shape["vocab_size"])
     workload = order.workload.make(vocab_size)
     if not workload.arrives_at_once:
@@ -54,17 +54,17 @@ def longest(workload: Workload) -> int:
     return max(len(item.prompt_token_ids) + item.output_tokens for item in workload.items) + SPARE_TOKENS
 
 
-def told(workload: Workload, vocab_size: int, rides: list[Ride], seconds: float) -> dict[str, Any]:
+def told(workload: Workload, vocab_size: int, rides: list[RequestRecord], seconds: float) -> dict[str, Any]:
     """Return what every arm tells of a run."""
     return {
-        **summed_up(rides, seconds),
-        **workload.told(),
+        **summarize_requests(rides, seconds),
+        **workload.summary(),
         "vocab_size": vocab_size,
         "threads": len(cpus()),
     }
 
 
-def dtype_of(order: Order) -> str:
+def dtype_of(order: RunSpec) -> str:
     """Return the dtype that was asked for, or else the one that the model's folder names."""
     if (asked := str(order.options.get("dtype", "auto"))) != "auto":
         return asked
@@ -72,7 +72,7 @@ def dtype_of(order: Order) -> str:
     return str(config.get("dtype") or config.get("torch_dtype") or "float32")
 
 
-def measure(engine: str, order: Order) -> dict[str, Any]:
+def measure(engine: str, order: RunSpec) -> dict[str, Any]:
     """Have another Python run the order. Raises ConfigError, ModelError, and ChairliftError when it fails."""
     workload, vocab_size = workload_of(order)
     task = {
@@ -96,18 +96,18 @@ def measure(engine: str, order: Order) -> dict[str, Any]:
     }
 
 
-def _folder(order: Order) -> Path:
+def _folder(order: RunSpec) -> Path:
     return embedded_folder(order.model) or Path(str(order.model)).expanduser()
 
 
-def _spelled(items: Sequence[WorkItem]) -> list[dict[str, Any]]:
+def _spelled(items: Sequence[WorkloadRequest]) -> list[dict[str, Any]]:
     return [{"prompt": list(item.prompt_token_ids), "tokens": item.output_tokens} for item in items]
 
 
-def _ride(item: WorkItem, seen: Mapping[str, Any]) -> Ride:
+def _ride(item: WorkloadRequest, seen: Mapping[str, Any]) -> RequestRecord:
     stamps, count = list(seen["stamps"]), int(seen["tokens"])
     ended = stamps[-1] if stamps else None
-    return Ride(item, stamps, count, ended=ended)
+    return RequestRecord(item, stamps, count, ended=ended)
 
 
 ENGINES = ("vllm", "openvino")
@@ -117,9 +117,9 @@ def main(words: Sequence[str]) -> int:
     """Obey an order from a file, for the engine that the first word names."""
     engine, *files = words
     assert engine in ENGINES
-    return obey(files, lambda order: measure(engine, order))
+    return run_child(files, lambda order: measure(engine, order))
 
 
 if __name__ == "__main__":
-    leave_with_parent()
+    exit_with_parent()
     sys.exit(main(sys.argv[1:]))

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from chairlift.bench.offline.offline_benchmark import WARM_UP, peak_memory, warm_up_items
-from chairlift.bench.offline.request_records import Ride
-from chairlift.bench.offline.run_spec import Order
-from chairlift.bench.offline.subprocess_run import leave_with_parent, obey
+from chairlift.bench.offline.request_records import RequestRecord
+from chairlift.bench.offline.run_spec import RunSpec
+from chairlift.bench.offline.subprocess_run import exit_with_parent, run_child
 from chairlift.bench.peers.external_python import cpus, longest, told, workload_of
 from chairlift.bench.report import environment
-from chairlift.bench.server.http_client import Client, Ending, Headers, NoAnswer
+from chairlift.bench.server.http_client import Client, ExchangeEndKind, Headers, NoResponse
 from chairlift.bench.server.server_address import Address
-from chairlift.bench.workload.workload import WorkItem
+from chairlift.bench.workload.workload import WorkloadRequest
 from chairlift.core.errors import ChairliftError, ConfigError, ModelError
 from chairlift.protocol.sse import EventReader
 
@@ -66,7 +66,7 @@ class Answer:
                 self.tokens += count
 
 
-def asked(item: WorkItem) -> bytes:
+def asked(item: WorkloadRequest) -> bytes:
     """Return the body that asks for an item."""
     return json.dumps({
         "prompt": list(item.prompt_token_ids), "n_predict": item.output_tokens, "ignore_eos": True, "temperature": 0,
@@ -74,15 +74,15 @@ def asked(item: WorkItem) -> bytes:
     }).encode()  # fmt: skip
 
 
-async def run(client: Client, items: Sequence[WorkItem]) -> tuple[list[Ride], float]:
+async def run(client: Client, items: Sequence[WorkloadRequest]) -> tuple[list[RequestRecord], float]:
     """Ask for all items at once."""
     began = time.monotonic()
 
-    async def one(item: WorkItem) -> Ride:
+    async def one(item: WorkloadRequest) -> RequestRecord:
         answer = Answer(began)
         ended = await client.ask(client.request("POST", "/completion", asked(item)), answer, ANSWER_SECONDS)
-        error = answer.error or ("" if ended.how is Ending.COMPLETE else ended.how.value)
-        return Ride(item, answer.stamps, answer.tokens, ended=ended.at - began, error=error)
+        error = answer.error or ("" if ended.how is ExchangeEndKind.COMPLETE else ended.how.value)
+        return RequestRecord(item, answer.stamps, answer.tokens, ended=ended.at - began, error=error)
 
     rides = await asyncio.gather(*(one(item) for item in items))
     return list(rides), time.monotonic() - began
@@ -91,7 +91,7 @@ async def run(client: Client, items: Sequence[WorkItem]) -> tuple[list[Ride], fl
 async def _ready(client: Client, process: "subprocess.Popen[bytes]") -> None:
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end and process.poll() is None:
-        with contextlib.suppress(NoAnswer):
+        with contextlib.suppress(NoResponse):
             if (await client.fetch("GET", "/health"))[0] == 200:
                 return
         await asyncio.sleep(0.1)
@@ -126,7 +126,7 @@ class Server:
                 self._process.kill()
 
 
-def measure(server: Server, order: Order) -> dict[str, Any]:
+def measure(server: Server, order: RunSpec) -> dict[str, Any]:
     """Start the server, warm it up, run the workload. Raises ConfigError, ModelError."""
     workload, vocab_size = workload_of(order)
     settings, threads = order.settings, str(len(cpus()))
@@ -140,7 +140,7 @@ def measure(server: Server, order: Order) -> dict[str, Any]:
     words += ["-np", str(slots), "-c", str(slots * context), "-cb", "--host", "127.0.0.1"]
     with tempfile.TemporaryFile() as said, server.started([program, *words], said) as process:
 
-        async def asking() -> tuple[list[Ride], float]:
+        async def asking() -> tuple[list[RequestRecord], float]:
             client = Client(Address("http", "127.0.0.1", port, ""))
             try:
                 await _ready(client, process)
@@ -181,8 +181,8 @@ def main(words: Sequence[str], ending: Callable[[Callable[[], None]], None] = la
     """Obey an order from a file; `ending` hears what has to happen before this process is ended from outside."""
     server = Server()
     ending(server.kill)
-    return obey(words, lambda order: measure(server, order))
+    return run_child(words, lambda order: measure(server, order))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], leave_with_parent))
+    sys.exit(main(sys.argv[1:], exit_with_parent))

@@ -16,7 +16,7 @@ from chairlift.core.errors import ConfigError
 OURS = "chairlift"
 
 
-def ours(module: str, *words: str) -> tuple[str, ...]:
+def own_command(module: str, *words: str) -> tuple[str, ...]:
     """Return the command of a program of this package that obeys orders (child.py)."""
     return (sys.executable, "-P", "-m", f"chairlift.bench.{module}", *words)
 
@@ -44,7 +44,7 @@ class Peer:
 
 _TRANSFORMERS = tuple(
     Peer(
-        name=f"transformers-{way}", command=ours("peers.transformers_peer", way), package="transformers",
+        name=f"transformers-{way}", command=own_command("peers.transformers_peer", way), package="transformers",
     )
     for way in ("static", "continuous", "single")
 )  # fmt: skip
@@ -55,7 +55,7 @@ PEERS: Mapping[str, tuple[Peer, ...]] = {
     "transformers-single": _TRANSFORMERS[2:],
     "vllm": (
         Peer(
-            name="vllm", command=ours("peers.external_python", "vllm"),
+            name="vllm", command=own_command("peers.external_python", "vllm"),
             settings={
                 **_PYTHON, "model": "another folder", "quantization": "its name for one", "kv_gib": "for its KV cache",
                 "max_num_seqs": "at once", "max_num_batched_tokens": "in a step",
@@ -64,7 +64,7 @@ PEERS: Mapping[str, tuple[Peer, ...]] = {
     ),
     "openvino": (
         Peer(
-            name="openvino", command=ours("peers.external_python", "openvino"), needed=("model",),
+            name="openvino", command=own_command("peers.external_python", "openvino"), needed=("model",),
             settings={
                 **_PYTHON, "model": "the folder that optimum-intel exported", "precision": "bf16, f32 or f16",
                 "kv_precision": "of its KV cache", "kv_gib": "for its KV cache", "max_num_seqs": "at once",
@@ -74,7 +74,7 @@ PEERS: Mapping[str, tuple[Peer, ...]] = {
     ),
     "llama.cpp": (
         Peer(
-            name="llama.cpp", command=ours("peers.llama_cpp"), needed=("model",),
+            name="llama.cpp", command=own_command("peers.llama_cpp"), needed=("model",),
             settings={
                 "model": "a GGUF file", "server": "its llama-server (default: the one on PATH)",
                 "slots": "requests at once", "context": "tokens of each",

@@ -18,10 +18,10 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from chairlift.bench.offline.offline_benchmark import WARM_UP, peak_memory, threads, warm_up_items
-from chairlift.bench.offline.request_records import Ride, summed_up
-from chairlift.bench.offline.run_spec import Order
-from chairlift.bench.offline.subprocess_run import leave_with_parent, obey
-from chairlift.bench.workload.workload import WorkItem, Workload
+from chairlift.bench.offline.request_records import RequestRecord, summarize_requests
+from chairlift.bench.offline.run_spec import RunSpec
+from chairlift.bench.offline.subprocess_run import exit_with_parent, run_child
+from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.core.errors import ConfigError, ModelError
 from chairlift.llm.model_names import embedded_folder
 
@@ -29,14 +29,14 @@ STATIC_BATCH = 8
 PAGE_SIZE = 256  # transformers' own default, too
 NO_EOS = -1
 
-Run = Callable[[Sequence[WorkItem]], tuple[list[Ride], float]]
+Run = Callable[[Sequence[WorkloadRequest]], tuple[list[RequestRecord], float]]
 """Does the work; returns what was seen of each request, and the seconds that all took."""
 
-Way = Callable[[Any, Sequence[WorkItem]], AbstractContextManager[Run]]
+Way = Callable[[Any, Sequence[WorkloadRequest]], AbstractContextManager[Run]]
 """Makes a model ready for a workload."""
 
 
-def measure(way: Way, order: Order) -> dict[str, Any]:
+def measure(way: Way, order: RunSpec) -> dict[str, Any]:
     """Load the model, warm up, run the workload; returns what was seen. Raises ModelError, ConfigError."""
     torch, transformers = (importlib.import_module(name) for name in ("torch", "transformers"))
     transformers.logging.set_verbosity_error()
@@ -48,8 +48,8 @@ def measure(way: Way, order: Order) -> dict[str, Any]:
         run(warm_up_items(WARM_UP[1], vocab_size))
         rides, seconds = run(workload.items)
     return {
-        **summed_up(rides, seconds),
-        **workload.told(),
+        **summarize_requests(rides, seconds),
+        **workload.summary(),
         "engine": {
             "version": transformers.__version__,
             "dtype": str(model.dtype),
@@ -61,7 +61,7 @@ def measure(way: Way, order: Order) -> dict[str, Any]:
     }
 
 
-def _model(torch: Any, transformers: Any, order: Order) -> Any:
+def _model(torch: Any, transformers: Any, order: RunSpec) -> Any:
     dtype = order.options.get("dtype", "auto")
     named = embedded_folder(order.model) or order.model
     try:
@@ -88,21 +88,21 @@ def _check(model: Any, workload: Workload) -> None:
 
 
 @contextmanager
-def static(model: Any, items: Sequence[WorkItem]) -> Iterator[Run]:
+def static(model: Any, items: Sequence[WorkloadRequest]) -> Iterator[Run]:
     """Run generate() on one batch after the other; every request of a batch ends with the batch."""
     yield lambda given: _in_batches(model, given, STATIC_BATCH)
 
 
 @contextmanager
-def single(model: Any, items: Sequence[WorkItem]) -> Iterator[Run]:
+def single(model: Any, items: Sequence[WorkloadRequest]) -> Iterator[Run]:
     """Run generate() on one request after the other."""
     yield lambda given: _in_batches(model, given, 1)
 
 
-def _in_batches(model: Any, items: Sequence[WorkItem], size: int) -> tuple[list[Ride], float]:
+def _in_batches(model: Any, items: Sequence[WorkloadRequest], size: int) -> tuple[list[RequestRecord], float]:
     torch, generation = importlib.import_module("torch"), importlib.import_module("transformers.generation")
     began = time.perf_counter()
-    rides: list[Ride] = []
+    rides: list[RequestRecord] = []
     for first in range(0, len(items), size):
         batch = items[first : first + size]
         width = max(len(item.prompt_token_ids) for item in batch)
@@ -119,7 +119,7 @@ def _in_batches(model: Any, items: Sequence[WorkItem], size: int) -> tuple[list[
         assert made.shape[1] == width + longest, "generate() stopped early"
         ended = time.perf_counter() - began
         stamps = [moment - began for moment in steps.moments]
-        rides += [Ride(item, stamps[: item.output_tokens], item.output_tokens, ended=ended) for item in batch]
+        rides += [RequestRecord(item, stamps[: item.output_tokens], item.output_tokens, ended=ended) for item in batch]
     return rides, time.perf_counter() - began
 
 
@@ -138,7 +138,7 @@ class _Steps:
 
 
 @contextmanager
-def continuous(model: Any, items: Sequence[WorkItem]) -> Iterator[Run]:
+def continuous(model: Any, items: Sequence[WorkloadRequest]) -> Iterator[Run]:
     """Run its manager on all requests at once."""
     transformers = importlib.import_module("transformers")
     lengths = [len(item.prompt_token_ids) + item.output_tokens for item in items]
@@ -157,12 +157,12 @@ def continuous(model: Any, items: Sequence[WorkItem]) -> Iterator[Run]:
         manager.stop(block=True, hard_stop=True)
 
 
-def _managed(manager: Any, items: Sequence[WorkItem]) -> tuple[list[Ride], float]:
+def _managed(manager: Any, items: Sequence[WorkloadRequest]) -> tuple[list[RequestRecord], float]:
     began = time.perf_counter()
     rides = {
         manager.add_request(
             list(item.prompt_token_ids), max_new_tokens=item.output_tokens, record_timestamps=True, eos_token_id=NO_EOS
-        ): Ride(item)
+        ): RequestRecord(item)
         for item in items
     }
     still_open = set(rides)
@@ -177,7 +177,7 @@ def _managed(manager: Any, items: Sequence[WorkItem]) -> tuple[list[Ride], float
     return list(rides.values()), time.perf_counter() - began
 
 
-def _finish(ride: Ride, result: Any, began: float) -> None:
+def _finish(ride: RequestRecord, result: Any, began: float) -> None:
     ride.stamps = [moment - began for moment in result.timestamps or ()]
     ride.output_tokens = len(result.generated_tokens)
     ride.error = "request_failed" if result.error else ""
@@ -190,9 +190,9 @@ WAYS: dict[str, Way] = {"static": static, "single": single, "continuous": contin
 def main(words: Sequence[str]) -> int:
     """Obey an order from a file, in the way that the first word names."""
     way, *files = words
-    return obey(files, lambda order: measure(WAYS[way], order))
+    return run_child(files, lambda order: measure(WAYS[way], order))
 
 
 if __name__ == "__main__":
-    leave_with_parent()
+    exit_with_parent()
     sys.exit(main(sys.argv[1:]))

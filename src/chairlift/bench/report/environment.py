@@ -95,7 +95,7 @@ def _gpus() -> list[str]:
     return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
 
 
-def shown_model(model: str | None) -> str:
+def redacted_model(model: str | None) -> str:
     """Name a model without the folders of this machine: a hub id, or the last part of a path."""
     if model is None:
         return DEMO

@@ -23,7 +23,7 @@ PAUSE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Gaps:
+class NoiseSample:
     """What was seen.
 
     Attributes:
@@ -42,7 +42,7 @@ class Gaps:
         return self.lost <= CALM
 
 
-def watched(seconds: float, clock: Callable[[], float] = time.perf_counter) -> Gaps:
+def measure_core(seconds: float, clock: Callable[[], float] = time.perf_counter) -> NoiseSample:
     """Watch the core that this thread is on for so long."""
     began = last = clock()
     lost = longest = 0.0
@@ -51,29 +51,29 @@ def watched(seconds: float, clock: Callable[[], float] = time.perf_counter) -> G
         if (gap := now - last) > GAP_SECONDS:
             lost, longest = lost + gap, max(longest, gap)
         last = now
-    return Gaps(lost / (last - began), longest)
+    return NoiseSample(lost / (last - began), longest)
 
 
-def look(seconds: float = LOOK_SECONDS) -> Gaps:
+def look(seconds: float = LOOK_SECONDS) -> NoiseSample:
     """Watch each core that this process may use, one after the other, for so long each."""
     if not hasattr(os, "sched_setaffinity"):
-        return watched(seconds)
+        return measure_core(seconds)
     usable = os.sched_getaffinity(0)
     found = []
     try:
         for core in sorted(usable)[:MAX_CORES]:
             os.sched_setaffinity(0, {core})
-            found.append(watched(seconds))
+            found.append(measure_core(seconds))
     finally:
         os.sched_setaffinity(0, usable)
-    return Gaps(max(each.lost for each in found), max(each.longest_seconds for each in found))
+    return NoiseSample(max(each.lost for each in found), max(each.longest_seconds for each in found))
 
 
-def wait_for_calm(patience: float) -> Gaps:
+def wait_until_quiet(patience: float) -> NoiseSample:
     """Look until it is quiet, for so many seconds at most; returns the last look."""
     began = time.monotonic()
     while True:
         seen, waited = look(), time.monotonic() - began
         if seen.is_calm or waited >= patience:
-            return Gaps(seen.lost, seen.longest_seconds, waited)
+            return NoiseSample(seen.lost, seen.longest_seconds, waited)
         time.sleep(PAUSE_SECONDS)

@@ -14,7 +14,7 @@ def percentile(ordered: Sequence[float], percent: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
-def described(samples: Iterable[float]) -> dict[str, float | None]:
+def summarize(samples: Iterable[float]) -> dict[str, float | None]:
     """Return mean, p50, p90 and p99 (linear interpolation); all None when there is no sample."""
     ordered = sorted(samples)
     if not ordered:
@@ -23,7 +23,7 @@ def described(samples: Iterable[float]) -> dict[str, float | None]:
     return {"mean": mean, **{f"p{percent}": percentile(ordered, percent) for percent in PERCENTILES}}
 
 
-def thinned(samples: Iterable[float], most: int) -> list[float]:
+def downsample(samples: Iterable[float], most: int) -> list[float]:
     """Return at most so many of the samples in ascending order, evenly spaced by rank, the ends among them."""
     ordered = sorted(samples)
     if len(ordered) <= most:

@@ -20,8 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from chairlift.bench.offline.comparison import Turns, ratios
-from chairlift.bench.offline.run_spec import Order
+from chairlift.bench.offline.comparison import ArmRuns, ratios
+from chairlift.bench.offline.run_spec import RunSpec
 from chairlift.bench.report import environment
 from chairlift.core.errors import ConfigError
 
@@ -32,7 +32,7 @@ IN_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
 """What a folder says in which nothing can be made or renamed, though a file in it can be written."""
 
 
-def framed(
+def with_environment(
     kind: str, found: Mapping[str, Any], source: Mapping[str, Any], words: Sequence[str], *, of_host: bool = True
 ) -> dict[str, Any]:
     """Put around what was found what every report has; for source see machine.environment(), for words assembled().
@@ -48,9 +48,11 @@ def framed(
     }
 
 
-def assembled(order: Order, turns: Sequence[Turns], source: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
+def build_report(
+    order: RunSpec, turns: Sequence[ArmRuns], source: Mapping[str, Any], words: Sequence[str]
+) -> dict[str, Any]:
     """Put a report together; `source` is what machine.source() said at the beginning, `words` the command line's."""
-    first = turns[0].middle()
+    first = turns[0].median_run()
     found = {
         **{name: value for name, value in first.items() if name not in ("workload_digest", "workload_tokens")},
         "arms": [
@@ -69,10 +71,10 @@ def assembled(order: Order, turns: Sequence[Turns], source: Mapping[str, Any], w
             "tokens": first["workload_tokens"],
             "digest": first["workload_digest"],
         },
-        "model": {"name": environment.shown_model(order.model), "shape": environment.model_shape(order.model)},
+        "model": {"name": environment.redacted_model(order.model), "shape": environment.model_shape(order.model)},
         "options": environment.shown_options(order.options),
     }
-    return framed(KIND, found, source, words)
+    return with_environment(KIND, found, source, words)
 
 
 def _slim(run: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import orjson
 from chairlift.bench.offline.run_spec import WorkloadSpec
 from chairlift.bench.server.http_client import Client
 from chairlift.bench.workload.generators import endless
-from chairlift.bench.workload.workload import WorkItem
+from chairlift.bench.workload.workload import WorkloadRequest
 from chairlift.bench.workload.workload_trace import read_trace
 from chairlift.core.errors import ConfigError
 from chairlift.core.structured_output import StructuredOutput
@@ -26,7 +26,7 @@ IDS, TEXT, CHAT = "ids", "text", "chat"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Style:
+class RequestFormat:
     """How it is asked.
 
     Attributes:
@@ -48,7 +48,7 @@ class Style:
         """Where it goes."""
         return "/v1/chat/completions" if self.prompts == CHAT else "/v1/completions"
 
-    def body(self, item: WorkItem) -> bytes:
+    def body(self, item: WorkloadRequest) -> bytes:
         """Return what a request asks."""
         asked: dict[str, Any] = {"model": self.model, **self._prompt(item.prompt_token_ids)}
         asked |= {"max_tokens": item.output_tokens, "temperature": 0}
@@ -63,12 +63,12 @@ class Style:
             asked |= self._structure(item.structured)
         return orjson.dumps(asked)
 
-    def headers(self, item: WorkItem) -> str:
+    def headers(self, item: WorkloadRequest) -> str:
         """Return the header lines that only this request has."""
         limit = self.timeout_ms if item.timeout is None else max(1, round(item.timeout * 1000))
         return "" if limit is None else f"x-request-timeout-ms: {limit}\r\n"
 
-    def is_exact(self, item: WorkItem) -> bool:
+    def is_exact(self, item: WorkloadRequest) -> bool:
         """Whether its output is as long as the workload says."""
         return self.ignore_eos and not self.plain and item.structured is None
 
@@ -94,7 +94,7 @@ class Style:
 
 
 @dataclass(frozen=True, slots=True)
-class Shot:
+class PreparedRequest:
     """One request, ready to be sent.
 
     Attributes:
@@ -108,13 +108,13 @@ class Shot:
     asked_tokens: int
 
 
-class Deck:
+class RequestStream:
     """Shots of a workload in its order: those of a generator never end, a trace begins again.
 
     One deck serves all phases, so that no phase finds its prompts in a cache where an earlier one left them.
     """
 
-    def __init__(self, spec: WorkloadSpec, vocab_size: int, style: Style, client: Client) -> None:
+    def __init__(self, spec: WorkloadSpec, vocab_size: int, style: RequestFormat, client: Client) -> None:
         """Begin. Raises ConfigError and InvalidRequest for a workload that cannot be."""
         self.size: int | None = None
         self._style = style
@@ -124,18 +124,18 @@ class Deck:
             self.size = len(trace.items)
             for item in trace.items:
                 style.body(item)  # which cannot be asked for is said now, and not in the middle
-            self._items: Iterator[WorkItem] = cycle(trace.items)
+            self._items: Iterator[WorkloadRequest] = cycle(trace.items)
         else:
             self._items = endless(spec.name, vocab_size=vocab_size, seed=spec.seed)
 
-    def __iter__(self) -> Iterator[Shot]:
+    def __iter__(self) -> Iterator[PreparedRequest]:
         return self
 
-    def __next__(self) -> Shot:
+    def __next__(self) -> PreparedRequest:
         return self.shot(next(self._items))
 
-    def shot(self, item: WorkItem) -> Shot:
+    def shot(self, item: WorkloadRequest) -> PreparedRequest:
         """Make one of an item."""
         style = self._style
         request = self._client.request("POST", style.path, style.body(item), style.headers(item))
-        return Shot(item.at, request, item.output_tokens if style.is_exact(item) else 0)
+        return PreparedRequest(item.at, request, item.output_tokens if style.is_exact(item) else 0)

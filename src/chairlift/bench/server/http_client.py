@@ -31,18 +31,18 @@ MAX_HEAD_BYTES = 262_144
 Headers = list[tuple[bytes, bytes]]
 
 
-class Ending(StrEnum):
+class ExchangeEndKind(StrEnum):
     """How an exchange ended."""
 
     COMPLETE = "complete"
-    CUT = "cut"
+    CONNECTION_LOST = "cut"
     TIMEOUT = "timeout"
     UNREACHABLE = "unreachable"
-    GARBAGE = "garbage"
+    INVALID_RESPONSE = "garbage"
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ExchangeEnd:
     """The end of an exchange.
 
     Attributes:
@@ -51,12 +51,12 @@ class Ended:
         why: a few words where it is not complete.
     """
 
-    how: Ending
+    how: ExchangeEndKind
     at: float
     why: str = ""
 
 
-class Taker(Protocol):
+class ResponseHandler(Protocol):
     """Takes one answer. What it raises ends the exchange as garbage."""
 
     def head(self, status: int, headers: Headers) -> None:
@@ -68,7 +68,7 @@ class Taker(Protocol):
         ...
 
 
-class NoAnswer(ChairliftError):
+class NoResponse(ChairliftError):
     """A server is not there, or what it says is no answer."""
 
     code = "no_answer"
@@ -80,8 +80,8 @@ class _Connection(asyncio.Protocol):
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
-        self._taker: Taker | None = None
-        self._over: asyncio.Future[Ended] | None = None
+        self._taker: ResponseHandler | None = None
+        self._over: asyncio.Future[ExchangeEnd] | None = None
         self._now = 0.0
         self._clear()
         self.is_usable = False
@@ -93,7 +93,7 @@ class _Connection(asyncio.Protocol):
         self._has_head = False
         self._ends_with_connection = False
 
-    def ask(self, request: bytes, taker: Taker) -> "asyncio.Future[Ended]":
+    def ask(self, request: bytes, taker: ResponseHandler) -> "asyncio.Future[ExchangeEnd]":
         """Send a request; the connection must be usable."""
         assert self._transport is not None, "it is connected"
         assert self._over is None, "a connection has one exchange at a time"
@@ -109,13 +109,13 @@ class _Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _end(self, how: Ending, why: str = "") -> None:
+    def _end(self, how: ExchangeEndKind, why: str = "") -> None:
         over, self._over, self._taker = self._over, None, None
-        if how is not Ending.COMPLETE:
+        if how is not ExchangeEndKind.COMPLETE:
             self.abort()
         self.idle_since = self._now
         if over is not None and not over.done():
-            over.set_result(Ended(how, self._now, why))
+            over.set_result(ExchangeEnd(how, self._now, why))
 
     # -- asyncio's callbacks ---------------------------------------------------------------------------------------
 
@@ -136,11 +136,12 @@ class _Connection(asyncio.Protocol):
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             said = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else error
             self._end(
-                Ending.GARBAGE, "another protocol" if isinstance(error, httptools.HttpParserUpgrade) else str(said)
+                ExchangeEndKind.INVALID_RESPONSE,
+                "another protocol" if isinstance(error, httptools.HttpParserUpgrade) else str(said),
             )
             return
         if not self._has_head and self._head_bytes > MAX_HEAD_BYTES:
-            self._end(Ending.GARBAGE, f"a head of more than {MAX_HEAD_BYTES} bytes")
+            self._end(ExchangeEndKind.INVALID_RESPONSE, f"a head of more than {MAX_HEAD_BYTES} bytes")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End what is on it: well, when the answer was to end so."""
@@ -149,7 +150,7 @@ class _Connection(asyncio.Protocol):
         if self._taker is not None:
             whole = self._has_head and self._ends_with_connection and exc is None
             why = "the connection was closed " + ("in the middle" if self._has_head else "without an answer")
-            self._end(*((Ending.COMPLETE, "") if whole else (Ending.CUT, why)))
+            self._end(*((ExchangeEndKind.COMPLETE, "") if whole else (ExchangeEndKind.CONNECTION_LOST, why)))
 
     # -- httptools' callbacks --------------------------------------------------------------------------------------
 
@@ -185,10 +186,10 @@ class _Connection(asyncio.Protocol):
             return
         if not self._parser.should_keep_alive():
             self.abort()
-        self._end(Ending.COMPLETE)
+        self._end(ExchangeEndKind.COMPLETE)
 
 
-class _Collected:
+class _BufferedResponse:
     """Keeps a whole answer."""
 
     def __init__(self, limit: int) -> None:
@@ -228,7 +229,7 @@ class Client:
         about = f"content-type: application/json\r\ncontent-length: {len(body)}\r\n" if body else ""
         return f"{method} {self.address.base}{path} HTTP/1.1\r\n{self._common}{headers}{about}\r\n".encode() + body
 
-    async def ask(self, request: bytes, taker: Taker, seconds: float) -> Ended:
+    async def ask(self, request: bytes, taker: ResponseHandler, seconds: float) -> ExchangeEnd:
         """Send a request and let the taker have what comes, for so many seconds at most; cancelling drops it."""
         connection: _Connection | None = None
         try:
@@ -236,11 +237,13 @@ class Client:
                 connection = self._kept() or await self._connect()
                 ended = await connection.ask(request, taker)
         except TimeoutError:
-            ended = Ended(Ending.TIMEOUT, time.monotonic(), "no answer in time" if connection else "no connection")
+            ended = ExchangeEnd(
+                ExchangeEndKind.TIMEOUT, time.monotonic(), "no answer in time" if connection else "no connection"
+            )
             if connection is not None:
                 connection.abort()
         except OSError as error:
-            ended = Ended(Ending.UNREACHABLE, time.monotonic(), _named(error))
+            ended = ExchangeEnd(ExchangeEndKind.UNREACHABLE, time.monotonic(), _named(error))
         except BaseException:
             if connection is not None:
                 connection.abort()
@@ -253,11 +256,11 @@ class Client:
         self, method: str, path: str, body: bytes = b"", *, seconds: float = CONNECT_SECONDS, limit: int = 2**22
     ) -> tuple[int, bytes]:
         """Return status and body of an answer of at most `limit` bytes. Raises NoAnswer."""
-        kept = _Collected(limit)
+        kept = _BufferedResponse(limit)
         ended = await self.ask(self.request(method, path, body), kept, seconds)
-        if ended.how is Ending.COMPLETE:
+        if ended.how is ExchangeEndKind.COMPLETE:
             return kept.status, b"".join(kept.pieces)
-        raise NoAnswer(f"{self.address.url} does not answer: {ended.why}")
+        raise NoResponse(f"{self.address.url} does not answer: {ended.why}")
 
     def close(self) -> None:
         """Drop the connections that are kept."""

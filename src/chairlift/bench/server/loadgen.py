@@ -14,9 +14,9 @@ from contextlib import suppress
 from random import Random
 from typing import Any, Protocol, TypeVar
 
-from chairlift.bench.server.api_requests import Shot
-from chairlift.bench.server.http_client import Ended, Taker
-from chairlift.bench.server.response_recorder import Answer, Outcome, Record
+from chairlift.bench.server.api_requests import PreparedRequest
+from chairlift.bench.server.http_client import ExchangeEnd, ResponseHandler
+from chairlift.bench.server.response_recorder import HttpRequestRecord, Outcome, ResponseRecorder
 
 POISSON, EVEN = "poisson", "even"
 BEAT_SECONDS = 0.02
@@ -29,15 +29,15 @@ GARBAGE_THRESHOLDS = 100_000, 50, 100
 Result = TypeVar("Result")
 
 
-class Asks(Protocol):
+class RequestSender(Protocol):
     """Who sends requests."""
 
-    async def ask(self, request: bytes, taker: Taker, seconds: float) -> Ended:
+    async def ask(self, request: bytes, taker: ResponseHandler, seconds: float) -> ExchangeEnd:
         """Send one, and let the taker have the answer."""
         ...
 
 
-def due_times(rate: float, kind: str, seed: str) -> Iterator[float]:
+def arrival_times(rate: float, kind: str, seed: str) -> Iterator[float]:
     """Yield when requests are due: as a Poisson process, or evenly; the same seed gives the same times."""
     rng, at = Random(f"arrivals {seed}"), 0.0
     while True:
@@ -45,7 +45,9 @@ def due_times(rate: float, kind: str, seed: str) -> Iterator[float]:
         yield at
 
 
-def timed(shots: Iterator[Shot], times: Iterable[float], seconds: float, count: int | None) -> Iterator[Shot]:
+def with_arrival_times(
+    shots: Iterator[PreparedRequest], times: Iterable[float], seconds: float, count: int | None
+) -> Iterator[PreparedRequest]:
     """Yield shots at these times instead of their own: those before the end of the time, and at most `count`.
 
     No shot is drawn that is not sent. There must be as many as there are times.
@@ -54,10 +56,10 @@ def timed(shots: Iterator[Shot], times: Iterable[float], seconds: float, count: 
         if at >= seconds or number == count:
             return
         shot = next(shots)
-        yield Shot(at, shot.request, shot.asked_tokens)
+        yield PreparedRequest(at, shot.request, shot.asked_tokens)
 
 
-class Phase:
+class LoadPhase:
     """One phase under way. Belongs to one event loop.
 
     Attributes:
@@ -65,9 +67,9 @@ class Phase:
         beats: seconds that the event loop was late, measured all the time: how late answers are noted.
     """
 
-    def __init__(self, client: Asks, timeout: float) -> None:
+    def __init__(self, client: RequestSender, timeout: float) -> None:
         """Begin now; each request has `timeout` seconds."""
-        self.records: list[Record] = []
+        self.records: list[HttpRequestRecord] = []
         self.beats: list[float] = []
         self._client = client
         self._timeout = timeout
@@ -90,7 +92,7 @@ class Phase:
             return self._cpu_share
         return (time.process_time() - self._cpu_began) / max(self.now, 1e-9)
 
-    async def open_loop(self, shots: Iterable[Shot]) -> None:
+    async def open_loop(self, shots: Iterable[PreparedRequest]) -> None:
         """Send each when it is due; returns when the last one is sent."""
         for shot in shots:
             while (left := shot.at - self.now) > 0:
@@ -99,7 +101,9 @@ class Phase:
             await asyncio.sleep(0)  # also when all are late: the answers want to be read
         self._cpu_share = self.cpu_share
 
-    async def closed_loop(self, shots: Iterator[Shot], concurrency: int, seconds: float, count: int | None) -> None:
+    async def closed_loop(
+        self, shots: Iterator[PreparedRequest], concurrency: int, seconds: float, count: int | None
+    ) -> None:
         """Keep so many requests open, until the time is over or `count` are sent."""
         left = math.inf if count is None else count
 
@@ -108,7 +112,7 @@ class Phase:
             while left > 0 and self.now < seconds:
                 left -= 1
                 shot = next(shots)
-                record = await self._send(Shot(self.now, shot.request, shot.asked_tokens))
+                record = await self._send(PreparedRequest(self.now, shot.request, shot.asked_tokens))
                 if record.outcome is not Outcome.OK:
                     await asyncio.sleep(RELUCTANCE_SECONDS)
 
@@ -141,10 +145,10 @@ class Phase:
         if not task.cancelled():
             self._fault = self._fault or task.exception()
 
-    async def _send(self, shot: Shot) -> Record:
-        record = Record(due=shot.at, sent=self.now, asked_tokens=shot.asked_tokens)
+    async def _send(self, shot: PreparedRequest) -> HttpRequestRecord:
+        record = HttpRequestRecord(due=shot.at, sent=self.now, asked_tokens=shot.asked_tokens)
         self.records.append(record)
-        answer = Answer(record, self._began)
+        answer = ResponseRecorder(record, self._began)
         answer.end(await self._client.ask(shot.request, answer, self._timeout))
         return record
 

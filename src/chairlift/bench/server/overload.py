@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from chairlift.bench.server.api_requests import Shot
+from chairlift.bench.server.api_requests import PreparedRequest
 from chairlift.bench.server.http_client import Client
-from chairlift.bench.server.response_recorder import Answer, Outcome, Record
+from chairlift.bench.server.response_recorder import HttpRequestRecord, Outcome, ResponseRecorder
 
 PROBES = 5
 PROBE_TOKENS = 16, 1
@@ -32,10 +32,10 @@ MOST_MEMORY = 1.1
 RECOVERY_SECONDS = 5.0
 
 
-class Probes:
+class RecoveryProbes:
     """Small requests that show whether a server is as fast as when it was idle."""
 
-    def __init__(self, client: Client, shot: Shot) -> None:
+    def __init__(self, client: Client, shot: PreparedRequest) -> None:
         self._client = client
         self._shot = shot
         self.baseline = 0.0
@@ -80,8 +80,8 @@ class Probes:
     async def _one(self) -> float:
         """Seconds that one takes; endless when it does not end well."""
         began = time.monotonic()
-        record = Record(due=0.0, sent=0.0)
-        answer = Answer(record, began)
+        record = HttpRequestRecord(due=0.0, sent=0.0)
+        answer = ResponseRecorder(record, began)
         answer.end(await self._client.ask(self._shot.request, answer, GIVE_UP_SECONDS))
         return record.ended if record.outcome is Outcome.OK else float("inf")
 
@@ -121,7 +121,7 @@ def _added(counts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return dict(added)
 
 
-def judged(phases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def judge(phases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Say whether a server held what one should.
 
     `phases` (of several rounds the middle() of each) are the closed one that found the capacity, then that at once the

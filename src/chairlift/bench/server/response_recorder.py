@@ -15,7 +15,7 @@ from email.utils import parsedate_to_datetime
 from enum import StrEnum
 from typing import Any
 
-from chairlift.bench.server.http_client import Ended, Ending, Headers
+from chairlift.bench.server.http_client import ExchangeEnd, ExchangeEndKind, Headers
 from chairlift.protocol.sse import Event, EventReader
 
 TOKEN_IDS = re.compile(r'"token_ids"\s*:\s*\[([^\]]*)\]')
@@ -34,10 +34,10 @@ class Outcome(StrEnum):
     BAD_STATUS = "bad_status"
     ERROR_EVENT = "error_event"
     UNFINISHED = "unfinished"
-    CUT = "cut"
+    CONNECTION_LOST = "cut"
     TIMEOUT = "timeout"
     UNREACHABLE = "unreachable"
-    GARBAGE = "garbage"
+    INVALID_RESPONSE = "garbage"
     INTERRUPTED = "interrupted"
 
 
@@ -46,7 +46,7 @@ TERMINAL = frozenset({Outcome.OK, Outcome.REFUSED, Outcome.BAD_STATUS, Outcome.E
 
 
 @dataclass(slots=True)
-class Record:
+class HttpRequestRecord:
     """One request, as its client saw it. Times are seconds since the phase began.
 
     Attributes:
@@ -103,10 +103,10 @@ class Record:
         return self.has_ids and self.usage_tokens is not None and sum(self.weights) != self.usage_tokens
 
 
-class Answer:
+class ResponseRecorder:
     """Takes the answer to one request and fills in its record. `began` is the phase's time.monotonic()."""
 
-    def __init__(self, record: Record, began: float) -> None:
+    def __init__(self, record: HttpRequestRecord, began: float) -> None:
         self._record = record
         self._began = began
         self._reader = EventReader()
@@ -149,7 +149,7 @@ class Answer:
         if USAGE.search(data):
             _note_usage(data, record)
 
-    def end(self, ended: Ended) -> None:
+    def end(self, ended: ExchangeEnd) -> None:
         """Note how it ended."""
         record = self._record
         record.ended, record.why = ended.at - self._began, ended.why
@@ -161,21 +161,21 @@ class Answer:
 
     def said(self) -> str:
         """Return the words of an answer that is an error, with its status."""
-        return f"{said_of(bytes(self._body))} ({self._record.status})"
+        return f"{error_message_of(bytes(self._body))} ({self._record.status})"
 
-    def _outcome(self, how: Ending) -> Outcome:
+    def _outcome(self, how: ExchangeEndKind) -> Outcome:
         if self._has_error:
             return Outcome.ERROR_EVENT
-        if self._is_done and how in (Ending.COMPLETE, Ending.CUT):
+        if self._is_done and how in (ExchangeEndKind.COMPLETE, ExchangeEndKind.CONNECTION_LOST):
             return Outcome.OK
-        if how is not Ending.COMPLETE:
+        if how is not ExchangeEndKind.COMPLETE:
             return Outcome(how.value)
         if self._record.status == 200:
             return Outcome.UNFINISHED
         return Outcome.REFUSED if self._record.status in REFUSALS else Outcome.BAD_STATUS
 
 
-def said_of(body: bytes) -> str:
+def error_message_of(body: bytes) -> str:
     """Return the sentence of an error's body: OpenAI's message, or the beginning of what there is."""
     try:
         return str(json.loads(body)["error"]["message"])
@@ -191,7 +191,7 @@ def _code(text: str, fallback: str) -> str:
         return fallback
 
 
-def _note_usage(data: str, record: Record) -> None:
+def _note_usage(data: str, record: HttpRequestRecord) -> None:
     try:
         usage: Any = json.loads(data)["usage"]
         record.prompt_tokens, record.usage_tokens = int(usage["prompt_tokens"]), int(usage["completion_tokens"])

@@ -5,7 +5,7 @@ import re
 from types import TracebackType
 from typing import Any, Self
 
-from chairlift.bench.server.http_client import Client, NoAnswer
+from chairlift.bench.server.http_client import Client, NoResponse
 
 LINE = re.compile(
     r'^(?:chairlift_process_memory_bytes\{process="(?P<name>\w+)"\}|process_resident_memory_bytes) '
@@ -58,7 +58,7 @@ class MemoryWatch:
     async def _look(self) -> None:
         try:
             status, page = await self._client.fetch("GET", "/metrics")
-        except NoAnswer:
+        except NoResponse:
             return
         if status == 200 and (memory := memory_of(page.decode("utf-8", "replace"))):
             self._seen.append(memory)

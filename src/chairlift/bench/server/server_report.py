@@ -12,9 +12,9 @@ from dataclasses import asdict
 from typing import Any
 
 from chairlift.bench.offline.run_spec import WorkloadSpec
-from chairlift.bench.report.report import framed
-from chairlift.bench.server.api_requests import Style
-from chairlift.bench.server.server_benchmark import Plan, Serving
+from chairlift.bench.report.report import with_environment
+from chairlift.bench.server.api_requests import RequestFormat
+from chairlift.bench.server.server_benchmark import BenchmarkPlan, ServerBenchmark
 
 KIND = "chairlift bench serve"
 LATE_SECONDS = 0.02
@@ -28,7 +28,8 @@ BUSY_SHARE = 0.9
 
 
 def assembled(
-    serving: Serving, *, plan: Plan, style: Style, spec: WorkloadSpec, url: str, complete: bool,
+    serving: ServerBenchmark, *, plan: BenchmarkPlan, style: RequestFormat, spec: WorkloadSpec, url: str,
+    complete: bool,
     source: Mapping[str, Any], words: Sequence[str],
 ) -> dict[str, Any]:  # fmt: skip
     """Put a report together; for source and words see report.framed()."""
@@ -42,10 +43,10 @@ def assembled(
         "phases": serving.phases,
         "overload": serving.overload(),
     }
-    return framed(KIND, found, source, words)
+    return with_environment(KIND, found, source, words)
 
 
-def is_well(made: Mapping[str, Any]) -> bool:
+def is_successful(made: Mapping[str, Any]) -> bool:
     """Whether every request had an end that a server gave it, none of which says that the server failed."""
     counts = [phase["requests"] for phase in made["phases"]]
     overload = made["overload"]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from chairlift.bench.report.percentiles import described, thinned
-from chairlift.bench.server.response_recorder import TERMINAL, Outcome, Record
+from chairlift.bench.report.percentiles import downsample, summarize
+from chairlift.bench.server.response_recorder import TERMINAL, HttpRequestRecord, Outcome
 from chairlift.core.errors import ConfigError
 
 MAX_SAMPLES = 400
@@ -16,15 +16,15 @@ SETTLING_SHARE = 0.2
 """Of a phase, at its beginning: rates are counted behind it, when the server is as full as it gets."""
 
 
-def _e2e(record: Record) -> float:
+def _e2e(record: HttpRequestRecord) -> float:
     return record.ended - record.due
 
 
-def _widest_gap(record: Record) -> float:
+def _widest_gap(record: HttpRequestRecord) -> float:
     return max((after - before for before, after in pairwise(record.arrivals)), default=0.0)
 
 
-MEASURES: Mapping[str, Callable[[Record], float | None]] = {
+MEASURES: Mapping[str, Callable[[HttpRequestRecord], float | None]] = {
     "ttft": lambda record: record.first,
     "tpot": lambda record: record.tpot or 0.0,
     "itl": _widest_gap,
@@ -33,7 +33,7 @@ MEASURES: Mapping[str, Callable[[Record], float | None]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Goals:
+class SLO:
     """Limits of one request, in seconds: ttft and e2e count from when it was due, itl is its widest gap."""
 
     limits: Mapping[str, float]
@@ -45,7 +45,7 @@ class Goals:
             if not 0 < limit < math.inf:
                 raise ConfigError(f"--slo: {name} must be a positive number of seconds, got {limit:g}", option="slo")
 
-    def met(self, record: Record) -> bool:
+    def met(self, record: HttpRequestRecord) -> bool:
         """Whether a request ended well, with something in it, and kept every limit."""
         if record.outcome is not Outcome.OK or not record.arrivals:
             return False
@@ -55,14 +55,14 @@ class Goals:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class MeasureWindow:
     """The part of a phase over which rates are counted, in seconds since it began."""
 
     begin: float
     end: float
 
     @classmethod
-    def of(cls, seconds: float | None, records: Iterable[Record]) -> "Window":
+    def of(cls, seconds: float | None, records: Iterable[HttpRequestRecord]) -> "MeasureWindow":
         """Leave the beginning out of a phase of so many seconds; without a length it is all of it."""
         if seconds is None:
             return cls(0.0, max((each.ended for each in records if not math.isnan(each.ended)), default=0.0))
@@ -79,20 +79,20 @@ class Window:
         return math.fsum(weight for at, weight in weighed if self.begin <= at < self.end) / (self.end - self.begin)
 
 
-def spread(samples: Iterable[float | None]) -> dict[str, float | None]:
+def distribution_of(samples: Iterable[float | None]) -> dict[str, float | None]:
     """Return mean, percentiles and the largest of those that are known; all None where none is."""
     known = [each for each in samples if each is not None]
-    return {**described(known), "max": max(known, default=None)}
+    return {**summarize(known), "max": max(known, default=None)}
 
 
-def _news(records: Iterable[Record]) -> Iterator[tuple[float, float]]:
+def _news(records: Iterable[HttpRequestRecord]) -> Iterator[tuple[float, float]]:
     """Yield when tokens came, and how many; where no ids came, the server's count is shared out evenly."""
     for record in records:
         share = 1.0 if record.has_ids or not record.arrivals else record.output_tokens / len(record.arrivals)
         yield from ((at, weight * share) for at, weight in zip(record.arrivals, record.weights, strict=True))
 
 
-def summed(records: Sequence[Record], goals: Goals, seconds: float | None) -> dict[str, Any]:
+def summarize_phase(records: Sequence[HttpRequestRecord], goals: SLO, seconds: float | None) -> dict[str, Any]:
     """Return what a phase's records come to; `seconds` is the length of its arrivals, None where it has none.
 
     Of the tokens that were asked for, `free` counts requests which may end earlier, and so asked for none.
@@ -100,7 +100,7 @@ def summed(records: Sequence[Record], goals: Goals, seconds: float | None) -> di
     Latencies are those of requests that ended well. From when a request was due: ttft, e2e and refusal_from_due; from
     when it was sent: ttft_from_sending and refusal.
     """
-    window = Window.of(seconds, records)
+    window = MeasureWindow.of(seconds, records)
     whole = [each for each in records if each.outcome is Outcome.OK]
     refused = [each for each in records if each.outcome is Outcome.REFUSED]
     good = [each for each in whole if goals.met(each)]
@@ -119,23 +119,23 @@ def summed(records: Sequence[Record], goals: Goals, seconds: float | None) -> di
             "asked": sum(each.asked_tokens for each in records),
             "free": sum(not each.asked_tokens for each in records),
         },
-        "ttft_seconds": spread(each.first for each in whole),
-        "ttft_from_sending_seconds": spread(each.arrivals[0] - each.sent for each in whole if each.arrivals),
-        "tpot_seconds": spread(each.tpot for each in whole),
-        "itl_seconds": spread(gaps),
-        "e2e_seconds": spread(map(_e2e, whole)),
-        "refusal_seconds": spread(each.ended - each.sent for each in refused),
-        "refusal_from_due_seconds": spread(map(_e2e, refused)),
-        "retry_after_seconds": spread(each.retry_after for each in refused),
+        "ttft_seconds": distribution_of(each.first for each in whole),
+        "ttft_from_sending_seconds": distribution_of(each.arrivals[0] - each.sent for each in whole if each.arrivals),
+        "tpot_seconds": distribution_of(each.tpot for each in whole),
+        "itl_seconds": distribution_of(gaps),
+        "e2e_seconds": distribution_of(map(_e2e, whole)),
+        "refusal_seconds": distribution_of(each.ended - each.sent for each in refused),
+        "refusal_from_due_seconds": distribution_of(map(_e2e, refused)),
+        "retry_after_seconds": distribution_of(each.retry_after for each in refused),
         "samples": {
-            "ttft_seconds": thinned([each.first for each in whole if each.first is not None], MAX_SAMPLES),
-            "e2e_seconds": thinned(map(_e2e, whole), MAX_SAMPLES),
-            "itl_seconds": thinned(gaps, MAX_SAMPLES),
+            "ttft_seconds": downsample([each.first for each in whole if each.first is not None], MAX_SAMPLES),
+            "e2e_seconds": downsample(map(_e2e, whole), MAX_SAMPLES),
+            "itl_seconds": downsample(gaps, MAX_SAMPLES),
         },
     }
 
 
-def _counted(records: Sequence[Record], good: Sequence[Record]) -> dict[str, Any]:
+def _counted(records: Sequence[HttpRequestRecord], good: Sequence[HttpRequestRecord]) -> dict[str, Any]:
     """Count requests by how they ended.
 
     non_terminal: those that the server did not answer to the end, but for those that were interrupted here.

@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 
-from chairlift.bench.simulation.sim_step_model import StepModel
+from chairlift.bench.simulation.sim_step_model import SimStepModel
 from chairlift.bench.workload.generators import between
-from chairlift.bench.workload.workload import WorkItem, Workload
+from chairlift.bench.workload.workload import Workload, WorkloadRequest
 
-SMALL_CPU = StepModel(
+SMALL_CPU = SimStepModel(
     step=0.020, row=0.0012, prefill_token=0.0005, context_token=4.4e-6, prefill_pair=5.7e-7,
     origin="the smol135 shape on two CPU cores, rounded; fixed here so that scenarios do not move with a new fit",
 )  # fmt: skip
-LARGE_GPU = StepModel(
+LARGE_GPU = SimStepModel(
     step=0.008, row=3e-5, prefill_token=2.5e-5, context_token=2e-8, prefill_pair=2e-9,
     origin="about what an 8B model does on one large GPU: most of a step is reading weights",
 )  # fmt: skip
@@ -38,7 +38,7 @@ class Stream:
     priority: int = 0
 
 
-def gap(rng: Random, rate: float) -> float:
+def interarrival_seconds(rng: Random, rate: float) -> float:
     """Seconds to the next arrival of a Poisson process."""
     return -math.log1p(-rng.random()) / rate
 
@@ -48,14 +48,14 @@ def together(streams: Sequence[Stream], seconds: float, seed: int) -> Workload:
     items = []
     for number, stream in enumerate(streams):
         rng = Random(f"stream {number} {seed}")
-        at = gap(rng, stream.rate)
+        at = interarrival_seconds(rng, stream.rate)
         while at < seconds:
             prompt = tuple(between(rng, 0, 9_999) for _ in range(between(rng, *stream.prompts)))
-            items.append(WorkItem(
+            items.append(WorkloadRequest(
                 at=at, prompt_token_ids=prompt, output_tokens=between(rng, *stream.outputs), tenant=stream.tenant,
                 priority=stream.priority,
             ))  # fmt: skip
-            at += gap(rng, stream.rate)
+            at += interarrival_seconds(rng, stream.rate)
     items.sort(key=lambda item: item.at)
     return Workload(name="streams", seed=seed, items=tuple(items))
 
@@ -66,5 +66,5 @@ def at_once(count: int, prompts: tuple[int, int], outputs: tuple[int, int], seed
     items = []
     for _ in range(count):
         prompt = tuple(between(rng, 0, 9_999) for _ in range(between(rng, *prompts)))
-        items.append(WorkItem(at=0.0, prompt_token_ids=prompt, output_tokens=between(rng, *outputs)))
+        items.append(WorkloadRequest(at=0.0, prompt_token_ids=prompt, output_tokens=between(rng, *outputs)))
     return Workload(name="at once", seed=seed, items=tuple(items))

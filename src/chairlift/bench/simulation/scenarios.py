@@ -10,11 +10,17 @@ from random import Random
 import numpy as np
 
 from chairlift.bench.report.percentiles import percentile
-from chairlift.bench.simulation.scenario_loads import LARGE_GPU, SMALL_CPU, Stream, gap, together
-from chairlift.bench.simulation.simulation import Machine, Simulation, simulate
-from chairlift.bench.simulation.step_scenarios import STATIONS, Numbers, paged_against_preallocated, small_pool, steered
+from chairlift.bench.simulation.scenario_loads import LARGE_GPU, SMALL_CPU, Stream, interarrival_seconds, together
+from chairlift.bench.simulation.simulation import SimMachine, SimResult, simulate
+from chairlift.bench.simulation.step_scenarios import (
+    STATIONS,
+    Numbers,
+    itl_scenario,
+    paged_against_preallocated,
+    small_pool,
+)
 from chairlift.bench.workload.generators import between
-from chairlift.bench.workload.workload import WorkItem, Workload
+from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.engine.config import SchedulerConfig
 
 # -- fair ----------------------------------------------------------------------------------------------------------
@@ -38,12 +44,12 @@ def fair_service(policy: str, weights: Mapping[str, float] | None = None, seed: 
     config = SchedulerConfig(
         policy=policy, max_running_requests=32, max_batch_tokens=512, tenant_weights=dict(weights or {})
     )
-    seen = simulate(workload, config, Machine(step_model=SMALL_CPU), watch=watch)
+    seen = simulate(workload, config, SimMachine(step_model=SMALL_CPU), watch=watch)
     begin, end = _both_backlogged(seen, tenants, seconds)
     service = dict.fromkeys(tenants, 0.0)
     for now, tenant, tokens in served:
         service[tenant] += tokens if begin <= now < end else 0
-    for ride, boarded in zip(seen.rides, seen.boarded, strict=True):
+    for ride, boarded in zip(seen.rides, seen.first_scheduled, strict=True):
         if boarded is not None and begin <= boarded < end:
             service[ride.item.tenant] += len(ride.item.prompt_token_ids)
     offered = {name: sum(_size(item) for item in workload.items if item.tenant == name) for name in tenants}
@@ -56,17 +62,17 @@ def fair_service(policy: str, weights: Mapping[str, float] | None = None, seed: 
     }
 
 
-def _size(item: WorkItem) -> int:
+def _size(item: WorkloadRequest) -> int:
     return len(item.prompt_token_ids) + item.output_tokens
 
 
-def _both_backlogged(seen: Simulation, tenants: Sequence[str], until: float) -> tuple[float, float]:
+def _both_backlogged(seen: SimResult, tenants: Sequence[str], until: float) -> tuple[float, float]:
     """The longest span of time before `until` in which somebody of every tenant waited at every moment."""
     moments = np.linspace(0.0, until, 1201)
     busy = np.ones(len(moments), bool)
     for tenant in tenants:
         waiting = np.zeros(len(moments), int)
-        for ride, queued, boarded in zip(seen.rides, seen.queued, seen.boarded, strict=True):
+        for ride, queued, boarded in zip(seen.rides, seen.queued, seen.first_scheduled, strict=True):
             if ride.item.tenant == tenant:
                 waiting += (queued <= moments) & (moments < (until if boarded is None else boarded))
         busy &= waiting > 0
@@ -96,9 +102,12 @@ def ageing_bound(ageing: float, held_to: float | None = None, seed: int = 0) -> 
     ]
     workload = together(streams, 120.0, seed)
     config = SchedulerConfig(policy="priority", priority_ageing=ageing, max_running_requests=16)
-    seen = simulate(workload, config, Machine(step_model=SMALL_CPU))
+    seen = simulate(workload, config, SimMachine(step_model=SMALL_CPU))
     priority = np.array([ride.item.priority for ride in seen.rides])
-    queued, boarded = np.array(seen.queued), np.array([float("inf") if at is None else at for at in seen.boarded])
+    queued, boarded = (
+        np.array(seen.queued),
+        np.array([float("inf") if at is None else at for at in seen.first_scheduled]),
+    )
     # [later and more urgent, earlier and less urgent]
     ahead = (priority[:, None] < priority[None, :]) & (boarded[:, None] < boarded[None, :])
     ahead &= queued[:, None] > queued[None, :]
@@ -131,10 +140,10 @@ def prefix_hits(policy: str, hot: float = 0.0, seed: int = 0) -> Numbers:
     for _ in range(800):
         own = tuple(between(rng, 0, 9_999) for _ in range(between(rng, 16, 48)))
         group = groups[0 if rng.random() < hot else between(rng, 0, len(groups) - 1)]
-        items.append(WorkItem(at=at, prompt_token_ids=group + own, output_tokens=between(rng, 8, 48)))
-        at += gap(rng, 4.0 / (1 - hot / 2))
+        items.append(WorkloadRequest(at=at, prompt_token_ids=group + own, output_tokens=between(rng, 8, 48)))
+        at += interarrival_seconds(rng, 4.0 / (1 - hot / 2))
     config = SchedulerConfig(policy=policy, max_running_requests=16, max_batch_tokens=1024)
-    machine = Machine(step_model=SMALL_CPU, num_blocks=512)
+    machine = SimMachine(step_model=SMALL_CPU, num_blocks=512)
     seen = simulate(Workload(name="groups", seed=seed, items=tuple(items)), config, machine)
     ordered = sorted(seen.waits)
     return {
@@ -162,7 +171,7 @@ SCENARIOS: Mapping[str, Callable[[], dict[str, Numbers]]] = {
         f"{policy}, hot {hot:g}": prefix_hits(policy, hot)
         for hot in (0.0, 0.5, 0.8) for policy in ("cache_aware", "fifo")
     },
-    "target_itl_ms": lambda: {name: steered(station) for name, station in STATIONS.items()},
+    "target_itl_ms": lambda: {name: itl_scenario(station) for name, station in STATIONS.items()},
     "small_pool": lambda: {
         f"{load}, {name}": small_pool(times, load)
         for name, times in (("small_cpu", SMALL_CPU), ("large_gpu", LARGE_GPU)) for load in ("broadtail", "growing")

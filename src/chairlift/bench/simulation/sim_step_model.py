@@ -22,7 +22,7 @@ from chairlift.engine.step_plan import StepPlan
 COSTS = ("step", "row", "prefill_token", "context_token", "prefill_pair")
 
 
-class Work(NamedTuple):
+class StepWork(NamedTuple):
     """What is in a step, in the order of COSTS.
 
     Attributes:
@@ -40,14 +40,14 @@ class Work(NamedTuple):
     prefill_pairs: int
 
     @classmethod
-    def of_plan(cls, plan: StepPlan) -> "Work":
+    def of_plan(cls, plan: StepPlan) -> "StepWork":
         """Read it off a plan."""
         prefill = plan.num_tokens - int(np.count_nonzero(plan.num_new_tokens == 1))
         return cls(1, plan.num_rows, prefill, plan.num_context_tokens, plan.num_prefill_pairs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepModel:
+class SimStepModel:
     """The model.
 
     Attributes:
@@ -77,7 +77,7 @@ class StepModel:
         if self.step == self.row == 0:
             raise ConfigError("step and row of the step model must not both be 0: a step would take no time")
 
-    def seconds(self, work: Work) -> float:
+    def seconds(self, work: StepWork) -> float:
         """How long a step with this in it takes, without noise."""
         _, rows, prefill_tokens, context_tokens, prefill_pairs = work
         return (
@@ -86,22 +86,22 @@ class StepModel:
         )  # fmt: skip
 
 
-class Stopwatch:
+class StepTimer:
     """Says how long each step of a run takes, with noise that a seed decides."""
 
-    def __init__(self, times: StepModel, seed: int) -> None:
+    def __init__(self, times: SimStepModel, seed: int) -> None:
         self._times = times
         self._random = np.random.Generator(np.random.PCG64(seed % 2**64))
 
     def __call__(self, plan: StepPlan) -> float:
         """Seconds of the next step."""
-        seconds, noise = self._times.seconds(Work.of_plan(plan)), self._times.noise
+        seconds, noise = self._times.seconds(StepWork.of_plan(plan)), self._times.noise
         if not noise:
             return seconds
         return seconds * float(np.exp(noise * self._random.standard_normal() - noise**2 / 2))
 
 
-SMOL135_CPU = StepModel(
+SMOL135_CPU = SimStepModel(
     step=0.0136, row=0.000335, prefill_token=0.000376, context_token=4.23e-6, prefill_pair=4.8e-7,
     origin=(
         "fitted to 1,670 steps (1 to 22 rows, prompts of 8 to 1,000 tokens) of the smol135 shape (Llama, 30 layers, "
@@ -112,20 +112,20 @@ SMOL135_CPU = StepModel(
 """What a simulation runs on when nothing else is said."""
 
 
-def read_model(path: str) -> StepModel:
+def read_model(path: str) -> SimStepModel:
     """Read a model from a JSON file, such as {"step": 0.03, "row": 0.001}. Raises ConfigError."""
     try:
         found = msgspec.json.decode(Path(path).read_bytes(), type=dict[str, float | str])
-        names = [field.name for field in fields(StepModel)]
+        names = [field.name for field in fields(SimStepModel)]
         if unknown := [name for name in found if name not in names]:
             raise ConfigError(f"{path}: unknown field {unknown[0]!r}; there is {', '.join(names)}")
-        return msgspec.convert(found, StepModel)
+        return msgspec.convert(found, SimStepModel)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror or error}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} holds no step model: {error}") from None
 
 
-def write_model(path: str, times: StepModel) -> None:
+def write_model(path: str, times: SimStepModel) -> None:
     """Write a model as JSON."""
     Path(path).write_bytes(msgspec.json.format(msgspec.json.encode(asdict(times)), indent=2) + b"\n")

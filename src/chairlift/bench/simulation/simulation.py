@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from operator import mul
 from typing import Any
 
-from chairlift.bench.offline.request_records import Ride, summed_up
-from chairlift.bench.offline.step_records import StepWatch
-from chairlift.bench.report.percentiles import described
-from chairlift.bench.simulation.sim_step_model import SMOL135_CPU, StepModel, Stopwatch
-from chairlift.bench.workload.workload import WorkItem, Workload
+from chairlift.bench.offline.request_records import RequestRecord, summarize_requests
+from chairlift.bench.offline.step_records import StepRecorder
+from chairlift.bench.report.percentiles import summarize
+from chairlift.bench.simulation.sim_step_model import SMOL135_CPU, SimStepModel, StepTimer
+from chairlift.bench.workload.workload import Workload, WorkloadRequest
 from chairlift.core.clock import FakeClock
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.request import EngineOutput, GenerateRequest
@@ -32,7 +32,7 @@ MAX_TICKS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class SimMachine:
     """What the scheduler is told it runs on.
 
     Attributes:
@@ -45,7 +45,7 @@ class Machine:
     Raises ConfigError when num_blocks or block_size is less than 1.
     """
 
-    step_model: StepModel = SMOL135_CPU
+    step_model: SimStepModel = SMOL135_CPU
     num_blocks: int | None = None
     block_size: int = 16
     enable_prefix_caching: bool = True
@@ -56,7 +56,7 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Simulation:
+class SimResult:
     """What happened; all seconds are those of the fake clock, from the start.
 
     Attributes:
@@ -73,9 +73,9 @@ class Simulation:
         preemptions: how often somebody was sent back to the line.
     """
 
-    rides: Sequence[Ride]
+    rides: Sequence[RequestRecord]
     queued: Sequence[float]
-    boarded: Sequence[float | None]
+    first_scheduled: Sequence[float | None]
     steps: Sequence[StepStats]
     step_seconds: Sequence[float]
     step_ends: Sequence[float]
@@ -88,7 +88,7 @@ class Simulation:
     @property
     def waits(self) -> list[float]:
         """Seconds from the arrival of each request to its first ride; those that never rode are left out."""
-        rode = zip(self.rides, self.boarded, strict=True)
+        rode = zip(self.rides, self.first_scheduled, strict=True)
         return [boarded - ride.item.at for ride, boarded in rode if boarded is not None]
 
     @property
@@ -122,14 +122,14 @@ class Simulation:
 
     def report(self) -> dict[str, Any]:
         """Return what a report says, the same for the same workload, settings and seed: nothing of the host's time."""
-        watch = StepWatch(self.total_slots, clock=iter(self.step_ends).__next__)
+        watch = StepRecorder(self.total_slots, clock=iter(self.step_ends).__next__)
         for step in self.steps:
             watch(step)
         return {
-            **summed_up(self.rides, max(self.seconds, 1e-12)),
-            **watch.summed_up(0.0),
-            "one_step_seconds": described(self.step_seconds),
-            "wait_seconds": {**described(self.waits), "max": max(self.waits, default=None)},
+            **summarize_requests(self.rides, max(self.seconds, 1e-12)),
+            **watch.summarize(0.0),
+            "one_step_seconds": summarize(self.step_seconds),
+            "wait_seconds": {**summarize(self.waits), "max": max(self.waits, default=None)},
             "mean_running_requests": self.mean_running,
             "prefix_hit_rate": self.hit_rate,
             "computed_again": self.computed_again,
@@ -142,7 +142,7 @@ class Simulation:
             return {}
         rides = {name: [ride for ride in self.rides if ride.item.tenant == name] for name in names}
         kept = ("latency_seconds", "ttft_seconds", "requests", "tokens")
-        sums = {name: summed_up(rides[name], max(self.seconds, 1e-12)) for name in names}
+        sums = {name: summarize_requests(rides[name], max(self.seconds, 1e-12)) for name in names}
         return {name: {key: sums[name][key] for key in kept} for name in names}
 
 
@@ -152,18 +152,18 @@ def longest(workload: Workload) -> int:
 
 
 def simulate(
-    workload: Workload, config: SchedulerConfig, machine: Machine | None = None, *,
+    workload: Workload, config: SchedulerConfig, machine: SimMachine | None = None, *,
     watch: Callable[[float, int, int], None] | None = None,
-) -> Simulation:  # fmt: skip
+) -> SimResult:  # fmt: skip
     """Run a workload, greedy, each request to its full length; an idle engine jumps to the next arrival.
 
     `watch(now, index, tokens)` hears of every request that had news after a step. Raises InvalidRequest naming the
     request when one can never be served, before anything runs. A request that fails later is counted, not raised.
     """
-    return _Run(workload, config, machine or Machine(), watch).to_the_end()
+    return _Run(workload, config, machine or SimMachine(), watch).to_the_end()
 
 
-def as_request(item: WorkItem, index: int) -> GenerateRequest:
+def as_request(item: WorkloadRequest, index: int) -> GenerateRequest:
     """Turn the index-th request of a workload into one of the engine's, which is known by its index.
 
     A structure is left out: a simulation has no tokenizer, and every output is as long as the workload says.
@@ -180,7 +180,7 @@ class _Run:
     """A simulation while it goes on."""
 
     def __init__(
-        self, workload: Workload, config: SchedulerConfig, machine: Machine,
+        self, workload: Workload, config: SchedulerConfig, machine: SimMachine,
         watch: Callable[[float, int, int], None] | None,
     ) -> None:  # fmt: skip
         self._items, self._watch = workload.items, watch
@@ -191,7 +191,7 @@ class _Run:
             vocab_size=1 + max(VOCAB_SIZE - 1, *(max(item.prompt_token_ids) for item in workload.items)),
             max_model_len=length, num_blocks=machine.num_blocks or pages, block_size=machine.block_size, verify=False,
         )  # fmt: skip
-        self._stopwatch = Stopwatch(machine.step_model, machine.seed)
+        self._stopwatch = StepTimer(machine.step_model, machine.seed)
         self._step_seconds: list[float] = []
         self._step_ends: list[float] = []
         self._steps: list[StepStats] = []
@@ -200,7 +200,7 @@ class _Run:
             runner, config, enable_prefix_caching=machine.enable_prefix_caching, clock=self._clock,
             on_step=self._stepped, threaded=False,
         )  # fmt: skip
-        self._rides = [Ride(item) for item in self._items]
+        self._rides = [RequestRecord(item) for item in self._items]
         self._queued = [0.0] * len(self._items)
         self._boarded: list[float | None] = [None] * len(self._items)
         self._next = 0
@@ -214,7 +214,7 @@ class _Run:
         self._steps.append(replace(stats, schedule_ms=0.0, launch_ms=0.0, collect_ms=seconds * 1e3, commit_ms=0.0))
         self._step_ends.append(self._clock.now())
 
-    def to_the_end(self) -> Simulation:
+    def to_the_end(self) -> SimResult:
         began = time.perf_counter()
         self._loop.start()
         requests = self._checked()
@@ -233,8 +233,8 @@ class _Run:
             self._let_time_pass()
         counters = loop.scheduler.counters
         loop.stop()
-        return Simulation(
-            rides=self._rides, queued=self._queued, boarded=self._boarded, steps=self._steps,
+        return SimResult(
+            rides=self._rides, queued=self._queued, first_scheduled=self._boarded, steps=self._steps,
             step_seconds=self._step_seconds, step_ends=self._step_ends,
             total_slots=self._fake.num_blocks * self._fake.block_size,
             seconds=max((ride.ended or 0.0 for ride in self._rides), default=0.0),

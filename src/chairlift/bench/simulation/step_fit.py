@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from chairlift.bench.simulation.sim_step_model import COSTS, StepModel, Work
+from chairlift.bench.simulation.sim_step_model import COSTS, SimStepModel, StepWork
 from chairlift.core.errors import ConfigError
 from chairlift.engine.stats import StepStats
 
@@ -28,7 +28,7 @@ NEAR = 0.01
 """Relative errors below this count as this, so that no step's weight grows without bound."""
 
 
-class Sample(NamedTuple):
+class StepSample(NamedTuple):
     """One step of a real run.
 
     Attributes:
@@ -37,7 +37,7 @@ class Sample(NamedTuple):
         ended: on the same.
     """
 
-    work: Work
+    work: StepWork
     began: float
     ended: float
 
@@ -53,19 +53,19 @@ class Fit:
         p90_error: 90th percentile of the same.
     """
 
-    model: StepModel
+    model: SimStepModel
     steps: int
     median_error: float
     p90_error: float
 
 
-def sample(stats: StepStats) -> Sample:
+def sample(stats: StepStats) -> StepSample:
     """Read a step in numbers."""
-    work = Work(1, stats.num_sequences, stats.num_prefill_tokens, stats.context_tokens, stats.prefill_pairs)
-    return Sample(work, stats.started_ms / 1e3, stats.ended_ms / 1e3)
+    work = StepWork(1, stats.num_sequences, stats.num_prefill_tokens, stats.context_tokens, stats.prefill_pairs)
+    return StepSample(work, stats.started_ms / 1e3, stats.ended_ms / 1e3)
 
 
-def fit(samples: Sequence[Sample], origin: str = "") -> Fit:
+def fit(samples: Sequence[StepSample], origin: str = "") -> Fit:
     """Fit a model to the steps of a real run, in the order in which they ended.
 
     A step's time begins when it was begun, or when the one before it ended, if that was later: two may have been in
@@ -88,12 +88,12 @@ def fit(samples: Sequence[Sample], origin: str = "") -> Fit:
         costs = _least_squares(work, seconds, 1 / (predicted * np.sqrt(distance)))
     errors: Float64 = work @ costs / seconds - 1
     noise = _spread(errors)
-    model = StepModel(**dict(zip(COSTS, costs.tolist(), strict=True)), noise=noise, origin=origin)
+    model = SimStepModel(**dict(zip(COSTS, costs.tolist(), strict=True)), noise=noise, origin=origin)
     median, p90 = np.percentile(np.abs(errors), (50, 90)).tolist()
     return Fit(model, len(samples), median, p90)
 
 
-def _seconds(samples: Iterable[Sample]) -> Iterator[float]:
+def _seconds(samples: Iterable[StepSample]) -> Iterator[float]:
     before = float("-inf")
     for _, began, ended in samples:
         since = max(began, before) if before < ended else began
@@ -131,7 +131,7 @@ def _least_squares(work: Float64, seconds: Float64, weights: Float64) -> Float64
 # -- files ---------------------------------------------------------------------------------------------------------
 
 
-def read_samples(path: str) -> list[Sample]:
+def read_samples(path: str) -> list[StepSample]:
     """Read the steps of a run from a trace or from lines of StepStats. Raises ConfigError when there are none."""
     try:
         lines = Path(path).read_bytes().splitlines()
@@ -175,7 +175,7 @@ class _StepEvent(msgspec.Struct):
     args: _StepArguments
 
 
-def _sample(text: bytes) -> Sample | None:
+def _sample(text: bytes) -> StepSample | None:
     if "ph" not in msgspec.json.decode(text, type=dict[str, msgspec.Raw]):
         return sample(msgspec.json.decode(text, type=StepStats))
     event = msgspec.json.decode(text, type=_Event)
@@ -183,5 +183,5 @@ def _sample(text: bytes) -> Sample | None:
         return None
     step = msgspec.json.decode(text, type=_StepEvent)
     has, began = step.args, step.ts / 1e6
-    work = Work(1, has.rows, has.prefill_tokens, has.context_tokens, has.prefill_pairs)
-    return Sample(work, began, began + step.dur / 1e6)
+    work = StepWork(1, has.rows, has.prefill_tokens, has.context_tokens, has.prefill_pairs)
+    return StepSample(work, began, began + step.dur / 1e6)

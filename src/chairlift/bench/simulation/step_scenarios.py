@@ -4,8 +4,8 @@ from dataclasses import dataclass, replace
 
 from chairlift.bench.report.percentiles import percentile
 from chairlift.bench.simulation.scenario_loads import LARGE_GPU, SMALL_CPU, at_once
-from chairlift.bench.simulation.sim_step_model import StepModel
-from chairlift.bench.simulation.simulation import Machine, longest, simulate
+from chairlift.bench.simulation.sim_step_model import SimStepModel
+from chairlift.bench.simulation.simulation import SimMachine, longest, simulate
 from chairlift.bench.workload.generators import generate
 from chairlift.bench.workload.workload import Workload
 from chairlift.engine.config import SchedulerConfig
@@ -22,7 +22,7 @@ BUDGETS = tuple(round(16 * 2 ** (step / 8)) for step in range(57))
 
 
 @dataclass(frozen=True, slots=True)
-class Station:
+class ItlCase:
     """A machine and a load for the inter-token target.
 
     Attributes:
@@ -33,7 +33,7 @@ class Station:
         outputs: tokens, least and most.
     """
 
-    times: StepModel
+    times: SimStepModel
     target_ms: float
     seats: int
     prompts: tuple[int, int] = (256, 2048)
@@ -41,12 +41,12 @@ class Station:
 
 
 STATIONS = {
-    "small_cpu": Station(SMALL_CPU, 300.0, 24),
-    "large_gpu": Station(LARGE_GPU, 25.0, 64),
+    "small_cpu": ItlCase(SMALL_CPU, 300.0, 24),
+    "large_gpu": ItlCase(LARGE_GPU, 25.0, 64),
 }
 
 
-def steered(station: Station, seed: int = 0) -> Numbers:
+def itl_scenario(station: ItlCase, seed: int = 0) -> Numbers:
     """Long prompts and noisy steps: a target for the step time against every fixed budget of prompt tokens.
 
     More prompt tokens in a step are faster and later, so the best budget whose p99 stays within 1.2 times the target is
@@ -75,14 +75,16 @@ def steered(station: Station, seed: int = 0) -> Numbers:
 
 
 def one_run(
-    station: Station, workload: Workload, *, budget: int | None = None, target_ms: float | None = None
+    station: ItlCase, workload: Workload, *, budget: int | None = None, target_ms: float | None = None
 ) -> tuple[float, float]:
     """Return tokens a second, and the p99 of the step time over the station's target, whatever holds it."""
     config = SchedulerConfig(
         max_running_requests=station.seats, max_batch_tokens=2048 + station.seats, max_prefill_tokens=budget,
         target_itl_ms=target_ms,
     )  # fmt: skip
-    machine = Machine(step_model=replace(station.times, noise=NOISE), seed=workload.seed, enable_prefix_caching=False)
+    machine = SimMachine(
+        step_model=replace(station.times, noise=NOISE), seed=workload.seed, enable_prefix_caching=False
+    )
     seen = simulate(workload, config, machine)
     p99 = percentile(sorted(seen.step_seconds), 99)
     tokens = workload.prompt_tokens + workload.output_tokens
@@ -92,7 +94,7 @@ def one_run(
 # -- a small pool --------------------------------------------------------------------------------------------------
 
 
-def small_pool(times: StepModel, load: str = "broadtail", seed: int = 0) -> Numbers:
+def small_pool(times: SimStepModel, load: str = "broadtail", seed: int = 0) -> Numbers:
     """The same load with a pool that is never full, and with a third of the blocks that it used at most.
 
     "broadtail" is the workload of that name; under "growing" prompts are short and outputs long, so that those who
@@ -106,11 +108,11 @@ def small_pool(times: StepModel, load: str = "broadtail", seed: int = 0) -> Numb
     else:
         workload = at_once(200, (16, 32), (256, 512), seed)
     config = SchedulerConfig(max_running_requests=96, max_batch_tokens=1024)
-    large = simulate(workload, config, Machine(step_model=times))
-    wanted = max(step.allocated_kv_tokens for step in large.steps) // Machine().block_size
-    small = simulate(workload, config, Machine(step_model=times, num_blocks=wanted // 3))
+    large = simulate(workload, config, SimMachine(step_model=times))
+    wanted = max(step.allocated_kv_tokens for step in large.steps) // SimMachine().block_size
+    small = simulate(workload, config, SimMachine(step_model=times, num_blocks=wanted // 3))
     riders = max(1, round(small.mean_running))
-    seated = simulate(workload, replace(config, max_running_requests=riders), Machine(step_model=times))
+    seated = simulate(workload, replace(config, max_running_requests=riders), SimMachine(step_model=times))
     return {
         "wanted_blocks": float(wanted),
         "blocks": float(wanted // 3),
@@ -136,7 +138,9 @@ def paged_against_preallocated(max_model_len: int, requests: int = 2000, seed: i
     block_size, num_blocks = 16, 16_384 // 16
     workload = generate("longtail", vocab_size=10_000, seed=seed, count=requests)
     assert longest(workload) <= max_model_len
-    machine = Machine(step_model=SMALL_CPU, num_blocks=num_blocks, block_size=block_size, enable_prefix_caching=False)
+    machine = SimMachine(
+        step_model=SMALL_CPU, num_blocks=num_blocks, block_size=block_size, enable_prefix_caching=False
+    )
     arms = {"paged": 4096, "preallocated": num_blocks * block_size // max_model_len}
     numbers: Numbers = {"max_model_len": float(max_model_len), "token_slots": float(num_blocks * block_size)}
     for name, seats in arms.items():

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 
-from chairlift.bench.workload.workload import MAX_SECONDS, WorkItem, Workload
+from chairlift.bench.workload.workload import MAX_SECONDS, Workload, WorkloadRequest
 from chairlift.core.errors import ConfigError
 
 PREFIX_GROUPS = 8
@@ -52,11 +52,11 @@ class _Draw:
     def ids(self, count: int) -> tuple[int, ...]:
         return tuple(below(self.rng, self.vocab_size) for _ in range(count))
 
-    def item(self, prompt: tuple[int, ...], output_tokens: int) -> WorkItem:
-        return WorkItem(at=0.0, prompt_token_ids=prompt, output_tokens=output_tokens)
+    def item(self, prompt: tuple[int, ...], output_tokens: int) -> WorkloadRequest:
+        return WorkloadRequest(at=0.0, prompt_token_ids=prompt, output_tokens=output_tokens)
 
 
-Items = Iterator[WorkItem]
+Items = Iterator[WorkloadRequest]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def endless(name: str, *, vocab_size: int, seed: int = 0) -> Items:
     return kind.items(_Draw(Random(f"{name} {seed}"), vocab_size))
 
 
-def arriving(workload: Workload, rate: float) -> Workload:
+def with_poisson_arrivals(workload: Workload, rate: float) -> Workload:
     """Let the requests arrive in a Poisson process of `rate` a second, in the order in which they stand.
 
     Raises ConfigError when the rate is not a positive number, and when the last would arrive after MAX_SECONDS.
@@ -161,7 +161,7 @@ def arriving(workload: Workload, rate: float) -> Workload:
     return replace(workload, items=tuple(items))
 
 
-def shared_out(workload: Workload, tenants: Mapping[str, float]) -> Workload:
+def assign_tenants(workload: Workload, tenants: Mapping[str, float]) -> Workload:
     """Give each request to a tenant, drawn by their shares of the load, such as {"big": 10, "small": 1}.
 
     Raises ConfigError when there is no tenant, or a share is not positive.

@@ -11,7 +11,7 @@ MAX_SECONDS = 10_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorkItem:
+class WorkloadRequest:
     """One request of a workload.
 
     Attributes:
@@ -45,7 +45,7 @@ class Workload:
 
     name: str
     seed: int
-    items: tuple[WorkItem, ...]
+    items: tuple[WorkloadRequest, ...]
 
     @property
     def prompt_tokens(self) -> int:
@@ -62,7 +62,7 @@ class Workload:
         """Whether nobody comes later than at the start."""
         return not any(item.at > 0 for item in self.items)
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """Return what every run tells of it: its digest, and its tokens."""
         return {
             "workload_digest": self.digest(),
@@ -73,7 +73,8 @@ class Workload:
         """Return a SHA-256 of everything in it, so that two runs can show that they did the same work."""
         hashed = hashlib.sha256()
         for item in self.items:
-            hashed.update(f"{item!r}\n".encode())
+            # The class was called WorkItem when digests were first recorded; results committed then stay comparable.
+            hashed.update(f"WorkItem{repr(item).removeprefix(type(item).__name__)}\n".encode())
             if item.structured is not None:
                 hashed.update(f"{item.structured!r}\n".encode())
         return hashed.hexdigest()

@@ -14,7 +14,7 @@ from random import Random
 from typing import Any
 
 from chairlift.bench.workload.generators import below
-from chairlift.bench.workload.workload import MAX_SECONDS, WorkItem, Workload
+from chairlift.bench.workload.workload import MAX_SECONDS, Workload, WorkloadRequest
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured_output import STRUCTURED_FIELDS, StructuredOutput
 from chairlift.core.validation import format_value
@@ -74,7 +74,7 @@ def _entry(line: str, where: str) -> dict[str, Any]:
     return entry
 
 
-def _item(entry: dict[str, Any], where: str, vocab_size: int, rng: Random) -> WorkItem:
+def _item(entry: dict[str, Any], where: str, vocab_size: int, rng: Random) -> WorkloadRequest:
     tenant, timeout = entry.get("tenant", ""), entry.get("timeout")
     if not isinstance(tenant, str):
         raise InvalidRequest(f"{where}: tenant must be text, got {tenant!r}")
@@ -85,7 +85,7 @@ def _item(entry: dict[str, Any], where: str, vocab_size: int, rng: Random) -> Wo
         raise InvalidRequest(f"{where}: at must be seconds after the start, from 0 to {MAX_SECONDS}, got {_shown(at)}")
     if "output_tokens" not in entry:
         raise InvalidRequest(f"{where}: needs output_tokens")
-    return WorkItem(
+    return WorkloadRequest(
         at=float(at), prompt_token_ids=_prompt(entry, where, vocab_size, rng),
         output_tokens=_whole(entry, "output_tokens", where, 1, MAX_TOKENS), tenant=tenant,
         priority=_whole(entry, "priority", where, -MAX_PRIORITY, MAX_PRIORITY), timeout=timeout,

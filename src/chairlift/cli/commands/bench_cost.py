@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         "seed": arguments.seed,
     }
     if arguments.json is not None:
-        report.write(arguments.json, report.framed(KIND, found, source, arguments.words))
+        report.write(arguments.json, report.with_environment(KIND, found, source, arguments.words))
     return 0
 
 

@@ -4,9 +4,9 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from chairlift.bench.offline.comparison import Arm, Turns, arms_of, check_comparison, take_turns
+from chairlift.bench.offline.comparison import Arm, ArmRuns, arms_of, check_comparison, run_interleaved
 from chairlift.bench.offline.offline_benchmark import measure
-from chairlift.bench.offline.run_spec import Order, WorkloadSpec
+from chairlift.bench.offline.run_spec import RunSpec, WorkloadSpec
 from chairlift.bench.peers.registry import peers_of
 from chairlift.bench.report import environment, plot, report
 from chairlift.cli.console import Console
@@ -17,7 +17,7 @@ from chairlift.llm.build import prepare
 from chairlift.llm.model_names import no_model_given
 from chairlift.llm.progress import Progress
 
-ENGINE = {name: each for each in settings.ENGINE for name in (each.name, each.spelled) if name}
+ENGINE = {name: each for each in settings.ENGINE for name in (each.name, each.flag_name) if name}
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -30,18 +30,18 @@ def run(arguments: argparse.Namespace) -> int:
     workload = settings.given(settings.WORKLOAD, arguments, environ)
     engine = settings.given(settings.ENGINE, arguments, environ)
     spec = WorkloadSpec(name=workload.pop("workload", settings.DEFAULT_WORKLOAD), **workload)
-    order = Order(model=arguments.model, options=engine, workload=spec)
+    order = RunSpec(model=arguments.model, options=engine, workload=spec)
     arms, count = _checked(arguments, order)
     source = environment.source()
     turns = _measured(arguments, order, arms, count, console)
-    made = report.assembled(order, turns, source, arguments.words)
+    made = report.build_report(order, turns, source, arguments.words)
     report.tell(report.table(made), arguments.json, made, print)
     if arguments.plot is not None:
         plot.draw(made, arguments.plot)
     return _verdict(turns, console)
 
 
-def _checked(arguments: argparse.Namespace, order: Order) -> tuple[list[Arm], int]:
+def _checked(arguments: argparse.Namespace, order: RunSpec) -> tuple[list[Arm], int]:
     """Refuse what can be refused before anything is loaded; returns the arms, and how many requests each gets."""
     for name in ("repeat", "threads"):
         if (value := getattr(arguments, name)) is not None and value < 1:
@@ -88,15 +88,15 @@ def _compared(text: str) -> tuple[str, list[Any]]:
 
 
 def _measured(
-    arguments: argparse.Namespace, order: Order, arms: Sequence[Arm], count: int, console: Console
-) -> list[Turns]:
+    arguments: argparse.Namespace, order: RunSpec, arms: Sequence[Arm], count: int, console: Console
+) -> list[ArmRuns]:
     """Run here what is one run; several runs take turns in processes of their own, so that none sees another's."""
     if arguments.model is None:
         console.say(no_model_given())
-    console.say(f"workload {order.workload.shown_name()} on {environment.shown_model(arguments.model)}")
+    console.say(f"workload {order.workload.shown_name()} on {environment.redacted_model(arguments.model)}")
     if len(arms) == arguments.repeat == 1 and arguments.threads is None:
         options = {**order.options, **arms[0].options}
-        own = Order(model=order.model, options=options, workload=order.workload)
+        own = RunSpec(model=order.model, options=options, workload=order.workload)
         with Progress(count, shown=console.shows_bars([])) as progress:
 
             def note(tokens: int, ended: bool) -> None:
@@ -104,18 +104,18 @@ def _measured(
                 if ended:
                     progress.request_done()
 
-            return [Turns(arms[0], [measure(own, note)])]
+            return [ArmRuns(arms[0], [measure(own, note)])]
 
     def told(arm: Arm, number: int, result: Mapping[str, Any]) -> None:
         speed = result["output_tokens_per_second"]
         console.say(f"turn {number + 1} of {arguments.repeat}: {arm.name} {speed:.1f} output tokens/s")
 
-    return take_turns(
+    return run_interleaved(
         arms, order, repeat=arguments.repeat, threads=arguments.threads, shown=arguments.verbose, note=told
     )
 
 
-def _verdict(turns: Sequence[Turns], console: Console) -> int:
+def _verdict(turns: Sequence[ArmRuns], console: Console) -> int:
     """Say what went wrong, if anything did."""
     code = 0
     for each in turns:

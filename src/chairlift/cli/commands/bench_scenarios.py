@@ -26,5 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
         for arm, numbers in found[name].items():
             print(f"{name} · {arm}: " + ", ".join(f"{what} {value:.4g}" for what, value in numbers.items()))
     if arguments.json is not None:
-        report.write(arguments.json, report.framed(KIND, {"scenarios": found}, source, arguments.words, of_host=False))
+        report.write(
+            arguments.json, report.with_environment(KIND, {"scenarios": found}, source, arguments.words, of_host=False)
+        )
     return 0

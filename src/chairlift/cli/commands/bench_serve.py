@@ -9,12 +9,12 @@ from typing import Any
 from chairlift.bench.offline.run_spec import VOCAB_SIZE, WorkloadSpec
 from chairlift.bench.report import environment, plot, report
 from chairlift.bench.server import server_plot, server_report
-from chairlift.bench.server.api_requests import CHAT, IDS, TEXT, Deck, Style
+from chairlift.bench.server.api_requests import CHAT, IDS, TEXT, RequestFormat, RequestStream
 from chairlift.bench.server.http_client import Client
 from chairlift.bench.server.loadgen import in_own_loop
 from chairlift.bench.server.server_address import Address
-from chairlift.bench.server.server_benchmark import Plan, Serving, first_model
-from chairlift.bench.server.slo import Goals
+from chairlift.bench.server.server_benchmark import BenchmarkPlan, ServerBenchmark, first_model
+from chairlift.bench.server.slo import SLO
 from chairlift.cli.console import Console
 from chairlift.cli.result_writer import check_outputs, uninterrupted
 from chairlift.cli.settings import settings
@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises ConfigError and InvalidRequest for bad input, NoAnswer for a server that is not there or serves none of this.
     """
     console, environ = Console(quiet=arguments.quiet), settings.environment()
-    asked = settings.given(settings.LOAD, arguments, environ)
+    asked = settings.given(settings.LOAD_SETTINGS, arguments, environ)
     measured = _Measured(arguments, asked, environ.get("CHAIRLIFT_API_KEY", ""), console)
     source = environment.source()
     _take_files()
@@ -53,15 +53,15 @@ def run(arguments: argparse.Namespace) -> int:
             server_plot.draw(made, arguments.plot)
     if not complete:
         raise KeyboardInterrupt
-    return 0 if server_report.is_well(made) else 1
+    return 0 if server_report.is_successful(made) else 1
 
 
 class _Measured:
     """What is measured, checked before anything is sent. `serving` and `style` are there once the server answered."""
 
     def __init__(self, arguments: argparse.Namespace, asked: dict[str, Any], key: str, console: Console) -> None:
-        self.serving: Serving | None = None
-        self.style: Style | None = None
+        self.serving: ServerBenchmark | None = None
+        self.style: RequestFormat | None = None
         self._console = console
         self._key = _key(asked.pop("api_key_file", None), key)
         self._model = arguments.model
@@ -72,8 +72,8 @@ class _Measured:
             name=asked.pop("workload", settings.DEFAULT_WORKLOAD), requests=asked.get("requests"),
             seed=asked.get("seed", 0),
         )  # fmt: skip
-        goals = Goals(asked.pop("goals", {}))
-        self.plan = Plan(goals=goals, **asked)
+        goals = SLO(asked.pop("goals", {}))
+        self.plan = BenchmarkPlan(goals=goals, **asked)
         if not 1 < self._vocab_size <= VOCAB_SIZE:
             raise ConfigError(f"--vocab-size must be at least 2, got {self._vocab_size}", option="vocab_size")
         self.spec.make(self._vocab_size)
@@ -85,10 +85,10 @@ class _Measured:
         """Find the model out, try one request, and measure."""
         client = Client(self.address, self._key)
         try:
-            self.style = Style(model=self._model or await first_model(client), **self._style)
-            deck = Deck(self.spec, self._vocab_size, self.style, client)
-            serving = Serving(self.plan, client, deck, self._console.say)
-            await serving.greet()
+            self.style = RequestFormat(model=self._model or await first_model(client), **self._style)
+            deck = RequestStream(self.spec, self._vocab_size, self.style, client)
+            serving = ServerBenchmark(self.plan, client, deck, self._console.say)
+            await serving.check_reachable()
             self._console.say(f"{self.style.model} at {self.address.url}, workload {self.spec.shown_name()}")
             self.serving = serving
             await serving.run()

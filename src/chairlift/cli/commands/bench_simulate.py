@@ -7,8 +7,8 @@ from typing import Any
 
 from chairlift.bench.offline.run_spec import WorkloadSpec
 from chairlift.bench.report import environment, report
-from chairlift.bench.simulation.sim_step_model import SMOL135_CPU, StepModel, read_model, write_model
-from chairlift.bench.simulation.simulation import VOCAB_SIZE, Machine, Simulation, simulate
+from chairlift.bench.simulation.sim_step_model import SMOL135_CPU, SimStepModel, read_model, write_model
+from chairlift.bench.simulation.simulation import VOCAB_SIZE, SimMachine, SimResult, simulate
 from chairlift.bench.simulation.step_fit import fit, read_samples
 from chairlift.bench.workload.workload import Workload
 from chairlift.cli.console import Console
@@ -29,12 +29,12 @@ def run(arguments: argparse.Namespace) -> int:
     console = Console(quiet=arguments.quiet)
     environ = settings.environment()
     asked = settings.given(settings.WORKLOAD, arguments, environ)
-    engine = settings.given(settings.SIMULATED, arguments, environ)
+    engine = settings.given(settings.SIMULATE_SETTINGS, arguments, environ)
     check_outputs(
         {"--json": arguments.json, "--save-step-times": arguments.save_step_times},
         {"--workload": asked.get("workload"), "--fit": arguments.fit, "--step-times": arguments.step_times},
     )
-    played = Machine(
+    played = SimMachine(
         step_model=_step_model(arguments, console), seed=asked.get("seed", 0),
         **{name: engine.pop(name) for name in OF_MACHINE if name in engine},
     )  # fmt: skip
@@ -43,13 +43,15 @@ def run(arguments: argparse.Namespace) -> int:
     workload = spec.check() if spec.is_trace else spec.make(VOCAB_SIZE)  # a trace may be of any model
     source = environment.source()
     seen = simulate(workload, config, played)
-    made = report.framed(KIND, _found(seen, workload, spec, config, played), source, arguments.words, of_host=False)
+    made = report.with_environment(
+        KIND, _found(seen, workload, spec, config, played), source, arguments.words, of_host=False
+    )
     report.tell(_table(made), arguments.json, made, print)
     console.say(f"simulated {seen.seconds:.1f} s in {seen.host_seconds:.2f} s")
     return 1 if made["requests"]["failed"] else 0
 
 
-def _step_model(arguments: argparse.Namespace, console: Console) -> StepModel:
+def _step_model(arguments: argparse.Namespace, console: Console) -> SimStepModel:
     """The model of a file, or fitted to a run, or the one that is built in."""
     if arguments.step_times is not None and arguments.fit is not None:
         raise ConfigError("--step-times and --fit cannot be given together")
@@ -72,7 +74,7 @@ def _step_model(arguments: argparse.Namespace, console: Console) -> StepModel:
 
 
 def _found(
-    seen: Simulation, workload: Workload, spec: WorkloadSpec, config: SchedulerConfig, played: Machine
+    seen: SimResult, workload: Workload, spec: WorkloadSpec, config: SchedulerConfig, played: SimMachine
 ) -> dict[str, Any]:
     """Put everything together that is the same for the same workload, settings and seed."""
     tokens = {"prompt": workload.prompt_tokens, "output": workload.output_tokens}

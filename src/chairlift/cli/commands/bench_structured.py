@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"by turn: {turns}")
     if arguments.json is not None:
         found |= {"model": environment.model_shape(arguments.model), "options": environment.shown_options(engine)}
-        report.write(arguments.json, report.framed(KIND, found, source, arguments.words))
+        report.write(arguments.json, report.with_environment(KIND, found, source, arguments.words))
     failed = sum(each["requests"]["failed"] for each in (*found["plain"], *found["structured"]))
     if failed:
         console.complain(f"{failed} requests failed")

@@ -8,8 +8,8 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
-from chairlift.cli.chat_backends import Counted, Elsewhere, Message, OwnModel, Talker
-from chairlift.cli.console import Console, tamed
+from chairlift.cli.chat_backends import AnswerStats, ChatBackend, LocalBackend, Message, RemoteBackend
+from chairlift.cli.console import Console, escape_control_chars
 from chairlift.cli.settings import settings
 from chairlift.core.errors import ChairliftError, ConfigError
 from chairlift.llm.build import prepare
@@ -33,9 +33,9 @@ HELP = """/help            this
 def run(arguments: argparse.Namespace) -> int:
     """Chat until the user leaves; returns the exit code. Raises ConfigError, ModelError and ChatFailed."""
     console, environ = Console(quiet=arguments.quiet), settings.environment()
-    sampling = settings.given(settings.CHATTED, arguments, environ)
+    sampling = settings.given(settings.CHAT_SETTINGS, arguments, environ)
     with _talker(arguments, console, environ) as talker:
-        chat = Chat(talker, console, sampling, shows_counts=arguments.stats)
+        chat = ChatSession(talker, console, sampling, shows_counts=arguments.stats)
         if arguments.system is not None:
             chat.system(arguments.system)
         if arguments.quick is not None:
@@ -45,16 +45,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _talker(arguments: argparse.Namespace, console: Console, environ: Any) -> Iterator[Talker]:
+def _talker(arguments: argparse.Namespace, console: Console, environ: Any) -> Iterator[ChatBackend]:
     if arguments.url is not None:
-        yield Elsewhere(arguments.url, arguments.model, environ.get("CHAIRLIFT_API_KEY", ""))
+        yield RemoteBackend(arguments.url, arguments.model, environ.get("CHAIRLIFT_API_KEY", ""))
         return
     options = settings.given(settings.ENGINE, arguments, environ)
     prepared = prepare(arguments.model, cast("Options", options))
     console.say(f"loading {arguments.model}" if arguments.model else no_model_given())
     service = prepared.start()
     try:
-        yield OwnModel(service)
+        yield LocalBackend(service)
     finally:
         service.client.close()
 
@@ -77,11 +77,11 @@ def _lines() -> Iterator[str]:
             sys.stderr.write("\n/quit or Ctrl-D leaves\n")
 
 
-class Chat:
+class ChatSession:
     """One conversation. Owns its messages and the options of its answers."""
 
     def __init__(
-        self, talker: Talker, console: Console, options: dict[str, Any], *, shows_counts: bool = False
+        self, talker: ChatBackend, console: Console, options: dict[str, Any], *, shows_counts: bool = False
     ) -> None:
         self._talker = talker
         self._console = console
@@ -118,12 +118,12 @@ class Chat:
 
     def _answered(self) -> str | None:
         """Print an answer as it comes; Ctrl-C keeps what there is of it."""
-        counted, pieces = Counted(), list[str]()
+        counted, pieces = AnswerStats(), list[str]()
         try:
             with closing(self._talker.answer(self.messages, self._options, counted)) as said:  # type: ignore[type-var]
                 for piece in said:
                     pieces.append(piece)
-                    sys.stdout.write(tamed(piece, sys.stdout))
+                    sys.stdout.write(escape_control_chars(piece, sys.stdout))
                     sys.stdout.flush()
         except KeyboardInterrupt:
             self._console.complain(" (ended)")
@@ -176,7 +176,7 @@ class Chat:
         return str(question["content"]), rest
 
     def _set(self, text: str) -> None:
-        known = {setting.name: setting for setting in settings.CHATTED}
+        known = {setting.name: setting for setting in settings.CHAT_SETTINGS}
         name, _, value = text.replace("-", "_", 1).partition(" ")
         if not name:
             print(json.dumps(self._options, ensure_ascii=False))
@@ -193,7 +193,7 @@ class Chat:
 
     def _show(self, _: str) -> None:
         for message in self.messages:
-            print(tamed(f"{message['role']}: {message['content']}", sys.stdout))
+            print(escape_control_chars(f"{message['role']}: {message['content']}", sys.stdout))
 
     def _save(self, name: str) -> None:
         if not name:

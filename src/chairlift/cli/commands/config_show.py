@@ -35,7 +35,7 @@ class Row:
     def shown(self) -> str:
         """The value for people."""
         if self.value is None:
-            return self.setting.unset or "-"
+            return self.setting.default_text or "-"
         if isinstance(self.value, str):
             return self.value
         return json.dumps(self.value, ensure_ascii=False)
@@ -48,7 +48,9 @@ class Row:
     def as_object(self) -> dict[str, Any]:
         """Return it for JSON."""
         found = {"value": self.value, "source": self.source, "where": self.where}
-        return found | ({"otherwise": self.setting.unset} if self.value is None and self.setting.unset else {})
+        return found | (
+            {"otherwise": self.setting.default_text} if self.value is None and self.setting.default_text else {}
+        )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -70,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _served(title: str, group: Sequence[Setting]) -> Sequence[Setting]:
     """Return the engine's settings with the defaults of a server."""
-    return settings.SERVED if title == "engine" else group
+    return settings.SERVE_SETTINGS if title == "engine" else group
 
 
 def _row(setting: Setting, arguments: argparse.Namespace, environ: Mapping[str, str]) -> Row:
@@ -78,7 +80,7 @@ def _row(setting: Setting, arguments: argparse.Namespace, environ: Mapping[str, 
     if found is not None:
         return Row(setting, found.value, found.source, found.where)
     value = None if setting.default == "" else setting.default
-    return Row(setting, value, MODEL if setting.unset.startswith("the model's") else DEFAULT)
+    return Row(setting, value, MODEL if setting.default_text.startswith("the model's") else DEFAULT)
 
 
 def _lines(found: Mapping[str, Sequence[Row]], secrets: Mapping[str, bool]) -> Iterator[str]:

@@ -6,24 +6,24 @@ from typing import Any, cast
 
 from chairlift.cli.console import log_config, tamed_line
 from chairlift.cli.prompt_file import sampling_params
-from chairlift.cli.server_options import check_door
+from chairlift.cli.server_options import validate_server_options
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.config_file import ConfigFile, read_config
 from chairlift.cli.settings.settings import Setting
 from chairlift.cli.settings.yaml_nodes import Problem
 from chairlift.core.errors import ChairliftError, ConfigError
-from chairlift.llm.build import check_options
+from chairlift.llm.build import validate_options
 from chairlift.llm.options import Options
 
 Check = Callable[[dict[str, Any]], object]
 
 
 def _check_engine(asked: dict[str, Any]) -> None:
-    check_options(cast("Options", asked))
+    validate_options(cast("Options", asked))
 
 
 CHECKS: Mapping[str, Check] = {
-    "server": check_door, "engine": _check_engine, "sampling": sampling_params, "logging": log_config,
+    "server": validate_server_options, "engine": _check_engine, "sampling": sampling_params, "logging": log_config,
 }  # fmt: skip
 """What says of the settings of a group whether they can be, without a model."""
 
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not path:
         raise ConfigError(f"which file? chairlift config validate FILE.yaml, or {variable}", option="config")
     file = read_config(path)
-    problems = sorted([*file.problems, *impossible(file)], key=lambda problem: problem.line)
+    problems = sorted([*file.problems, *invalid_values(file)], key=lambda problem: problem.line)
     for problem in problems:
         print(tamed_line(file.shown(problem)))
     if not problems:
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def impossible(file: ConfigFile) -> Iterator[Problem]:
+def invalid_values(file: ConfigFile) -> Iterator[Problem]:
     """Yield what is wrong with values that could be read: out of bounds, or not possible with each other."""
     for title, group in settings.GROUPS:
         written = [setting for setting in group if setting.dest in file.values]

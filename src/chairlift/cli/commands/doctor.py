@@ -39,7 +39,7 @@ REMEDIES = {
 """Option -> what to do when it cannot be."""
 
 
-class Examination:
+class DoctorReport:
     """The report as it grows; whatever cannot be found out becomes a problem, and never a traceback."""
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def examine(model: str, options: dict[str, Any]) -> dict[str, Any]:
     """Return everything that can be found out, as plain values with stable keys."""
-    found = Examination()
+    found = DoctorReport()
     report = found.report
     report["cpu"] = found.attempt("the processor could not be read", system_info.cpu)
     report["memory"] = found.attempt("the memory could not be read", system_info.memory)
@@ -104,12 +104,12 @@ def examine(model: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _machine() -> dict[str, Any]:
-    from chairlift.llm.build import examine_machine
+    from chairlift.llm.build import inspect_machine
 
-    return examine_machine()
+    return inspect_machine()
 
 
-def _libraries(found: Examination) -> list[dict[str, Any]]:
+def _libraries(found: DoctorReport) -> list[dict[str, Any]]:
     listed = found.attempt("what Chairlift needs could not be read", lambda: list(system_info.libraries())) or []
     for library in listed:
         if not library.extra and not library.is_good:
@@ -124,7 +124,7 @@ def _libraries(found: Examination) -> list[dict[str, Any]]:
     ]
 
 
-def _judge(found: Examination) -> None:
+def _judge(found: DoctorReport) -> None:
     """Say what of the machine will make a model slow."""
     report = found.report
     cpu, memory, threads = report["cpu"] or {}, report["memory"] or {}, report["threads"]
@@ -146,7 +146,7 @@ def _judge(found: Examination) -> None:
         found.problem(WARNING, "transparent huge pages are off, so the KV cache is made of small pages", do)
 
 
-def _model(found: Examination, model: str, options: dict[str, Any]) -> dict[str, Any]:
+def _model(found: DoctorReport, model: str, options: dict[str, Any]) -> dict[str, Any]:
     facts: dict[str, Any] = dict.fromkeys(MODEL_FACTS) | {"name": model}
     read = found.attempt("the model could not be examined", lambda: _examined(model, options), level=ERROR)
     if read is not None:
@@ -163,10 +163,10 @@ def _model(found: Examination, model: str, options: dict[str, Any]) -> dict[str,
 
 
 def _examined(model: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[ChairliftError]]:
-    from chairlift.llm.build import examine_model
+    from chairlift.llm.build import inspect_model
     from chairlift.llm.options import Options
 
-    return examine_model(model, cast("Options", options))
+    return inspect_model(model, cast("Options", options))
 
 
 def _remedy(error: ChairliftError) -> str:

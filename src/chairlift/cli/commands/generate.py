@@ -9,19 +9,19 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from typing import Any, TextIO
 
-from chairlift.cli.console import Console, tamed
-from chairlift.cli.prompt_file import Job, located, one_job, read_jobs
-from chairlift.cli.result_writer import OrderedLines, as_json, check_outputs, uninterrupted
+from chairlift.cli.console import Console, escape_control_chars
+from chairlift.cli.prompt_file import PromptItem, at_line, read_prompt, read_prompts
+from chairlift.cli.result_writer import OrderedWriter, as_json, check_outputs, uninterrupted
 from chairlift.cli.settings import settings
 from chairlift.core.errors import ConfigError, InvalidRequest
 from chairlift.core.request import Timeline
-from chairlift.llm.batch_run import pump
-from chairlift.llm.build import Prepared, prepare
+from chairlift.llm.batch_run import run_batch
+from chairlift.llm.build import PreparedService, prepare
 from chairlift.llm.model_names import is_demo, no_model_given
-from chairlift.llm.output_processor import Assembler
+from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import RequestOutput
 from chairlift.llm.progress import Progress
-from chairlift.llm.text_service import Service
+from chairlift.llm.text_service import TextService
 
 DEFAULT_PROMPT = "What is continuous batching?"
 DEFAULT_MAX_TOKENS = 256
@@ -52,28 +52,28 @@ def run(arguments: argparse.Namespace) -> int:
             return _batch(service, jobs, assemblers, console, file, also_stdout=arguments.json)
 
 
-def _jobs(arguments: argparse.Namespace, sampling: dict[str, Any]) -> list[Job]:
+def _jobs(arguments: argparse.Namespace, sampling: dict[str, Any]) -> list[PromptItem]:
     chat = is_demo(arguments.model) if arguments.chat is None else arguments.chat
     if arguments.prompts is not None:
         if arguments.prompt is not None:
             raise ConfigError("--prompt and --prompts cannot be given together")
-        return read_jobs(arguments.prompts, sampling, chat=chat, ids_too=arguments.chat is None)
+        return read_prompts(arguments.prompts, sampling, chat=chat, ids_too=arguments.chat is None)
     prompt = DEFAULT_PROMPT if arguments.prompt is None else arguments.prompt
-    return [one_job(prompt, sampling, chat=chat)]
+    return [read_prompt(prompt, sampling, chat=chat)]
 
 
-def _prepared(model: str | None, options: Any, jobs: list[Job]) -> Prepared:
+def _prepared(model: str | None, options: Any, jobs: list[PromptItem]) -> PreparedService:
     """Find out what can be known before the weights are loaded."""
     prepared = prepare(model, options)
     if prepared.tokenizer is None:
         texts = (job for job in jobs if job.asked[0] == "messages" or isinstance(job.asked[1], str))
         if (job := next(texts, None)) is not None:
-            raise located(job.where, f"{model} has no tokenizer.json, so a prompt must be token ids")
+            raise at_line(job.where, f"{model} has no tokenizer.json, so a prompt must be token ids")
     return prepared
 
 
 @contextmanager
-def _started(prepared: Prepared, console: Console) -> Iterator[Service]:
+def _started(prepared: PreparedService, console: Console) -> Iterator[TextService]:
     """Load, saying what happens; close in any case."""
     began = time.monotonic()
     service = prepared.start()
@@ -93,14 +93,14 @@ def _started(prepared: Prepared, console: Console) -> Iterator[Service]:
         service.client.close()
 
 
-def _assembler(service: Service, job: Job, timeout: float | None) -> Assembler:
+def _assembler(service: TextService, job: PromptItem, timeout: float | None) -> OutputProcessor:
     kind, asked = job.asked
     try:
         if kind == "messages":
-            return service.chat_assembler(asked, job.params, timeout=timeout, tools=job.tools)
-        return service.assembler(asked, job.params, timeout=timeout)
+            return service.prepare_chat(asked, job.params, timeout=timeout, tools=job.tools)
+        return service.prepare_completion(asked, job.params, timeout=timeout)
     except InvalidRequest as error:
-        raise located(job.where, error.message) from None
+        raise at_line(job.where, error.message) from None
 
 
 @contextmanager
@@ -118,16 +118,22 @@ def _written(path: str | None) -> Iterator[TextIO | None]:
 
 
 def _stream(
-    service: Service, job: Job, assembler: Assembler, console: Console, file: TextIO | None, *, as_object: bool
+    service: TextService,
+    job: PromptItem,
+    assembler: OutputProcessor,
+    console: Console,
+    file: TextIO | None,
+    *,
+    as_object: bool,
 ) -> int:
     """Run one request; its text goes to standard output as it comes."""
     began, ends_line, several = time.monotonic(), True, assembler.request.params.num_choices > 1
     try:
-        with closing(pump(service.client, [assembler], 1)) as events:
+        with closing(run_batch(service.client, [assembler], 1)) as events:
             for _, event in events:
                 if event.delta and not as_object and not several:
                     ends_line = event.delta.endswith("\n")
-                    sys.stdout.write(tamed(event.delta, sys.stdout))
+                    sys.stdout.write(escape_control_chars(event.delta, sys.stdout))
                     sys.stdout.flush()
     finally:
         if not ends_line:
@@ -139,7 +145,7 @@ def _stream(
     elif several:
         for choice in result.outputs:
             console.say(f"choice {choice.index}, finish reason {choice.finish_reason}:")
-            print(tamed(choice.text, sys.stdout), flush=True)
+            print(escape_control_chars(choice.text, sys.stdout), flush=True)
     if file is not None:
         file.write(line + "\n")
     choice, usage = result.outputs[0], result.usage
@@ -160,14 +166,14 @@ def _first_token(timeline: Timeline | None) -> str:
 class _Batch:
     """The results of a file of prompts, as they come."""
 
-    def __init__(self, jobs: list[Job], assemblers: list[Assembler], files: list[TextIO]) -> None:
+    def __init__(self, jobs: list[PromptItem], assemblers: list[OutputProcessor], files: list[TextIO]) -> None:
         self._jobs = jobs
         self._assemblers = assemblers
         self._places = {id(assembler): index for index, assembler in enumerate(assemblers)}
-        self._writers = [OrderedLines(file) for file in files]
+        self._writers = [OrderedWriter(file) for file in files]
         self.results: dict[int, RequestOutput] = {}
 
-    def record(self, assembler: Assembler) -> None:
+    def record(self, assembler: OutputProcessor) -> None:
         """Keep and write the result of a request that has ended."""
         index = self._places[id(assembler)]
         with uninterrupted():
@@ -187,7 +193,8 @@ class _Batch:
 
 
 def _batch(
-    service: Service, jobs: list[Job], assemblers: list[Assembler], console: Console, file: TextIO | None, *,
+    service: TextService, jobs: list[PromptItem], assemblers: list[OutputProcessor], console: Console,
+    file: TextIO | None, *,
     also_stdout: bool,
 ) -> int:  # fmt: skip
     """Run all requests together; results are written in the order of the jobs."""
@@ -197,11 +204,11 @@ def _batch(
     try:
         with (
             Progress(len(jobs), shown=console.shows_bars(files)) as progress,
-            closing(pump(service.client, assemblers, service.max_queue_size)) as events,
+            closing(run_batch(service.client, assemblers, service.max_queue_size)) as events,
         ):
             for assembler, event in events:
                 progress.tokens(len(event.token_ids))
-                if event.is_last:
+                if event.is_final:
                     batch.record(assembler)
                     progress.request_done()
     finally:

@@ -7,17 +7,17 @@ import sys
 from pathlib import Path
 
 from chairlift.cli.console import Console
-from chairlift.cli.server_options import config_of, listening_of
+from chairlift.cli.server_options import listen_address, server_config
 from chairlift.cli.settings import settings
-from chairlift.cli.settings.reload import Rereading, check_is_file
+from chairlift.cli.settings.reload import SettingsReloader, check_is_file
 from chairlift.core.errors import ConfigError
 from chairlift.engine.client.process import ProcessClient
 from chairlift.llm.build import prepare
 from chairlift.llm.model_names import no_model_given
 from chairlift.llm.options import Options
-from chairlift.llm.text_service import Service
-from chairlift.observability.logging import lines_to, write_in_background
-from chairlift.server.server_process import Parts
+from chairlift.llm.text_service import TextService
+from chairlift.observability.logging import line_handler, use_background_writer
+from chairlift.server.server_process import ServerParts
 from chairlift.server.server_process import run as serve
 from chairlift.web.auth import KeyRing, read_keys
 
@@ -26,8 +26,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until told to leave; returns the exit code. Raises ConfigError and ModelError for bad input."""
     console, environ = Console(quiet=arguments.quiet), settings.environment()
     door = settings.given(settings.SERVER, arguments, environ)
-    engine: Options = {"client": "process", **settings.given(settings.SERVED, arguments, environ)}  # type: ignore[typeddict-item]
-    listening = listening_of(door)
+    engine: Options = {"client": "process", **settings.given(settings.SERVE_SETTINGS, arguments, environ)}  # type: ignore[typeddict-item]
+    listening = listen_address(door)
     prepared = prepare(arguments.model, engine)
     names = tuple(door.get("served_model_name") or [_name(prepared.model)])
     key_file = Path(door["key_file"]) if door.get("key_file") else None
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         if has_keys and key_file is not None:
             check_is_file(key_file, "key_file")
         ring, has_keys = read_keys(key_file, environ), True
-        if not ring.guards_all and not door.get("insecure") and not listening.is_loopback:
+        if not ring.requires_key and not door.get("insecure") and not listening.is_loopback:
             raise ConfigError(
                 f"{listening.host} can be reached by others, so keys are needed (--key-file, CHAIRLIFT_API_KEY); "
                 "--insecure serves without", option="host",
@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
         return ring
 
     console.say(f"serving {prepared.model}" if arguments.model else no_model_given())
-    logs, lines = write_in_background(), lines_to(sys.stderr)  # neither waits for a disk or for a pipe
+    logs, lines = use_background_writer(), line_handler(sys.stderr)  # neither waits for a disk or for a pipe
 
     def say(line: str) -> None:
         if not arguments.quiet:
@@ -55,11 +55,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     code = 1
     try:
-        code = serve(Parts(
-            config=config_of(names, door), listening=listening, read_keys=keys, start=prepared.start,
+        code = serve(ServerParts(
+            config=server_config(names, door), listening=listening, read_keys=keys, start=prepared.start,
             engine_pid=_engine_pid, budget=prepared.scheduler.max_batch_tokens,
-            seats=prepared.scheduler.max_running_sequences, say=say,
-            read_settings=None if arguments.file is None else Rereading(arguments, environ, names),
+            max_running=prepared.scheduler.max_running_sequences, print_line=say,
+            read_settings=None if arguments.file is None else SettingsReloader(arguments, environ, names),
         ))  # fmt: skip
     finally:
         prepared.close()
@@ -76,7 +76,7 @@ def _name(model: str) -> str:
     return path.resolve().name if path.exists() else model
 
 
-def _engine_pid(service: Service) -> int | None:
+def _engine_pid(service: TextService) -> int | None:
     client = service.client
     process = client.process if isinstance(client, ProcessClient) else None
     return None if process is None else process.pid

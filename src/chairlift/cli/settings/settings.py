@@ -54,21 +54,21 @@ class Setting:
     kind: Kind = str
     metavar: str = "NAME"
     default: str | int | float = ""
-    unset: str = ""
+    default_text: str = ""
     many: bool = False
-    spelled: str = ""
-    is_word: bool = False
-    is_renewed: bool = False
+    flag_name: str = ""
+    is_positional: bool = False
+    is_reloadable: bool = False
 
     @property
     def dest(self) -> str:
         """Where argparse keeps it, and its key in a file; two settings may be for keywords of the same name."""
-        return self.spelled or self.name
+        return self.flag_name or self.name
 
     @property
     def flag(self) -> str:
         """What one types: --max-tokens."""
-        return self.metavar if self.is_word else "--" + self.dest.replace("_", "-")
+        return self.metavar if self.is_positional else "--" + self.dest.replace("_", "-")
 
     @property
     def environment(self) -> str:
@@ -78,15 +78,15 @@ class Setting:
     @property
     def shown_help(self) -> str:
         """What --help says of it."""
-        if self.unset:
-            return f"{self.help} (default: {self.unset})"
+        if self.default_text:
+            return f"{self.help} (default: {self.default_text})"
         if isinstance(self.default, bool):
             return f"{self.help} (default)" if self.default else self.help
         return self.help if self.default == "" else f"{self.help} (default {self.default})"
 
     def add_to(self, group: argparse._ActionsContainer) -> None:
         """Declare it to argparse; not given means absent, or None for a word."""
-        if self.is_word:
+        if self.is_positional:
             group.add_argument(self.dest, nargs="?", metavar=self.metavar, help=self.shown_help)
         elif self.kind is flag:
             action: Any = argparse.BooleanOptionalAction
@@ -108,7 +108,7 @@ class Setting:
         return [value] if self.many else value
 
 
-class Written(Protocol):
+class SettingsFile(Protocol):
     """What a file says of settings."""
 
     def read(self, setting: Setting) -> tuple[Any, str] | None:
@@ -123,7 +123,7 @@ FLAG, ENVIRONMENT, FILE = "flag", "environment", "file"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ResolvedSetting:
     """A setting that somebody made.
 
     Attributes:
@@ -139,41 +139,41 @@ class Found:
 
 CONFIG = Setting(name="config", metavar="FILE.yaml", help="a file of settings: max_batch_tokens: 4096")
 MODEL = Setting(
-    name="model", metavar="MODEL", is_word=True, unset="the embedded demo model",
+    name="model", metavar="MODEL", is_positional=True, default_text="the embedded demo model",
     help="a Hugging Face model folder or hub id",
 )  # fmt: skip
 
 SAMPLING = (
     Setting(name="max_tokens", kind=whole, metavar="N", default=256, help="output tokens at most"),
     Setting(name="min_tokens", kind=whole, metavar="N", default=0, help="output tokens at least"),
-    Setting(name="temperature", kind=number, metavar="T", unset="the model's, else 1",
+    Setting(name="temperature", kind=number, metavar="T", default_text="the model's, else 1",
             help="0 is greedy, at most 2"),
-    Setting(name="top_k", kind=whole, metavar="K", unset="the model's, else 0",
+    Setting(name="top_k", kind=whole, metavar="K", default_text="the model's, else 0",
             help="keep the K likeliest tokens, 0 keeps all"),
-    Setting(name="top_p", kind=number, metavar="P", unset="the model's, else 1",
+    Setting(name="top_p", kind=number, metavar="P", default_text="the model's, else 1",
             help="keep the likeliest tokens that reach this probability"),
-    Setting(name="min_p", kind=number, metavar="P", unset="the model's, else 0",
+    Setting(name="min_p", kind=number, metavar="P", default_text="the model's, else 0",
             help="drop tokens below this share of the likeliest one"),
-    Setting(name="typical_p", kind=number, metavar="P", unset="the model's, else 1",
+    Setting(name="typical_p", kind=number, metavar="P", default_text="the model's, else 1",
             help="keep the tokens of typical surprise that reach this"),
-    Setting(name="epsilon_cutoff", kind=number, metavar="P", unset="the model's, else 0",
+    Setting(name="epsilon_cutoff", kind=number, metavar="P", default_text="the model's, else 0",
             help="drop tokens less likely than this"),
-    Setting(name="eta_cutoff", kind=number, metavar="P", unset="the model's, else 0",
+    Setting(name="eta_cutoff", kind=number, metavar="P", default_text="the model's, else 0",
             help="the same, with a bound that falls with the entropy"),
-    Setting(name="repetition_penalty", kind=number, metavar="X", unset="the model's, else 1",
+    Setting(name="repetition_penalty", kind=number, metavar="X", default_text="the model's, else 1",
             help="divide the logits of tokens seen anywhere"),
     Setting(name="presence_penalty", kind=number, metavar="X", default=0, help="subtract for tokens in the output"),
     Setting(name="frequency_penalty", kind=number, metavar="X", default=0, help="subtract for each time in the output"),
-    Setting(name="no_repeat_ngram_size", kind=whole, metavar="N", unset="the model's, else 0",
+    Setting(name="no_repeat_ngram_size", kind=whole, metavar="N", default_text="the model's, else 0",
             help="no run of N tokens appears twice"),
-    Setting(name="bad_words", many=True, metavar="TEXT", spelled="bad_word", help="this is not written"),
+    Setting(name="bad_words", many=True, metavar="TEXT", flag_name="bad_word", help="this is not written"),
     Setting(name="bad_words_ids", kind=ids, many=True, metavar="ID,..", help="these tokens do not follow each other"),
     Setting(name="allowed_token_ids", kind=ids, metavar="ID,..", help="only these tokens are drawn"),
     Setting(name="logit_bias", kind=biases, metavar="ID=X,..", help="add to the logits of these token ids"),
-    Setting(name="seed", kind=whole, metavar="N", unset="one is drawn, and shown", help="of the draws"),
+    Setting(name="seed", kind=whole, metavar="N", default_text="one is drawn, and shown", help="of the draws"),
     Setting(name="stop", many=True, metavar="TEXT", help="end where this text appears; may be given several times"),
     Setting(name="stop_token_ids", kind=ids, metavar="ID,..", help="end at these token ids, too"),
-    Setting(name="include_stop_str_in_output", kind=flag, default=False, spelled="include_stop",
+    Setting(name="include_stop_str_in_output", kind=flag, default=False, flag_name="include_stop",
             help="keep the stop text"),
     Setting(name="ignore_eos", kind=flag, default=False, help="the model's end-of-text tokens do not end the output"),
     Setting(name="skip_special_tokens", kind=flag, default=True, help="leave special tokens out of the text"),
@@ -184,7 +184,7 @@ SAMPLING = (
     Setting(name="echo", kind=flag, default=False, help="the text begins with the prompt"),
     Setting(name="structured", kind=structure, metavar="KIND=TEXT",
             help="json_schema=, regex=, grammar= (TEXT or @FILE), json_object, choice=A|B: what the output has to be"),
-    Setting(name="logits_processors", many=True, metavar="NAME", spelled="logits_processor",
+    Setting(name="logits_processors", many=True, metavar="NAME", flag_name="logits_processor",
             help="one of those that --logits-processor-factories names"),
 )  # fmt: skip
 
@@ -192,21 +192,21 @@ ENGINE = (
     Setting(name="dtype", default="auto", help="auto (the checkpoint's), float64, float32, bfloat16, float16"),
     Setting(name="device", default="auto", help="auto, cpu, cuda, cuda:1 or another torch device"),
     Setting(name="revision", help="branch, tag or commit of a hub id"),
-    Setting(name="max_model_len", kind=whole, metavar="N", unset="the model's own limit",
+    Setting(name="max_model_len", kind=whole, metavar="N", default_text="the model's own limit",
              help="tokens of a request, prompt and output"),
     Setting(name="max_batch_tokens", kind=whole, metavar="N", default=2048, help="tokens in one step"),
     Setting(name="max_running_requests", kind=whole, metavar="N", default=256, help="requests that ride at once"),
-    Setting(name="max_prefill_tokens", kind=whole, metavar="N", unset="256 on native kernels, else all that fit",
+    Setting(name="max_prefill_tokens", kind=whole, metavar="N", default_text="256 on native kernels, else all that fit",
             help="prompt tokens in one step"),
     Setting(name="long_prefill_threshold", kind=whole, metavar="N", help="those of one request while others want some"),
     Setting(name="max_chunk_tokens", kind=whole, metavar="N", help="those of one request in any step"),
     Setting(name="max_queue_size", kind=whole, metavar="N", default=100_000, help="requests in line"),
     Setting(name="block_size", kind=whole, metavar="N", default=16, help="tokens in a page of the KV cache"),
-    Setting(name="num_blocks", kind=whole, metavar="N", unset="what memory allows",
+    Setting(name="num_blocks", kind=whole, metavar="N", default_text="what memory allows",
             help="pages of the KV cache"),
-    Setting(name="max_memory", kind=share_or_bytes, metavar="X", unset="0.9 on a device, 0.5 on a host",
+    Setting(name="max_memory", kind=share_or_bytes, metavar="X", default_text="0.9 on a device, 0.5 on a host",
             help="for the KV cache: a share of the free, or 4GiB"),
-    Setting(name="enable_prefix_caching", kind=flag, default=True, spelled="prefix_caching",
+    Setting(name="enable_prefix_caching", kind=flag, default=True, flag_name="prefix_caching",
             help="share equal prefixes"),
     Setting(name="overlap", kind=flag, default=False, help="two launches in flight"),
     Setting(name="policy", default="fifo", help="order of the line: fifo, priority, fair, cache_aware"),
@@ -218,11 +218,11 @@ ENGINE = (
     Setting(name="attention_backend", default="auto", help="how attention is computed: torch, reference"),
     Setting(name="kernels", default="auto", help="of a CPU: native (Chairlift's own), torch"),
     Setting(name="quantization", default="none", help="of the weights: none, int8 (groups of 32), int8-channel"),
-    Setting(name="cpu_threads", kind=whole, metavar="N", unset="one a core, from three cores on one less",
+    Setting(name="cpu_threads", kind=whole, metavar="N", default_text="one a core, from three cores on one less",
             help="of the native kernels"),
     Setting(name="weight_cache", metavar="DIR", help="keep weights packed for the native kernels there: fast starts"),
     Setting(name="logits_processors", kind=factories, metavar="NAME=MODULE:FUNCTION,..",
-            spelled="logits_processor_factories", help="logits processors that requests may choose"),
+            flag_name="logits_processor_factories", help="logits processors that requests may choose"),
     Setting(name="profile", metavar="FILE", help="write a trace of the steps there; it opens in Perfetto"),
     Setting(name="client", default="inline", help="inline: the engine in a thread; process: in its own process"),
 )  # fmt: skip
@@ -230,7 +230,7 @@ ENGINE = (
 
 LOGGING = (
     Setting(name="log_level", kind=one_of("debug", "info", "warning", "error"), metavar="LEVEL", default="warning",
-            is_renewed=True, help="what is logged: debug, info, warning, error"),
+            is_reloadable=True, help="what is logged: debug, info, warning, error"),
     Setting(name="log_format", kind=one_of("human", "json"), metavar="FORMAT", default="human", help="human or json"),
     Setting(name="log_file", metavar="FILE", help="log there too"),
     Setting(name="log_file_size", kind=size, metavar="BYTES", default="50MB", help="at which the file is rotated"),
@@ -240,38 +240,40 @@ LOGGING = (
 SERVER = (
     Setting(name="host", default="127.0.0.1", metavar="ADDRESS", help="where to listen"),
     Setting(name="port", kind=whole, metavar="N", default=8000, help="0 takes any that is free"),
-    Setting(name="served_model_name", many=True, unset="the model's",
+    Setting(name="served_model_name", many=True, default_text="the model's",
              help="name of the model in the API; may be given several times"),
     Setting(name="key_file", metavar="FILE", help="API keys, a line each: TENANT sha256:HEX [admin]"),
     Setting(name="insecure", kind=flag, default=False, help="serve a public address without keys"),
     Setting(name="open_metrics", kind=flag, default=False, help="/metrics needs no key"),
     Setting(name="tls_cert", metavar="FILE", help="certificate chain (PEM); with --tls-key the server speaks TLS"),
     Setting(name="tls_key", metavar="FILE", help="its private key (PEM)"),
-    Setting(name="cors_origins", many=True, metavar="ORIGIN", spelled="cors_origin", help="its pages may use the API"),
+    Setting(name="cors_origins", many=True, metavar="ORIGIN", flag_name="cors_origin",
+            help="its pages may use the API"),
     Setting(name="strict", kind=flag, default=False, help="refuse requests with fields that have no effect"),
-    Setting(name="max_body_bytes", kind=size, metavar="BYTES", default="4MB", spelled="max_body", help="of a request"),
-    Setting(name="body_seconds", kind=number, metavar="S", default=30, spelled="body_timeout",
+    Setting(name="max_body_bytes", kind=size, metavar="BYTES", default="4MB", flag_name="max_body",
+            help="of a request"),
+    Setting(name="body_seconds", kind=number, metavar="S", default=30, flag_name="body_timeout",
             help="in which a request's body has to come"),
-    Setting(name="write_seconds", kind=number, metavar="S", default=30, spelled="write_timeout",
+    Setting(name="write_seconds", kind=number, metavar="S", default=30, flag_name="write_timeout",
             help="in which a client has to take what is sent"),
-    Setting(name="idle_seconds", kind=number, metavar="S", default=30, spelled="idle_timeout",
+    Setting(name="idle_seconds", kind=number, metavar="S", default=30, flag_name="idle_timeout",
             help="that a connection without a request is kept"),
-    Setting(name="drain_seconds", kind=number, metavar="S", default=30, spelled="drain_timeout",
+    Setting(name="drain_seconds", kind=number, metavar="S", default=30, flag_name="drain_timeout",
             help="that open requests have when the server leaves"),
-    Setting(name="waiting_requests", kind=whole, metavar="N", default=1024, spelled="max_waiting_requests",
-            is_renewed=True, help="that wait for a first token"),
-    Setting(name="waiting_tokens", kind=whole, metavar="N", default=1_000_000, spelled="max_waiting_tokens",
-            is_renewed=True, help="prompt tokens of those"),
-    Setting(name="wait_seconds", kind=number, metavar="S", default=2, spelled="max_wait",
-            is_renewed=True, help="who would wait longer is refused, where 16 wait already"),
-    Setting(name="requests_per_minute", kind=number, metavar="N", spelled="tenant_requests",
-            unset="no limit", is_renewed=True, help="that a tenant may begin in a minute"),
-    Setting(name="tokens_per_minute", kind=number, metavar="N", spelled="tenant_tokens",
-            unset="no limit", is_renewed=True, help="that a tenant may use in a minute"),
-    Setting(name="open_requests", kind=whole, metavar="N", spelled="tenant_open",
-            unset="no limit", is_renewed=True, help="that a tenant may have open"),
+    Setting(name="waiting_requests", kind=whole, metavar="N", default=1024, flag_name="max_waiting_requests",
+            is_reloadable=True, help="that wait for a first token"),
+    Setting(name="waiting_tokens", kind=whole, metavar="N", default=1_000_000, flag_name="max_waiting_tokens",
+            is_reloadable=True, help="prompt tokens of those"),
+    Setting(name="wait_seconds", kind=number, metavar="S", default=2, flag_name="max_wait",
+            is_reloadable=True, help="who would wait longer is refused, where 16 wait already"),
+    Setting(name="requests_per_minute", kind=number, metavar="N", flag_name="tenant_requests",
+            default_text="no limit", is_reloadable=True, help="that a tenant may begin in a minute"),
+    Setting(name="tokens_per_minute", kind=number, metavar="N", flag_name="tenant_tokens",
+            default_text="no limit", is_reloadable=True, help="that a tenant may use in a minute"),
+    Setting(name="open_requests", kind=whole, metavar="N", flag_name="tenant_open",
+            default_text="no limit", is_reloadable=True, help="that a tenant may have open"),
     Setting(name="metric_aliases", many=True, kind=one_of("vllm", "transformers"), metavar="SYSTEM",
-            spelled="metric_alias", help="metrics under these names, too: vllm, transformers"),
+            flag_name="metric_alias", help="metrics under these names, too: vllm, transformers"),
 )  # fmt: skip
 
 DEFAULT_WORKLOAD = "longtail"
@@ -287,33 +289,33 @@ WORKLOAD = (
     Setting(name="seed", kind=whole, metavar="N", default=0, help="of everything drawn"),
 )
 
-LOAD = (
+LOAD_SETTINGS = (
     *(setting for setting in WORKLOAD if setting.name in ("workload", "seed")),
     Setting(name="requests", kind=whole, metavar="N", help="of a phase at most"),
-    Setting(name="rates", kind=numbers, metavar="R,..", spelled="rate",
+    Setting(name="rates", kind=numbers, metavar="R,..", flag_name="rate",
             help="requests a second, whatever the answers do; several are phases"),
     Setting(name="concurrency", kind=whole, metavar="N", help="so many at a time (default 32, for overload 64)"),
-    Setting(name="factors", kind=numbers, metavar="X,..", spelled="overload",
+    Setting(name="factors", kind=numbers, metavar="X,..", flag_name="overload",
             help="find the capacity, then ask for 1, X, .. times as much"),
     Setting(name="rounds", kind=whole, metavar="N", default=1, help="of --overload; medians of all are judged"),
     Setting(name="duration", kind=number, metavar="S", default=30, help="of a phase, where --requests does not end it"),
     Setting(name="pause", kind=number, metavar="S", default=2, help="between phases"),
     Setting(name="arrivals", kind=one_of("poisson", "even"), metavar="KIND", default="poisson", help="poisson or even"),
     Setting(name="timeout", kind=number, metavar="S", default=120, help="that a request may take"),
-    Setting(name="goals", kind=goals, metavar="ttft=S,..", spelled="slo",
+    Setting(name="goals", kind=goals, metavar="ttft=S,..", flag_name="slo",
             help="limits of a good answer: ttft, tpot, itl, e2e (default: it ended well)"),
     Setting(name="chat", kind=flag, default=False, help="ask /v1/chat/completions, in words"),
     Setting(name="text", kind=flag, default=False, help="ask /v1/completions in words instead of token ids"),
     Setting(name="vocab_size", kind=whole, metavar="N", default=1000, help="token ids of prompts are below this"),
     Setting(name="ignore_eos", kind=flag, default=True, help="outputs are as long as the workload says"),
     Setting(name="plain", kind=flag, default=False, help="OpenAI's own fields alone: no ignore_eos, no output ids"),
-    Setting(name="timeout_ms", kind=whole, metavar="N", spelled="request_timeout_ms",
+    Setting(name="timeout_ms", kind=whole, metavar="N", flag_name="request_timeout_ms",
             help="the header x-request-timeout-ms of every request"),
     Setting(name="api_key_file", metavar="FILE", help="its first line is the key (default: CHAIRLIFT_API_KEY)"),
 )  # fmt: skip
 """Those of `bench serve`."""
 
-SIMULATED = tuple(
+SIMULATE_SETTINGS = tuple(
     setting for setting in ENGINE
     if setting.name
     not in (
@@ -324,14 +326,14 @@ SIMULATED = tuple(
 """Those of ENGINE that mean something without a model."""
 
 
-CHATTED = tuple(
+CHAT_SETTINGS = tuple(
     setting for setting in SAMPLING
     if setting.name in ("max_tokens", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
                         "presence_penalty", "frequency_penalty", "seed", "stop")
 )  # fmt: skip
 """Those of SAMPLING that a chat in the terminal has, here and with any server."""
 
-SERVED = tuple(
+SERVE_SETTINGS = tuple(
     Setting(name="client", default="process", help="process: the engine in its own process; inline: in a thread")
     if setting.name == "client" else setting
     for setting in ENGINE
@@ -341,23 +343,23 @@ SERVED = tuple(
 
 GROUPS: tuple[tuple[str, Sequence[Setting]], ...] = (
     ("model", (MODEL,)), ("server", SERVER), ("engine", ENGINE), ("sampling", SAMPLING), ("logging", LOGGING),
-    ("workload", WORKLOAD), ("load", LOAD),
+    ("workload", WORKLOAD), ("load", LOAD_SETTINGS),
 )  # fmt: skip
 """Everything that a file may hold, under the titles of --help."""
 
 
-def find(setting: Setting, arguments: argparse.Namespace, environ: Mapping[str, str]) -> Found | None:
+def find(setting: Setting, arguments: argparse.Namespace, environ: Mapping[str, str]) -> ResolvedSetting | None:
     """Return what was asked for and where; None when nobody did. `arguments.file` is what a file says, if there is one.
 
     Raises ArgumentTypeError for a variable, or a line of the file, that cannot be read.
     """
     if (value := getattr(arguments, setting.dest, None)) is not None:
-        return Found(value, FLAG, setting.flag)
+        return ResolvedSetting(value, FLAG, setting.flag)
     if text := environ.get(setting.environment, ""):
-        return Found(setting.from_environment(text), ENVIRONMENT, setting.environment)
-    file: Written | None = getattr(arguments, "file", None)
+        return ResolvedSetting(setting.from_environment(text), ENVIRONMENT, setting.environment)
+    file: SettingsFile | None = getattr(arguments, "file", None)
     read = None if file is None else file.read(setting)
-    return None if read is None else Found(read[0], FILE, read[1])
+    return None if read is None else ResolvedSetting(read[0], FILE, read[1])
 
 
 def given(settings: Sequence[Setting], arguments: argparse.Namespace, environ: Mapping[str, str]) -> dict[str, Any]:

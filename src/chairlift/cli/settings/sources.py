@@ -18,7 +18,7 @@ NEAR = 0.75
 """How alike an unknown variable is to a known one that it was meant to be; Kubernetes sets some that are not."""
 
 
-def take_file(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
+def load_settings_file(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     """Read the file that a command was given into `arguments.file`, and take its model where none is named.
 
     `arguments.named` is who named the model. Raises ConfigError for a file with anything wrong in it, whether or not
@@ -41,7 +41,7 @@ def read_file(path: str) -> "ConfigFile":
     return read_config(path).check()
 
 
-def tell_unread(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
+def warn_unread_settings(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
     """Log what somebody has set in vain: variables whose names are almost right, and settings of other commands."""
     for name, meant in unknown_variables(environ):
         log.warning("nothing reads %s of the environment; did you mean %s?", name, meant)
@@ -51,7 +51,9 @@ def tell_unread(arguments: argparse.Namespace, environ: Mapping[str, str]) -> No
         log.warning("%s: nothing of `%s` reads %s", arguments.file.path, command, ", ".join(idle))
 
 
-def blamed(details: Mapping[str, object], arguments: argparse.Namespace, environ: Mapping[str, str]) -> str | None:
+def setting_origin(
+    details: Mapping[str, object], arguments: argparse.Namespace, environ: Mapping[str, str]
+) -> str | None:
     """Return the variable, or the line of the file, that made the setting which an error names; None for a flag."""
     option = details.get("option") or details.get("param")
     for setting in arguments.parser.taken:

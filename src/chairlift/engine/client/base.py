@@ -1,4 +1,4 @@
-"""EngineClient: how everybody above speaks to an engine, wherever it runs."""
+"""EngineClient: the protocol through which the server and the library use an engine, wherever it runs."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -10,89 +10,89 @@ from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.stats import CacheState, SchedulerState, StepStats
 
 OutputSink = Callable[[list[EngineOutput]], None]
-"""Takes news of the requests submitted with it, of one step or of some in a row; called from the engine's thread, must
-not block."""
+"""Receives outputs of the requests submitted with it, of one or more consecutive steps; called from the engine thread,
+must not block."""
 
 StepStatsSink = Callable[[StepStats], None]
-"""Takes one committed step in numbers; called from the engine's (or the link's) thread, must not block."""
+"""Receives the stats of one committed step; called from the engine thread (or the client's), must not block."""
 
 
 class EngineClient(Protocol):
-    """Every request that submit() accepts gets exactly one last Output, also when the engine dies.
+    """Ends every request that submit() accepts with exactly one final output, also when the engine fails.
 
     Attributes:
-        info: what the runner said when it started.
-        limits: what a request is held against before it is queued.
+        info: the RunnerInfo from the start of the runner.
+        limits: the limits that a request is checked against before it is queued.
     """
 
     @property
     def info(self) -> RunnerInfo:
-        """What the runner said when it started."""
+        """The RunnerInfo from the start of the runner."""
         ...
 
     @property
     def limits(self) -> RequestLimits:
-        """What a request is held against before it is queued."""
+        """The limits that a request is checked against before it is queued."""
         ...
 
     @property
     def state(self) -> ReplicaState:
-        """Where the engine is in its life, as far as is known at once: nobody is asked."""
+        """The last known lifecycle state of the engine, without a remote call."""
         ...
 
     @property
     def restarts(self) -> int:
-        """How often the engine was started again."""
+        """Number of restarts of the engine."""
         ...
 
     def submit(self, request: GenerateRequest, sink: OutputSink) -> None:
         """Queue a request.
 
-        Raises InvalidRequest for what can never be served, DuplicateRequestId, EngineDead. A full queue comes as the
-        request's last Output.
+        Raises InvalidRequest for a request that can never be served, DuplicateRequestId, EngineDead. A full queue is
+        reported in the request's final output.
         """
         ...
 
     def abort(self, request_id: str, index: int | None = None) -> None:
-        """End a request, or one choice of it; its last Output comes through its sink.
+        """End a request, or one choice of it; the sink receives its final output.
 
-        Nothing happens when it is not open.
+        Does nothing when the request is not open.
         """
         ...
 
     def watch_steps(self, sink: StepStatsSink | None) -> None:
-        """Show every step committed from now on to the sink, in order; None ends that.
+        """Pass the stats of every step committed from now on to the sink, in order; None ends that.
 
-        A step is shown before its outputs are. One sink a client: a later one takes the place of an earlier one. A call
-        that has begun may end after this returns. A sink that raises is logged and goes on watching.
+        The stats of a step arrive before its outputs. A client has one sink: a later one replaces an earlier one. A
+        call that has started may end after this returns. A sink that raises is logged and stays.
         """
         ...
 
     def load(self) -> LoadReport:
-        """Say how busy the engine is."""
+        """Return how busy the engine is."""
         ...
 
     def scheduler_state(self) -> SchedulerState:
-        """Who waits, in order, and why."""
+        """Return the waiting requests, in order, and their wait reasons."""
         ...
 
     def cache_state(self) -> CacheState:
-        """The pool in numbers."""
+        """Return the block counts of the KV cache."""
         ...
 
     def check_integrity(self) -> list[str]:
-        """Prove the ledger; returns what is wrong, nothing when all is well."""
+        """Check the integrity of blocks and slots; returns the errors, an empty list without any."""
         ...
 
     def flush_cache(self) -> int:
-        """Forget every cached block that nobody holds; returns how many."""
+        """Evict every cached block without a reference; returns how many."""
         ...
 
     def warmup(self) -> float:
-        """Have the runner compute the steps of a warm-up, so that no request pays for the first ones; returns seconds.
+        """Run the warm-up steps, so that no request pays for first-use costs; returns seconds.
 
-        Changes nothing: no token, no block, no count. Open requests wait meanwhile. Raises EngineDead, and what a step
-        of that size raises (no memory for it, say); the engine then goes on.
+        Changes no token, no block and no count. Open requests wait meanwhile. Raises EngineDead, and the error of a
+        step of that size (out of memory, for example); the engine then goes on.
         """
         ...
 

@@ -1,12 +1,12 @@
-"""ProcessClient: an engine in another process, watched, and started again when it dies.
+"""ProcessClient: uses an engine in another process, watches it, and restarts it when it fails.
 
-    any thread     submit, abort, ask ──► outbox ─┐
-    its thread                                    ▼            a life: from spawn to death
-        waiting in line ──Welcome──► sent ──► Outputs ──► sinks        a death ends every open request, once
-        ▲                                                              then the next life begins
-        └── what is submitted between two lives
+    any thread     submit, abort, call ──► send queue ─┐
+    client thread                                      ▼       one process: from spawn to its end
+        queued ──Ready──► sent ──► Outputs ──► sinks           its end ends every open request, once
+        ▲                                                      then the next process starts
+        └── requests submitted between two processes
 
-Of an engine that somebody else has spawned (connect) there is one life only.
+An engine that another process has spawned (connect) is not restarted.
 """
 
 import logging
@@ -54,26 +54,26 @@ from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 log = logging.getLogger(__name__)
 
 LOAD_SECONDS = 1.0
-"""How long load() waits for a fresh count; a step that takes longer gets the last heartbeat's."""
+"""Seconds that load() waits for new counts; during a longer step it returns those of the last heartbeat."""
 
 
 class ProcessClient:
-    """An EngineClient over an engine in another process. Sinks are called from its thread, one list a message."""
+    """An EngineClient of an engine in another process. Its thread calls the sinks, one list a message."""
 
     def __init__(self, source: str | Callable[[], EngineProcess], watch: LivenessConfig | None = None) -> None:
-        """Reach an engine and wait until it takes requests; raises what kept it from starting.
+        """Connect to an engine and wait until it accepts requests; raises the error of a failed start.
 
-        `source` is the address of an engine that lives, or a function that spawns one: then it is ours to watch, to
-        kill and to start again.
+        `source` is the address of a running engine, or a function that spawns one: then this client watches, kills
+        and restarts it.
         """
         self._source = source
         self._watch = watch or LivenessConfig()
         self._restarts = RestartBackoff(self._watch)
         self._open = OpenRequests()
-        self._outbox = SendQueue(self._open)
-        self._questions = PendingCalls()
+        self._send_queue = SendQueue(self._open)
+        self._pending_calls = PendingCalls()
         self._step_sink: StepStatsSink | None = None
-        self._link: EngineConnection | None = None
+        self._connection: EngineConnection | None = None
         self._process: EngineProcess | None = None
         self._closing = False
         self._info: RunnerInfo
@@ -89,36 +89,36 @@ class ProcessClient:
 
     @property
     def info(self) -> RunnerInfo:
-        """What the runner said when it started."""
+        """The RunnerInfo from the start of the runner."""
         return self._info
 
     @property
     def limits(self) -> RequestLimits:
-        """What a request is held against before it is queued."""
+        """The limits that a request is checked against before it is queued."""
         return self._limits
 
     @property
     def state(self) -> ReplicaState:
-        """Where the engine is in its life; between two lives it is starting."""
+        """The lifecycle state of the engine; STARTING between two processes."""
         if self._open.closed is not None:
             return ReplicaState.STOPPED if self._closing else ReplicaState.DEAD
-        link = self._link
-        return ReplicaState.READY if link is not None and link.ready else ReplicaState.STARTING
+        connection = self._connection
+        return ReplicaState.READY if connection is not None and connection.ready else ReplicaState.STARTING
 
     @property
     def restarts(self) -> int:
-        """How often the engine was started again."""
+        """Number of restarts of the engine."""
         return self._restarts.count
 
     @property
     def process(self) -> EngineProcess | None:
-        """The engine's process while it lives and is ours."""
+        """The engine process while it runs; None for one that this client did not spawn."""
         return self._process
 
     # -- from any thread -------------------------------------------------------------------------------------------
 
     def submit(self, request: GenerateRequest, sink: OutputSink) -> None:
-        """Queue a request; see EngineClient. While the engine is started again it waits here."""
+        """Queue a request; see EngineClient. During a restart of the engine it waits here."""
         validate_request(request, self._limits)
         try:
             frame = encode(Submit(request))
@@ -126,90 +126,90 @@ class ProcessClient:
             raise InvalidRequest(str(error)) from error
         entry = OpenRequest(request, sink, frame, time.monotonic())
         self._open.add(entry)
-        self._outbox.put(entry)
+        self._send_queue.put(entry)
 
     def abort(self, request_id: str, index: int | None = None) -> None:
         """End a request, or one choice of it; see EngineClient."""
         if self._open.get(request_id) is not None:
-            self._outbox.put(Abort(request_id, index))
+            self._send_queue.put(Abort(request_id, index))
 
     def watch_steps(self, sink: StepStatsSink | None) -> None:
-        """Show every step to the sink; see EngineClient.
+        """Pass step stats to the sink; see EngineClient.
 
-        Also those of an engine that is started again. Steps that this process is too slow to read are left out in the
-        engine's process; how many is logged.
+        Continues after a restart of the engine. The engine process drops stats that this process is too slow to read;
+        their number is logged.
         """
         self._step_sink = sink
-        self._outbox.put(WatchSteps(sink is not None))
+        self._send_queue.put(WatchSteps(sink is not None))
 
     def load(self) -> LoadReport:
-        """Say how busy the engine is: counts of this moment, or of the last heartbeat while a long step goes on."""
-        link, state = self._link, self.state
-        if link is None or state is not ReplicaState.READY:
+        """Return how busy the engine is: counts of now, or of the last heartbeat during a long step."""
+        connection, state = self._connection, self.state
+        if connection is None or state is not ReplicaState.READY:
             return LoadReport(state=state)
         if threading.current_thread() is self._thread:
-            return link.load
+            return connection.load
         try:
-            report: LoadReport = self._ask("load", LOAD_SECONDS, through_warmup=False)
+            report: LoadReport = self._call("load", LOAD_SECONDS, through_warmup=False)
         except EngineDead:
-            return link.load if self._link is link else self.load()
+            return connection.load if self._connection is connection else self.load()
         return report
 
     def scheduler_state(self) -> SchedulerState:
-        """Who waits, in order, and why; other clients' requests stand behind their client's number."""
-        state: SchedulerState = self._ask("scheduler_state", self._watch.call_timeout)
+        """Return the waiting requests, in order, and why; another client's ids follow the client's number."""
+        state: SchedulerState = self._call("scheduler_state", self._watch.call_timeout)
         return state
 
     def cache_state(self) -> CacheState:
-        """The pool in numbers."""
-        state: CacheState = self._ask("cache_state", self._watch.call_timeout)
+        """Return the block counts of the KV cache."""
+        state: CacheState = self._call("cache_state", self._watch.call_timeout)
         return state
 
     def check_integrity(self) -> list[str]:
-        """Prove the ledger."""
-        found: list[str] = self._ask("check_integrity", self._watch.call_timeout)
-        return found
+        """Check the integrity of blocks and slots."""
+        errors: list[str] = self._call("check_integrity", self._watch.call_timeout)
+        return errors
 
     def flush_cache(self) -> int:
-        """Forget every cached block that nobody holds."""
-        flushed: int = self._ask("flush_cache", self._watch.call_timeout)
+        """Evict every cached block without a reference."""
+        flushed: int = self._call("flush_cache", self._watch.call_timeout)
         return flushed
 
     def warmup(self) -> float:
-        """Have the runner compute the steps of a warm-up; see EngineClient. It may take as long as a start."""
-        seconds: float = self._ask("warmup", self._watch.start_timeout)
+        """Run the warm-up steps; see EngineClient. They may take as long as a start."""
+        seconds: float = self._call("warmup", self._watch.start_timeout)
         return seconds
 
     def close(self) -> None:
-        """End every open request with EngineDead, stop the engine if it is ours; returns when all is gone."""
+        """End every open request with EngineDead, stop an engine that this client spawned; returns after its end."""
         self._closing = True
-        self._outbox.wake()
+        self._send_queue.wake()
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
-    def _ask(self, question: str, timeout: float, *, through_warmup: bool = True) -> Any:
-        """Wait for an answer; a warm-up, whoever asked for it, does not count as waiting."""
-        assert threading.current_thread() is not self._thread, "a sink cannot wait for an answer"
-        message, answer = self._questions.start(question)
-        self._outbox.put(message)
+    def _call(self, method: str, timeout: float, *, through_warmup: bool = True) -> Any:
+        """Call a method and wait for its result; the time of a warm-up does not count."""
+        assert threading.current_thread() is not self._thread, "a sink cannot wait for a reply"
+        message, reply = self._pending_calls.start(method)
+        self._send_queue.put(message)
         until = time.monotonic() + timeout
         try:
             while True:
                 try:
-                    return answer.result(max(0.0, until - time.monotonic()))
+                    return reply.result(max(0.0, until - time.monotonic()))
                 except TimeoutError:
-                    link = self._link
-                    later = until if link is None or not through_warmup else link.warmup_seen_at + timeout
+                    connection = self._connection
+                    later = until if connection is None or not through_warmup else connection.warmup_seen_at + timeout
                     if later <= until:
-                        raise EngineDead(f"the engine did not answer {question!r} within {timeout:g} s") from None
+                        raise EngineDead(f"the engine did not answer {method!r} within {timeout:g} s") from None
                     until = later
         finally:
-            self._questions.forget(message.number)
+            self._pending_calls.forget(message.number)
 
-    # -- its own thread: lives -------------------------------------------------------------------------------------
+    # -- client thread: engine processes ---------------------------------------------------------------------------
 
     def _run(self) -> None:
-        error: ChairliftError = EngineDead("the engine client died of a fault")
+        error: ChairliftError = EngineDead("the engine client died of an internal error")
         try:
             with zmq.Context() as context:
                 error = self._run_one_process(context)
@@ -223,7 +223,7 @@ class ProcessClient:
             self._shutdown(error)
 
     def _run_one_process(self, context: "zmq.Context[zmq.Socket[bytes]]") -> ChairliftError:
-        """Go through one engine's life; every request that is open at its end is ended. Returns why it ended."""
+        """Use one engine process until its end, then end every open request. Returns the reason."""
         error: ChairliftError = EngineDead("the engine was closed")
         try:
             if isinstance(self._source, str):
@@ -231,41 +231,41 @@ class ProcessClient:
             else:
                 self._process = self._source()
                 address = self._process.address
-            self._link = EngineConnection(context, address, self._outbox.fileno(), self._watch, self._process)
-            self._exchange_messages(self._link)
-        except ChairliftError as fault:
-            error = fault
-        except Exception as fault:
+            self._connection = EngineConnection(context, address, self._send_queue.fileno(), self._watch, self._process)
+            self._exchange_messages(self._connection)
+        except ChairliftError as failure:
+            error = failure
+        except Exception as failure:
             log.exception("the engine client failed")
-            error = as_engine_error(fault, "the engine cannot be reached")
-        link, self._link = self._link, None
+            error = as_engine_error(failure, "the engine cannot be reached")
+        connection, self._connection = self._connection, None
         process, self._process = self._process, None
         if not self._closing:
             log.error("%s", error)
         self._end(error)
-        if link is not None:
-            link.close(str(error))
+        if connection is not None:
+            connection.close(str(error))
         if process is not None:
             process.stop() if self._closing or not self._started.done() else process.kill()
         return error
 
-    def _exchange_messages(self, link: EngineConnection) -> None:
-        """Carry messages both ways until it is time to leave; raises why the engine is dead."""
+    def _exchange_messages(self, connection: EngineConnection) -> None:
+        """Exchange messages until close(); raises the error of a failed engine."""
         while not self._closing:
-            for message in link.receive():
-                self._take(link, message)
-            self._outbox.flush(link)
-            if (fault := link.failure_reason()) is not None:
-                for message in link.drain_socket():
-                    self._take(link, message)
-                raise EngineDead(fault)
+            for message in connection.receive():
+                self._handle(connection, message)
+            self._send_queue.flush(connection)
+            if (failure := connection.failure_reason()) is not None:
+                for message in connection.drain_socket():
+                    self._handle(connection, message)
+                raise EngineDead(failure)
 
     def _is_final(self) -> bool:
-        """Whether nobody tries again: the first start failed, or the engine is somebody else's."""
+        """Return whether no restart follows: the first start failed, or another process spawned the engine."""
         return isinstance(self._source, str) or not self._started.done()
 
     def _pause(self, error: ChairliftError) -> bool:
-        """Wait before the next life; False when there will be none."""
+        """Wait before the next process; returns False when none follows."""
         now = time.monotonic()
         pause = self._restarts.next(now)
         if pause is None:
@@ -273,36 +273,36 @@ class ProcessClient:
             return False
         log.warning("the engine is started again in %.1f s (restart %d)", pause, self.restarts)
         until, poller = now + pause, zmq.Poller()
-        poller.register(self._outbox.fileno(), zmq.POLLIN)
-        while not self._closing and (left := until - time.monotonic()) > 0:
-            poller.poll(int(min(left, self._watch.interval) * 1000) + 1)
-            self._outbox.flush(None)
+        poller.register(self._send_queue.fileno(), zmq.POLLIN)
+        while not self._closing and (remaining := until - time.monotonic()) > 0:
+            poller.poll(int(min(remaining, self._watch.interval) * 1000) + 1)
+            self._send_queue.flush(None)
         return not self._closing
 
-    # -- its own thread: messages ----------------------------------------------------------------------------------
+    # -- client thread: messages -----------------------------------------------------------------------------------
 
-    def _take(self, link: EngineConnection, message: ToClient) -> None:
+    def _handle(self, connection: EngineConnection, message: ToClient) -> None:
         match message:
-            case Outputs(outputs, stats, unseen):
-                if stats or unseen:
-                    self._show(stats, unseen)
+            case Outputs(outputs, stats, num_dropped):
+                if stats or num_dropped:
+                    self._deliver_stats(stats, num_dropped)
                 self._open.deliver(outputs)
-                link.acknowledge()
+                connection.acknowledge()
             case RemoteReply():
-                self._questions.complete(message)
+                self._pending_calls.complete(message)
             case Ready(pid, info, config):
                 log.info("the engine is ready in process %d", pid)
                 self._info, self._limits = info, RequestLimits.from_config(config, info)
-                self._outbox.limit = config.max_queue_size
-                link.ready = True
+                self._send_queue.limit = config.max_queue_size
+                connection.ready = True
                 if self._step_sink is not None:
-                    link.send(WatchSteps(True))
+                    connection.send(WatchSteps(True))
                 if not self._started.done():
                     self._started.set_result(None)
             case UnknownClient():
-                if link.ready:
+                if connection.ready:
                     self._end(EngineDead("the engine dropped this client: it was silent, or too slow to read"))
-                    link.send_hello()
+                    connection.send_hello()
             case StartFailed(error):
                 raise error
             case Goodbye(reason):
@@ -310,37 +310,37 @@ class ProcessClient:
             case EngineHeartbeat():
                 pass
 
-    def _show(self, steps: list[StepStats], unseen: int) -> None:
-        if unseen:
-            log.warning("%d steps were not seen: this process reads too slowly", unseen)
+    def _deliver_stats(self, steps: list[StepStats], num_dropped: int) -> None:
+        if num_dropped:
+            log.warning("step stats dropped for %d steps: this process reads too slowly", num_dropped)
         for stats in steps:
             if (sink := self._step_sink) is None:
                 return
             try:
                 sink(stats)
             except Exception:
-                log.exception("who watches the steps raised")
+                log.exception("a step stats sink raised")
 
-    # -- its own thread: ends --------------------------------------------------------------------------------------
+    # -- client thread: end ----------------------------------------------------------------------------------------
 
     def _end(self, cause: ChairliftError) -> None:
-        """End every open request and every question; nothing of them is sent any more."""
-        self._outbox.clear()
+        """End every open request and every pending call; their queued messages are dropped."""
+        self._send_queue.clear()
         dead = cause if isinstance(cause, EngineDead) else EngineDead(f"the engine did not start again: {cause}")
         self._open.end(dead)
-        self._questions.fail_all(dead)
+        self._pending_calls.fail_all(dead)
 
     def _shutdown(self, cause: ChairliftError) -> None:
         dead = cause if isinstance(cause, EngineDead) else EngineDead(f"the engine did not start: {cause}")
         self._open.close(dead)
-        self._questions.close(dead)
-        self._outbox.close()
+        self._pending_calls.close(dead)
+        self._send_queue.close()
         if not self._started.done():
             self._started.set_exception(cause)
 
 
 def connect(address: str, *, watch: LivenessConfig | None = None) -> ProcessClient:
-    """Reach an engine that somebody else has spawned. Several clients may; their request ids do not meet."""
+    """Connect to an engine that another process has spawned; clients do not share request ids."""
     return ProcessClient(address, watch)
 
 
@@ -349,9 +349,9 @@ def start_engine_process(
     watch: LivenessConfig | None = None,
     vocabulary: GrammarTokenizer | None = None, launched: PrespawnedProcess | None = None,
 ) -> ProcessClient:  # fmt: skip
-    """Spawn an engine and reach it; it is watched, and started again when it dies, on the same processors.
+    """Spawn an engine and connect to it; after a failure it restarts on the same processors.
 
-    Its first process may have been launched before.
+    `launched` is a prespawned process for the first start.
     """
     cpus = usable_cpus()
 

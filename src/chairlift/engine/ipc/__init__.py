@@ -1,1 +1,1 @@
-"""The border between an engine in a process of its own and its clients: messages, sockets, who lives and who waits."""
+"""IPC between an engine process and its clients: messages, sockets, liveness and backpressure."""

@@ -1,12 +1,12 @@
-"""`python -m chairlift.engine.ipc.engine_main`: an engine in a process of its own.
+"""EngineProcessMain: runs an engine process, started by `python -m chairlift.engine.ipc.engine_main`.
 
     main thread     the socket (ROUTER), heartbeats, signals, the pipe to the spawner; never waits for the engine
-    engine thread   the loop (inline.py); hands each step's news over through a mailbox, one wake-up a step
-    imports         before all that, of the modules that are named as arguments, while the start message is awaited
+    engine thread   the loop (inline.py); passes each step's outputs on through a wakeup queue, one wake-up a step
+    imports         first, of the modules that are named as arguments, while the start message is awaited
 
-The process reads a Start message from standard input and leaves when that pipe closes: when it is told to stop, and
-when its spawner died. SIGTERM and SIGINT are the spawner's to handle: they may reach the whole group (Ctrl-C, systemd),
-and what is open shall have its time to end. Logs, and whatever the runner prints, go to standard error.
+The process reads a StartMessage from standard input and exits when that pipe closes or carries STOP, and when its
+spawner ended. The spawner handles SIGTERM and SIGINT: they may reach the whole process group (Ctrl-C, systemd), and
+open requests need their time to end. Logs, and the output of the runner, go to standard error.
 """
 
 import array
@@ -38,65 +38,65 @@ from chairlift.engine.ipc.wakeup_queue import WakeupQueue
 log = logging.getLogger(__name__)
 
 MAX_UNREAD_MESSAGES = 1000
-"""Far beyond what the desk lets lie about; a client that reaches it is dropped."""
+"""Send limit of the socket, far beyond what the engine server leaves unread; a client that reaches it is dropped."""
 
 SWITCH_SECONDS = 0.0005
-"""How long the engine's thread may keep Python's lock while the main thread has a message to send."""
+"""How long the engine thread may keep the GIL while the main thread has a message to send."""
 
 NICENESS = 5
-"""Beyond the process's own, of an engine whose clients have no processor to themselves: they have little to do, and
-others wait for it."""
+"""Added to the nice level of an engine whose clients share its processors: they have little to do, and others wait
+for it."""
 
 OUTPUT_INTERVAL_SECONDS = 0.002
-"""That such a client gets no news for each choice that it has got news of: see ADR 0022."""
+"""Seconds without outputs for such a client, for each choice in its last message: see ADR 0022."""
 
 MAX_MESSAGES_PER_POLL = 256
-PARENT_SECONDS = 1.0
+PARENT_CHECK_SECONDS = 1.0
 LINGER_MS = 500
 
 Command = Callable[[], None]
 
 
 class EngineProcessMain:
-    """The main thread's work, from the start message to the last goodbye."""
+    """The main thread of an engine process, from the start message to the Goodbye."""
 
     def __init__(self, start: StartMessage, spawner: int) -> None:
-        """Listen at the address; `spawner` is a descriptor that ends when the spawner goes."""
+        """Listen at the address; `spawner` is a descriptor that ends with the spawner."""
         self._start = start
         self._spawner = spawner
         self._parent = os.getppid()
-        self._mailbox: WakeupQueue[Command] = WakeupQueue()
+        self._commands: WakeupQueue[Command] = WakeupQueue()
         self._stop_requested = False
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_IGN)
+        for signal_number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(signal_number, signal.SIG_IGN)
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._socket.setsockopt(zmq.SNDHWM, MAX_UNREAD_MESSAGES)
         self._socket.setsockopt(zmq.RCVHWM, 0)
         self._socket.bind(start.address)
-        self._desk = EngineServer(self._send, self._mailbox.put, start.config, os.getpid())
+        self._server = EngineServer(self._send, self._commands.put, start.config, os.getpid())
         self._engine: InlineClient | None = None
         self._poller = zmq.Poller()
-        for source in (self._socket, self._mailbox.fileno(), spawner):
+        for source in (self._socket, self._commands.fileno(), spawner):
             self._poller.register(source, zmq.POLLIN)
 
     def run(self) -> int:
-        """Serve until there is a reason to leave; returns the exit code."""
-        threading.Thread(target=self._open, name="chairlift-start", daemon=True).start()
+        """Serve until there is a reason to stop; returns the exit code."""
+        threading.Thread(target=self._start_engine, name="chairlift-start", daemon=True).start()
         pause = 0.0
-        while (reason := self._reason()) is None:
-            pause = self._turn(pause)
-        log.info("leaving: %s", reason)
+        while (reason := self._stop_reason()) is None:
+            pause = self._run_once(pause)
+        log.info("the engine process stops: %s", reason)
         self._close(reason)
         return 0 if self._stop_requested else 1
 
-    # -- one turn --------------------------------------------------------------------------------------------------
+    # -- one iteration ---------------------------------------------------------------------------------------------
 
-    def _turn(self, pause: float) -> float:
-        """Wait for something to do, at most so many seconds, and do it; returns how long the next turn may wait."""
+    def _run_once(self, pause: float) -> float:
+        """Wait `pause` seconds at most and handle all events; returns how long the next call may wait."""
         events = dict(self._poller.poll(int(pause * 1000) + 1))
-        if self._spawner in events:  # its end, or a word: there is only one that the spawner says after the start
+        if self._spawner in events:  # its end, or STOP: the spawner sends no other message after the start
             os.read(self._spawner, 4096)
             self._stop_requested = True
         now = time.monotonic()
@@ -106,14 +106,14 @@ class EngineProcessMain:
             except zmq.Again:
                 break
             if len(frames) == 1:
-                self._desk.receive(identity, frames[0], now)
+                self._server.receive(identity, frames[0], now)
             else:
-                log.warning("dropped: a message of %d parts", len(frames))
-        for command in self._mailbox.drain():
+                log.warning("dropped: a message of %d parts, expected 1", len(frames))
+        for command in self._commands.drain():
             command()
-        return self._desk.tick(time.monotonic())
+        return self._server.tick(time.monotonic())
 
-    def _reason(self) -> str | None:
+    def _stop_reason(self) -> str | None:
         if self._engine is not None and self._engine.fatal_error is not None:
             return str(self._engine.fatal_error)
         if os.getppid() != self._parent:  # a fork of the spawner may still hold the pipe
@@ -129,11 +129,11 @@ class EngineProcessMain:
             raise
         return True
 
-    # -- begin and end ---------------------------------------------------------------------------------------------
+    # -- start and stop --------------------------------------------------------------------------------------------
 
-    def _open(self) -> None:
-        """Start the engine, in a thread of its own: clients are answered meanwhile."""
-        others = thread_ids()
+    def _start_engine(self) -> None:
+        """Start the engine, in a thread of its own: clients are served meanwhile."""
+        other_threads = thread_ids()
         try:
             runner = self._start.spec.build()
             loop = EngineLoop(runner, self._start.config, enable_prefix_caching=self._start.enable_prefix_caching)
@@ -141,33 +141,33 @@ class EngineProcessMain:
             tune_gc()
         except BaseException as error:
             log.error("the engine did not start", exc_info=error)
-            told = as_engine_error(error, "the engine did not start")
-            self._mailbox.put(lambda: self._desk.engine_failed(told))
+            reported = as_engine_error(error, "the engine did not start")
+            self._commands.put(lambda: self._server.engine_failed(reported))
             return
-        is_close = usable_cpus() <= frozenset(engine.info.busy_cpus)
-        if is_close:  # its clients have no processor that it does not compute on
-            lower_priority(thread_ids() - others, NICENESS)
-        self._mailbox.put(lambda: self._opened(engine, OUTPUT_INTERVAL_SECONDS if is_close else 0.0))
+        shares_cpus = usable_cpus() <= frozenset(engine.info.busy_cpus)
+        if shares_cpus:  # it computes on all processors of its clients
+            lower_priority(thread_ids() - other_threads, NICENESS)
+        self._commands.put(lambda: self._on_started(engine, OUTPUT_INTERVAL_SECONDS if shares_cpus else 0.0))
 
-    def _opened(self, engine: InlineClient, pause: float) -> None:
+    def _on_started(self, engine: InlineClient, pause: float) -> None:
         self._engine = engine
-        self._desk.engine_started(engine, pause)
+        self._server.engine_started(engine, pause)
 
     def _close(self, reason: str) -> None:
-        """End every request, tell everybody; a step that does not end is not waited for longer than stop_timeout."""
+        """End every request and notify all clients; wait for the step in progress for stop_timeout at most."""
         if self._engine is not None:
             closing = threading.Thread(target=self._engine.close, daemon=True)
             closing.start()
             closing.join(self._start.stop_timeout)
-        for command in self._mailbox.drain():
+        for command in self._commands.drain():
             command()
-        self._desk.shutdown(reason)
+        self._server.shutdown(reason)
         self._socket.close(LINGER_MS)
         self._context.term()
 
 
 def read_message(source: int) -> bytes:
-    """Read one message behind its length from a pipe. Raises WireError when the pipe ends before it."""
+    """Read one length-prefixed message from a pipe. Raises WireError when the pipe ends before it."""
     length = int.from_bytes(_read_exactly(source, LENGTH_BYTES), "big")
     return _read_exactly(source, length)
 
@@ -185,10 +185,10 @@ def _read_exactly(source: int, count: int) -> bytes:
 def main() -> int:
     """Run the engine that standard input describes; returns the exit code."""
     spawner = os.dup(0)
-    with open(os.devnull, "rb") as nothing:
-        os.dup2(nothing.fileno(), 0)
+    with open(os.devnull, "rb") as null_file:
+        os.dup2(null_file.fileno(), 0)
     os.dup2(2, 1)
-    if modules := sys.argv[1:]:  # of a spawner that has yet to find out what it wants: they are there by then
+    if modules := sys.argv[1:]:  # the spawner sends the start message later
         threading.Thread(target=_import, args=(modules,), name="chairlift-imports", daemon=True).start()
         if not _wait_for_start(spawner):
             return 1
@@ -210,9 +210,9 @@ def main() -> int:
 
 
 def _wait_for_start(spawner: int) -> bool:
-    """Wait for the spawner's word; False when it is gone, or wants no engine."""
+    """Wait for the start message; returns False when the spawner ended or closed the pipe."""
     parent = os.getppid()
-    while not select.select([spawner], [], [], PARENT_SECONDS)[0]:
+    while not select.select([spawner], [], [], PARENT_CHECK_SECONDS)[0]:
         if os.getppid() != parent:  # a fork of the spawner may still hold the pipe
             return False
     pending = array.array("i", [0])
@@ -221,7 +221,7 @@ def _wait_for_start(spawner: int) -> bool:
 
 
 def _import(modules: Sequence[str]) -> None:
-    """Import modules; where one cannot be, whoever needs it will say so."""
+    """Import modules; a failed import is reported by the code that needs the module."""
     with contextlib.suppress(Exception):
         for module in modules:
             importlib.import_module(module)
@@ -239,7 +239,7 @@ if __name__ == "__main__":
     try:
         code = main()
     except Exception:
-        log.exception("the engine's process died of a fault")
+        log.exception("the engine process ended with an error")
     finally:
         logging.shutdown()
-        os._exit(code)  # a step that hangs, or a library's thread, must not keep the process
+        os._exit(code)  # a step that hangs, or a library's thread, must not keep the process alive

@@ -1,8 +1,8 @@
-"""Desk: who the clients of an engine are, and what passes between each of them and the engine.
+"""EngineServer: keeps a session for each client and passes requests and outputs between clients and engine.
 
-client A ─┐ their ids                     ids of the desk           Two clients may use equal request ids; inside,
-client B ─┴─ receive() ──► Desk ──submit──► engine, in its thread   each request has a number of the desk's own.
-          ◄── send() ──── Desk ◄──post──── one list a step and client
+client A ─┐ client ids                    engine ids                Two clients may use equal request ids: the engine
+client B ─┴─ receive() ──► EngineServer ──submit──► engine thread   sees an id that the server makes for each request.
+          ◄── send() ──── EngineServer ◄──post──── one list for each step and client
 """
 
 import logging
@@ -54,54 +54,54 @@ log = logging.getLogger(__name__)
 IDLE_SECONDS = 1.0
 
 MAX_BACKLOG = 100_000
-"""A client that has so many unread outputs is dropped: it must not grow this process without bound."""
+"""Unread outputs at which a client is dropped: the memory of this process must stay bounded."""
 
 LONGEST_PAUSE_SECONDS = 0.2
 
 Send = Callable[[bytes, bytes], bool]
-"""Takes a client's identity and a message; False when the client is gone or does not read. Never waits."""
+"""Sends a message to a client by its identity; False when it has disconnected or does not read. Never waits."""
 
 Post = Callable[[Callable[[], None]], None]
-"""Has something done soon in the desk's thread; called from any thread."""
+"""Schedules a call in the engine server's thread; may be called from any thread."""
 
 
 @dataclass(slots=True, eq=False)
 class ClientSession:
-    """One client, as long as it is known.
+    """The state of one connected client.
 
     Attributes:
-        identity: where its messages go.
-        number: counts the clients of this engine.
-        interval: seconds between two beats, and between two looks at its backlog.
-        patience: seconds of silence that it is granted.
-        silence: how long it has said nothing.
-        next_beat: when it hears from the engine at the latest.
-        sink: takes the news of its requests, one list a step.
-        backlog: news that was not sent yet; the engine's thread adds to it, and waits where there is much.
-        unread: messages with news that the client has not acknowledged.
-        is_posted: whether somebody will look at the backlog: soon, or after the next acknowledgement.
-        ids: its open requests: its id -> the desk's.
-        quiet_until: when it may get news again.
-        steps: while it watches, the steps it was not told yet; they go out with its news, else with a heartbeat.
+        identity: the socket identity of the client.
+        number: position in the order of connection.
+        interval: seconds between two heartbeats, and between two checks of its output queue.
+        silence_limit: seconds of silence after which it is disconnected.
+        silence: how long it has sent nothing.
+        heartbeat_at: latest time of the next heartbeat to it.
+        sink: receives the outputs of its requests, one list a step.
+        output_queue: outputs not sent yet; the engine thread adds to it, and waits above its high-water mark.
+        num_unread: messages with outputs that the client has not acknowledged.
+        is_flush_scheduled: whether a flush follows: soon, or after the next acknowledgement.
+        engine_ids: its open requests: client id -> engine id.
+        next_flush_at: earliest time of the next outputs.
+        steps: while it watches, step stats not sent yet; they go out with its outputs, else with a heartbeat.
     """
 
     identity: bytes
     number: int
     interval: float
-    patience: float
+    silence_limit: float
     silence: SilenceTimer
-    next_beat: float
+    heartbeat_at: float
     sink: OutputSink
-    backlog: OutputQueue = field(default_factory=OutputQueue)
-    unread: int = 0
+    output_queue: OutputQueue = field(default_factory=OutputQueue)
+    num_unread: int = 0
     is_flush_scheduled: bool = False
     next_flush_at: float = 0.0
-    ids: dict[str, str] = field(default_factory=dict)
+    engine_ids: dict[str, str] = field(default_factory=dict)
     steps: StepStatsQueue | None = None
 
 
 class EngineServer:
-    """Answers clients while the engine starts, works and leaves. Everything but sinks runs in one thread."""
+    """Serves clients while the engine starts, runs and stops. All methods but the sinks run in one thread."""
 
     def __init__(
         self, send: Send, post: Post, config: SchedulerConfig, pid: int, clock: Clock | None = None
@@ -114,287 +114,287 @@ class EngineServer:
         self._pid = pid
         self._engine: InlineClient | None = None
         self._failure: ChairliftError | None = None
-        self._guests: dict[bytes, ClientSession] = {}
+        self._sessions: dict[bytes, ClientSession] = {}
         self._owners: dict[str, tuple[ClientSession, str]] = {}
-        self._watched_by: tuple[StepStatsQueue, ...] = ()
+        self._step_queues: tuple[StepStatsQueue, ...] = ()
         self._load = LoadReport(state=ReplicaState.STARTING)
-        self._load_asked = False
+        self._is_load_pending = False
         self._step_age = OperationTimer(IDLE_SECONDS)
         self._warmup_age = OperationTimer(IDLE_SECONDS)
-        self._questions: SimpleQueue[tuple[str, Callable[[Any], None]]] = SimpleQueue()
-        self._num_guests = self._num_requests = 0
+        self._calls: SimpleQueue[tuple[str, Callable[[Any], None]]] = SimpleQueue()
+        self._last_number = self._num_requests = 0
 
-    # -- the engine's life -----------------------------------------------------------------------------------------
+    # -- engine lifecycle ------------------------------------------------------------------------------------------
 
     @property
-    def num_guests(self) -> int:
-        """How many clients are known."""
-        return len(self._guests)
+    def num_clients(self) -> int:
+        """Number of connected clients."""
+        return len(self._sessions)
 
     def engine_started(self, engine: InlineClient, pause: float = 0.0) -> None:
-        """The engine has started: everybody is welcome.
+        """Accept requests and send Ready to all clients, now that the engine has started.
 
-        `pause` is how many seconds a client is left alone for each choice that it has got news of; what comes
-        meanwhile is sent together. It is for clients who would take the processor from the engine.
+        `pause` is how many seconds a client gets no outputs for each choice in its last message; outputs that arrive
+        meanwhile are sent together. It is for clients that would take the processor from the engine.
         """
         self._engine, self._pause = engine, pause
-        self._watch()
+        self._update_watchers()
         self._load = replace(self._load, state=ReplicaState.READY)
-        threading.Thread(target=self._answer, args=(engine,), name="chairlift-answers", daemon=True).start()
-        for guest in list(self._guests.values()):
-            self._send_message(guest, self._welcome(engine))
+        threading.Thread(target=self._run_calls, args=(engine,), name="chairlift-calls", daemon=True).start()
+        for session in list(self._sessions.values()):
+            self._send_message(session, self._ready_message(engine))
 
     def engine_failed(self, error: ChairliftError) -> None:
-        """The engine could not start, and everybody is told why, later ones too."""
+        """Send the start error to all clients, also to those that connect later."""
         self._failure = error
-        for guest in list(self._guests.values()):
-            self._send_message(guest, StartFailed(error))
+        for session in list(self._sessions.values()):
+            self._send_message(session, StartFailed(error))
 
     def shutdown(self, reason: str) -> None:
-        """Tell everybody what was kept back, and that the engine is gone."""
+        """Send the queued outputs to all clients, then Goodbye."""
         self._pause = 0.0
-        for guest in list(self._guests.values()):
-            self._flush(guest)
-        for guest in list(self._guests.values()):
-            self._send_message(guest, Goodbye(reason))
+        for session in list(self._sessions.values()):
+            self._flush(session)
+        for session in list(self._sessions.values()):
+            self._send_message(session, Goodbye(reason))
 
-    # -- what clients say ------------------------------------------------------------------------------------------
+    # -- messages from clients -------------------------------------------------------------------------------------
 
     def receive(self, identity: bytes, frame: bytes, now: float) -> None:
-        """Take one message; what is none is logged and dropped."""
+        """Handle one message; log and drop a frame that is none."""
         try:
             message = decode_client_message(frame)
         except WireError as error:
             log.warning("dropped: %s", error)
             return
-        guest = self._guests.get(identity)
+        session = self._sessions.get(identity)
         if isinstance(message, Hello):
-            if guest is not None:
-                self._disconnect(guest, "it starts afresh")
+            if session is not None:
+                self._disconnect(session, "it connects again")
             self._on_hello(identity, message, now)
             return
-        if guest is None:
+        if session is None:
             self._send(identity, encode(UnknownClient()))
             return
-        guest.silence.heard(now)
+        session.silence.heard(now)
         match message:
             case Submit(request):
-                self._submit(guest, request)
+                self._submit(session, request)
             case Abort(request_id, index):
-                if self._engine is not None and (inner := guest.ids.get(request_id)) is not None:
-                    self._engine.abort(inner, index)
-            case WatchSteps(wanted):
-                if not wanted:
-                    guest.steps = None
-                elif guest.steps is None:
-                    guest.steps = StepStatsQueue()
-                self._watch()
-            case RemoteCall(number, question):
-                self._ask(guest, number, question)
+                if self._engine is not None and (engine_id := session.engine_ids.get(request_id)) is not None:
+                    self._engine.abort(engine_id, index)
+            case WatchSteps(is_enabled):
+                if not is_enabled:
+                    session.steps = None
+                elif session.steps is None:
+                    session.steps = StepStatsQueue()
+                self._update_watchers()
+            case RemoteCall(number, method):
+                self._start_call(session, number, method)
             case Ack(count):
-                guest.unread -= min(max(count, 0), guest.unread)
-                if guest.is_flush_scheduled:
-                    self._flush(guest)
+                session.num_unread -= min(max(count, 0), session.num_unread)
+                if session.is_flush_scheduled:
+                    self._flush(session)
             case Goodbye(reason):
-                self._disconnect(guest, reason)
+                self._disconnect(session, reason)
             case ClientHeartbeat():
                 pass
 
     def tick(self, now: float) -> float:
-        """Forget who was silent too long, let the others hear from the engine; returns seconds until the next tick."""
-        for guest in list(self._guests.values()):
-            if (silent := guest.silence.look(now)) > guest.patience:
-                self._disconnect(guest, f"silent for {silent:.1f} s, its limit is {guest.patience:g} s")
-            elif now >= guest.next_beat and len(guest.backlog) > MAX_BACKLOG:
-                self._disconnect(guest, f"more than {MAX_BACKLOG} outputs wait for it")
-            elif now >= guest.next_beat:
-                guest.next_beat = now + guest.interval
-                self._send_message(guest, self._beat(now))
-                if guest.steps:
-                    guest.is_flush_scheduled = True  # also where it is too early for news
-                    self._flush(guest)
-                self._ask_load()
-            if self._waits_for_quiet(guest) and now >= guest.next_flush_at:
-                self._flush(guest)
-        return max(0.0, min((self._next(guest) - now for guest in self._guests.values()), default=IDLE_SECONDS))
+        """Disconnect silent clients, send due heartbeats and outputs; returns seconds until the next tick."""
+        for session in list(self._sessions.values()):
+            if (silent := session.silence.look(now)) > session.silence_limit:
+                self._disconnect(session, f"silent for {silent:.1f} s, the limit is {session.silence_limit:g} s")
+            elif now >= session.heartbeat_at and len(session.output_queue) > MAX_BACKLOG:
+                self._disconnect(session, f"more than {MAX_BACKLOG} unread outputs")
+            elif now >= session.heartbeat_at:
+                session.heartbeat_at = now + session.interval
+                self._send_message(session, self._heartbeat(now))
+                if session.steps:
+                    session.is_flush_scheduled = True  # also where it is too early for outputs
+                    self._flush(session)
+                self._request_load()
+            if self._is_delayed(session) and now >= session.next_flush_at:
+                self._flush(session)
+        return max(0.0, min((self._next_tick(each) - now for each in self._sessions.values()), default=IDLE_SECONDS))
 
-    def _next(self, guest: ClientSession) -> float:
-        return min(guest.next_beat, guest.next_flush_at) if self._waits_for_quiet(guest) else guest.next_beat
+    def _next_tick(self, session: ClientSession) -> float:
+        return min(session.heartbeat_at, session.next_flush_at) if self._is_delayed(session) else session.heartbeat_at
 
-    def _waits_for_quiet(self, guest: ClientSession) -> bool:
-        return self._pause > 0 and guest.is_flush_scheduled and guest.unread < ACK_WINDOW
+    def _is_delayed(self, session: ClientSession) -> bool:
+        return self._pause > 0 and session.is_flush_scheduled and session.num_unread < ACK_WINDOW
 
     def _on_hello(self, identity: bytes, hello: Hello, now: float) -> None:
         limits = (hello.interval, hello.silence_limit)
         if hello.protocol != PROTOCOL or not all(0 < seconds < float("inf") for seconds in limits):
-            said = f"protocol {hello.protocol} with limits of {limits} s, expected {PROTOCOL} and positive ones"
-            self._send(identity, encode(StartFailed(ConfigError(f"the client speaks {said}", option="protocol"))))
+            problem = f"protocol {hello.protocol} with limits of {limits} s, expected {PROTOCOL} and positive ones"
+            self._send(identity, encode(StartFailed(ConfigError(f"the client uses {problem}", option="protocol"))))
             return
-        number = self._num_guests = self._num_guests + 1
+        number = self._last_number = self._last_number + 1
         interval = min(hello.interval, IDLE_SECONDS)
         silence = SilenceTimer(interval, now)
-        guest = ClientSession(identity, number, interval, hello.silence_limit, silence, now, lambda outputs: None)
-        guest.sink = partial(self._on_outputs, guest)
-        self._guests[identity] = guest
-        log.info("client %d is here", guest.number)
+        session = ClientSession(identity, number, interval, hello.silence_limit, silence, now, lambda outputs: None)
+        session.sink = partial(self._on_outputs, session)
+        self._sessions[identity] = session
+        log.info("client %d connected", session.number)
         if self._failure is not None:
-            self._send_message(guest, StartFailed(self._failure))
+            self._send_message(session, StartFailed(self._failure))
         elif self._engine is not None:
-            self._send_message(guest, self._welcome(self._engine))
+            self._send_message(session, self._ready_message(self._engine))
 
-    def _submit(self, guest: ClientSession, request: GenerateRequest) -> None:
+    def _submit(self, session: ClientSession, request: GenerateRequest) -> None:
         if self._engine is None:
-            return self._refuse(guest, request, EngineDead("the engine takes no requests yet"))
-        if request.request_id in guest.ids:
-            return self._refuse(guest, request, DuplicateRequestId(request.request_id))
+            return self._reject(session, request, EngineDead("the engine accepts no requests yet"))
+        if request.request_id in session.engine_ids:
+            return self._reject(session, request, DuplicateRequestId(request.request_id))
         self._num_requests += 1
-        inner = str(self._num_requests)
-        guest.ids[request.request_id] = inner
-        self._owners[inner] = (guest, request.request_id)
+        engine_id = str(self._num_requests)
+        session.engine_ids[request.request_id] = engine_id
+        self._owners[engine_id] = (session, request.request_id)
         try:
-            self._engine.submit(replace(request, request_id=inner), guest.sink)
+            self._engine.submit(replace(request, request_id=engine_id), session.sink)
         except ChairliftError as error:
-            del self._owners[inner], guest.ids[request.request_id]
-            self._refuse(guest, request, error)
+            del self._owners[engine_id], session.engine_ids[request.request_id]
+            self._reject(session, request, error)
         return None
 
-    def _refuse(self, guest: ClientSession, request: GenerateRequest, error: ChairliftError) -> None:
-        self._send_message(guest, Outputs([EngineOutput.failed(request, error)]))
+    def _reject(self, session: ClientSession, request: GenerateRequest, error: ChairliftError) -> None:
+        self._send_message(session, Outputs([EngineOutput.failed(request, error)]))
 
-    # -- what the engine says --------------------------------------------------------------------------------------
+    # -- outputs of the engine -------------------------------------------------------------------------------------
 
-    def _on_outputs(self, guest: ClientSession, outputs: list[EngineOutput]) -> None:
-        """Take one step's news, in the engine's thread; the flag is read after the news lies there."""
-        guest.backlog.put(outputs)
-        if not guest.is_flush_scheduled:
-            guest.is_flush_scheduled = True
-            self._post(partial(self._flush, guest))
-        if self._engine is not None and self._engine.fatal_error is None:  # who ends waits for nobody
-            guest.backlog.throttle(len(outputs))
+    def _on_outputs(self, session: ClientSession, outputs: list[EngineOutput]) -> None:
+        """Queue the outputs of one step, in the engine thread; the flag is read after they are queued."""
+        session.output_queue.put(outputs)
+        if not session.is_flush_scheduled:
+            session.is_flush_scheduled = True
+            self._post(partial(self._flush, session))
+        if self._engine is not None and self._engine.fatal_error is None:  # an engine that stops must not wait
+            session.output_queue.throttle(len(outputs))
 
-    def _flush(self, guest: ClientSession) -> None:
-        """Send the news that lies there in one message, unless the client still has enough to read."""
-        if not self._is_here(guest):
-            self._forget(guest)
+    def _flush(self, session: ClientSession) -> None:
+        """Send the queued outputs in one message, unless the client has not read the earlier ones."""
+        if not self._is_connected(session):
+            self._forget(session)
             return
-        if guest.unread >= ACK_WINDOW or (self._pause and self._clock.now() < guest.next_flush_at):
+        if session.num_unread >= ACK_WINDOW or (self._pause and self._clock.now() < session.next_flush_at):
             return
-        guest.is_flush_scheduled = False
-        news = OutputCollector()
-        for output in guest.backlog.take():
-            news.put(output)
-        outputs = [self._with_client_id(guest, output) for output in news.drain()]
-        stats, unseen = ([], 0) if guest.steps is None else guest.steps.take()  # after the news: never behind them
+        session.is_flush_scheduled = False
+        collector = OutputCollector()
+        for output in session.output_queue.take():
+            collector.put(output)
+        outputs = [self._with_client_id(session, output) for output in collector.drain()]
+        stats, dropped = ([], 0) if session.steps is None else session.steps.take()  # after the outputs: not late
         if outputs or stats:
-            guest.unread += 1
-            self._send_message(guest, Outputs(outputs, stats, unseen))
+            session.num_unread += 1
+            self._send_message(session, Outputs(outputs, stats, dropped))
             if self._pause:
-                guest.next_flush_at = self._clock.now() + min(len(outputs) * self._pause, LONGEST_PAUSE_SECONDS)
+                session.next_flush_at = self._clock.now() + min(len(outputs) * self._pause, LONGEST_PAUSE_SECONDS)
 
-    def _forget(self, guest: ClientSession) -> None:
-        """Let go what a client was not told that is gone, and which of its requests have ended."""
-        guest.is_flush_scheduled = False
-        for output in guest.backlog.take():
+    def _forget(self, session: ClientSession) -> None:
+        """Drop the outputs of a disconnected client, and the ids of its requests that have ended."""
+        session.is_flush_scheduled = False
+        for output in session.output_queue.take():
             if output.is_final:
-                self._with_client_id(guest, output)
+                self._with_client_id(session, output)
 
-    def _watch(self) -> None:
-        """Have the engine show its steps to those who want them, and to nobody at no cost."""
-        self._watched_by = tuple(guest.steps for guest in self._guests.values() if guest.steps is not None)
+    def _update_watchers(self) -> None:
+        """Pass step stats to the clients that watch; without one the engine makes none."""
+        self._step_queues = tuple(session.steps for session in self._sessions.values() if session.steps is not None)
         if self._engine is not None:
-            self._engine.watch_steps(self._stepped if self._watched_by else None)
+            self._engine.watch_steps(self._on_step if self._step_queues else None)
 
-    def _stepped(self, stats: StepStats) -> None:
-        """Take one step in numbers, in the engine's thread; it wakes nobody."""
-        for steps in self._watched_by:
+    def _on_step(self, stats: StepStats) -> None:
+        """Queue the stats of one step, in the engine thread; this wakes no thread."""
+        for steps in self._step_queues:
             steps.add(stats)
 
-    def _with_client_id(self, guest: ClientSession, output: EngineOutput) -> EngineOutput:
-        """Put the client's own id into an output, and forget the request after its last one."""
-        name = self._owners[output.request_id][1]
+    def _with_client_id(self, session: ClientSession, output: EngineOutput) -> EngineOutput:
+        """Put the client's own id into an output; forget the request after its final output."""
+        client_id = self._owners[output.request_id][1]
         if output.is_final:
-            del self._owners[output.request_id], guest.ids[name]
-        return EngineOutput(name, *output[1:])
+            del self._owners[output.request_id], session.engine_ids[client_id]
+        return EngineOutput(client_id, *output[1:])
 
-    def _welcome(self, engine: InlineClient) -> Ready:
+    def _ready_message(self, engine: InlineClient) -> Ready:
         return Ready(self._pid, engine.info, self._config)
 
-    def _beat(self, now: float) -> EngineHeartbeat:
+    def _heartbeat(self, now: float) -> EngineHeartbeat:
         if (engine := self._engine) is None:
             return EngineHeartbeat(self._load)
-        load = replace(self._load, step_age_seconds=self._step_age.look(engine.step_began, now))
-        return EngineHeartbeat(load, self._warmup_age.look(engine.warmup_began, now))
+        load = replace(self._load, step_age_seconds=self._step_age.look(engine.step_started_at, now))
+        return EngineHeartbeat(load, self._warmup_age.look(engine.warmup_started_at, now))
 
-    def _ask_load(self) -> None:
-        """Have the counts for the next heartbeat by then, unless a long step goes on."""
-        if self._engine is not None and not self._load_asked:
-            self._load_asked = True
-            self._questions.put(("load", self._loaded))
+    def _request_load(self) -> None:
+        """Start a load call whose counts go into the next heartbeat, unless a long step goes on."""
+        if self._engine is not None and not self._is_load_pending:
+            self._is_load_pending = True
+            self._calls.put(("load", self._on_load))
 
-    def _loaded(self, report: Any) -> None:
-        self._load_asked = False
+    def _on_load(self, report: Any) -> None:
+        self._is_load_pending = False
         if isinstance(report, LoadReport):
             self._load = report
 
-    # -- questions: the engine answers between two steps, and the desk does not wait for it ------------------------
+    # -- remote calls: they run between two steps, and the engine server does not wait for them --------------------
 
-    def _ask(self, guest: ClientSession, number: int, question: str) -> None:
-        if question not in REMOTE_METHODS or self._engine is None:
+    def _start_call(self, session: ClientSession, number: int, method: str) -> None:
+        if method not in REMOTE_METHODS or self._engine is None:
             self._send_message(
-                guest, answer(number, InvalidRequest(f"{question!r} cannot be asked now", param="question"))
+                session, answer(number, InvalidRequest(f"{method!r} cannot be called now", param="method"))
             )
             return
-        names = dict(self._owners) if question == "scheduler_state" else {}
-        self._questions.put((question, lambda value: self._answered(guest, number, value, names)))
+        client_ids = dict(self._owners) if method == "scheduler_state" else {}
+        self._calls.put((method, lambda value: self._on_result(session, number, value, client_ids)))
 
-    def _answer(self, engine: InlineClient) -> None:
-        """Run in a thread of its own: wait for the answers, one after another."""
+    def _run_calls(self, engine: InlineClient) -> None:
+        """Run the remote calls one after another, in a thread of their own."""
         while True:
-            question, answered = self._questions.get()
+            method, complete = self._calls.get()
             try:
-                value = getattr(engine, question)()
+                value = getattr(engine, method)()
             except Exception as error:
                 value = error
-            self._post(partial(answered, value))
+            self._post(partial(complete, value))
 
-    def _answered(
-        self, guest: ClientSession, number: int, value: Any, names: dict[str, tuple[ClientSession, str]]
+    def _on_result(
+        self, session: ClientSession, number: int, value: Any, client_ids: dict[str, tuple[ClientSession, str]]
     ) -> None:
-        if names and isinstance(value, dict):
-            names = names | self._owners
-            value = _with_names(value, {inner: _shown(guest, *owner) for inner, owner in names.items()})
-        self._send_message(guest, answer(number, value))
+        if client_ids and isinstance(value, dict):
+            client_ids = client_ids | self._owners
+            value = _with_ids(value, {key: _display_id(session, *owner) for key, owner in client_ids.items()})
+        self._send_message(session, answer(number, value))
 
-    # -- lists -----------------------------------------------------------------------------------------------------
+    # -- sessions --------------------------------------------------------------------------------------------------
 
-    def _send_message(self, guest: ClientSession, message: ToClient) -> None:
-        if self._is_here(guest) and not self._send(guest.identity, encode(message)):
-            self._disconnect(guest, "gone, or does not read")
+    def _send_message(self, session: ClientSession, message: ToClient) -> None:
+        if self._is_connected(session) and not self._send(session.identity, encode(message)):
+            self._disconnect(session, "its socket is closed, or it does not read")
 
-    def _is_here(self, guest: ClientSession) -> bool:
-        return self._guests.get(guest.identity) is guest
+    def _is_connected(self, session: ClientSession) -> bool:
+        return self._sessions.get(session.identity) is session
 
-    def _disconnect(self, guest: ClientSession, why: str) -> None:
-        """Forget a client and end its requests."""
-        log.info("client %d disconnected with %d open requests: %s", guest.number, len(guest.ids), why)
-        del self._guests[guest.identity]
-        if guest.steps is not None:
-            self._watch()
+    def _disconnect(self, session: ClientSession, reason: str) -> None:
+        """Remove the session of a client and end its requests."""
+        log.info("client %d disconnected with %d open requests: %s", session.number, len(session.engine_ids), reason)
+        del self._sessions[session.identity]
+        if session.steps is not None:
+            self._update_watchers()
         if self._engine is not None:
-            for inner in guest.ids.values():
-                self._engine.abort(inner)
-        self._post(partial(self._flush, guest))  # what it was not told is forgotten with it
+            for engine_id in session.engine_ids.values():
+                self._engine.abort(engine_id)
+        self._post(partial(self._flush, session))  # drops its unsent outputs
 
 
-def _shown(reader: ClientSession, owner: ClientSession, request_id: str) -> str:
-    """A client's own ids as it wrote them, those of others behind their client's number."""
+def _display_id(reader: ClientSession, owner: ClientSession, request_id: str) -> str:
+    """Return a client's own id as it is, another client's behind the client's number."""
     return request_id if owner is reader else f"client {owner.number}: {request_id}"
 
 
-def _with_names(state: dict[str, Any], names: dict[str, str]) -> dict[str, Any]:
-    """Put other request ids into a SchedulerState."""
+def _with_ids(state: dict[str, Any], client_ids: dict[str, str]) -> dict[str, Any]:
+    """Replace the request ids in a SchedulerState."""
     renamed = {
-        key: {names.get(inner, inner): value for inner, value in state[key].items()}
+        key: {client_ids.get(each, each): value for each, value in state[key].items()}
         for key in ("wait_reasons", "states")
     }
-    return state | renamed | {"waiting_order": [names.get(inner, inner) for inner in state["waiting_order"]]}
+    return state | renamed | {"waiting_order": [client_ids.get(each, each) for each in state["waiting_order"]]}

@@ -1,4 +1,4 @@
-"""Who is still alive: how long the other side may be silent, and how often a dead engine is started again."""
+"""Liveness: limits the silence of the other side of a connection, and the restarts of a failed engine."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ SLOWEST_BACKOFF = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LivenessConfig:
-    """Limits, in seconds, after which an engine in another process counts as gone.
+    """Limits, in seconds, after which an engine in another process counts as stopped.
 
     Attributes:
-        heartbeat_timeout: silence; also what the engine grants a client that has not spawned it. Both sides speak five
-            times in it.
+        heartbeat_timeout: silence; also the limit of the engine for a client that has not spawned it. Both sides send
+            five heartbeats in it.
         step_timeout: age of a step in progress.
-        start_silence: silence while the engine starts: imports and loading may hold Python's lock for long.
+        start_heartbeat_timeout: silence while the engine starts: imports and loading may hold the GIL for long.
         start_timeout: from the start of the process to the first request; also the age of a warm-up in progress.
-        ask_timeout: wait for the answer to a question (a step in progress is waited for).
-        stop_timeout: wait for an engine that was asked to stop; then it is killed.
-        max_restarts: automatic restarts within restart_period; one more death is final.
+        call_timeout: wait for the reply to a remote call (a step in progress is waited for).
+        stop_timeout: wait for an engine that has to stop; then it is killed.
+        max_restarts: automatic restarts within restart_period; one more failure is final.
         restart_period: see max_restarts.
         first_backoff: pause before the second restart in a row, doubled for each further one; the first has none.
     """
@@ -55,61 +55,67 @@ class LivenessConfig:
 
 
 class SilenceTimer:
-    """How long the other side has said nothing, counted only while this side was awake to hear it.
+    """Counts how long the other side has sent nothing, only while this side was able to receive.
 
-    A listener that was stopped, swapped out or busy for a minute has not heard a minute of silence: one gap between
-    two looks counts as two intervals at most.
+    A receiver that was stopped, swapped out or busy for a minute has not observed a minute of silence: one gap
+    between two look() calls counts as two intervals at most.
     """
 
     def __init__(self, interval: float, now: float) -> None:
         self._interval = interval
-        self._looked = now
-        self._silent = 0.0
+        self._last_look = now
+        self._silent_seconds = 0.0
 
     def heard(self, now: float) -> None:
-        """The other side spoke."""
-        self._looked, self._silent = now, 0.0
+        """Reset the timer: a message arrived."""
+        self._last_look, self._silent_seconds = now, 0.0
 
     def look(self, now: float) -> float:
-        """Return the seconds of silence; called after everything that had arrived was heard."""
-        self._silent += min(now - self._looked, 2 * self._interval)
-        self._looked = now
-        return self._silent
+        """Return the seconds of silence; call it after all messages that had arrived were received."""
+        self._silent_seconds += min(now - self._last_look, 2 * self._interval)
+        self._last_look = now
+        return self._silent_seconds
 
 
 class OperationTimer:
-    """How long the latest of some things has gone on, counted as Silence counts."""
+    """Counts how long the latest operation has gone on, in the way of SilenceTimer."""
 
     def __init__(self, interval: float) -> None:
-        self._began: float | None = None
+        self._started_at: float | None = None
         self._silence = SilenceTimer(interval, 0.0)
 
-    def look(self, began: float | None, now: float) -> float:
-        """Return its seconds; `began` says which it is: one that began at another time is another one, None is none."""
-        if began is None:
+    def look(self, started_at: float | None, now: float) -> float:
+        """Return the seconds of the operation that started at `started_at`, 0 for None.
+
+        Another start time means another operation.
+        """
+        if started_at is None:
             return 0.0
-        if began != self._began:
-            self._began = began
-            self._silence.heard(began)
+        if started_at != self._started_at:
+            self._started_at = started_at
+            self._silence.heard(started_at)
         return max(0.0, self._silence.look(now))
 
 
 class RestartBackoff:
-    """How often a dead engine may come back, and after which pause."""
+    """Limits the restarts of a failed engine and returns the pause before each."""
 
     def __init__(self, config: LivenessConfig) -> None:
         self._config = config
-        self._when: deque[float] = deque()
+        self._restart_times: deque[float] = deque()
         self.count = 0
 
     def next(self, now: float) -> float | None:
-        """Count a restart and return the seconds to wait before it; None when there were too many lately."""
-        while self._when and self._when[0] <= now - self._config.restart_period:
-            self._when.popleft()
-        recent = len(self._when)
+        """Count a restart and return the seconds to wait before it.
+
+        Returns None when max_restarts was reached within restart_period.
+        """
+        while self._restart_times and self._restart_times[0] <= now - self._config.restart_period:
+            self._restart_times.popleft()
+        recent = len(self._restart_times)
         if recent >= self._config.max_restarts:
             return None
-        self._when.append(now)
+        self._restart_times.append(now)
         self.count += 1
         if recent == 0:
             return 0.0

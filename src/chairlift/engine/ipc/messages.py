@@ -1,11 +1,11 @@
-"""The messages between an engine's process and its clients, and their codec: msgpack, never pickle.
+"""Messages: the protocol between an engine process and its clients, encoded with msgpack, never pickle.
 
-    client ──► engine    Hello  Submit  Abort  Watch  Ask  Ack  Pulse  Goodbye
-    engine ──► client    Beat (while it starts, and then for ever)  Welcome | Failed
-                         Outputs  Answer  Stranger  Goodbye
+    client ──► engine    Hello  Submit  Abort  WatchSteps  RemoteCall  Ack  ClientHeartbeat  Goodbye
+    engine ──► client    EngineHeartbeat (from the start on)  Ready | StartFailed
+                         Outputs  RemoteReply  UnknownClient  Goodbye
 
-Whatever the words of core are made of is written as it is. An error is written as (code, message, details) and becomes
-its own kind again. What cannot be read raises WireError: the reader logs it and reads on.
+The types of core are encoded as they are. An error is encoded as (code, message, details) and decoded to its own
+class. A frame that cannot be decoded raises WireError: the receiver logs it and goes on.
 """
 
 from dataclasses import dataclass
@@ -25,34 +25,33 @@ from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 PROTOCOL = 5
 
 ACK_WINDOW = 32
-"""So many messages with outputs may be on their way to a client that has not acknowledged them. What comes meanwhile
-waits in the engine's process and goes in one message, so that a slow client gets few large ones instead of falling
-behind with many small ones."""
+"""Messages with outputs that a client may leave unacknowledged. Later outputs wait in the engine process and go in one
+message, so that a slow client gets few large messages instead of falling behind with many small ones."""
 
 REMOTE_METHODS: dict[str, Any] = {
     "load": LoadReport, "scheduler_state": SchedulerState, "cache_state": CacheState, "check_integrity": list[str],
     "flush_cache": int, "warmup": float,
 }  # fmt: skip
-"""What can be asked (methods of EngineClient), and what the answer is."""
+"""Methods of EngineClient that a client can call, and the types of their results."""
 
 
 class WireError(Exception):
-    """Bytes that are no message of this protocol."""
+    """The bytes are no message of this protocol."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartMessage:
-    """What a new engine process reads from its standard input.
+    """The message that a new engine process reads from its standard input.
 
     Attributes:
-        spec: how to make the runner.
-        config: the scheduler's.
+        spec: how to build the runner.
+        config: the settings of the scheduler.
         enable_prefix_caching: whether full blocks are shared.
-        address: where to listen, "ipc://...".
-        log_level: of the process's log, which goes to standard error.
-        stop_timeout: seconds for a step in progress when it is time to leave.
-        vocabulary: what structured output is made with; None for none.
-        cpus: processors that it may run on, for a spawner that keeps off some of them; none for those of the spawner.
+        address: the address to listen at, "ipc://...".
+        log_level: level of the log, which goes to standard error.
+        stop_timeout: seconds that a step in progress gets when the engine stops.
+        vocabulary: the tokenizer for structured output; None for no structured output.
+        cpus: processors that the process may run on; empty for those of the spawner.
     """
 
     spec: RunnerSpec
@@ -66,7 +65,7 @@ class StartMessage:
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A client introduces itself: seconds between two beats that it wants, seconds that it may be silent."""
+    """Connect a client: seconds between two heartbeats of the engine, and its own silence limit in seconds."""
 
     protocol: int
     interval: float
@@ -87,20 +86,20 @@ class Abort(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class WatchSteps(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """From now on the client wants to see every step in numbers, or no more."""
+    """Start or stop sending the stats of every step to the client."""
 
     wanted: bool
 
 
 class RemoteCall(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """A question, by its name in QUESTIONS; the answer carries the same number."""
+    """Call a method of REMOTE_METHODS; the reply carries the same number."""
 
     number: int
-    question: str
+    method: str
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """So many more messages with outputs were read; said at least once in half a WINDOW."""
+    """Acknowledge `count` more messages with outputs; sent at least once in half an ACK_WINDOW."""
 
     count: int
 
@@ -110,7 +109,7 @@ class ClientHeartbeat(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Ready(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The engine takes requests; what its limits are made of."""
+    """The engine accepts requests; carries the values that its request limits depend on."""
 
     pid: int
     info: RunnerInfo
@@ -124,9 +123,9 @@ class StartFailed(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class EngineHeartbeat(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The engine's process is alive; the counts are those of the last pause between two steps.
+    """The engine process is alive; the counts are those of the last pause between two steps.
 
-    And the seconds that a warm-up in progress has taken so far, 0 while there is none.
+    warmup_age is the seconds that a warm-up in progress has taken, 0 without one.
     """
 
     load: LoadReport
@@ -134,9 +133,9 @@ class EngineHeartbeat(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Outputs(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The news of one client's requests: one step's, or of more when it is slow to read; a choice has one Output.
+    """The outputs of one client's requests, of one step or of more for a slow client; one EngineOutput a choice.
 
-    For a client that watches, also the steps in numbers, whose own news come no earlier; and how many were left out
+    For a client that watches, also the step stats, never after the outputs of these steps; and how many were dropped
     before them because the client was slow.
     """
 
@@ -146,7 +145,7 @@ class Outputs(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class RemoteReply(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The answer to a question, encoded by itself; or why there is none."""
+    """The result of a remote call, encoded by itself; or the error instead."""
 
     number: int
     payload: bytes
@@ -154,11 +153,11 @@ class RemoteReply(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class UnknownClient(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The engine does not know, or no longer knows, whom it hears: it was silent or too slow, or never said hello."""
+    """The engine has no session for the client: it was silent or too slow, or never sent Hello."""
 
 
 class Goodbye(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The one who says this leaves, and takes no more messages."""
+    """The sender disconnects and accepts no more messages."""
 
     reason: str
 
@@ -168,7 +167,7 @@ ToClient = Ready | StartFailed | EngineHeartbeat | Outputs | RemoteReply | Unkno
 
 
 def _detail(value: Any) -> Detail:
-    """Make a detail of an error fit: an error must cross whatever it carries."""
+    """Convert a detail of an error to a type that msgpack can encode."""
     if value is None:
         return None
     if isinstance(value, Integral) and -(2**63) <= int(value) < 2**64:
@@ -178,48 +177,51 @@ def _detail(value: Any) -> Detail:
     return str(value).encode("utf-8", "replace").decode()
 
 
-def _written(thing: Any) -> Any:
-    if isinstance(thing, ChairliftError):
-        message = thing.message.encode("utf-8", "replace").decode()
-        return (thing.code, message, {name: _detail(value) for name, value in thing.details.items()})
-    if isinstance(thing, Integral):
-        return int(thing)
-    if isinstance(thing, Real):
-        return float(thing)
-    raise TypeError(f"{type(thing).__name__} does not cross a process border")
+def _encode_hook(value: Any) -> Any:
+    if isinstance(value, ChairliftError):
+        message = value.message.encode("utf-8", "replace").decode()
+        return (value.code, message, {name: _detail(value) for name, value in value.details.items()})
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    raise TypeError(f"{type(value).__name__} does not cross a process border")
 
 
-def _read(kind: type, thing: Any) -> Any:
-    if not issubclass(kind, ChairliftError):
-        raise TypeError(f"{kind.__name__} does not cross a process border")
-    code, message, details = msgspec.convert(thing, tuple[str, str, dict[str, Detail]])
+def _decode_hook(type_: type, value: Any) -> Any:
+    if not issubclass(type_, ChairliftError):
+        raise TypeError(f"{type_.__name__} does not cross a process border")
+    code, message, details = msgspec.convert(value, tuple[str, str, dict[str, Detail]])
     return error_from_wire(code, message, details)
 
 
-_ENCODER = msgspec.msgpack.Encoder(enc_hook=_written)
-_TO_ENGINE = msgspec.msgpack.Decoder(ToEngine, dec_hook=_read)
-_TO_CLIENT = msgspec.msgpack.Decoder(ToClient, dec_hook=_read)
+_ENCODER = msgspec.msgpack.Encoder(enc_hook=_encode_hook)
+_TO_ENGINE = msgspec.msgpack.Decoder(ToEngine, dec_hook=_decode_hook)
+_TO_CLIENT = msgspec.msgpack.Decoder(ToClient, dec_hook=_decode_hook)
 
 
 def encode(message: ToEngine | ToClient | StartMessage) -> bytes:
-    """Return the bytes of a message. Raises WireError for what msgpack cannot say (half a surrogate pair)."""
+    """Return the bytes of a message.
+
+    Raises WireError for a value that msgpack cannot encode (half a surrogate pair).
+    """
     try:
         return _ENCODER.encode(message)
     except (TypeError, ValueError, OverflowError) as error:
-        raise WireError(f"{type(message).__name__} cannot be written: {error}") from error
+        raise WireError(f"{type(message).__name__} cannot be encoded: {error}") from error
 
 
 def decode_client_message(frame: bytes) -> ToEngine:
-    """Read what a client sent. Raises WireError."""
+    """Decode a message of a client. Raises WireError."""
     try:
         message: ToEngine = _TO_ENGINE.decode(frame)
-    except Exception as error:  # constructors check too, and raise whatever fits them
+    except Exception as error:  # constructors validate too, and raise errors of their own
         raise WireError(f"{len(frame)} bytes are no message for an engine: {error}") from error
     return message
 
 
 def decode_engine_message(frame: bytes) -> ToClient:
-    """Read what an engine sent. Raises WireError."""
+    """Decode a message of an engine. Raises WireError."""
     try:
         message: ToClient = _TO_CLIENT.decode(frame)
     except Exception as error:
@@ -228,7 +230,7 @@ def decode_engine_message(frame: bytes) -> ToClient:
 
 
 def read_start(frame: bytes) -> StartMessage:
-    """Read what a spawner wrote. Raises WireError."""
+    """Decode the start message of a spawner. Raises WireError."""
     try:
         return msgspec.msgpack.decode(frame, type=StartMessage)
     except Exception as error:
@@ -236,20 +238,20 @@ def read_start(frame: bytes) -> StartMessage:
 
 
 def answer(number: int, value: Any) -> RemoteReply:
-    """Make the answer to a question from the value, or from the error, that came of it."""
+    """Return the reply to a remote call from its result, which may be an exception."""
     if isinstance(value, Exception):
-        return RemoteReply(number, b"", as_engine_error(value, "the engine could not answer"))
+        return RemoteReply(number, b"", as_engine_error(value, "the remote call failed"))
     return RemoteReply(number, _ENCODER.encode(value))
 
 
-def read_answer(question: str, payload: bytes) -> Any:
-    """Return the value in an answer. Raises WireError."""
+def read_answer(method: str, payload: bytes) -> Any:
+    """Decode the result of a remote call. Raises WireError."""
     try:
-        return msgspec.msgpack.decode(payload, type=REMOTE_METHODS[question])
+        return msgspec.msgpack.decode(payload, type=REMOTE_METHODS[method])
     except Exception as error:
-        raise WireError(f"{len(payload)} bytes are no answer to {question!r}: {error}") from error
+        raise WireError(f"{len(payload)} bytes are no reply to {method!r}: {error}") from error
 
 
-def as_engine_error(error: BaseException, said: str) -> ChairliftError:
-    """Return the error itself when it is one of ours, else EngineDead with the sentence and what the error says."""
-    return error if isinstance(error, ChairliftError) else EngineDead(f"{said}: {type(error).__name__}: {error}")
+def as_engine_error(error: BaseException, message: str) -> ChairliftError:
+    """Return a ChairliftError as it is, another error as EngineDead with `message` in front of it."""
+    return error if isinstance(error, ChairliftError) else EngineDead(f"{message}: {type(error).__name__}: {error}")

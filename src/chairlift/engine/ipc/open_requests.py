@@ -1,4 +1,4 @@
-"""OpenRequests: the requests of a client that have had no last Output yet, and whom their news goes to."""
+"""OpenRequests: maps each request without a final output to the sink of its outputs."""
 
 import logging
 import threading
@@ -15,14 +15,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class OpenRequest:
-    """One request on its way.
+    """One request without a final output.
 
     Attributes:
-        request: what was asked.
-        sink: takes its news.
-        frame: the message that submits it.
+        request: the request as submitted.
+        sink: receives its outputs.
+        frame: the encoded Submit message.
         since: monotonic seconds of its submission.
-        has_waited: whether there was no engine to send it to at once.
+        has_waited: whether it could not be sent to an engine at once.
     """
 
     request: GenerateRequest
@@ -32,15 +32,15 @@ class OpenRequest:
     has_waited: bool = False
 
     def final_output(self, reason: FinishReason, error: ChairliftError | None = None) -> EngineOutput:
-        """Return the last Output of a request that no engine answers for."""
+        """Return the final output of a request that no engine completes."""
         return EngineOutput.ended(self.request, reason, error)
 
     def is_expired(self, now: float) -> bool:
-        """Whether its own timeout is over."""
+        """Return whether its own timeout is over."""
         return self.request.timeout is not None and now - self.since >= self.request.timeout
 
     def to_frame(self, now: float) -> bytes:
-        """Return the message; what was waited for an engine counts against the request's own timeout."""
+        """Return the encoded message; the wait for an engine counts against the request's own timeout."""
         if not self.has_waited or self.request.timeout is None:
             return self.frame
         left = max(self.request.timeout - (now - self.since), 1e-6)
@@ -48,7 +48,7 @@ class OpenRequest:
 
 
 class OpenRequests:
-    """Ends each request exactly once: its last Output takes it out, and nothing that comes later is passed on."""
+    """Ends each request exactly once: the final output removes it, and later outputs are dropped."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -56,7 +56,10 @@ class OpenRequests:
         self.closed: EngineDead | None = None
 
     def add(self, entry: OpenRequest) -> None:
-        """Take a request in. Raises DuplicateRequestId, and EngineDead after close()."""
+        """Add a request.
+
+        Raises DuplicateRequestId, and EngineDead after close().
+        """
         with self._lock:
             if self.closed is not None:
                 raise EngineDead(self.closed.message)
@@ -72,28 +75,28 @@ class OpenRequests:
         return self._by_id.get(entry.request.request_id) is entry
 
     def deliver(self, outputs: Iterable[EngineOutput]) -> None:
-        """Hand each sink its news, all of a step at once; a sink that raises is its owner's fault."""
-        news: dict[int, tuple[OutputSink, list[EngineOutput]]] = {}
+        """Call each sink with its outputs, all of a step at once; log a sink that raises."""
+        by_sink: dict[int, tuple[OutputSink, list[EngineOutput]]] = {}
         with self._lock:
             for output in outputs:
                 entry = self._by_id.get(output.request_id)
                 if entry is None:
                     continue
-                news.setdefault(id(entry.sink), (entry.sink, []))[1].append(output)
+                by_sink.setdefault(id(entry.sink), (entry.sink, []))[1].append(output)
                 if output.is_final:
                     del self._by_id[output.request_id]
-        for sink, told in news.values():
+        for sink, sink_outputs in by_sink.values():
             try:
-                sink(told)
+                sink(sink_outputs)
             except Exception:
                 log.exception("a sink raised")
 
     def end(self, error: EngineDead) -> None:
-        """End all that are open now."""
+        """End all requests that are open now with the error."""
         self.deliver([entry.final_output(FinishReason.ERROR, error) for entry in list(self._by_id.values())])
 
     def close(self, error: EngineDead) -> None:
-        """End all that are open, and take no more."""
+        """End all open requests with the error and reject new ones."""
         with self._lock:
             self.closed = error
         self.end(error)

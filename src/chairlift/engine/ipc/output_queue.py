@@ -1,4 +1,4 @@
-"""Backlog: news that waits in the engine's process for a client to read; whoever reads is waited for."""
+"""OutputQueue: holds a client's outputs until they are sent; the engine waits for a client that still reads."""
 
 import threading
 from collections import deque
@@ -7,57 +7,57 @@ from collections.abc import Iterator
 from chairlift.core.request import EngineOutput
 
 HIGH_WATER_MARK = 20_000
-"""Outputs that may wait before the engine waits, too."""
+"""Outputs that may be queued before the engine thread waits."""
 
 SECONDS_AN_OUTPUT = 0.001
-"""That the engine waits for each output which it adds then."""
+"""Seconds that the engine thread waits for each output that it adds above the high-water mark."""
 
 LONGEST_WAIT_SECONDS = 0.05
-"""That a step waits for one client: one that is slow must not stop its neighbours."""
+"""Longest wait of a step for one client, in seconds: a slow client must not stop the others."""
 
 MAX_TOTAL_WAIT_SECONDS = 5.0
-"""That the engine waits in all for a client that takes nothing: such a one has stopped."""
+"""Longest total wait, in seconds, for a client that reads nothing: it has stopped."""
 
 
 class OutputQueue:
-    """News step by step, in order. One thread, the engine's, puts and waits; one, the desk's, takes."""
+    """Outputs by step, in order. The engine thread puts and waits; the engine server's thread takes."""
 
     def __init__(self) -> None:
         self._steps: deque[list[EngineOutput]] = deque()
-        self._put = self._taken = 0  # each changed by one thread alone
-        self._room = threading.Event()
-        self._waited, self._taken_before = 0.0, 0  # how long since how many were taken
+        self._num_put = self._num_taken = 0  # each changed by one thread alone
+        self._has_room = threading.Event()
+        self._waited_seconds, self._num_taken_before = 0.0, 0  # seconds waited since the take that made the count
 
     def __bool__(self) -> bool:
         return bool(self._steps)
 
     def __len__(self) -> int:
-        """How many outputs wait."""
-        return self._put - self._taken
+        """Return the number of queued outputs."""
+        return self._num_put - self._num_taken
 
     def put(self, outputs: list[EngineOutput]) -> None:
-        """Add one step's news; somebody must know that it is to be taken before wait()."""
-        self._put += len(outputs)  # first, so that it is never below what is taken
+        """Add the outputs of one step; a take() must be scheduled before throttle() is called."""
+        self._num_put += len(outputs)  # first, so that it is never below the number taken
         self._steps.append(outputs)
 
     def take(self) -> Iterator[EngineOutput]:
-        """Take what is there now; not what comes meanwhile, or a fast engine would hold its reader for ever."""
+        """Take the outputs queued now; later ones would let a fast engine hold its reader for ever."""
         for _ in range(len(self._steps)):
             outputs = self._steps.popleft()
-            self._taken += len(outputs)
+            self._num_taken += len(outputs)
             yield from outputs
-        self._room.set()
+        self._has_room.set()
 
     def throttle(self, count: int) -> None:
-        """Where much waits, give the other side time to take it, a little for each of `count` outputs."""
+        """Wait for the reader above the high-water mark, for a time in proportion to `count` outputs."""
         if len(self) <= HIGH_WATER_MARK:
             return
-        if self._taken != self._taken_before:
-            self._waited, self._taken_before = 0.0, self._taken
-        self._room.clear()
+        if self._num_taken != self._num_taken_before:
+            self._waited_seconds, self._num_taken_before = 0.0, self._num_taken
+        self._has_room.clear()
         if (
-            len(self) > HIGH_WATER_MARK and self._waited < MAX_TOTAL_WAIT_SECONDS
-        ):  # nothing was taken before the clearing
+            len(self) > HIGH_WATER_MARK and self._waited_seconds < MAX_TOTAL_WAIT_SECONDS
+        ):  # still full: no take() came before the clear()
             seconds = min(count * SECONDS_AN_OUTPUT, LONGEST_WAIT_SECONDS)
-            self._room.wait(seconds)
-            self._waited += seconds
+            self._has_room.wait(seconds)
+            self._waited_seconds += seconds

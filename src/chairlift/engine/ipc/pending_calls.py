@@ -1,4 +1,4 @@
-"""Questions: what a client has asked an engine in another process, and who waits for the answers."""
+"""PendingCalls: matches the replies of an engine process to the remote calls of a client."""
 
 import threading
 from concurrent.futures import Future
@@ -9,51 +9,54 @@ from chairlift.engine.ipc.messages import RemoteCall, RemoteReply, WireError, as
 
 
 class PendingCalls:
-    """Each question has a number and a Future; it ends by the answer, or by the engine's death."""
+    """Each call has a number and a Future; the reply, or the end of the engine, completes it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._waiting: dict[int, tuple[str, Future[Any]]] = {}
+        self._pending: dict[int, tuple[str, Future[Any]]] = {}
         self._closed: EngineDead | None = None
-        self._asked = 0
+        self._last_number = 0
 
-    def start(self, question: str) -> tuple[RemoteCall, "Future[Any]"]:
-        """Return the message to send and the Future of its answer. Raises EngineDead after close()."""
+    def start(self, method: str) -> tuple[RemoteCall, "Future[Any]"]:
+        """Return the message to send and the Future of its reply.
+
+        Raises EngineDead after close().
+        """
         future: Future[Any] = Future()
         with self._lock:
             if self._closed is not None:
                 raise EngineDead(self._closed.message)
-            self._asked += 1
-            self._waiting[self._asked] = (question, future)
-            return RemoteCall(self._asked, question), future
+            self._last_number += 1
+            self._pending[self._last_number] = (method, future)
+            return RemoteCall(self._last_number, method), future
 
     def forget(self, number: int) -> None:
-        """Nobody waits for this answer any more."""
+        """Drop a call whose reply is not awaited any more."""
         with self._lock:
-            self._waiting.pop(number, None)
+            self._pending.pop(number, None)
 
     def complete(self, message: RemoteReply) -> None:
-        """Take an answer; one that nobody waits for is dropped."""
+        """Complete the call of a reply; drop a reply without a pending call."""
         with self._lock:
-            question, future = self._waiting.pop(message.number, ("", None))
+            method, future = self._pending.pop(message.number, ("", None))
         if future is None:
             return
         try:
             if message.error is not None:
                 raise message.error
-            future.set_result(read_answer(question, message.payload))
-        except (ChairliftError, WireError) as fault:
-            future.set_exception(as_engine_error(fault, "the engine's answer cannot be read"))
+            future.set_result(read_answer(method, message.payload))
+        except (ChairliftError, WireError) as error:
+            future.set_exception(as_engine_error(error, "the engine's reply cannot be read"))
 
     def fail_all(self, error: EngineDead) -> None:
-        """Answer all that are open with the error."""
+        """Fail all pending calls with the error."""
         with self._lock:
-            waiting, self._waiting = self._waiting, {}
-        for _, future in waiting.values():
+            pending, self._pending = self._pending, {}
+        for _, future in pending.values():
             future.set_exception(error)
 
     def close(self, error: EngineDead) -> None:
-        """Answer all that are open with the error, and take no more."""
+        """Fail all pending calls with the error and reject new ones."""
         with self._lock:
             self._closed = error
         self.fail_all(error)

@@ -1,4 +1,4 @@
-"""Outbox: what is on its way to an engine in another process, and waits here while there is none."""
+"""SendQueue: holds messages for an engine in another process until that engine accepts them."""
 
 import time
 
@@ -13,67 +13,67 @@ OutgoingMessage = OpenRequest | Abort | RemoteCall | WatchSteps
 
 
 class SendQueue:
-    """Letters come from any thread; the thread that owns the link posts them.
+    """Any thread puts messages; the thread that owns the connection sends them.
 
-    A request that waits here can be aborted, and ends when its own time is up.
+    A queued request can be aborted, and ends when its own timeout is over.
 
     Attributes:
-        limit: how many may wait here; one more is refused with QueueFull.
+        limit: requests that may be queued here; one more is rejected with QueueFull.
     """
 
     def __init__(self, requests: OpenRequests) -> None:
         self._requests = requests
         self.limit = 2**31
-        self._mailbox: WakeupQueue[OutgoingMessage] = WakeupQueue()
+        self._incoming: WakeupQueue[OutgoingMessage] = WakeupQueue()
         self._queued: dict[OpenRequest | RemoteCall | Abort, None] = {}
 
     def fileno(self) -> int:
-        """Return the descriptor that is readable when there is something to post."""
-        return self._mailbox.fileno()
+        """Return the descriptor that is readable when messages were put."""
+        return self._incoming.fileno()
 
-    def put(self, letter: OutgoingMessage) -> None:
-        """Hand a letter over."""
-        self._mailbox.put(letter)
+    def put(self, message: OutgoingMessage) -> None:
+        """Add a message and wake the owner of the connection."""
+        self._incoming.put(message)
 
     def wake(self) -> None:
-        """Have the owner of the link look up."""
-        self._mailbox.wake()
+        """Wake the owner of the connection."""
+        self._incoming.wake()
 
     def clear(self) -> None:
-        """Forget what waits in line: its requests have ended."""
+        """Forget the queued messages: their requests have ended."""
         self._queued.clear()
 
     def close(self) -> None:
-        """Take nothing more."""
-        self._mailbox.close()
+        """Close the queue; later messages are dropped."""
+        self._incoming.close()
 
-    def flush(self, link: EngineConnection | None) -> None:
-        """Send what is here in the order in which it came; keep it while there is no engine that takes it."""
-        takes = link is not None and link.ready
-        for letter in self._mailbox.drain():
-            if isinstance(letter, WatchSteps):  # an engine that comes later is told with its welcome
-                if link is not None and takes:
-                    link.send(letter)
-            elif not takes and isinstance(letter, OpenRequest) and len(self._queued) >= self.limit:
+    def flush(self, connection: EngineConnection | None) -> None:
+        """Send the messages in the order of put(); keep them while no engine accepts them."""
+        can_send = connection is not None and connection.ready
+        for message in self._incoming.drain():
+            if isinstance(message, WatchSteps):  # a later engine receives it after its Ready
+                if connection is not None and can_send:
+                    connection.send(message)
+            elif not can_send and isinstance(message, OpenRequest) and len(self._queued) >= self.limit:
                 error = QueueFull(len(self._queued), self.limit)
-                self._requests.deliver([letter.final_output(FinishReason.ERROR, error)])
-            elif not isinstance(letter, Abort):
-                self._queued[letter] = None
-            elif letter.index is not None and self._is_in_line(letter.request_id):
-                self._queued[letter] = None  # behind its request
-            elif not self._abort(letter) and link is not None:
-                link.send(letter)
+                self._requests.deliver([message.final_output(FinishReason.ERROR, error)])
+            elif not isinstance(message, Abort):
+                self._queued[message] = None
+            elif message.index is not None and self._is_queued(message.request_id):
+                self._queued[message] = None  # behind its request
+            elif not self._abort(message) and connection is not None:
+                connection.send(message)
         now = time.monotonic()
-        if link is not None and link.ready:
-            line, self._queued = self._queued, {}
-            for letter in line:
-                if isinstance(letter, RemoteCall | Abort):
-                    link.send(letter)
-                elif letter in self._requests:
-                    link.send(letter.to_frame(now))
-        for letter in list(self._queued):
-            if isinstance(letter, OpenRequest):
-                self._keep(letter, now)
+        if connection is not None and connection.ready:
+            queued, self._queued = self._queued, {}
+            for message in queued:
+                if isinstance(message, RemoteCall | Abort):
+                    connection.send(message)
+                elif message in self._requests:
+                    connection.send(message.to_frame(now))
+        for message in list(self._queued):
+            if isinstance(message, OpenRequest):
+                self._keep(message, now)
 
     def _keep(self, entry: OpenRequest, now: float) -> None:
         entry.has_waited = True
@@ -84,13 +84,13 @@ class SendQueue:
             timeout = RequestTimeout(entry.request.timeout or 0.0)
             self._requests.deliver([entry.final_output(FinishReason.ERROR, timeout)])
 
-    def _is_in_line(self, request_id: str) -> bool:
+    def _is_queued(self, request_id: str) -> bool:
         entry = self._requests.get(request_id)
         return entry is not None and entry in self._queued
 
-    def _abort(self, letter: Abort) -> bool:
-        """End a request that no engine has seen; False when there is none."""
-        entry = self._requests.get(letter.request_id)
+    def _abort(self, message: Abort) -> bool:
+        """End a request that was not sent to an engine; returns False without one."""
+        entry = self._requests.get(message.request_id)
         if entry is None or entry not in self._queued:
             return False
         del self._queued[entry]

@@ -1,4 +1,4 @@
-"""spawn(): an engine in a process of its own; EngineProcess is who holds it."""
+"""spawn: starts an engine in a process of its own; EngineProcess owns that process."""
 
 import contextlib
 import logging
@@ -18,22 +18,22 @@ from chairlift.engine.runner.base import RunnerSpec
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 
 COMMAND = ("-P", "-m", "chairlift.engine.ipc.engine_main")
-"""Never the caller's script: nothing of it is imported again. -P: nor what lies in the current folder."""
+"""Interpreter arguments: the caller's script is not imported again, and with -P nothing in the current folder is."""
 
 LENGTH_BYTES = 4
-LONGEST_DEATH_SECONDS = 5.0
+MAX_EXIT_SECONDS = 5.0
 
 STOP = b"stop"
-"""What the pipe says to a child that has to leave, where a fork of its spawner keeps the pipe open."""
+"""Written to the pipe to stop a child whose pipe a fork of its spawner may keep open."""
 
-LONGEST_SOCKET_PATH = 100  # bytes; the system's limit is 107 (Linux) or 103 (macOS)
+MAX_SOCKET_PATH_BYTES = 100  # the system's limit is 107 (Linux) or 103 (macOS)
 SOCKET_NAME = "engine"
 
 
 class EngineProcess:
-    """A child process with an engine, its private folder, and the pipe that tells it that we live.
+    """A child process with an engine, its private folder, and the pipe that shows that this process lives.
 
-    The child leaves when the pipe closes: on stop(), or when this process ends, however it ends.
+    The child exits when the pipe closes: on stop(), or when this process ends in any way.
     """
 
     def __init__(self, process: "subprocess.Popen[bytes]", folder: Path, watch: LivenessConfig) -> None:
@@ -49,37 +49,37 @@ class EngineProcess:
 
     @property
     def address(self) -> str:
-        """Where clients reach the engine: "ipc://..."; the folder can be entered by this user only."""
+        """The address for clients, "ipc://..."; only this user can enter its folder."""
         return f"ipc://{self._folder / SOCKET_NAME}"
 
     @property
     def exit_code(self) -> int | None:
-        """None while the child lives; minus the signal's number when one killed it."""
+        """The exit code, None while the child runs; minus the signal's number when a signal killed it."""
         return self._process.poll()
 
     def send_start(self, start: bytes) -> None:
-        """Write the start message; returns when the child has read it, or is gone."""
+        """Write the start message; returns when the child has read it or has ended."""
         assert self._process.stdin is not None
-        left = memoryview(len(start).to_bytes(LENGTH_BYTES, "big") + start)
-        with contextlib.suppress(OSError, ValueError):  # a death is noticed where every death is
-            while left:
-                left = left[os.write(self._process.stdin.fileno(), left) :]
+        remaining = memoryview(len(start).to_bytes(LENGTH_BYTES, "big") + start)
+        with contextlib.suppress(OSError, ValueError):  # the connection notices a child that has ended
+            while remaining:
+                remaining = remaining[os.write(self._process.stdin.fileno(), remaining) :]
 
     def stop(self) -> None:
-        """Ask the engine to leave, kill it when it does not; returns when it is gone. May be called more than once."""
+        """Stop the engine, kill it after stop_timeout; returns when it has ended. May be called more than once."""
         self._close_pipe(STOP)
         try:
             self._process.wait(self._watch.stop_timeout)
         except subprocess.TimeoutExpired:
-            logging.getLogger(__name__).warning("engine process %d did not leave and is killed", self.pid)
+            logging.getLogger(__name__).warning("engine process %d did not stop and is killed", self.pid)
         self.kill()
 
     def kill(self) -> None:
-        """Kill the engine, wait until it is gone, remove its folder. May be called more than once."""
+        """Kill the engine, wait for its end, remove its folder. May be called more than once."""
         self._process.kill()
         try:
             self._process.wait(self._watch.stop_timeout)
-        except subprocess.TimeoutExpired:  # the kernel holds it; it is dead for us
+        except subprocess.TimeoutExpired:  # the kernel holds it; it counts as ended
             logging.getLogger(__name__).error("engine process %d cannot be killed", self.pid)
         self._close_pipe()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -97,35 +97,35 @@ class EngineProcess:
 
 
 class PrespawnedProcess:
-    """A process that will be an engine's: it imports what that needs, and waits to hear which one it is.
+    """A process for a later engine: it imports modules and waits for the start message.
 
-    It leaves when this is closed, or forgotten.
+    The process exits when this object is closed or collected.
     """
 
     def __init__(self, modules: Sequence[str] = ()) -> None:
-        """Start it. Raises OSError when there can be no process."""
+        """Start the process. Raises OSError when it cannot be started."""
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = subprocess.Popen(
             [sys.executable, *COMMAND, *modules], stdin=subprocess.PIPE, bufsize=0
         )
 
     def take(self) -> "subprocess.Popen[bytes] | None":
-        """Return the process to whoever tells it, which is done once; None from then on, and where it has died."""
+        """Return the process to send_start() to, once; None after that, and when it has ended."""
         with self._lock:
             process, self._process = self._process, None
         return process if process is not None and process.poll() is None else None
 
     def close(self) -> None:
-        """Have it leave, unless it was taken."""
+        """Kill the process, unless take() has returned it."""
         if (process := self.take()) is not None:
             assert process.stdin is not None
             process.stdin.close()
             process.kill()
-            with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel holds it; it is dead for us
-                process.wait(LONGEST_DEATH_SECONDS)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # the kernel holds it; it counts as ended
+                process.wait(MAX_EXIT_SECONDS)
 
     def __del__(self) -> None:
-        if hasattr(self, "_process"):  # else there was none
+        if hasattr(self, "_process"):  # else the start failed
             self.close()
 
 
@@ -134,10 +134,10 @@ def spawn(
     watch: LivenessConfig | None = None,
     vocabulary: GrammarTokenizer | None = None, cpus: Iterable[int] = (), launched: PrespawnedProcess | None = None,
 ) -> EngineProcess:  # fmt: skip
-    """Start a process with an engine and return at once; whether it starts well is told to its clients.
+    """Start a process with an engine and return at once; its clients receive Ready or StartFailed.
 
-    The environment passes through; the engine runs on `cpus`, or where its spawner does. A process that was launched
-    before, and is there still, is taken. Raises OSError when there can be no process.
+    The environment passes through; the engine runs on `cpus`, or on those of its spawner. A prespawned process that
+    still runs is used. Raises OSError when the process cannot be started.
     """
     watch = watch or LivenessConfig()
     folder = _private_folder()
@@ -150,16 +150,16 @@ def spawn(
     engine = EngineProcess(process, folder, watch)
     start = encode(StartMessage(
         spec=spec, config=config, enable_prefix_caching=enable_prefix_caching, address=engine.address,
-        log_level=_level_of_the_stream(), stop_timeout=watch.stop_timeout / 2, vocabulary=vocabulary,
+        log_level=_stream_log_level(), stop_timeout=watch.stop_timeout / 2, vocabulary=vocabulary,
         cpus=tuple(sorted(cpus)),
     ))  # fmt: skip
-    # It may be megabytes, and is read when the child has come so far.
+    # The message may be megabytes, and the child reads it only after its imports.
     threading.Thread(target=engine.send_start, args=(start,), name="chairlift-spawn", daemon=True).start()
     return engine
 
 
-def _level_of_the_stream() -> int:
-    """Return the level of what this process logs to a stream: a child's standard error is the same one."""
+def _stream_log_level() -> int:
+    """Return the level at which this process logs to a stream: a child shares its standard error."""
     root = logging.getLogger("chairlift")
     streams = [each.level for each in root.handlers if type(each) is logging.StreamHandler]
     return max(root.getEffectiveLevel(), min(streams, default=0))
@@ -167,7 +167,7 @@ def _level_of_the_stream() -> int:
 
 def _private_folder() -> Path:
     folder = Path(tempfile.mkdtemp(prefix="chairlift-engine-"))
-    if len(os.fsencode(folder / SOCKET_NAME)) > LONGEST_SOCKET_PATH:
+    if len(os.fsencode(folder / SOCKET_NAME)) > MAX_SOCKET_PATH_BYTES:
         folder.rmdir()
         folder = Path(tempfile.mkdtemp(prefix="chairlift-engine-", dir="/tmp"))
     return folder

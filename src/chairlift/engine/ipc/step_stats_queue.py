@@ -1,32 +1,32 @@
-"""StepBacklog: the steps that a client which watches was not told yet; bounded, so that a slow one stalls nobody."""
+"""StepStatsQueue: holds step stats not yet sent to a watching client; bounded, so a slow client stalls no thread."""
 
 from collections import deque
 
 from chairlift.engine.stats import StepStats
 
 MAX_STEPS = 10_000
-"""So many are kept for a client that does not read; those that come then are left out and counted."""
+"""Step stats kept for a client that does not read; later ones are dropped and counted."""
 
 
 class StepStatsQueue:
-    """The engine's thread adds, the desk's thread takes; neither waits for the other."""
+    """The engine thread adds, the engine server's thread takes; neither waits for the other."""
 
     def __init__(self) -> None:
         self._steps: deque[StepStats] = deque()
-        self._left_out = self._told = 0
+        self._num_dropped = self._num_reported = 0
 
     def __bool__(self) -> bool:
         return bool(self._steps)
 
     def add(self, stats: StepStats) -> None:
-        """Keep a step, or count it when there are too many."""
+        """Add the stats of a step; count them as dropped when the queue is full."""
         if len(self._steps) < MAX_STEPS:
             self._steps.append(stats)
         else:
-            self._left_out += 1
+            self._num_dropped += 1
 
     def take(self) -> tuple[list[StepStats], int]:
-        """Return what lies here, oldest first, and how many were left out since the last time."""
-        left_out = self._left_out
-        unseen, self._told = left_out - self._told, left_out
-        return [self._steps.popleft() for _ in range(len(self._steps))], unseen
+        """Remove and return the queued stats, oldest first, and how many were dropped since the last call."""
+        num_dropped = self._num_dropped
+        num_new, self._num_reported = num_dropped - self._num_reported, num_dropped
+        return [self._steps.popleft() for _ in range(len(self._steps))], num_new

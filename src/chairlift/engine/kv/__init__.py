@@ -1,1 +1,1 @@
-"""The paged KV cache's books: blocks, hashes, tables and who holds what. No tensors."""
+"""Bookkeeping of the paged KV cache: blocks, hashes, block tables and references. No tensors."""

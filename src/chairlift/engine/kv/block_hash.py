@@ -1,6 +1,6 @@
-"""Names of full blocks: a chain of SHA-256 over their tokens, rooted in who may share them.
+"""Block hashes: a SHA-256 chain over the tokens of full blocks, rooted in the scope that may share them.
 
-root    = H(model, adapter, tenant, salt)      nobody of another tenant, model, adapter or salt can meet it
+root    = H(model, adapter, tenant, salt)      no other tenant, model, adapter or salt has an equal one
 hash[i] = H(hash[i - 1], tokens of block i)    so equal hashes mean equal prefixes, not only equal blocks
 """
 
@@ -12,7 +12,7 @@ BlockHash = bytes
 
 
 def root_hash(model_id: str, adapter: str, tenant: str, salt: str = "") -> BlockHash:
-    """Return the start of a chain; each part is prefixed by its length, so that no two lists of them look alike."""
+    """Return the start of a chain; each part has its length in front, so that no two lists of parts are equal."""
     parts = (part.encode("utf-8", "surrogatepass") for part in ("chairlift-1", model_id, adapter, tenant, salt))
     return sha256(b"".join(len(part).to_bytes(8, "little") + part for part in parts)).digest()
 

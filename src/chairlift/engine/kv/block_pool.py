@@ -1,10 +1,10 @@
-"""BlockPool: who holds which block, and which free blocks still hold something that can be shared.
+"""BlockPool: counts references to blocks and finds cached blocks by their hash.
 
 Each block is in exactly one state:
 
-    held      references > 0             in somebody's table; may carry a name (its hash) as well
-    cached    references == 0, named     in the free list; a hit revives it, take() forgets it
-    free      references == 0, no name   in the free list, ahead of the cached ones
+    held      references > 0             in a block table; may have a key (with its hash) as well
+    cached    references == 0, a key     in the free list; a hit reactivates it, allocate() evicts it
+    free      references == 0, no key    in the free list, ahead of the cached ones
 """
 
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ BlockKey = tuple[int, BlockHash]
 
 @dataclass(frozen=True, slots=True)
 class BlockCounts:
-    """How many blocks are in each state; free + cached + held == total."""
+    """Number of blocks in each state; free + cached + held == total."""
 
     total: int
     free: int
@@ -29,117 +29,119 @@ class BlockCounts:
 
 
 class BlockPool:
-    """References and names of all blocks. Every operation is O(1) a block."""
+    """References and keys of all blocks. Every operation is O(1) a block."""
 
     def __init__(self, num_blocks: int) -> None:
-        self._order = FreeBlockList(num_blocks)
+        self._free_list = FreeBlockList(num_blocks)
         self._references = [0] * num_blocks
-        self._names: list[BlockKey | None] = [None] * num_blocks
-        self._resident: dict[BlockKey, BlockId] = {}
-        self._cached = 0
+        self._keys: list[BlockKey | None] = [None] * num_blocks
+        self._blocks_by_key: dict[BlockKey, BlockId] = {}
+        self._num_cached = 0
 
     @property
     def total(self) -> int:
-        """Blocks in the pool."""
+        """Number of blocks in the pool."""
         return len(self._references)
 
     @property
     def available(self) -> int:
-        """Blocks that take() can give: free and cached ones."""
-        return len(self._order)
+        """Number of blocks that allocate() can return: free and cached ones."""
+        return len(self._free_list)
 
     def counts(self) -> BlockCounts:
         """Return how many blocks are in each state."""
-        available = len(self._order)
-        return BlockCounts(self.total, available - self._cached, self._cached, self.total - available)
+        available = len(self._free_list)
+        return BlockCounts(self.total, available - self._num_cached, self._num_cached, self.total - available)
 
     def references(self, block: BlockId) -> int:
         """Return how many tables hold the block."""
         return self._references[block]
 
-    def lookup(self, name: BlockKey) -> BlockId | None:
-        """Return the block with these contents, held or cached; changes nothing."""
-        return self._resident.get(name)
+    def lookup(self, key: BlockKey) -> BlockId | None:
+        """Return the block with this key, held or cached; changes nothing."""
+        return self._blocks_by_key.get(key)
 
     def allocate(self, count: int) -> list[BlockId]:
-        """Take blocks for new contents, one reference each; what a cached one held is forgotten.
+        """Allocate blocks with one reference each; the contents of cached ones are evicted.
 
-        Raises OutOfBlocks when there are fewer; nothing has changed then.
+        Raises OutOfBlocks without a change when fewer are available.
         """
-        if count > len(self._order):
-            raise OutOfBlocks(free=len(self._order), total=self.total, needed=count)
-        blocks = [self._order.pop() for _ in range(count)]
-        names, references = self._names, self._references
+        if count > len(self._free_list):
+            raise OutOfBlocks(free=len(self._free_list), total=self.total, needed=count)
+        blocks = [self._free_list.pop() for _ in range(count)]
+        keys, references = self._keys, self._references
         for block in blocks:
-            if names[block] is not None:
-                self._forget(block)
+            if keys[block] is not None:
+                self._evict(block)
             references[block] = 1
         return blocks
 
     def add_reference(self, block: BlockId) -> None:
-        """Add a reference to a block that find() named."""
+        """Add a reference to a block that lookup() returned."""
         if not self._references[block]:
-            self._order.remove(block)
-            self._cached -= 1
+            self._free_list.remove(block)
+            self._num_cached -= 1
         self._references[block] += 1
 
     def free(self, blocks: Iterable[BlockId]) -> None:
-        """Drop one reference of each, in this order; the last one makes a block cached (named) or free."""
-        references, names = self._references, self._names
+        """Drop one reference of each block, in this order; the last one makes it cached (with a key) or free."""
+        references, keys = self._references, self._keys
         for block in blocks:
-            left = references[block] - 1
-            assert left >= 0, f"block {block} is given back but nobody holds it"
-            references[block] = left
-            if left:
+            remaining = references[block] - 1
+            assert remaining >= 0, f"block {block} is freed without a reference"
+            references[block] = remaining
+            if remaining:
                 continue
-            if names[block] is None:
-                self._order.discard(block)
+            if keys[block] is None:
+                self._free_list.discard(block)
             else:
-                self._order.push(block)
-                self._cached += 1
+                self._free_list.push(block)
+                self._num_cached += 1
 
-    def publish(self, block: BlockId, name: BlockKey) -> None:
-        """Name a held block whose contents are complete. A name that exists already stays with its first block."""
-        assert self._references[block] > 0, f"block {block} is published but nobody holds it"
-        if self._names[block] is None and name not in self._resident:
-            self._names[block] = name
-            self._resident[name] = block
+    def publish(self, block: BlockId, key: BlockKey) -> None:
+        """Set the key of a held block whose contents are complete. An existing key stays with its first block."""
+        assert self._references[block] > 0, f"block {block} is published without a reference"
+        if self._keys[block] is None and key not in self._blocks_by_key:
+            self._keys[block] = key
+            self._blocks_by_key[key] = block
 
     def evict_all_cached(self) -> int:
-        """Drop the contents of every cached block; returns how many. Held blocks keep theirs."""
-        forgotten = [block for block in self._order if self._names[block] is not None]
-        for block in forgotten:
-            self._forget(block)
-        return len(forgotten)
+        """Evict every cached block; returns how many. Held blocks keep their contents."""
+        evicted = [block for block in self._free_list if self._keys[block] is not None]
+        for block in evicted:
+            self._evict(block)
+        return len(evicted)
 
-    def _forget(self, block: BlockId) -> None:
-        name = self._names[block]
-        if name is not None:
-            del self._resident[name]
-            self._names[block] = None
-            self._cached -= 1
+    def _evict(self, block: BlockId) -> None:
+        key = self._keys[block]
+        if key is not None:
+            del self._blocks_by_key[key]
+            self._keys[block] = None
+            self._num_cached -= 1
 
     def check(self, held: Iterable[BlockId]) -> list[str]:
-        """Compare the books with `held`, every table's blocks one after another; returns what is wrong."""
+        """Compare the references with `held`, the blocks of all tables in turn; returns the errors."""
         expected = [0] * self.total
         for block in held:
             expected[block] += 1
-        found = [
-            f"block {block} has {has} references, tables hold it {wants} times"
-            for block, (has, wants) in enumerate(zip(self._references, expected, strict=True))
-            if has != wants
+        errors = [
+            f"block {block} has {count} references, tables hold it {expected_count} times"
+            for block, (count, expected_count) in enumerate(zip(self._references, expected, strict=True))
+            if count != expected_count
         ]
-        found += [
-            f"block {block} is {'in' if block in self._order else 'not in'} the free list with {references} references"
-            for block, references in enumerate(self._references)
-            if (block in self._order) == (references > 0)
+        errors += [
+            f"block {block} is {'in' if block in self._free_list else 'not in'} the free list with {count} references"
+            for block, count in enumerate(self._references)
+            if (block in self._free_list) == (count > 0)
         ]
-        if sum(1 for _ in self._order) != len(self._order):
-            found.append(f"the free list counts {len(self._order)} blocks and holds {sum(1 for _ in self._order)}")
-        names = {name: block for block, name in enumerate(self._names) if name is not None}
-        if names != self._resident:
-            found.append(f"{len(names)} blocks carry a name, {len(self._resident)} names are known")
-        cached = sum(1 for block in self._order if self._names[block] is not None)
-        if cached != self._cached:
-            found.append(f"{cached} free blocks carry a name, {self._cached} are counted")
-        return found
+        if sum(1 for _ in self._free_list) != len(self._free_list):
+            errors.append(
+                f"the free list counts {len(self._free_list)} blocks and holds {sum(1 for _ in self._free_list)}"
+            )
+        keys = {key: block for block, key in enumerate(self._keys) if key is not None}
+        if keys != self._blocks_by_key:
+            errors.append(f"{len(keys)} blocks have a key, {len(self._blocks_by_key)} keys are cached")
+        cached = sum(1 for block in self._free_list if self._keys[block] is not None)
+        if cached != self._num_cached:
+            errors.append(f"{cached} free blocks have a key, {self._num_cached} are counted")
+        return errors

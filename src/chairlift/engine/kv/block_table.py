@@ -1,7 +1,7 @@
-"""BlockTable: the blocks one sequence holds, by layer group; released exactly once.
+"""BlockTable: the blocks that one sequence holds, by layer group; released exactly once.
 
 group 0 (full)      [ 7  3  9 12 ]            index i holds positions i*block_size ...
-group 1 (window)    [ -  -  4  8 ]            "-" is NO_BLOCK: behind the window, given back
+group 1 (window)    [ -  -  4  8 ]            "-" is NULL_BLOCK: behind the window, freed
 """
 
 from collections.abc import Iterator
@@ -10,15 +10,15 @@ from chairlift.engine.kv.free_block_list import NULL_BLOCK, BlockId
 
 
 class BlockTable:
-    """Block ids of one sequence. Changed only by KVCache.
+    """Block ids of one sequence. Only KVCacheManager changes it.
 
     Attributes:
-        groups: for each layer group the block at each index, NO_BLOCK where nothing is held.
-        first_held: for each group the first index that is held.
-        num_held: blocks held in all groups.
-        capacity: tokens that every group has room for.
-        num_published: leading blocks that have been offered to the prefix cache.
-        released: whether the blocks were given back.
+        groups: for each layer group the block at each index, NULL_BLOCK where none is held.
+        first_block_index: for each group the first index with a held block.
+        num_held: number of blocks held in all groups.
+        capacity: number of tokens that every group has blocks for.
+        num_published: number of leading blocks published to the prefix cache.
+        released: whether the blocks were freed.
     """
 
     __slots__ = ("capacity", "first_block_index", "groups", "num_held", "num_published", "released")
@@ -32,13 +32,13 @@ class BlockTable:
         self.released = False
 
     def held(self) -> Iterator[tuple[int, int, BlockId]]:
-        """Yield (group, index, block) of everything held, in order of index within each group."""
+        """Yield (group, index, block) of every held block, in order of index within each group."""
         for group, blocks in enumerate(self.groups):
             for index in range(self.first_block_index[group], len(blocks)):
                 yield group, index, blocks[index]
 
     def tail_first(self) -> list[BlockId]:
-        """Return the held blocks of all groups, highest index first: the order in which they should be evicted."""
+        """Return the held blocks of all groups, highest index first, which is the eviction order."""
         if len(self.groups) == 1:
             return self.groups[0][self.first_block_index[0] :][::-1]
         longest = max((len(blocks) for blocks in self.groups), default=0)

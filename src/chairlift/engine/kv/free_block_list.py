@@ -1,14 +1,14 @@
-"""The blocks nobody holds, in the order in which they will be taken.
+"""FreeBlockList: keeps the blocks without a reference in the order of their next allocation.
 
-The list is also the eviction order of the prefix cache: a block that was given back keeps its contents until it is
-taken again, so the one at the front is the one least likely to be missed.
+The list is also the eviction order of the prefix cache: a freed block keeps its contents until its next allocation,
+so the block at the front is the least likely to be needed.
 
     front                                                              back
-    without contents worth keeping  →  released long ago  →  …  →  released last
-    taken by pop()      discard() puts here                 push() puts here
-                      any of them leaves by remove() when a prefix hit revives it
+    without contents worth keeping  →  freed long ago  →  …  →  freed last
+    pop() takes this    discard() inserts here           push() inserts here
+                      remove() takes any of them when a prefix hit reactivates it
 
-All four are O(1): neighbours are kept in two flat arrays indexed by block id, with one sentinel that closes the ring.
+All four are O(1): two flat arrays, indexed by block id, link the neighbours, and one sentinel closes the ring.
 """
 
 from collections.abc import Iterator
@@ -18,17 +18,17 @@ from chairlift.core.errors import OutOfBlocks
 BlockId = int
 
 NULL_BLOCK: BlockId = -1
-"""Stands in a block table where a sequence holds nothing: behind a sliding window."""
+"""Entry of a block table at an index without a block: behind a sliding window."""
 
 
 class FreeBlockList:
-    """Ids of free blocks, next to be taken first.
+    """Ids of free blocks, the next allocation first.
 
-    Owns: the order. Does not own: reference counts, hashes, contents (see pool.py).
+    Owns the order only; block_pool.py owns reference counts and hashes.
     """
 
     def __init__(self, num_blocks: int) -> None:
-        """Start with every id from 0 to num_blocks - 1 free, in that order."""
+        """Start with all ids from 0 to num_blocks - 1 free, in that order."""
         self._sentinel = num_blocks
         self._next: list[BlockId] = [*range(1, num_blocks + 1), 0]
         self._previous: list[BlockId] = [num_blocks, *range(num_blocks)]
@@ -48,9 +48,9 @@ class FreeBlockList:
             block = self._next[block]
 
     def pop(self) -> BlockId:
-        """Take the block at the front.
+        """Remove and return the block at the front.
 
-        Raises OutOfBlocks when none is free; nothing has changed then.
+        Raises OutOfBlocks without a change when none is free.
         """
         if not self._count:
             raise OutOfBlocks(free=0, total=self._sentinel)
@@ -63,15 +63,15 @@ class FreeBlockList:
         return block
 
     def push(self, block: BlockId) -> None:
-        """Give a block back whose contents may be wanted again; taken after all that are free now."""
+        """Insert a block whose contents may be used again, behind all free blocks."""
         self._insert(self._previous[self._sentinel], block)
 
     def discard(self, block: BlockId) -> None:
-        """Give a block back whose contents nobody can want; taken before all that are free now."""
+        """Insert a block whose contents cannot be used again, ahead of all free blocks."""
         self._insert(self._sentinel, block)
 
     def remove(self, block: BlockId) -> None:
-        """Take this very block out of the middle: a prefix hit brings it back to life."""
+        """Remove a given block from the list: a prefix hit reactivates it."""
         assert self._free[block], f"block {block} is not free"
         before, after = self._previous[block], self._next[block]
         self._next[before], self._previous[after] = after, before

@@ -1,8 +1,8 @@
-"""KVCache: match a prefix, reserve blocks, publish what is computed, release through one door.
+"""KVCacheManager: matches cached prefixes, allocates, publishes and releases the blocks of sequences.
 
-waiting sequence   match() ──► Hit ──► reserve(hit, tokens)     the hit's blocks are shared, new ones taken
+waiting sequence   match() ──► PrefixHit ──► allocate_table()    the hit's blocks are shared, new ones allocated
 running sequence   reserve(tokens) before a step, publish(computed) after it
-leaving sequence   release(): named blocks stay findable until they are taken
+removed sequence   release(): blocks with a key stay cached until they are allocated again
 """
 
 from bisect import bisect_left
@@ -23,17 +23,17 @@ NewBlock = tuple[int, int, BlockId]
 
 @dataclass(frozen=True, slots=True)
 class PrefixHit:
-    """What of a sequence is in the cache already; a value, good until the cache changes.
+    """The cached prefix of a sequence; a value, valid until the cache changes.
 
     Attributes:
         num_tokens: leading tokens that need no computing, less than the sequence has; a multiple of block_size unless
             there is a tail.
-        blocks: for each group the blocks of that prefix, NO_BLOCK where the window does not need them.
+        blocks: for each group the blocks of that prefix, NULL_BLOCK where the window does not need them.
         num_shared: blocks in `blocks`.
-        num_revived: how many of them nobody holds now: sharing them takes them from the available ones.
-        pending: hash of the next block when somebody is computing it right now, else None.
-        tail: for each group the block of another table that holds the tokens behind the last full block and has to be
-            copied; empty where there is no such token.
+        num_reactivated: how many of them have no reference now: sharing them takes them from the available blocks.
+        pending: hash of the next block while another sequence computes it, else None.
+        tail: for each group the block of another table that holds the tokens after the last full block and has to be
+            copied; empty without such tokens.
     """
 
     num_tokens: int
@@ -45,7 +45,7 @@ class PrefixHit:
 
 
 class KVCacheManager:
-    """The books of one pool. Owns every BlockTable it made until release()."""
+    """Manages the blocks of one pool. Owns every BlockTable that it created until release()."""
 
     def __init__(self, config: CacheConfig) -> None:
         self.config = config
@@ -59,12 +59,12 @@ class KVCacheManager:
         self.window_blocks_freed = 0
 
     def peak_blocks(self, num_tokens: int, lookahead: int) -> int:
-        """Most blocks, over all groups, that one sequence of num_tokens holds at once."""
+        """Return the most blocks, over all groups, that one sequence of num_tokens holds at once."""
         return peak_blocks(self.layouts, num_tokens, lookahead)
 
-    def is_pending(self, name: BlockHash) -> bool:
-        """Whether somebody is computing the block with this hash."""
-        return name in self._pending
+    def is_pending(self, block_hash: BlockHash) -> bool:
+        """Return whether a sequence computes the block with this hash."""
+        return block_hash in self._pending
 
     def match(self, hashes: Sequence[BlockHash], num_tokens: int) -> PrefixHit:
         """Find the longest cached prefix that leaves at least one token to compute; changes nothing."""
@@ -77,16 +77,16 @@ class KVCacheManager:
             return PrefixHit(0, self.no_hit.blocks, pending=pending)
         blocks = tuple(self._blocks_of(group, hashes, length) for group in range(len(self.layouts)))
         shared = [block for group in blocks for block in group if block != NULL_BLOCK]
-        revived = sum(1 for block in shared if not self.pool.references(block))
-        return PrefixHit(length * self.config.block_size, blocks, len(shared), revived, pending)
+        reactivated = sum(1 for block in shared if not self.pool.references(block))
+        return PrefixHit(length * self.config.block_size, blocks, len(shared), reactivated, pending)
 
     def fork(self, table: BlockTable, num_tokens: int) -> PrefixHit:
         """Return a hit of the first num_tokens of a table that has computed them; changes nothing.
 
-        Full blocks are shared, the rest is to be copied. No hit where the table gave some of them back already.
+        Full blocks are shared, the rest has to be copied. No hit where the table has freed some of them.
         """
         full, rest = divmod(num_tokens, self.config.block_size)
-        # From the last full block on it can be computed again, where the copy was lost with a step.
+        # The part after the last full block is computed again where a void step lost the copy.
         firsts = [layout.first_needed(full * self.config.block_size) for layout in self.layouts]
         if any(held > first for held, first in zip(table.first_block_index, firsts, strict=True)):
             return self.no_hit
@@ -97,19 +97,19 @@ class KVCacheManager:
         return PrefixHit(num_tokens, blocks, shared, tail=tuple(held[full] for held in table.groups) if rest else ())
 
     def copies(self, hit: PrefixHit, table: BlockTable) -> list[tuple[BlockId, BlockId]]:
-        """Return (from, to) of the blocks that a table just opened with this hit needs copied."""
+        """Return (source, target) of the blocks to copy for a table just allocated with this hit."""
         full = hit.num_tokens // self.config.block_size
         return [(source, table.groups[group][full]) for group, source in enumerate(hit.tail)]
 
-    def prefix_blocks(self, hashes: Sequence[BlockHash], num_tokens: int, last_seen: int) -> int:
-        """Leading blocks that match() would find; quick when it is still about `last_seen`."""
+    def prefix_blocks(self, hashes: Sequence[BlockHash], num_tokens: int, last_length: int) -> int:
+        """Return the number of leading blocks that match() would find; fast near `last_length`."""
         limit = min(len(hashes), (num_tokens - 1) // self.config.block_size)
         if limit <= 0 or not self.config.enable_prefix_caching:
             return 0
         if self._windowed or len(self._full) != 1:
             return self._longest(hashes, limit)
-        # A chain is evicted from its tail, so whoever has block i has nearly always those before it.
-        find, group, length = self.pool.lookup, self._full[0], min(last_seen, limit)
+        # A chain is evicted from its tail: where block i is cached, nearly always the blocks before it are, too.
+        find, group, length = self.pool.lookup, self._full[0], min(last_length, limit)
         while length and find((group, hashes[length - 1])) is None:
             length -= 1
         while length < limit and find((group, hashes[length])) is not None:
@@ -117,25 +117,25 @@ class KVCacheManager:
         return length
 
     def _longest(self, hashes: Sequence[BlockHash], limit: int) -> int:
-        """Most leading blocks for which every full group has all and every window group has its last window."""
+        """Return the most leading blocks that full groups have all of, and window groups the last window of."""
         length = limit
         find = self.pool.lookup
         for group in self._full:
-            found = 0
-            while found < length and find((group, hashes[found])) is not None:
-                found += 1
-            length = found
-        settled = False
-        while length and not settled:
-            settled = True
+            errors = 0
+            while errors < length and find((group, hashes[errors])) is not None:
+                errors += 1
+            length = errors
+        is_stable = False
+        while length and not is_stable:
+            is_stable = True
             for group in self._windowed:
                 shorter = self._longest_windowed(group, hashes, length)
-                settled = settled and shorter == length
+                is_stable = is_stable and shorter == length
                 length = shorter
         return length
 
     def _longest_windowed(self, group: int, hashes: Sequence[BlockHash], limit: int) -> int:
-        """Longest prefix of at most `limit` blocks whose last window is resident in this group."""
+        """Return the longest prefix of at most `limit` blocks whose last window is cached in this group."""
         layout, size = self.layouts[group], self.config.block_size
         end = limit
         for index in reversed(range(limit)):
@@ -147,32 +147,32 @@ class KVCacheManager:
 
     def _blocks_of(self, group: int, hashes: Sequence[BlockHash], length: int) -> tuple[BlockId, ...]:
         first = self.layouts[group].first_needed(length * self.config.block_size)
-        found = [self.pool.lookup((group, hashes[index])) for index in range(first, length)]
-        assert None not in found, "a matched block is gone"
-        return (NULL_BLOCK,) * first + tuple(block for block in found if block is not None)
+        errors = [self.pool.lookup((group, hashes[index])) for index in range(first, length)]
+        assert None not in errors, "a matched block is not cached any more"
+        return (NULL_BLOCK,) * first + tuple(block for block in errors if block is not None)
 
     def reserve(self, table: BlockTable, num_tokens: int) -> list[NewBlock]:
-        """Give the table room for num_tokens in every group; returns the blocks that are new to it.
+        """Allocate blocks up to num_tokens in every group of a table; returns the new blocks.
 
-        Raises OutOfBlocks when the pool has too few; nothing has changed then.
+        Raises OutOfBlocks without a change when the pool has too few.
         """
         size = self.config.block_size
-        wanted = -(-num_tokens // size)
-        missing = [(group, i) for group, blocks in enumerate(table.groups) for i in range(len(blocks), wanted)]
+        num_blocks = -(-num_tokens // size)
+        missing = [(group, i) for group, blocks in enumerate(table.groups) for i in range(len(blocks), num_blocks)]
         new: list[NewBlock] = []
         if missing:
             for (group, index), block in zip(missing, self.pool.allocate(len(missing)), strict=True):
                 table.groups[group].append(block)
                 new.append((group, index, block))
             table.num_held += len(new)
-        table.capacity = max(table.capacity, wanted * size)
+        table.capacity = max(table.capacity, num_blocks * size)
         return new
 
     def blocks_needed(self, hit: PrefixHit, num_tokens: int, lookahead: int, let_go: int = 0) -> int:
-        """Most available blocks that boarding with this hit and growing to num_tokens can take at once.
+        """Return the most available blocks that a sequence with this hit takes while it grows to num_tokens.
 
-        `let_go` is how many blocks of the hit are held now and by nobody then: they have to be revived too. Shared
-        blocks save nothing in a window group: they are given back while the new ones are taken.
+        `let_go` is how many blocks of the hit lose their last reference until then: they are reactivated, too. Shared
+        blocks save nothing in a window group: they are freed while new ones are allocated.
         """
         total = hit.num_reactivated + let_go
         for layout, shared in zip(self.layouts, hit.blocks, strict=True):
@@ -180,7 +180,7 @@ class KVCacheManager:
         return min(total, self.peak_blocks(num_tokens, lookahead))
 
     def blocks_still_needed(self, table: BlockTable, num_tokens: int, lookahead: int) -> int:
-        """Most available blocks that the table can take on top of what it holds while it grows to num_tokens."""
+        """Return the most available blocks that a table takes while it grows to num_tokens."""
         total = 0
         for layout, blocks, first in zip(self.layouts, table.groups, table.first_block_index, strict=True):
             held = len(blocks) - first
@@ -190,10 +190,10 @@ class KVCacheManager:
         return total
 
     def allocate_table(self, hit: PrefixHit, num_tokens: int, hashes: Sequence[BlockHash]) -> BlockTable:
-        """Make the table of a sequence that boards: the hit's blocks shared, room for num_tokens reserved.
+        """Create the table of a sequence that starts to run: it shares the hit's blocks and reserves num_tokens.
 
-        The full blocks that it will compute are pending from now on, so that others can wait for them. Raises
-        OutOfBlocks when the pool has too few; nothing has changed then.
+        The full blocks that it will compute are pending from now on, so that other sequences can wait for them.
+        Raises OutOfBlocks without a change when the pool has too few.
         """
         size = self.config.block_size
         needed = sum(-(-num_tokens // size) - len(blocks) for blocks in hit.blocks) + hit.num_reactivated
@@ -215,12 +215,12 @@ class KVCacheManager:
             self.release(table, ())
             raise
         if self.config.enable_prefix_caching:
-            for name in hashes[table.num_published :]:
-                self._pending.setdefault(name, table)
+            for block_hash in hashes[table.num_published :]:
+                self._pending.setdefault(block_hash, table)
         return table
 
     def next_publish_at(self, num_computed: int) -> int:
-        """Least number of computed tokens, beyond these, for which publish() can have something to do."""
+        """Return the least number of computed tokens, above this one, at which publish() has work to do."""
         size = self.config.block_size
         change = (num_computed // size + 1) * size
         for group in self._windowed:
@@ -231,18 +231,18 @@ class KVCacheManager:
         return change
 
     def publish(self, table: BlockTable, hashes: Sequence[BlockHash], num_computed: int) -> None:
-        """Offer the blocks that num_computed confirmed tokens fill; then give back what lies behind the windows."""
+        """Publish the blocks that num_computed confirmed tokens fill; then free those behind the windows."""
         full = min(num_computed // self.config.block_size, len(hashes))
         for index in range(table.num_published, full):
             for group, blocks in enumerate(table.groups):
                 if blocks[index] != NULL_BLOCK:
                     self.pool.publish(blocks[index], (group, hashes[index]))
-            self._settle(table, hashes[index])
+            self._remove_pending(table, hashes[index])
         table.num_published = max(table.num_published, full)
         for group in self._windowed:
-            self._drop_before(table, group, self.layouts[group].first_needed(num_computed))
+            self._free_before(table, group, self.layouts[group].first_needed(num_computed))
 
-    def _drop_before(self, table: BlockTable, group: int, first: int) -> None:
+    def _free_before(self, table: BlockTable, group: int, first: int) -> None:
         blocks = table.groups[group]
         for index in range(table.first_block_index[group], min(first, len(blocks))):
             self.pool.free((blocks[index],))
@@ -251,23 +251,23 @@ class KVCacheManager:
             table.first_block_index[group] = index + 1
             self.window_blocks_freed += 1
 
-    def _settle(self, table: BlockTable, name: BlockHash) -> None:
-        if self._pending.get(name) is table:
-            del self._pending[name]
+    def _remove_pending(self, table: BlockTable, block_hash: BlockHash) -> None:
+        if self._pending.get(block_hash) is table:
+            del self._pending[block_hash]
 
     def release(self, table: BlockTable, hashes: Sequence[BlockHash]) -> None:
-        """Give back every block of the table; the one door through which blocks leave a sequence."""
+        """Free every block of the table; the only way in which a sequence releases its blocks."""
         assert not table.released, "a block table is released twice"
         table.released = True
         self.pool.free(table.tail_first())
-        for name in hashes[table.num_published :]:
-            self._settle(table, name)
+        for block_hash in hashes[table.num_published :]:
+            self._remove_pending(table, block_hash)
         self._tables.remove(table)
 
     def num_unshared_tokens(self, table: BlockTable, num_computed: int) -> int:
-        """Computed tokens that would have to be computed again if this table were released and its blocks taken.
+        """Return how many computed tokens would be lost if this table were released and its blocks allocated.
 
-        Blocks that others hold too stay; they are a prefix of the table, whose end is found by bisection.
+        Blocks that other tables hold, too, stay; they are a prefix of the table, whose end is found by bisection.
         """
 
         def is_sole(block: BlockId) -> bool:
@@ -281,18 +281,20 @@ class KVCacheManager:
         return self.pool.counts()
 
     def evict_all(self) -> int:
-        """Forget every block that nobody holds; returns how many."""
+        """Evict every cached block; returns how many."""
         return self.pool.evict_all_cached()
 
     def check_integrity(self) -> list[str]:
-        """Prove the ledger: free + cached + held == all, and every reference stands in a table."""
-        found = self.pool.check(block for table in self._tables for _, _, block in table.held())
-        found += [
+        """Check that free + cached + held == total and that each reference is in a table; returns the errors."""
+        errors = self.pool.check(block for table in self._tables for _, _, block in table.held())
+        errors += [
             f"a table counts {table.num_held} blocks and holds {sum(1 for _ in table.held())}"
             for table in self._tables
             if table.num_held != sum(1 for _ in table.held())
         ]
-        found += [
-            f"pending block {name.hex()[:8]} has no owner" for name, table in self._pending.items() if table.released
+        errors += [
+            f"pending block {block_hash.hex()[:8]} has no owner"
+            for block_hash, table in self._pending.items()
+            if table.released
         ]
-        return found
+        return errors

@@ -1,4 +1,4 @@
-"""How much of a sequence each layer group keeps: everything, or what lies within its sliding window."""
+"""LayerGroupLayout: says which blocks of a sequence a layer group keeps: all, or those in its sliding window."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LayerGroupLayout:
-    """One layer group's rule for one pool.
+    """The block layout of one layer group in one pool.
 
     Attributes:
-        window: a token sees itself and window - 1 before it; None for all.
+        window: a token attends to itself and the window - 1 tokens before it; None for full attention.
         block_size: tokens in a block.
     """
 
@@ -17,20 +17,20 @@ class LayerGroupLayout:
     block_size: int
 
     def blocks_for(self, num_tokens: int) -> int:
-        """Blocks that cover positions 0 to num_tokens - 1."""
+        """Return the number of blocks that cover positions 0 to num_tokens - 1."""
         return -(-num_tokens // self.block_size)
 
     def first_needed(self, num_computed: int) -> int:
-        """Index of the first block that the token at position num_computed, or a later one, can see."""
+        """Return the index of the first block that tokens from position num_computed on attend to."""
         if self.window is None:
             return 0
         return max(0, num_computed - self.window + 1) // self.block_size
 
     def peak_blocks(self, num_tokens: int, lookahead: int) -> int:
-        """Most blocks held at once while a sequence grows to num_tokens.
+        """Return the most blocks held at once while a sequence grows to num_tokens.
 
-        `lookahead` is how many tokens may be scheduled beyond the confirmed ones. A span of n tokens that begins
-        anywhere touches at most ceil((n - 1) / block_size) + 1 blocks.
+        `lookahead` is how many tokens may be scheduled beyond the confirmed ones. A span of n tokens at any
+        start position touches at most ceil((n - 1) / block_size) + 1 blocks.
         """
         whole = self.blocks_for(num_tokens)
         if self.window is None:
@@ -40,5 +40,5 @@ class LayerGroupLayout:
 
 
 def peak_blocks(layouts: Sequence[LayerGroupLayout], num_tokens: int, lookahead: int) -> int:
-    """Most blocks, over all groups, that one sequence holds at once while it grows to num_tokens."""
+    """Return the most blocks, over all groups, that one sequence holds while it grows to num_tokens."""
     return sum(layout.peak_blocks(num_tokens, lookahead) for layout in layouts)

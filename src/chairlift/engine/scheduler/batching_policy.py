@@ -1,4 +1,4 @@
-"""How a step is shared between those who generate and those who still read their prompt."""
+"""BatchingPolicy: divides a step between sequences that decode and sequences that prefill."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,24 +11,24 @@ from chairlift.engine.timeline import WaitReason
 DEFAULT_SAFETY_MARGIN = 0.2
 
 MAX_PREFILL_STREAK = 8
-"""Steps in a row in which `prefill_first` may leave out somebody who generates."""
+"""Steps in a row in which `prefill_first` may leave out a decoding sequence."""
 
 DECODE_FIRST_SHARE = 8
-"""Under `decode_first` prompts take at most one part in so many of a step in which somebody generates."""
+"""Under `decode_first` prompts get at most 1 / this of the prefill budget of a step with a decoding sequence."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepContext:
-    """What a batching policy looks at before a step.
+    """Describes the scheduler to a batching policy before a step.
 
     Attributes:
-        running: riding sequences, those with their last token in flight included.
-        generating: those of them that want one token.
-        reading: those of them that want more of their prompt.
-        free_share: share of the blocks that nobody holds.
-        seats_left: how many more can board.
-        boarded: how many boarded in the step before.
-        stopped_by: what ended the boarding of the step before; None when the line did.
+        running: running sequences, those with their last token in flight included.
+        num_decoding: running sequences that need one token.
+        num_prefilling: running sequences that need more prompt tokens.
+        free_share: share of the blocks that no sequence holds.
+        num_free_slots: how many more sequences can start running.
+        num_newly_scheduled: sequences that started in the step before.
+        waiting_stopped_by: why the step before started no more sequences; None when the waiting queue was exhausted.
         prefill_budget: prompt tokens of a step, by the configuration.
     """
 
@@ -44,13 +44,13 @@ class StepContext:
 
 @dataclass(frozen=True, slots=True)
 class StepAllowance:
-    """What a batching policy grants a step.
+    """Limits a step as a batching policy decides.
 
     Attributes:
         prefill_tokens: prompt tokens at most.
-        boarding: whether the line may board.
-        prompts_first: prompts are served, and the line boards, before those who generate; else after them.
-        generating: whether those who generate ride; if nobody else can, they do all the same.
+        may_schedule_waiting: whether waiting sequences may start.
+        prompts_first: whether prompts, and waiting sequences, get tokens before decoding sequences.
+        generating: whether decoding sequences get tokens; they always do when no other sequence can.
     """
 
     prefill_tokens: int
@@ -60,97 +60,101 @@ class StepAllowance:
 
 
 class BatchingPolicy(Protocol):
-    """Shares out a step; asked once before each.
+    """Divides a step; called once before each.
 
     Attributes:
-        is_even: whether prompts get as much of a step once somebody generates as before.
+        keeps_prefill_share: whether prompts get the same share of a step with and without decoding sequences.
     """
 
     keeps_prefill_share: bool
 
-    def decide(self, seen: StepContext) -> StepAllowance:
-        """Say who gets what."""
+    def decide(self, context: StepContext) -> StepAllowance:
+        """Return the limits of the next step."""
         ...
 
 
 class MixedBatching:
-    """Prompt chunks ride in whatever budget the generating sequences leave."""
+    """Gives prompts the budget that decoding sequences leave."""
 
     keeps_prefill_share = True
 
-    def decide(self, seen: StepContext) -> StepAllowance:
-        """Everybody."""
-        return StepAllowance(seen.prefill_budget)
+    def decide(self, context: StepContext) -> StepAllowance:
+        """Allow every sequence."""
+        return StepAllowance(context.prefill_budget)
 
 
 class FifoBatching:
-    """Below a share of free blocks only those that generate ride, as in transformers' FIFO scheduler."""
+    """Schedules only decoding sequences below a share of free blocks, as transformers' FIFO scheduler does."""
 
     keeps_prefill_share = False
 
     def __init__(self, safety_margin: float) -> None:
         self._margin = safety_margin
 
-    def decide(self, seen: StepContext) -> StepAllowance:
-        """Below the margin nobody boards; prompts go on only when nobody generates: then somebody has to begin."""
-        if seen.free_share >= self._margin or not seen.num_decoding + seen.num_prefilling:
-            return StepAllowance(seen.prefill_budget)
-        return StepAllowance(0 if seen.num_decoding else seen.prefill_budget, may_schedule_waiting=False)
+    def decide(self, context: StepContext) -> StepAllowance:
+        """Below the margin start no sequence; continue prompts only when no sequence decodes, so that one can."""
+        if context.free_share >= self._margin or not context.num_decoding + context.num_prefilling:
+            return StepAllowance(context.prefill_budget)
+        return StepAllowance(0 if context.num_decoding else context.prefill_budget, may_schedule_waiting=False)
 
 
 class PrefillFirstBatching:
-    """Prompts take the step before those who generate, who are never left out MAX_PREFILL_STREAK times in a row."""
+    """Serves prompts before decoding sequences, but for one step in MAX_PREFILL_STREAK + 1."""
 
     keeps_prefill_share = True
 
     def __init__(self) -> None:
         self._streak = 0
 
-    def decide(self, seen: StepContext) -> StepAllowance:
-        """Prompts first, but for one step in MAX_PREFILL_STREAK + 1."""
-        self._streak = self._streak + 1 if seen.num_decoding else 0
+    def decide(self, context: StepContext) -> StepAllowance:
+        """Put prompts first at most MAX_PREFILL_STREAK times in a row."""
+        self._streak = self._streak + 1 if context.num_decoding else 0
         if self._streak > MAX_PREFILL_STREAK:
             self._streak = 0
-            return StepAllowance(seen.prefill_budget)
-        return StepAllowance(seen.prefill_budget, prompts_first=True)
+            return StepAllowance(context.prefill_budget)
+        return StepAllowance(context.prefill_budget, prompts_first=True)
 
 
 class DecodeFirstBatching:
-    """While anybody generates, prompts get a small share of each step, so that tokens come evenly."""
+    """Gives prompts a small share of each step while a sequence decodes, so that tokens come evenly."""
 
     keeps_prefill_share = False
 
-    def decide(self, seen: StepContext) -> StepAllowance:
-        """A DECODE_FIRST_SHARE-th of the prompt budget, or all of it when nobody generates."""
-        if not seen.num_decoding:
-            return StepAllowance(seen.prefill_budget)
-        return StepAllowance(max(1, seen.prefill_budget // DECODE_FIRST_SHARE))
+    def decide(self, context: StepContext) -> StepAllowance:
+        """Grant 1 / DECODE_FIRST_SHARE of the prefill budget, or all of it when no sequence decodes."""
+        if not context.num_decoding:
+            return StepAllowance(context.prefill_budget)
+        return StepAllowance(max(1, context.prefill_budget // DECODE_FIRST_SHARE))
 
 
 class StaticBatching:
-    """The yardstick: a batch boards together, reads its prompts, generates, and only then the next one boards.
+    """Static batching, the baseline: a batch is filled, prefilled and decoded before the next batch starts.
 
-    Rows that have finished leave the computation; their seats stay empty until the last one ends, those that end while
-    the batch is being filled included. Filling ends when the line does, when blocks run out or when as many have
-    boarded as there are seats; a step's budget only interrupts it, and is then spent on prompts of the batch.
+    A finished sequence leaves the computation; its slot stays empty until the whole batch has finished, also when it
+    finishes while the batch is being filled. Filling ends when the waiting queue is empty, when blocks run out or when
+    as many sequences have started as slots exist. A step's budget only interrupts filling; the budget then goes to
+    prompts of the batch.
     """
 
     keeps_prefill_share = True
 
     def __init__(self) -> None:
         self._filling = False
-        self._boarded = 0
+        self._num_started = 0
 
-    def decide(self, seen: StepContext) -> StepAllowance:
-        """Board while the batch is filled, read while anybody reads, then generate."""
-        self._boarded += seen.num_newly_scheduled
-        if not seen.running:
-            self._filling, self._boarded = True, 0
-        elif seen.waiting_stopped_by is not WaitReason.BUDGET or self._boarded >= seen.running + seen.num_free_slots:
+    def decide(self, context: StepContext) -> StepAllowance:
+        """Start sequences while the batch is filled, prefill them all, then decode."""
+        self._num_started += context.num_newly_scheduled
+        if not context.running:
+            self._filling, self._num_started = True, 0
+        elif (
+            context.waiting_stopped_by is not WaitReason.BUDGET
+            or self._num_started >= context.running + context.num_free_slots
+        ):
             self._filling = False
-        reading = self._filling or seen.num_prefilling > 0
+        prefilling = self._filling or context.num_prefilling > 0
         return StepAllowance(
-            seen.prefill_budget, may_schedule_waiting=self._filling, prompts_first=True, generating=not reading
+            context.prefill_budget, may_schedule_waiting=self._filling, prompts_first=True, generating=not prefilling
         )
 
 
@@ -158,7 +162,7 @@ BATCHING_POLICIES: dict[str, Callable[[], BatchingPolicy]] = {
     "mixed": MixedBatching, "prefill_first": PrefillFirstBatching, "decode_first": DecodeFirstBatching,
     "static": StaticBatching,
 }  # fmt: skip
-"""Those without a setting of their own; "fifo" has its safety margin."""
+"""Policies without a setting of their own; "fifo" has its safety margin."""
 
 NAMES = tuple(sorted([*BATCHING_POLICIES, "fifo"]))
 
@@ -166,7 +170,7 @@ NAMES = tuple(sorted([*BATCHING_POLICIES, "fifo"]))
 def make_batching_policy(config: SchedulerConfig) -> BatchingPolicy:
     """Make the batching policy that config.batching names.
 
-    Raises ConfigError when there is none, or when a safety margin is given to one that has no use for it.
+    Raises ConfigError for an unknown name, or for a safety margin with a policy other than "fifo".
     """
     name, margin = config.batching, config.safety_margin
     if name == "fifo":

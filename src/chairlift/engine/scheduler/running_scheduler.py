@@ -1,4 +1,4 @@
-"""What those on board get of a step, and who has to leave when blocks run out."""
+"""RunningScheduler: gives tokens of a step to running sequences; chooses victims when blocks run out."""
 
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -11,10 +11,10 @@ from chairlift.engine.scheduler.step_builder import StepBuilder
 from chairlift.engine.sequence import Sequence, SequenceStatus
 
 GROWTH_RESERVE_TOKENS = 16
-"""Tokens by which everybody on board should be able to grow before the next one boards."""
+"""Tokens by which every running sequence should be able to grow before another one starts."""
 
 MAX_PARALLEL_PREFILLS = 4
-"""Prompts that are read side by side, if there are so many, in a step with fewer prompt tokens than configured."""
+"""Prompts prefilled in parallel in a step with fewer prompt tokens than configured."""
 
 
 _num_unscheduled_tokens = attrgetter("num_unscheduled_tokens")
@@ -22,12 +22,12 @@ _num_unscheduled_tokens = attrgetter("num_unscheduled_tokens")
 
 @dataclass(slots=True)
 class RunningSets:
-    """Those on board who want something, in the order in which they boarded.
+    """Running sequences that need tokens, in the order in which they started.
 
     Attributes:
-        ready: want one token and have a slot for it.
-        growing: want one token and need another block first.
-        reading: want more of their prompt.
+        decode_ready: need one token and have room for it in their blocks.
+        decode_needs_block: need one token and another block first.
+        prefilling: need more prompt tokens.
     """
 
     decode_ready: list[Sequence] = field(default_factory=list)
@@ -36,28 +36,30 @@ class RunningSets:
 
     @property
     def num_decoding(self) -> int:
-        """How many want one token."""
+        """Number of sequences that need one token."""
         return len(self.decode_ready) + len(self.decode_needs_block)
 
 
 class RunningScheduler:
-    """Hands tokens to those on board. Keeps no state of its own."""
+    """Gives tokens to running sequences. Keeps no state of its own."""
 
-    def __init__(self, config: SchedulerConfig, cache: KVCacheManager, roster: SequenceTable, lookahead: int) -> None:
+    def __init__(
+        self, config: SchedulerConfig, cache: KVCacheManager, sequence_table: SequenceTable, lookahead: int
+    ) -> None:
         self._protect_after = config.protect_after_preemptions
         self._fair_chunk, self._max_chunk = config.fair_prefill_chunk, config.max_prefill_chunk
         self._final_chunk = config.final_prefill_chunk
         self._prefill_budget = config.prefill_budget
         self._lookahead = lookahead
         self._cache = cache
-        self._roster = roster
+        self._sequence_table = sequence_table
 
     def classify(self, sequences: list[Sequence]) -> RunningSets:
-        """See who wants what."""
-        found = RunningSets()
-        ready, growing, reading = found.decode_ready, found.decode_needs_block, found.prefilling
+        """Sort sequences by what they need."""
+        sets = RunningSets()
+        ready, needs_block, prefilling = sets.decode_ready, sets.decode_needs_block, sets.prefilling
         for sequence in sequences:
-            # num_wanted, spelled out: this is done for everybody in every step.
+            # num_unscheduled_tokens, inlined: this runs for every sequence in every step.
             known = len(sequence.token_ids) + sequence.num_pending_samples
             start = sequence.num_scheduled_tokens
             if (
@@ -67,145 +69,151 @@ class RunningScheduler:
             ):
                 continue
             if known - start > 1:
-                reading.append(sequence)
+                prefilling.append(sequence)
             else:
                 table = sequence.table
                 assert table is not None
-                (ready if start < table.capacity else growing).append(sequence)
-        return found
+                (ready if start < table.capacity else needs_block).append(sequence)
+        return sets
 
-    def schedule_decodes(self, draft: StepBuilder, on_board: RunningSets, now: float) -> None:
-        """Give one token to each who wants just that, as far as the step goes; some may have to leave for others."""
-        ready = on_board.decode_ready
-        if draft.preempted:
+    def schedule_decodes(self, builder: StepBuilder, running_sets: RunningSets, now: float) -> None:
+        """Give one token to each decoding sequence within the budget; may preempt sequences for blocks."""
+        ready = running_sets.decode_ready
+        if builder.preempted:
             ready = [sequence for sequence in ready if sequence.status is SequenceStatus.RUNNING]
-        draft.add_decodes(ready[: draft.tokens_left])
-        for sequence in on_board.decode_needs_block:
-            if draft.tokens_left < 1:
+        builder.add_decodes(ready[: builder.tokens_left])
+        for sequence in running_sets.decode_needs_block:
+            if builder.tokens_left < 1:
                 return
-            if sequence.status is SequenceStatus.RUNNING and self._reserve_or_preempt(draft, sequence, 1, now):
-                draft.add_decodes([sequence])
+            if sequence.status is SequenceStatus.RUNNING and self._reserve_or_preempt(builder, sequence, 1, now):
+                builder.add_decodes([sequence])
 
-    def fair_chunk(self, draft: StepBuilder) -> int:
-        """Prompt tokens of one request while others want some, in a step that has these left for prompts.
+    def fair_chunk(self, builder: StepBuilder) -> int:
+        """Return the prompt tokens of one request, while others need some, for what the step has left.
 
-        It is the configured part of them, and no less than a READERS-th: with little to share out several read all the
-        same, and a short prompt does not stand behind a long one.
+        It is the configured share of them and at least 1 / MAX_PARALLEL_PREFILLS: even with a small budget several
+        prompts advance, and a short prompt does not wait for a long one.
         """
-        granted = min(draft.prefill_left, draft.tokens_left)
+        granted = min(builder.prefill_left, builder.tokens_left)
         share = max(1, granted // MAX_PARALLEL_PREFILLS, self._fair_chunk * granted // self._prefill_budget)
         return min(self._fair_chunk, share)
 
     def schedule_prefills(
-        self, draft: StepBuilder, reading: list[Sequence], fair_chunk: int, now: float, *, in_turn: bool = False
+        self, builder: StepBuilder, prefilling: list[Sequence], fair_chunk: int, now: float, *, sequential: bool = False
     ) -> None:  # fmt: skip
-        """Give a fair chunk, or a final one, to each who reads its prompt.
+        """Give a fair or a final chunk to each prefilling sequence.
 
-        In turn, only who boarded first gets that, so that nobody stands still for ever; all else goes to who is nearest
-        to the end of its prompt, and then to the next.
+        With `sequential`, only the sequence that started first gets a fair chunk, so that no sequence starves. The rest
+        goes to the sequence with the shortest remaining prompt, then to the next.
         """
-        order, nearest = reading, None
-        if in_turn:
-            nearest = min(reading, key=_num_unscheduled_tokens)
-            order = [reading[0], *sorted(reading[1:], key=_num_unscheduled_tokens)]
+        order, nearest = prefilling, None
+        if sequential:
+            nearest = min(prefilling, key=_num_unscheduled_tokens)
+            order = [prefilling[0], *sorted(prefilling[1:], key=_num_unscheduled_tokens)]
         for sequence in order:
             count = self.fair_chunk_tokens(
-                draft, sequence.num_unscheduled_tokens, fair_chunk, sequence.num_scheduled_tokens
+                builder, sequence.num_unscheduled_tokens, fair_chunk, sequence.num_scheduled_tokens
             )
             if sequence.status is not SequenceStatus.RUNNING or count < 1:
                 continue
-            if self._reserve_or_preempt(draft, sequence, count, now):
-                draft.add_prefill(sequence, count)
-                if in_turn and (sequence is nearest or sequence is not reading[0]):
-                    self._add(draft, sequence, count)
+            if self._reserve_or_preempt(builder, sequence, count, now):
+                builder.add_prefill(sequence, count)
+                if sequential and (sequence is nearest or sequence is not prefilling[0]):
+                    self._add(builder, sequence, count)
 
-    def schedule_leftover_prefill(self, draft: StepBuilder) -> None:
-        """Give the rest of the step to long prompts, as far as the blocks go without sending anybody away."""
-        for sequence, count in list(draft.chunks.items()):
-            if draft.tokens_left < 1 or draft.prefill_left < 1:
+    def schedule_leftover_prefill(self, builder: StepBuilder) -> None:
+        """Give the rest of the step to long prompts, as far as free blocks allow without preemption."""
+        for sequence, count in list(builder.chunks.items()):
+            if builder.tokens_left < 1 or builder.prefill_left < 1:
                 return
-            self._add(draft, sequence, count)
+            self._add(builder, sequence, count)
 
-    def _add(self, draft: StepBuilder, sequence: Sequence, count: int) -> None:
-        """Give more to one that has `count` prompt tokens, as far as the blocks go."""
-        seen = sequence.num_scheduled_tokens + count
-        more = self.bounded_chunk(draft, sequence.num_unscheduled_tokens - count, self._max_chunk - count, seen)
+    def _add(self, builder: StepBuilder, sequence: Sequence, count: int) -> None:
+        """Give more to a sequence that has `count` prompt tokens in this step, as far as free blocks allow."""
+        context_tokens = sequence.num_scheduled_tokens + count
+        more = self.bounded_chunk(
+            builder, sequence.num_unscheduled_tokens - count, self._max_chunk - count, context_tokens
+        )
         if more < 1:
             return
         assert sequence.table is not None
         try:
-            new = self._cache.reserve(sequence.table, seen + more)
+            new = self._cache.reserve(sequence.table, context_tokens + more)
         except OutOfBlocks:
             return
-        draft.new_blocks.setdefault(sequence, []).extend(new)
-        draft.add_prefill(sequence, more)
+        builder.new_blocks.setdefault(sequence, []).extend(new)
+        builder.add_prefill(sequence, more)
 
-    def fair_chunk_tokens(self, draft: StepBuilder, wanted: int, fair_chunk: int, tokens_seen: int) -> int:
-        """Prompt tokens that somebody can get now while others want some: a fair chunk, or a final one.
+    def fair_chunk_tokens(
+        self, builder: StepBuilder, num_unscheduled: int, fair_chunk: int, context_tokens: int
+    ) -> int:
+        """Return the prompt tokens for a sequence while others need some: a fair or a final chunk.
 
-        Who has read a prompt leaves the next steps to others: prompts that end one after the other do so earlier, in
-        the mean, than side by side.
+        A completed prompt leaves the next steps to others: prompts prefilled one after the other complete earlier, on
+        average, than in parallel.
         """
         final = fair_chunk * self._final_chunk // self._fair_chunk
-        return self.bounded_chunk(draft, wanted, wanted if wanted <= final else fair_chunk, tokens_seen)
+        return self.bounded_chunk(
+            builder, num_unscheduled, num_unscheduled if num_unscheduled <= final else fair_chunk, context_tokens
+        )
 
     @staticmethod
-    def bounded_chunk(draft: StepBuilder, wanted: int, bound: int, tokens_seen: int) -> int:
-        """Prompt tokens that somebody can get now who has so many before them."""
-        count = min(wanted, bound, draft.tokens_left, draft.prefill_left)
-        return count if draft.meter is None else min(count, draft.meter.fits(tokens_seen))
+    def bounded_chunk(builder: StepBuilder, num_unscheduled: int, bound: int, context_tokens: int) -> int:
+        """Return the prompt tokens, at most `bound`, for a sequence with that context."""
+        count = min(num_unscheduled, bound, builder.tokens_left, builder.prefill_left)
+        return count if builder.meter is None else min(count, builder.meter.fits(context_tokens))
 
-    def reserved_blocks(self, reading: list[Sequence]) -> int:
-        """Blocks that those who read their prompt still need for the input they were let in with."""
+    def reserved_blocks(self, prefilling: list[Sequence]) -> int:
+        """Return the blocks that prefilling sequences still need for their input."""
         total = 0
-        for sequence in reading:
+        for sequence in prefilling:
             if sequence.table is not None:
                 total += self._cache.blocks_still_needed(sequence.table, len(sequence.token_ids), self._lookahead)
         return total
 
-    def growth_reserve_blocks(self, riders: int) -> int:
-        """Blocks that so many riders should find free when another one boards."""
-        return -(-riders * len(self._cache.layouts) * GROWTH_RESERVE_TOKENS // self._cache.config.block_size)
+    def growth_reserve_blocks(self, num_running: int) -> int:
+        """Return the blocks to keep free for num_running sequences when another one starts."""
+        return -(-num_running * len(self._cache.layouts) * GROWTH_RESERVE_TOKENS // self._cache.config.block_size)
 
-    def _reserve_or_preempt(self, draft: StepBuilder, sequence: Sequence, count: int, now: float) -> bool:
-        """Reserve blocks, sending others back to the line while there are too few; False when it cannot ride now."""
-        roster = self._roster
+    def _reserve_or_preempt(self, builder: StepBuilder, sequence: Sequence, count: int, now: float) -> bool:
+        """Reserve blocks, preempting sequences while too few are free; False when it cannot run now."""
+        sequence_table = self._sequence_table
         while True:
             assert sequence.table is not None
             try:
                 new = self._cache.reserve(sequence.table, sequence.num_scheduled_tokens + count)
             except OutOfBlocks as error:
-                if len(roster.running) == 1:
-                    if not draft.num_in_flight:
-                        roster.fail(sequence, error, now)
+                if len(sequence_table.running) == 1:
+                    if not builder.num_in_flight:
+                        sequence_table.fail(sequence, error, now)
                     return False
                 victim = self._select_victim()
-                draft.remove(victim)
-                draft.preempted = True
-                roster.preempt(victim, now)
+                builder.remove(victim)
+                builder.preempted = True
+                sequence_table.preempt(victim, now)
                 if victim is sequence:
                     return False
             else:
                 if new:
-                    draft.new_blocks.setdefault(sequence, []).extend(new)
+                    builder.new_blocks.setdefault(sequence, []).extend(new)
                 return True
 
     def _select_victim(self) -> Sequence:
-        """Whoever loses the least computed work; those preempted often are spared, the oldest of them to the end."""
+        """Return the sequence that loses the least computed work; often preempted ones come last."""
 
         def loss(sequence: Sequence) -> tuple[int, int, int, int]:
             if sequence.num_preemptions >= self._protect_after:
                 return 1, 0, 0, -sequence.arrival_index
             return (
                 0,
-                -self._roster.line.preemption_rank(sequence),
+                -self._sequence_table.waiting.preemption_rank(sequence),
                 self.recompute_cost(sequence),
                 -sequence.arrival_index,
             )
 
-        return min(self._roster.running.values(), key=loss)
+        return min(self._sequence_table.running.values(), key=loss)
 
     def recompute_cost(self, sequence: Sequence) -> int:
-        """Computed tokens that a riding sequence would lose by leaving."""
+        """Return the computed tokens that a running sequence would lose by preemption."""
         assert sequence.table is not None
         return self._cache.num_unshared_tokens(sequence.table, sequence.num_computed_tokens)

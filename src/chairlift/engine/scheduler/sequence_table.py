@@ -1,8 +1,8 @@
-"""Roster: who is in line, who rides in which slot, and the one door through which they leave.
+"""SequenceTable: holds the waiting, running and deferred sequences of an engine and moves them between these states.
 
-open ──► held ──join_line──► line ──take_seat──► running ──finish──► gone
-                               ▲                    │
-                               └──────preempt───────┘
+open ──► deferred ──enqueue──► waiting ──start_running──► running ──finish──► finished
+                                  ▲                          │
+                                  └─────────preempt──────────┘
 """
 
 from collections.abc import Iterable
@@ -19,28 +19,28 @@ from chairlift.engine.timeline import QueueWaitClock
 
 
 class SequenceTable:
-    """The lists of one engine; decides nothing.
+    """Holds the lists of one engine; decides nothing.
 
     Attributes:
-        line: who waits, in the policy's order.
-        running: who rides, by arrival, in the order in which they boarded.
-        sequences: everybody who is open, by key.
-        families: requests that are open, by id.
-        wait_clock: why the line stands still.
+        waiting: the waiting queue, in the policy's order.
+        running: running sequences by arrival_index, in the order in which they started.
+        sequences: all open sequences by seq_id.
+        groups: open requests by request_id.
+        wait_clock: why the waiting queue does not advance.
         counters: totals.
-        num_grammars: how many of those who are open have one.
-        released: slots that the runner has not been told to forget.
-        ended: last Outputs that nobody has fetched yet.
-        waiting_tokens: tokens in line, still to be computed.
+        num_structured: open sequences with a grammar.
+        released_slots: slots that the next plan must release in the runner.
+        pending_outputs: last outputs that the engine loop has not fetched yet.
+        waiting_tokens: tokens of waiting sequences, still to be computed.
     """
 
     def __init__(self, config: SchedulerConfig, cache: KVCacheManager) -> None:
-        self._seats = config.max_running_sequences
+        self._max_running = config.max_running_sequences
         self._cache = cache
-        self.line = make_waiting_queue(config, cache)
+        self.waiting = make_waiting_queue(config, cache)
         self.running: dict[int, Sequence] = {}
         self.sequences: dict[SequenceId, Sequence] = {}
-        self.families: dict[str, SequenceGroup] = {}
+        self.groups: dict[str, SequenceGroup] = {}
         self.wait_clock = QueueWaitClock()
         self.counters = Counters()
         self.num_structured = 0
@@ -49,30 +49,30 @@ class SequenceTable:
         self.waiting_tokens = 0
         self._free_slots = list(reversed(range(config.max_running_sequences)))
 
-    def add_group(self, family: SequenceGroup, now: float) -> None:
-        """Take in a request; one choice of it joins the line, the others are held back until it has read the prompt."""
-        self.families[family.request.request_id] = family
-        held = set(family.deferred)
-        for sequence in family.open.values():
+    def add_group(self, group: SequenceGroup, now: float) -> None:
+        """Add a request; one choice is queued, the others are deferred until it has computed the prompt."""
+        self.groups[group.request.request_id] = group
+        deferred = set(group.deferred)
+        for sequence in group.open.values():
             self.sequences[sequence.seq_id] = sequence
             self.num_structured += sequence.grammar is not None
-            if sequence in held:
+            if sequence in deferred:
                 sequence.status = SequenceStatus.DEFERRED
             else:
                 self.enqueue(sequence, now)
 
-    def enqueue_deferred(self, family: SequenceGroup, now: float) -> None:
-        """Let those join the line who were held back and need not be any more."""
-        for sequence in family.pop_ready():
+    def enqueue_deferred(self, group: SequenceGroup, now: float) -> None:
+        """Move deferred choices whose prompt is computed to the waiting queue."""
+        for sequence in group.pop_ready():
             self.enqueue(sequence, now)
 
     def match(self, sequence: Sequence) -> PrefixHit:
-        """Return what of a waiting sequence is computed already: in the cache, or by another choice of its request."""
+        """Return the computed prefix of a waiting sequence, from the cache or another choice of its request."""
         if sequence.needs_prompt_logprobs:
             return self._cache.no_hit
         hit = self._cache.match(sequence.block_hashes, len(sequence.token_ids))
-        family = self.families[sequence.request_id]
-        source = family.fork_source(sequence) if len(family.open) > 1 else None
+        group = self.groups[sequence.request_id]
+        source = group.fork_source(sequence) if len(group.open) > 1 else None
         if source is not None and hit.num_tokens < sequence.num_prompt_tokens - 1:
             assert source.table is not None
             fork = self._cache.fork(source.table, sequence.num_prompt_tokens - 1)
@@ -80,19 +80,19 @@ class SequenceTable:
         return hit
 
     def enqueue(self, sequence: Sequence, now: float) -> None:
-        """Put a sequence in line, at its place of arrival."""
+        """Put a sequence into the waiting queue, at its place of arrival."""
         sequence.status = SequenceStatus.WAITING
         sequence.timeline_recorder.enqueued(self.wait_clock, now)
-        self.line.add(sequence)
+        self.waiting.add(sequence)
         self.waiting_tokens += len(sequence.token_ids)
 
     def _dequeue(self, sequence: Sequence, now: float) -> None:
         sequence.timeline_recorder.dequeued(self.wait_clock, now)
-        self.line.remove(sequence)
+        self.waiting.remove(sequence)
         self.waiting_tokens -= len(sequence.token_ids)
 
     def start_running(self, sequence: Sequence, now: float) -> None:
-        """Move a sequence from the line to those that ride; its table is open already."""
+        """Move a sequence from waiting to running; its block table exists already."""
         self._dequeue(sequence, now)
         sequence.slot = self._free_slots.pop()
         sequence.is_in_runner = False
@@ -102,7 +102,7 @@ class SequenceTable:
         self.running[sequence.arrival_index] = sequence
 
     def preempt(self, sequence: Sequence, now: float) -> None:
-        """Send a riding sequence back to its place in line; what it computed may still be found in the cache."""
+        """Return a running sequence to its place in the waiting queue; its computed blocks may stay cached."""
         self._free(sequence)
         sequence.epoch += 1
         sequence.num_scheduled_tokens = sequence.num_computed_tokens = 0
@@ -115,11 +115,11 @@ class SequenceTable:
         self.enqueue(sequence, now)
 
     def fail(self, sequence: Sequence, error: ChairliftError, now: float) -> None:
-        """End a sequence that cannot get on, in the middle of a step; its last Output is fetched with the next ones."""
+        """Fail a sequence in the middle of a step; its last output goes to pending_outputs."""
         self.pending_outputs.append(self.finish(sequence, FinishReason.ERROR, now, error=error))
 
     def _free(self, sequence: Sequence) -> None:
-        """The one door: blocks and slot leave a riding sequence."""
+        """Free blocks and slot of a running sequence; the only place that does."""
         assert sequence.table is not None
         del self.running[sequence.arrival_index]
         self._cache.release(sequence.table, sequence.block_hashes)
@@ -134,72 +134,75 @@ class SequenceTable:
         tokens: tuple[int, ...] = (), logprobs: tuple[TokenLogprob, ...] = (), alone: bool = False,
         prompt_logprobs: tuple[TokenLogprob, ...] = (),
     ) -> EngineOutput:  # fmt: skip
-        """End a choice wherever it is and return its last Output.
+        """Finish a choice in any state and return its last output.
 
-        An error or an abort ends all choices of the request, unless this one is to end `alone`.
+        An error or an abort finishes all choices of the request, unless `alone` is True.
         """
-        family, name = self.families[sequence.request_id], sequence.request_id
-        timeline = self._remove(family, sequence, reason, error, now)
-        if family.open and not alone and (reason is FinishReason.ERROR or reason is FinishReason.ABORT):
-            for other in list(family.open.values()):
-                self._remove(family, other, reason, error, now)
+        group, name = self.groups[sequence.request_id], sequence.request_id
+        timeline = self._remove(group, sequence, reason, error, now)
+        if group.open and not alone and (reason is FinishReason.ERROR or reason is FinishReason.ABORT):
+            for other in list(group.open.values()):
+                self._remove(group, other, reason, error, now)
         usage = None
-        if not family.open:
-            usage = family.usage()
-            del self.families[name]
+        if not group.open:
+            usage = group.usage()
+            del self.groups[name]
             self.counters.record_finish(reason)
         else:
-            self.enqueue_deferred(family, now)
+            self.enqueue_deferred(group, now)
         return EngineOutput(
             name, tokens, logprobs, reason, error, usage, timeline, sequence.choice_index, prompt_logprobs
         )
 
     def _remove(
-        self, family: SequenceGroup, sequence: Sequence, reason: FinishReason, error: ChairliftError | None, now: float
+        self, group: SequenceGroup, sequence: Sequence, reason: FinishReason, error: ChairliftError | None, now: float
     ) -> Timeline:
-        """Take one choice out of every list."""
+        """Remove one choice from every list."""
         if sequence.status is SequenceStatus.RUNNING:
             self._free(sequence)
         elif sequence.status is SequenceStatus.WAITING:
             self._dequeue(sequence, now)
         else:
-            family.deferred.remove(sequence)
+            group.deferred.remove(sequence)
         del self.sequences[sequence.seq_id]
         self.num_structured -= sequence.grammar is not None
-        family.remove(sequence)
+        group.remove(sequence)
         sequence.status = SequenceStatus.FINISHED
         sequence.finish_reason, sequence.error = reason, error
         sequence.timeline_recorder.record("finished", now, reason if error is None else error.code)
         return sequence.timeline_recorder.build()
 
-    # -- proof -----------------------------------------------------------------------------------------------------
+    # -- integrity -----------------------------------------------------------------------------------------------------
 
     def check(self) -> list[str]:
-        """Prove that everybody is in one list, has a seat or none, and counters in order; returns what is wrong."""
+        """Check that each sequence is in one list, has a slot if it runs, and has ordered counters; returns errors."""
         return [*self._check_lists(), *self._check_counters(self.sequences.values())]
 
     def _check_lists(self) -> list[str]:
-        found = []
+        errors = []
         slots = sorted([*self._free_slots, *(sequence.slot for sequence in self.running.values())])
-        if slots != list(range(self._seats)):
-            found.append(f"slots are not each free or taken once: {slots}")
-        waiting = {sequence.seq_id for sequence in self.line}
-        riding = {sequence.seq_id for sequence in self.running.values()}
-        held = {sequence.seq_id for family in self.families.values() for sequence in family.deferred}
-        everywhere = len(waiting) + len(riding) + len(held)
-        if everywhere != len(waiting | riding | held) or waiting | riding | held != set(self.sequences):
-            found.append(f"{len(waiting)} wait, {len(riding)} ride, {len(held)} are held of {len(self.sequences)} open")
-        if len(waiting) != len(self.line):
-            found.append(f"the line counts {len(self.line)} and holds {len(waiting)}")
-        known = {sequence.seq_id for family in self.families.values() for sequence in family.open.values()}
-        if known != set(self.sequences):
-            found.append(f"{len(known)} choices are open in {len(self.families)} requests of {len(self.sequences)}")
-        return found
+        if slots != list(range(self._max_running)):
+            errors.append(f"each slot must be free or in use once: {slots}")
+        waiting = {sequence.seq_id for sequence in self.waiting}
+        running = {sequence.seq_id for sequence in self.running.values()}
+        deferred = {sequence.seq_id for group in self.groups.values() for sequence in group.deferred}
+        everywhere = len(waiting) + len(running) + len(deferred)
+        if everywhere != len(waiting | running | deferred) or waiting | running | deferred != set(self.sequences):
+            errors.append(
+                f"{len(waiting)} waiting, {len(running)} running, {len(deferred)} deferred"
+                f" of {len(self.sequences)} open"
+            )
+        if len(waiting) != len(self.waiting):
+            errors.append(f"the waiting queue counts {len(self.waiting)} sequences and holds {len(waiting)}")
+        open_ids = {sequence.seq_id for group in self.groups.values() for sequence in group.open.values()}
+        if open_ids != set(self.sequences):
+            errors.append(f"{len(open_ids)} choices are open in {len(self.groups)} requests of {len(self.sequences)}")
+        return errors
 
     def _check_counters(self, sequences: Iterable[Sequence]) -> list[str]:
-        found = []
+        errors = []
         for sequence in sequences:
-            name, riding = sequence.seq_id, sequence.status is SequenceStatus.RUNNING
+            name, running = sequence.seq_id, sequence.status is SequenceStatus.RUNNING
             if (
                 not 0
                 <= sequence.num_computed_tokens
@@ -208,11 +211,13 @@ class SequenceTable:
             ):
                 counters = f"{sequence.num_computed_tokens} <= {sequence.num_scheduled_tokens}"
                 counters += f" <= {sequence.num_tokens_with_pending}"
-                found.append(f"{name}: counters out of order, not 0 <= {counters}")
-            if riding != (sequence.table is not None) or riding != (sequence.slot >= 0):
-                found.append(f"{name}: {sequence.status.name} with table {sequence.table} and slot {sequence.slot}")
+                errors.append(f"{name}: counters out of order, not 0 <= {counters}")
+            if running != (sequence.table is not None) or running != (sequence.slot >= 0):
+                errors.append(f"{name}: {sequence.status.name} with table {sequence.table} and slot {sequence.slot}")
             if sequence.table is not None and sequence.num_scheduled_tokens > sequence.table.capacity:
-                found.append(f"{name}: {sequence.num_scheduled_tokens} tokens scheduled into {sequence.table.capacity}")
-            if not riding and sequence.num_scheduled_tokens:
-                found.append(f"{name}: waits with {sequence.num_scheduled_tokens} tokens scheduled")
-        return found
+                errors.append(
+                    f"{name}: {sequence.num_scheduled_tokens} tokens scheduled into {sequence.table.capacity}"
+                )
+            if not running and sequence.num_scheduled_tokens:
+                errors.append(f"{name}: waits with {sequence.num_scheduled_tokens} tokens scheduled")
+        return errors

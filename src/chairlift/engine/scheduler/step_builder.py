@@ -1,4 +1,4 @@
-"""A step on its way: the draft while the scheduler fills it, the flight while the runner has it."""
+"""StepBuilder and InFlightStep: a step while the scheduler fills it, and while the runner computes it."""
 
 from array import array
 from collections.abc import Sequence as Items
@@ -14,13 +14,13 @@ from chairlift.engine.structured.grammar import Grammar
 
 
 class StepRow(NamedTuple):
-    """One sequence's part in a flight."""
+    """One sequence's part of an in-flight step."""
 
     sequence: Sequence
-    ride: int  # the sequence's ride when it was launched
-    start: int  # num_scheduled before
-    end: int  # num_scheduled after
-    sample: int  # index among the sample rows, -1 when nothing is drawn
+    epoch: int  # the sequence's epoch at launch
+    start: int  # num_scheduled_tokens before
+    end: int  # num_scheduled_tokens after
+    sample: int  # index among the sample rows, -1 when no token is sampled
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,13 @@ class InFlightStep:
     """A plan and the sequences behind its rows, in columns: a step has hundreds of rows.
 
     Attributes:
-        plan: what the runner got.
-        sequences, rides, starts, ends, samples: see Row.
-        num_decodes: leading rows with one token that is drawn from: of these row i is sample i.
-        num_prefill_tokens: tokens of rows that brought more than one.
-        launched_at: seconds, when it was scheduled.
-        forked: sequences that begin in it with the copy of another's block.
-        guided: those of the plan's masked rows, in its order.
+        plan: the plan that the runner received.
+        sequences, epochs, starts, ends, sample_indices: see StepRow.
+        num_decodes: leading rows with one sampled token: of these row i is sample i.
+        num_prefill_tokens: tokens of rows with more than one token.
+        scheduled_at: seconds.
+        forked: sequences that start in it with a copy of another sequence's block.
+        structured_sequences: sequences of the plan's masked samples, in its order.
     """
 
     plan: StepPlan
@@ -51,7 +51,7 @@ class InFlightStep:
 
     @property
     def grammars(self) -> list[Grammar]:
-        """Those of its masked rows whose output goes on, in the plan's order; of all of them before it is launched."""
+        """Grammars of unfinished masked rows, in the plan's order; before launch, of all masked rows."""
         finished = SequenceStatus.FINISHED
         return [
             each.grammar
@@ -67,32 +67,32 @@ class InFlightStep:
 
 
 class PrefillMeter(Protocol):
-    """Bounds the prompt tokens of one step by what they cost, which depends on what they see."""
+    """Bounds the prompt tokens of one step by their cost, which depends on their context."""
 
-    def fits(self, tokens_seen: int) -> int:
-        """Return how many more can ride that have so many tokens before them."""
+    def fits(self, context_tokens: int) -> int:
+        """Return how many more prompt tokens fit after that context."""
         ...
 
-    def take(self, count: int, tokens_seen: int) -> None:
-        """Charge so many."""
+    def take(self, count: int, context_tokens: int) -> None:
+        """Charge `count` prompt tokens."""
         ...
 
 
 @dataclass(slots=True)
 class StepBuilder:
-    """The step being filled.
+    """Collects the tokens and blocks of the step being filled.
 
     Attributes:
-        tokens_left: of the whole step.
-        prefill_left: of the step's prompt tokens.
-        in_flight: launches on their way.
-        has_grammars: whether anybody open has one.
+        tokens_left: remaining tokens of the step.
+        prefill_left: remaining prompt tokens of the step.
+        num_in_flight: launched steps without a result.
+        has_grammars: whether any open sequence has a grammar.
         meter: a further bound on prompt tokens, or None.
-        decodes: those who get the one token that they want, in order.
-        chunks: prompt tokens handed to each of the others, in order.
+        decodes: sequences that get one token, in order.
+        chunks: prompt tokens of each other sequence, in order.
         new_blocks: blocks that a sequence got in this step.
-        copies: (from, to) of blocks that a sequence begins with a copy of.
-        preempted: whether somebody had to leave for it.
+        copies: (from, to) of blocks that a sequence starts with a copy of.
+        preempted: whether a sequence was preempted for this step.
     """
 
     tokens_left: int
@@ -108,11 +108,11 @@ class StepBuilder:
 
     @property
     def num_rows(self) -> int:
-        """Sequences that ride so far."""
+        """Sequences in the step so far."""
         return len(self.decodes) + len(self.chunks)
 
     def add_prefill(self, sequence: Sequence, count: int) -> None:
-        """Hand prompt tokens to a sequence, on top of what it has."""
+        """Give a sequence prompt tokens, on top of those it has."""
         before = self.chunks.get(sequence, 0)
         if self.meter is not None:
             self.meter.take(count, sequence.num_scheduled_tokens + before)
@@ -121,12 +121,12 @@ class StepBuilder:
         self.prefill_left -= count
 
     def add_decodes(self, sequences: list[Sequence]) -> None:
-        """Hand one token to each of those that generate."""
+        """Give one token to each decoding sequence."""
         self.decodes += sequences
         self.tokens_left -= len(sequences)
 
     def remove(self, sequence: Sequence) -> None:
-        """Undo what the sequence got in this step."""
+        """Take back the tokens and blocks of a sequence in this step."""
         self.new_blocks.pop(sequence, None)
         self.copies.pop(sequence, None)
         if (count := self.chunks.pop(sequence, 0)) > 0:
@@ -137,10 +137,10 @@ class StepBuilder:
             self.tokens_left += 1
 
     def build(self, step_id: int, released: tuple[int, ...], now: float) -> InFlightStep:
-        """Turn the draft into a plan and advance num_scheduled of everybody in it.
+        """Build the plan and advance num_scheduled_tokens of every sequence in it.
 
-        Rows with one token come first. A sequence that the runner does not know brings its boarding card and every
-        block it holds; the others bring their new blocks only.
+        Rows with one token come first. For a sequence that is not in the runner the plan has a NewSequence and all its
+        blocks; for the others it has their new blocks only.
         """
         chunks = sorted(self.chunks.items(), key=lambda item: item[1] != 1)
         decodes, count_decodes = self.decodes, len(self.decodes)
@@ -165,47 +165,47 @@ class StepBuilder:
             else:
                 samples.append(-1)
         masked = _masked(sequences, sample_rows) if self.has_grammars else []
-        unknown = [sequence for sequence in sequences if not sequence.is_in_runner]
+        new_to_runner = [sequence for sequence in sequences if not sequence.is_in_runner]
         plan = StepPlan(
             step_id=step_id,
             released_slots=released,
-            new_sequences=tuple(sequence.to_new_sequence() for sequence in unknown),
+            new_sequences=tuple(sequence.to_new_sequence() for sequence in new_to_runner),
             slots=_packed([sequence.slot for sequence in sequences]),
             num_new_tokens=_packed(counts),
             start_positions=_packed(starts),
-            new_blocks=self._blocks_to_tell(unknown),
+            new_blocks=self._new_block_rows(new_to_runner),
             input_ids=_packed(input_ids),
             sample_rows=_packed(sample_rows),
             block_copies=_table([pair for pairs in self.copies.values() for pair in pairs], 2),
             masked_samples=_packed(masked),
         )
         singles = count_decodes + sum(1 for _, count in chunks if count == 1)
-        rides = [sequence.epoch for sequence in sequences]
+        epochs = [sequence.epoch for sequence in sequences]
         return InFlightStep(
-            plan, sequences, rides, starts, ends, samples, count_decodes, len(input_ids) - singles, now,
+            plan, sequences, epochs, starts, ends, samples, count_decodes, len(input_ids) - singles, now,
             frozenset(self.copies), tuple(sequences[sample_rows[place]] for place in masked),
         )  # fmt: skip
 
-    def _blocks_to_tell(self, unknown: list[Sequence]) -> Int32:
-        """Rows (slot, group, index, block): all of the unknown ones', the new ones of the others."""
-        told: list[tuple[int, int, int, int]] = []
-        for sequence in unknown:
+    def _new_block_rows(self, new_to_runner: list[Sequence]) -> Int32:
+        """Return rows (slot, group, index, block): all blocks of new sequences, new blocks of the others."""
+        rows: list[tuple[int, int, int, int]] = []
+        for sequence in new_to_runner:
             assert sequence.table is not None
             sequence.is_in_runner = True
             self.new_blocks.pop(sequence, None)
-            told += [(sequence.slot, *held) for held in sequence.table.held()]
+            rows += [(sequence.slot, *held) for held in sequence.table.held()]
         for sequence, blocks in self.new_blocks.items():
-            told += [(sequence.slot, *new) for new in blocks]
-        return _table(told, 4)
+            rows += [(sequence.slot, *new) for new in blocks]
+        return _table(rows, 4)
 
 
 def _masked(sequences: list[Sequence], sample_rows: list[int]) -> list[int]:
-    """Places among the sample rows whose sequence has a grammar."""
+    """Return the sample indices whose sequence has a grammar."""
     return [place for place, row in enumerate(sample_rows) if sequences[row].grammar is not None]
 
 
 def _next_ids(decodes: list[Sequence]) -> list[int]:
-    """The next input id of each, and one token scheduled, one sample pending more."""
+    """Return the next input id of each; counts one more scheduled token and pending sample."""
     input_ids = []
     for sequence in decodes:
         start, token_ids = sequence.num_scheduled_tokens, sequence.token_ids
@@ -216,10 +216,10 @@ def _next_ids(decodes: list[Sequence]) -> list[int]:
 
 
 def _table(rows: Items[tuple[int, ...]], columns: int) -> Int32:
-    """An int32 array [rows, columns], which most of the time has none."""
+    """Return an int32 array [rows, columns]; usually it has no rows."""
     return np.array(rows, np.int32).reshape(-1, columns) if rows else np.empty((0, columns), np.int32)
 
 
 def _packed(numbers: Items[int]) -> Int32:
-    """An int32 array; by way of array(), which is three times as fast as numpy for a list of ints."""
+    """Return an int32 array, through array(): three times as fast as numpy for a list of ints."""
     return np.frombuffer(array("i", numbers), np.int32)

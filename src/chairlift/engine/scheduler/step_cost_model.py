@@ -1,12 +1,12 @@
-"""StepTimes: what a step costs, learnt from the steps so far.
+"""StepCostModel: predicts the duration of a step, learnt from the steps so far.
 
-    milliseconds = c0 + c1 * rows + c2 * prompt tokens + c3 * tokens the rows see + c4 * tokens the prompt tokens see
+    milliseconds = c0 + c1 * rows + c2 * prompt tokens + c3 * context of the rows + c4 * context of the prompt tokens
 
-No cost is negative, and a step counts by its relative error: sums of products fade by FORGETTING a step, and a few
+No cost is negative, and a step counts by its relative error: sums of products fade by DECAY a step, and a few
 rounds of coordinate descent on the normal equations (Franc, Hlaváč, Navara: "Sequential coordinate-wise algorithm for
-the non-negative least squares problem", CAIP 2005) move the five numbers towards the least relative squares. So a step
-that hangs weighs next to nothing, what was not seen for long keeps its cost, and the model follows the machine. It
-reads no clock; durations are given to it.
+the non-negative least squares problem", CAIP 2005) move the five coefficients towards the least relative squares. So a
+step that hangs weighs next to nothing, a kind of step that has not run for long keeps its cost, and the model follows
+the machine. It reads no clock; the caller passes durations.
 """
 
 from dataclasses import dataclass
@@ -18,38 +18,38 @@ DECAY = 0.99
 """Weight of a step for every newer one: about the last 100 count."""
 
 ROUNDS = 3
-"""Of coordinate descent after each step, from where the last ones ended."""
+"""Rounds of coordinate descent after each step, from where the last ones ended."""
 
 SCALE = (1.0, 16.0, 256.0, 16_384.0, 262_144.0)
 """Typical sizes of the five terms, so that none of them outweighs the others."""
 
 OUTLIER_RATIO = 3.0
-"""A step that took so many times less than expected counts as if it had taken just that, or it would outweigh all."""
+"""A step counts as at least 1 / this of its expected time; otherwise a very short step would outweigh all."""
 
 FIRST_DEVIATION = 0.15
-"""Relative error that is assumed until it has been seen."""
+"""Relative error that is assumed until it has been measured."""
 
 MIN_OBSERVATIONS = 20
-"""Steps, and steps with prompt tokens, after which an expectation is worth something."""
+"""Steps, and steps with prompt tokens, before predictions are used."""
 
 LOWER_BOUND_FACTOR = 0.7
-"""Share of an expectation that is taken for a lower bound."""
+"""Share of a prediction that counts as a lower bound."""
 
 LEAST_WEIGHT = 1e-200
-"""Sums fade for ever where nothing comes; here they stop, before they vanish."""
+"""A sum without new terms stops fading here, before it underflows."""
 
 Terms = tuple[float, float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class StepFeatures:
-    """What of a step its duration depends on.
+    """The features of a step that its duration depends on.
 
     Attributes:
-        rows: sequences that got one token and were drawn from.
+        rows: sequences with one token that is sampled.
         prompt_tokens: tokens of all other rows.
-        tokens_read: tokens that those `rows` see, summed.
-        pairs: for each prompt token the tokens it sees, summed.
+        tokens_read: context tokens of those `rows`, summed.
+        pairs: context tokens of each prompt token, summed.
     """
 
     rows: int
@@ -59,9 +59,9 @@ class StepFeatures:
 
     @classmethod
     def of(cls, plan: StepPlan, num_decodes: int) -> "StepFeatures":
-        """Measure a plan whose first num_decodes rows generate."""
+        """Compute the features of a plan whose first num_decodes rows decode."""
         starts = plan.start_positions
-        if num_decodes == plan.num_rows:  # most steps are so, and there is little code that is as near as a list's
+        if num_decodes == plan.num_rows:  # the usual step; a list sum is fastest here
             return cls(num_decodes, 0, sum(starts.tolist()) + num_decodes, 0.0)
         counts = plan.num_new_tokens[num_decodes:].astype(float)
         return cls(
@@ -73,19 +73,19 @@ class StepFeatures:
 
     @property
     def terms(self) -> Terms:
-        """What the five numbers are multiplied by."""
+        """The factors of the five coefficients."""
         _, row, token, read, pair = SCALE
         return 1.0, self.rows / row, self.prompt_tokens / token, self.tokens_read / read, self.pairs / pair
 
 
 class StepCostModel:
-    """The five numbers, and how far off they were lately.
+    """Holds the five coefficients and their recent error.
 
     Attributes:
         steps: steps learnt from.
-        prompt_steps: those of them with prompt tokens.
-        most_prompt_tokens: the most that one of them had.
-        deviation: typical relative error of an expectation, at most 1.
+        prompt_steps: steps learnt from that had prompt tokens.
+        most_prompt_tokens: the most prompt tokens in one of them.
+        deviation: typical relative error of a prediction, at most 1.
     """
 
     def __init__(self) -> None:
@@ -96,63 +96,65 @@ class StepCostModel:
         self.most_prompt_tokens = 0
         self.deviation = FIRST_DEVIATION
 
-    def update(self, shape: StepFeatures, milliseconds: float) -> None:
-        """Take in a step that took so long."""
-        expected = self.expected_ms(shape)
+    def update(self, features: StepFeatures, milliseconds: float) -> None:
+        """Learn from a step and its duration."""
+        expected = self.expected_ms(features)
         if expected > 0:
             milliseconds = max(milliseconds, expected / OUTLIER_RATIO)
             error = abs(milliseconds - expected) / max(milliseconds, expected)
             if self.steps >= MIN_OBSERVATIONS:
                 self.deviation += 0.02 * (error - self.deviation)
-        terms = [term / milliseconds for term in shape.terms]
-        for place, term in enumerate(terms):
-            row = self._products[place]
-            fade = DECAY if row[place] > LEAST_WEIGHT else 1.0
-            self._targets[place] = self._targets[place] * fade + term
+        terms = [term / milliseconds for term in features.terms]
+        for index, term in enumerate(terms):
+            row = self._products[index]
+            fade = DECAY if row[index] > LEAST_WEIGHT else 1.0
+            self._targets[index] = self._targets[index] * fade + term
             for other, factor in enumerate(terms):
                 row[other] = row[other] * fade + term * factor
         self._descend()
         self.steps += 1
-        self.prompt_steps += shape.prompt_tokens > 0
-        self.most_prompt_tokens = max(self.most_prompt_tokens, shape.prompt_tokens)
+        self.prompt_steps += features.prompt_tokens > 0
+        self.most_prompt_tokens = max(self.most_prompt_tokens, features.prompt_tokens)
 
     def _descend(self) -> None:
         numbers, targets = self._numbers, self._targets
         for _ in range(ROUNDS):
-            for place, row in enumerate(self._products):
-                own = row[place]
-                if own > 0:
-                    rest = targets[place] - sum([factor * number for factor, number in zip(row, numbers, strict=True)])
-                    numbers[place] = max(0.0, numbers[place] + rest / own)
+            for index, row in enumerate(self._products):
+                diagonal = row[index]
+                if diagonal > 0:
+                    residual = targets[index] - sum(
+                        [factor * number for factor, number in zip(row, numbers, strict=True)]
+                    )
+                    numbers[index] = max(0.0, numbers[index] + residual / diagonal)
 
-    def expected_ms(self, shape: StepFeatures) -> float:
-        """Milliseconds that such a step should take."""
-        return sum([number * term for number, term in zip(self._numbers, shape.terms, strict=True)])
+    def expected_ms(self, features: StepFeatures) -> float:
+        """Predict the milliseconds of a step."""
+        return sum([number * term for number, term in zip(self._numbers, features.terms, strict=True)])
 
-    def prefill_ms(self, count: int, tokens_seen: int) -> float:
-        """Milliseconds that so many prompt tokens behind tokens_seen others add to a step."""
+    def prefill_ms(self, count: int, context_tokens: int) -> float:
+        """Predict the milliseconds that `count` prompt tokens after context_tokens others add to a step."""
         alone, pair = self._numbers[2] / SCALE[2], self._numbers[4] / SCALE[4]
-        return count * (alone + pair * (tokens_seen + (count + 1) / 2))
+        return count * (alone + pair * (context_tokens + (count + 1) / 2))
 
-    def prefill_tokens_within(self, milliseconds: float, tokens_seen: int) -> float:
-        """How many prompt tokens behind tokens_seen others can be read in so much time; infinite if they cost nothing.
+    def prefill_tokens_within(self, milliseconds: float, context_tokens: int) -> float:
+        """Return how many prompt tokens after context_tokens others fit; infinite if they cost nothing.
 
-        The inverse of prompt_ms.
+        The inverse of prefill_ms.
         """
         alone, pair = self._numbers[2] / SCALE[2], self._numbers[4] / SCALE[4]
-        slope = alone + pair * (tokens_seen + 0.5)
+        slope = alone + pair * (context_tokens + 0.5)
         if milliseconds <= 0 or slope <= 0:
             return 0.0 if milliseconds <= 0 else inf
-        # The root of the quadratic, written so that a pair may cost nothing.
+        # The root of the quadratic in a form that allows pair == 0.
         return 2 * milliseconds / (slope + sqrt(slope * slope + 2 * pair * milliseconds))
 
     def lower_bound_ms(self, prompt_tokens: int, chunk: int, more_tokens: int) -> float:
-        """Milliseconds that a request alone needs at least: its prompt in chunks, then more_tokens steps.
+        """Return the least milliseconds of a request alone: its prompt in chunks, then more_tokens steps.
 
-        0 while too little is known.
+        0 before MIN_OBSERVATIONS steps.
         """
         if self.steps < MIN_OBSERVATIONS or self.prompt_steps < MIN_OBSERVATIONS:
             return 0.0
         step, row, token = (number / size for number, size in zip(self._numbers[:3], SCALE[:3], strict=True))
-        reading = step * -(-prompt_tokens // chunk) + token * prompt_tokens
-        return LOWER_BOUND_FACTOR * (reading + more_tokens * (step + row))
+        prefill = step * -(-prompt_tokens // chunk) + token * prompt_tokens
+        return LOWER_BOUND_FACTOR * (prefill + more_tokens * (step + row))

@@ -1,1 +1,1 @@
-"""One small file a model family, built from the shared layers."""
+"""Model architectures: one small module per architecture, built from the shared layers."""

@@ -1,35 +1,37 @@
 """Gemma 3, and the text part of its multimodal wrapper: sliding and full layers, each with its own rotation.
 
-Source: transformers 5.23 models/gemma3. Norms stand before and behind attention and MLP, embeddings are scaled by
+Source: transformers 5.23 models/gemma3. Norms come before and after attention and MLP, embeddings are scaled by
 sqrt(hidden_size).
 """
 
 from chairlift.model.layers.causal_lm import LayerGroups
-from chairlift.model.layers.decoder import DecoderLayer, DecoderParts, Mlp, RMSNorm, take_attention, take_head
+from chairlift.model.layers.decoder import MLP, DecoderLayer, DecoderSpec, RMSNorm, load_attention, load_lm_head
 from chairlift.model.layers.rope import RopeTable
 from chairlift.model.loading.model_config import ModelConfig
-from chairlift.model.loading.parameter_loader import Take
+from chairlift.model.loading.parameter_loader import ParameterLoader
 
 
-def build(config: ModelConfig, take: Take, ropes: tuple[RopeTable, RopeTable]) -> DecoderParts:
-    """Describe the decoder, with its parameters."""
+def build(config: ModelConfig, loader: ParameterLoader, ropes: tuple[RopeTable, RopeTable]) -> DecoderSpec:
+    """Build the decoder with its parameters."""
     groups = LayerGroups.of(config.layer_windows)
     hidden = config.hidden_size
 
     def norm(name: str) -> RMSNorm:
-        return RMSNorm.taken(take, name, hidden, config, gemma=True)
+        return RMSNorm.load(loader, name, hidden, config, gemma=True)
 
     def layer(index: int) -> DecoderLayer:
         name = f"model.layers.{index}"
         return DecoderLayer(
             before_attention=norm(f"{name}.input_layernorm"),
-            attention=take_attention(take, f"{name}.self_attn", config, index, groups, head_norm=True, gemma=True),
+            attention=load_attention(loader, f"{name}.self_attn", config, index, groups, head_norm=True, gemma=True),
             after_attention=norm(f"{name}.post_attention_layernorm"),
             before_mlp=norm(f"{name}.pre_feedforward_layernorm"),
-            mlp=Mlp.taken(take, f"{name}.mlp", config),
+            mlp=MLP.load(loader, f"{name}.mlp", config),
             after_mlp=norm(f"{name}.post_feedforward_layernorm"),
         )
 
-    table = take.table("model.embed_tokens.weight", (config.vocab_size, hidden), tied=config.tie_word_embeddings)
+    table = loader.embedding("model.embed_tokens.weight", (config.vocab_size, hidden), tied=config.tie_word_embeddings)
     layers = [layer(index) for index in range(config.num_layers)]
-    return DecoderParts(config, table, layers, norm("model.norm"), take_head(take, config, table), ropes, hidden**0.5)
+    return DecoderSpec(
+        config, table, layers, norm("model.norm"), load_lm_head(loader, config, table), ropes, hidden**0.5
+    )

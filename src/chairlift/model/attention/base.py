@@ -48,12 +48,12 @@ class ForwardBatch:
     num_seqs: int
     num_tokens: int
     num_decodes: int
-    max_q: int
-    max_kv: int
+    max_seqlen_q: int
+    max_seqlen_k: int
     positions: Tensor
-    cu_q: Tensor
+    cu_seqlens_q: Tensor
     seq_lens: Tensor
-    logit_rows: Tensor
+    logits_indices: Tensor
     groups: tuple[GroupBatch, ...]
     cu_q_list: tuple[int, ...]
     seq_lens_list: tuple[int, ...]
@@ -79,7 +79,7 @@ class AttentionSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class KV:
+class PagedKV:
     """Paged keys and values of one layer index, shared by the layers at that index of all groups.
 
     Attributes:
@@ -91,7 +91,7 @@ class KV:
     value: Tensor
 
 
-def copy_blocks(kv: list[KV], pairs: Tensor) -> None:
+def copy_blocks(kv: list[PagedKV], pairs: Tensor) -> None:
     """Copy whole blocks in plain torch, all as they were before: pairs int [C, 2] of (from, to)."""
     source, target = pairs.long().unbind(1)
     for one in kv:
@@ -102,10 +102,10 @@ def copy_blocks(kv: list[KV], pairs: Tensor) -> None:
 class AttentionBackend(Protocol):
     """Reads and writes the paged cache. Numerics of every backend equal the reference within its dtype's bound."""
 
-    def alloc_kv(
+    def allocate_kv_cache(
         self, layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int,
         dtype: torch.dtype, device: torch.device,
-    ) -> list[KV]:  # fmt: skip
+    ) -> list[PagedKV]:  # fmt: skip
         """Make one KV for each layer index of a group (groups are padded to equal layer counts)."""
         ...
 
@@ -117,14 +117,16 @@ class AttentionBackend(Protocol):
         """Prepare what all layers of this step share; once a step."""
         ...
 
-    def write_kv(self, key: Tensor, value: Tensor, kv: KV, slot_mapping: Tensor) -> None:
+    def write_kv(self, key: Tensor, value: Tensor, kv: PagedKV, slot_mapping: Tensor) -> None:
         """Store key and value [T, kv_heads, head_dim] at slot_mapping [T]; -1 is skipped."""
         ...
 
-    def copy_blocks(self, kv: list[KV], pairs: Tensor) -> None:
+    def copy_blocks(self, kv: list[PagedKV], pairs: Tensor) -> None:
         """Copy whole blocks, pairs int [C, 2] of (from, to), in every KV."""
         ...
 
-    def attend(self, query: Tensor, kv: KV, batch: ForwardBatch, spec: AttentionSpec, plan: Any, out: Tensor) -> None:
+    def attend(
+        self, query: Tensor, kv: PagedKV, batch: ForwardBatch, spec: AttentionSpec, plan: Any, out: Tensor
+    ) -> None:
         """Attend query [T, heads, head_dim] to the cache, causally, into out (same shape)."""
         ...

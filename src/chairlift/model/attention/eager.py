@@ -6,7 +6,7 @@ from torch import Tensor
 from chairlift.model.attention.base import AttentionSpec
 
 
-def attend_by_hand(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, spec: AttentionSpec) -> Tensor:
+def eager_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, spec: AttentionSpec) -> Tensor:
     """Attend query [..., kv_heads, shared, Q, D] to key and value [..., kv_heads, 1 or shared, N, D].
 
     Args:

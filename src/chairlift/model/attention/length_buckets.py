@@ -6,7 +6,7 @@ PADDING_SHARE = 0.25
 """Part of a bucket that may be padding however large it is."""
 
 
-def part(spans: Sequence[int], most: int, operation: int) -> list[tuple[int, ...]]:
+def split_into_buckets(spans: Sequence[int], most: int, operation: int) -> list[tuple[int, ...]]:
     """Part rows into buckets of about equal spans.
 
     Args:

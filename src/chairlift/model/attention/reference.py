@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from chairlift.model.attention.base import KV, AttentionSpec, ForwardBatch, copy_blocks
-from chairlift.model.attention.eager import attend_by_hand
-from chairlift.model.runner.page_prefault import promised_zeros
+from chairlift.model.attention.base import AttentionSpec, ForwardBatch, PagedKV, copy_blocks
+from chairlift.model.attention.eager import eager_attention
+from chairlift.model.runner.page_prefault import lazy_zeros
 
 MAX_QUERIES = 1024
 """New tokens of a row that are attended at once."""
@@ -42,39 +42,39 @@ class ReferencePlan:
 class ReferenceAttention:
     """AttentionBackend in plain torch, on any device and dtype: the oracle of every other backend."""
 
-    def alloc_kv(
+    def allocate_kv_cache(
         self, layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int,
         dtype: torch.dtype, device: torch.device,
-    ) -> list[KV]:  # fmt: skip
+    ) -> list[PagedKV]:  # fmt: skip
         """Make one zeroed KV for each layer index."""
         shape = (num_blocks, block_size, kv_heads, head_dim)
 
         def zeros() -> Tensor:
             on_host = device.type == "cpu"
-            return promised_zeros(shape, dtype) if on_host else torch.zeros(shape, dtype=dtype, device=device)
+            return lazy_zeros(shape, dtype) if on_host else torch.zeros(shape, dtype=dtype, device=device)
 
-        return [KV(zeros(), zeros()) for _ in range(layers)]
+        return [PagedKV(zeros(), zeros()) for _ in range(layers)]
 
     def reserve(self, max_seqs: int, max_tokens: int, max_blocks: int) -> None:
         """Nothing to reserve."""
 
     def plan(self, batch: ForwardBatch) -> ReferencePlan:
         """Begin a step with no masks made."""
-        return ReferencePlan(min(batch.max_q, MAX_QUERIES), batch.max_kv)
+        return ReferencePlan(min(batch.max_seqlen_q, MAX_QUERIES), batch.max_seqlen_k)
 
-    def write_kv(self, key: Tensor, value: Tensor, kv: KV, slot_mapping: Tensor) -> None:
+    def write_kv(self, key: Tensor, value: Tensor, kv: PagedKV, slot_mapping: Tensor) -> None:
         """Store key and value [T, kv_heads, head_dim] at slot_mapping [T]; -1 is skipped."""
         kept = slot_mapping >= 0
         slots = slot_mapping[kept]
         for new, cache in ((key, kv.key), (value, kv.value)):
             cache.view(-1, *cache.shape[2:]).index_copy_(0, slots, new[kept])
 
-    def copy_blocks(self, kv: list[KV], pairs: Tensor) -> None:
+    def copy_blocks(self, kv: list[PagedKV], pairs: Tensor) -> None:
         """Copy whole blocks, all as they were before: pairs int [C, 2] of (from, to)."""
         copy_blocks(kv, pairs)
 
     def attend(
-        self, query: Tensor, kv: KV, batch: ForwardBatch, spec: AttentionSpec, plan: ReferencePlan, out: Tensor
+        self, query: Tensor, kv: PagedKV, batch: ForwardBatch, spec: AttentionSpec, plan: ReferencePlan, out: Tensor
     ) -> None:
         """Attend query [T, heads, head_dim] to the cache, causally, into out (same shape); padding gets zeros."""
         table = batch.groups[spec.group].block_table
@@ -96,7 +96,7 @@ class ReferenceAttention:
                 out[some] = _attend_row(query[some], key[:, seen], value[:, seen], spec, plan)
 
 
-def _gather(kv: KV, table: Tensor, first: int, end: int) -> tuple[Tensor, Tensor]:
+def _gather(kv: PagedKV, table: Tensor, first: int, end: int) -> tuple[Tensor, Tensor]:
     """Return keys and values [kv_heads, end - first, head_dim] of positions [first, end) of one block table."""
     block_size = kv.key.shape[1]
     blocks = table[first // block_size : (end - 1) // block_size + 1]
@@ -125,7 +125,7 @@ def _attend_row(query: Tensor, key: Tensor, value: Tensor, spec: AttentionSpec, 
             )
     else:
         added = None if mask is None else torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, -torch.inf)
-        attended = attend_by_hand(grouped, key[:, None], value[:, None], added, spec)
+        attended = eager_attention(grouped, key[:, None], value[:, None], added, spec)
     return attended.reshape(heads, new, width).transpose(0, 1)
 
 

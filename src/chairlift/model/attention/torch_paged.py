@@ -32,10 +32,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from chairlift.model.attention.base import KV, AttentionSpec, ForwardBatch, copy_blocks
-from chairlift.model.attention.eager import attend_by_hand
-from chairlift.model.attention.length_buckets import part
-from chairlift.model.runner.page_prefault import promised_zeros
+from chairlift.model.attention.base import AttentionSpec, ForwardBatch, PagedKV, copy_blocks
+from chairlift.model.attention.eager import eager_attention
+from chairlift.model.attention.length_buckets import split_into_buckets
+from chairlift.model.runner.page_prefault import lazy_zeros
 
 Int64 = NDArray[np.int64]
 
@@ -113,17 +113,17 @@ class TorchAttention:
     def __init__(self) -> None:
         self._workspace: Tensor | None = None
 
-    def alloc_kv(
+    def allocate_kv_cache(
         self, layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int,
         dtype: torch.dtype, device: torch.device,
-    ) -> list[KV]:  # fmt: skip
+    ) -> list[PagedKV]:  # fmt: skip
         """Make one zeroed KV for each layer index; the tensors of a KV are views into one."""
         shape = (num_blocks + SPARE_BLOCKS, block_size, 2, kv_heads, head_dim)
 
-        def made() -> KV:
+        def made() -> PagedKV:
             on_host = device.type == "cpu"
-            both = promised_zeros(shape, dtype) if on_host else torch.zeros(shape, dtype=dtype, device=device)
-            return KV(both[:num_blocks, :, 0], both[:num_blocks, :, 1])
+            both = lazy_zeros(shape, dtype) if on_host else torch.zeros(shape, dtype=dtype, device=device)
+            return PagedKV(both[:num_blocks, :, 0], both[:num_blocks, :, 1])
 
         return [made() for _ in range(layers)]
 
@@ -134,18 +134,18 @@ class TorchAttention:
         """Begin a step with nothing made."""
         return TorchPlan()
 
-    def write_kv(self, key: Tensor, value: Tensor, kv: KV, slot_mapping: Tensor) -> None:
+    def write_kv(self, key: Tensor, value: Tensor, kv: PagedKV, slot_mapping: Tensor) -> None:
         """Store key and value [T, kv_heads, head_dim] at slot_mapping [T]; -1 is the spare block's last slot."""
         every = _slots_of(kv, spare=True)
         every[slot_mapping, 0] = key
         every[slot_mapping, 1] = value
 
-    def copy_blocks(self, kv: list[KV], pairs: Tensor) -> None:
+    def copy_blocks(self, kv: list[PagedKV], pairs: Tensor) -> None:
         """Copy whole blocks, all as they were before: pairs int [C, 2] of (from, to)."""
         copy_blocks(kv, pairs)
 
     def attend(
-        self, query: Tensor, kv: KV, batch: ForwardBatch, spec: AttentionSpec, plan: TorchPlan, out: Tensor
+        self, query: Tensor, kv: PagedKV, batch: ForwardBatch, spec: AttentionSpec, plan: TorchPlan, out: Tensor
     ) -> None:
         """Attend query [T, heads, head_dim] to the cache, causally, into out (same shape); padding gets zeros."""
         cu_q = batch.cu_q_list
@@ -158,7 +158,7 @@ class TorchAttention:
             self._attend_chunk(query[rows], kv, batch, spec, plan, out[rows], row)
 
     def _attend_decodes(
-        self, query: Tensor, kv: KV, batch: ForwardBatch, spec: AttentionSpec, plan: TorchPlan, out: Tensor
+        self, query: Tensor, kv: PagedKV, batch: ForwardBatch, spec: AttentionSpec, plan: TorchPlan, out: Tensor
     ) -> None:
         kind = (spec.group, spec.window)
         if kind not in plan.decodes:
@@ -182,7 +182,14 @@ class TorchAttention:
             out[empty] = 0
 
     def _attend_chunk(
-        self, query: Tensor, kv: KV, batch: ForwardBatch, spec: AttentionSpec, plan: TorchPlan, out: Tensor, row: int
+        self,
+        query: Tensor,
+        kv: PagedKV,
+        batch: ForwardBatch,
+        spec: AttentionSpec,
+        plan: TorchPlan,
+        out: Tensor,
+        row: int,
     ) -> None:
         """Attend the new tokens of one row, query [Q, heads, D], to all they can see."""
         new, seq_len, window = len(query), batch.seq_lens_list[row], spec.window
@@ -209,7 +216,7 @@ class TorchAttention:
             attended = _attend_masked(grouped[:, :, some], key[:, :, seen], value[:, :, seen], mask, spec)
             out[some] = attended.flatten(0, 1).transpose(0, 1)
 
-    def _gather_blocks(self, kv: KV, keys: _Keys, rows: int) -> tuple[Tensor, Tensor]:
+    def _gather_blocks(self, kv: PagedKV, keys: _Keys, rows: int) -> tuple[Tensor, Tensor]:
         """Return keys and values [rows, kv_heads, N, D] of the blocks, as `_gather` does."""
         blocks, block_size, heads, width = kv.key.shape
         size = 2 * heads * width
@@ -218,7 +225,7 @@ class TorchAttention:
             both.view(-1, size).index_fill_(0, keys.unseen, 0.0)
         return _parted(both, rows, heads, width)
 
-    def _gather_slots(self, kv: KV, slots: Tensor) -> tuple[Tensor, Tensor]:
+    def _gather_slots(self, kv: PagedKV, slots: Tensor) -> tuple[Tensor, Tensor]:
         """Return keys and values [1, kv_heads, N, D] of N slots, as `_gather` does."""
         heads, width = kv.key.shape[2:]
         return _parted(self._gather(_slots_of(kv).view(-1, 2 * heads * width), slots), 1, heads, width)
@@ -242,14 +249,16 @@ def _parted(both: Tensor, rows: int, heads: int, width: int) -> tuple[Tensor, Te
     return key, value
 
 
-def _slots_of(kv: KV, *, spare: bool = False) -> Tensor:
+def _slots_of(kv: PagedKV, *, spare: bool = False) -> Tensor:
     """Return [slots, 2, kv_heads, D] of all blocks, or with the spare block behind them."""
     blocks, block_size, heads, width = kv.key.shape
     shape = ((blocks + SPARE_BLOCKS * spare) * block_size, 2, heads, width)
     return kv.key.as_strided(shape, (2 * heads * width, heads * width, width, 1))
 
 
-def _slots(batch: ForwardBatch, spec: AttentionSpec, kv: KV, first: int, end: int, row: int, plan: TorchPlan) -> Tensor:
+def _slots(
+    batch: ForwardBatch, spec: AttentionSpec, kv: PagedKV, first: int, end: int, row: int, plan: TorchPlan
+) -> Tensor:
     """Return the slots, int64 [end - first], of positions [first, end) of one row."""
     kind = (spec.group, spec.window, row)
     if kind in plan.chunks:
@@ -265,13 +274,13 @@ def _slots(batch: ForwardBatch, spec: AttentionSpec, kv: KV, first: int, end: in
     return slots
 
 
-def _buckets(batch: ForwardBatch, spec: AttentionSpec, kv: KV, plan: TorchPlan) -> tuple[_Bucket, ...]:
+def _buckets(batch: ForwardBatch, spec: AttentionSpec, kv: PagedKV, plan: TorchPlan) -> tuple[_Bucket, ...]:
     """Part the rows with one token; those without any key are in no bucket."""
     _, count, _ = _extents(batch, spec, kv, range(batch.num_decodes))
     slots = (count * kv.key.shape[1]).tolist()
     slot_bytes = 2 * kv.key.shape[2] * kv.key.shape[3] * kv.key.element_size()
     buckets = []
-    for rows in part(slots, GATHER_BYTES // slot_bytes, OPERATION_BYTES // slot_bytes):
+    for rows in split_into_buckets(slots, GATHER_BYTES // slot_bytes, OPERATION_BYTES // slot_bytes):
         index = torch.tensor(rows, device=batch.seq_lens.device)
         wanted = len(rows) * max(slots[row] for row in rows)
         keys = None
@@ -282,7 +291,7 @@ def _buckets(batch: ForwardBatch, spec: AttentionSpec, kv: KV, plan: TorchPlan) 
     return tuple(buckets)
 
 
-def _extents(batch: ForwardBatch, spec: AttentionSpec, kv: KV, rows: Iterable[int]) -> tuple[Int64, Int64, Int64]:
+def _extents(batch: ForwardBatch, spec: AttentionSpec, kv: PagedKV, rows: Iterable[int]) -> tuple[Int64, Int64, Int64]:
     """Return of each row, int64 [B]: the first position that it sees, over how many blocks it sees, and its end."""
     end = np.array([batch.seq_lens_list[row] for row in rows], np.int64)
     start = np.zeros_like(end) if spec.window is None else np.maximum(end - spec.window, 0)
@@ -290,7 +299,7 @@ def _extents(batch: ForwardBatch, spec: AttentionSpec, kv: KV, rows: Iterable[in
     return start, -(-end // block_size) - start // block_size, end
 
 
-def _keys(batch: ForwardBatch, spec: AttentionSpec, kv: KV, rows: Sequence[int], index: Tensor) -> _Keys:
+def _keys(batch: ForwardBatch, spec: AttentionSpec, kv: PagedKV, rows: Sequence[int], index: Tensor) -> _Keys:
     """Find the blocks of the bucket's rows, and what in them is not to be seen."""
     start, count, end = (each[:, None] for each in _extents(batch, spec, kv, rows))
     block_size, device = kv.key.shape[1], index.device
@@ -320,20 +329,20 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, spec
     if spec.softcap is None and spec.sinks is None:
         return functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=spec.scale)
     mask = None if mask is None else mask[:, :, None]
-    return attend_by_hand(query[:, :, :, None], key[:, :, None], value[:, :, None], mask, spec)[:, :, :, 0]
+    return eager_attention(query[:, :, :, None], key[:, :, None], value[:, :, None], mask, spec)[:, :, :, 0]
 
 
 def _attend_masked(grouped: Tensor, key: Tensor, value: Tensor, mask: Tensor, spec: AttentionSpec) -> Tensor:
     """Attend grouped [kv_heads, shared, Q, D] to key and value [kv_heads, shared, N, D] under mask [Q, N]."""
     if spec.softcap is None and spec.sinks is None:
         return functional.scaled_dot_product_attention(grouped, key, value, attn_mask=mask, scale=spec.scale)
-    return attend_by_hand(grouped, key, value, mask, spec)
+    return eager_attention(grouped, key, value, mask, spec)
 
 
 def _chunk_mask(new: int, keys: int, batch: ForwardBatch, window: int | None, like: Tensor, plan: TorchPlan) -> Tensor:
     """Return [new, keys], 0 where a new token sees a key and -inf elsewhere, in the dtype of the query."""
-    max_new = min(batch.max_q, MAX_QUERIES)
-    before = batch.max_kv if window is None else min(batch.max_kv, window - 1)
+    max_new = min(batch.max_seqlen_q, MAX_QUERIES)
+    before = batch.max_seqlen_k if window is None else min(batch.max_seqlen_k, window - 1)
     if window not in plan.masks:
         # Keys are counted from the first new token; those before it are negative.
         position = torch.arange(max_new, device=like.device)[:, None]

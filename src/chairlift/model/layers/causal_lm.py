@@ -1,4 +1,4 @@
-"""CausalLM: what a family gives the runner, and how its layers fall into groups that share one pool of blocks."""
+"""CausalLM, LayerGroups: the model's interface to the runner, and the layer groups that share one pool of blocks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,18 +7,18 @@ from typing import Any, Protocol, runtime_checkable
 from torch import Tensor
 
 from chairlift.engine.step_plan import StepPlan
-from chairlift.model.attention.base import KV, AttentionBackend, ForwardBatch
-from chairlift.model.runner.input_batch import SlotTables
-from chairlift.model.sampling.lm_head_output import Scored, Wanted
+from chairlift.model.attention.base import AttentionBackend, ForwardBatch, PagedKV
+from chairlift.model.runner.input_batch import SlotBlockTables
+from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
 
 
 @dataclass(frozen=True, slots=True)
 class LayerGroups:
-    """Layers by kind of attention, in groups of equal size (the last of a kind may be padded).
+    """The layers by kind of attention, in groups of equal size (the last of a kind may be padded).
 
     Attributes:
-        windows: one entry a group, None for full attention.
-        layers_per_group: how many KV a page needs.
+        windows: one entry per group, None for full attention.
+        layers_per_group: layers whose KV one block holds.
         places: for each layer (group, index within the group).
     """
 
@@ -28,7 +28,7 @@ class LayerGroups:
 
     @classmethod
     def of(cls, layer_windows: Sequence[int | None]) -> "LayerGroups":
-        """Group layers whose window is equal; the rarest kind sets the size of all groups."""
+        """Group layers with equal windows; the rarest kind sets the size of all groups."""
         kinds: dict[int | None, list[int]] = {}
         for layer, window in enumerate(layer_windows):
             kinds.setdefault(window, []).append(layer)
@@ -45,39 +45,44 @@ class LayerGroups:
 
 @dataclass(frozen=True, slots=True)
 class ForwardContext:
-    """What every layer of one forward pass shares: the step's sequences, the cache and who attends to it."""
+    """The values that all layers of a forward pass share: the step's sequences, the cache, the attention backend."""
 
     batch: ForwardBatch
-    kv: list[KV]
+    kv: list[PagedKV]
     backend: AttentionBackend
     plan: Any
 
 
 @runtime_checkable
 class TakesPlans(Protocol):
-    """A CausalLM that makes a step's inputs of its plan by itself."""
+    """A CausalLM that builds a step's inputs from its plan by itself."""
 
-    def forward_plan(self, plan: StepPlan, tables: SlotTables, kv: list[KV]) -> Tensor:
-        """Run a plan whose news the tables have taken over through all layers; returns hidden states [T, H].
+    def forward_plan(self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV]) -> Tensor:
+        """Run a plan that was applied to the tables through all layers; returns hidden states [T, H].
 
-        They are good until the next call. Raises MemoryError, and TokenOutOfRange for an input id that the vocabulary
-        does not have.
+        The states are valid until the next call. Raises MemoryError, and TokenOutOfRange for an input id outside the
+        vocabulary.
         """
         ...
 
-    def score_plan(self, plan: StepPlan, tables: SlotTables, kv: list[KV], wanted: Wanted) -> Scored:
-        """Run it and say what is wanted of its sample rows, in one call; good until the next, and raises likewise."""
+    def score_plan(
+        self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV], request: LogitsRequest
+    ) -> LMHeadOutput:
+        """Run a plan and return the requested output of its sample rows, valid until the next call.
+
+        Raises as forward_plan does.
+        """
         ...
 
 
 class CausalLM(Protocol):
-    """A decoder that turns the tokens of a step into logits of the rows that want them.
+    """A decoder that computes hidden states of a step's tokens and logits of its sample rows.
 
     Attributes:
-        groups: how its layers share the pool.
+        groups: layer groups that share the pool.
         vocab_size: V.
-        num_kv_heads: of every layer.
-        head_dim: of every layer.
+        num_kv_heads: key/value heads of every layer.
+        head_dim: width of a head in every layer.
     """
 
     groups: LayerGroups
@@ -85,8 +90,8 @@ class CausalLM(Protocol):
     num_kv_heads: int
     head_dim: int
 
-    def padded(self, num_tokens: int) -> int:
-        """Return how many tokens, at least so many, a step should have; what is beyond is padding."""
+    def padded_size(self, num_tokens: int) -> int:
+        """Return the padded number of tokens, at least num_tokens, that a step should have."""
         ...
 
     def forward(self, input_ids: Tensor, context: ForwardContext) -> Tensor:
@@ -94,9 +99,9 @@ class CausalLM(Protocol):
         ...
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Turn hidden states [R, H] into logits [R, V] of the same dtype or a wider one."""
+        """Compute logits [R, V] of the same dtype or a wider one from hidden states [R, H]."""
         ...
 
-    def head(self, hidden: Tensor, wanted: Wanted) -> Scored:
-        """Say of R hidden states [R, H] what is wanted of their logits; good until the next call."""
+    def head(self, hidden: Tensor, request: LogitsRequest) -> LMHeadOutput:
+        """Compute the requested lm_head output of hidden states [R, H]; valid until the next call."""
         ...

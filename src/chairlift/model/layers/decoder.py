@@ -1,12 +1,12 @@
-"""The decoder that all families share: embedding, attention, MLP, layers with optional norms behind them, head.
+"""TorchDecoder: the decoder of all architectures: embedding, attention, MLP, layers with optional post-norms, lm_head.
 
     x ─ before_attention ─ Attention ─ after_attention? ─(+)─ before_mlp ─ Mlp ─ after_mlp? ─(+)─
     │                                                     │ │                                  │
     └─────────────────────────────────────────────────────┘ └──────────────────────────────────┘
 
-Inference only: parameters are plain tensors, the runner calls under torch.inference_mode. A family builds these parts
-from a `Take` (take.py). Projections of the same input are one: query, key and value lie below each other in one
-weight, and so do gate and up; query and key heads are normalised and rotated together.
+Inference only: parameters are plain tensors, the runner calls under torch.inference_mode. An architecture builds these
+parts with a ParameterLoader. Projections of the same input are one: query, key and value are stacked by rows in one
+weight, and so are gate and up; query and key heads are normalised and rotated together.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,26 +21,32 @@ from chairlift.model.layers.causal_lm import ForwardContext, LayerGroups
 from chairlift.model.layers.ops import Ops
 from chairlift.model.layers.rope import RopeTable
 from chairlift.model.loading.model_config import ModelConfig
-from chairlift.model.loading.parameter_loader import Matrix, Take, plain
-from chairlift.model.sampling.lm_head_output import Scored, Wanted, scored
+from chairlift.model.loading.parameter_loader import Matrix, ParameterLoader, as_tensor
+from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest, compute_lm_head_output
 
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """A projection, or several of one input below each other: weight [O, I] as the Take packed it, bias [O] or None."""
+    """A projection, or several of one input stacked by rows: weight [O, I], plain or packed, and bias [O] or None."""
 
     weight: Matrix
     bias: Tensor | None
 
     @classmethod
-    def taken(cls, take: Take, outputs: Mapping[str, int], inputs: int, bias: bool, *, gated: bool = False) -> "Linear":
-        """Take name.weight and, where there is one, name.bias of each name; `outputs` are their rows."""
-        weight = take.matrix([(f"{name}.weight", (rows, inputs)) for name, rows in outputs.items()], gated=gated)
-        return cls(weight, take.rows([(f"{name}.bias", (rows,)) for name, rows in outputs.items()]) if bias else None)
+    def load(
+        cls, loader: ParameterLoader, outputs: Mapping[str, int], inputs: int, bias: bool, *, gated: bool = False
+    ) -> "Linear":
+        """Load name.weight and, with `bias`, name.bias of each name; `outputs` maps names to their rows."""
+        weight = loader.linear_weight(
+            [(f"{name}.weight", (rows, inputs)) for name, rows in outputs.items()], gated=gated
+        )
+        return cls(
+            weight, loader.concat([(f"{name}.bias", (rows,)) for name, rows in outputs.items()]) if bias else None
+        )
 
     def __call__(self, x: Tensor, ops: Ops) -> Tensor:
         """Project x [T, I] to [T, O]."""
-        return ops.linear(x, plain(self.weight), self.bias)
+        return ops.linear(x, as_tensor(self.weight), self.bias)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +54,9 @@ class RMSNorm:
     """A norm over the last axis.
 
     Attributes:
-        weight: [H], or [heads, H] where heads have weights of their own; of Gemma's kind float32 with the 1 added.
+        weight: [H], or [heads, H] where heads have their own weights; for Gemma float32 with the 1 added.
         eps: added to the mean square.
-        gemma: which of the two float32 islands of ops.py.
+        gemma: whether the norm is Gemma's or Llama's kind (ops.py).
     """
 
     weight: Tensor
@@ -58,13 +64,13 @@ class RMSNorm:
     gemma: bool = False
 
     @classmethod
-    def taken(cls, take: Take, name: str, size: int, config: ModelConfig, gemma: bool) -> "RMSNorm":
-        """Take name.weight."""
-        weight = take(f"{name}.weight", (size,))
+    def load(cls, loader: ParameterLoader, name: str, size: int, config: ModelConfig, gemma: bool) -> "RMSNorm":
+        """Load name.weight."""
+        weight = loader(f"{name}.weight", (size,))
         return cls(1.0 + weight.float() if gemma else weight, config.norm_eps, gemma)
 
-    def beside(self, other: "RMSNorm", heads: int, other_heads: int) -> "RMSNorm":
-        """Return the norm of `heads` heads by this weight [H] and of `other_heads` behind them by the other's."""
+    def concat_heads(self, other: "RMSNorm", heads: int, other_heads: int) -> "RMSNorm":
+        """Return the norm of `heads` heads with this weight [H], followed by `other_heads` with the other's weight."""
         weights = (self.weight.expand(heads, -1), other.weight.expand(other_heads, -1))
         return RMSNorm(torch.cat(weights), self.eps, self.gemma)
 
@@ -75,7 +81,7 @@ class RMSNorm:
 
 
 @dataclass(frozen=True, slots=True)
-class Mlp:
+class MLP:
     """down(activation(gate(x)) * up(x)); the rows of gate_up are gate's, then up's."""
 
     gate_up: Linear
@@ -83,19 +89,19 @@ class Mlp:
     activation: str
 
     @classmethod
-    def taken(cls, take: Take, name: str, config: ModelConfig) -> "Mlp":
-        """Take the three projections under a name."""
+    def load(cls, loader: ParameterLoader, name: str, config: ModelConfig) -> "MLP":
+        """Load the three projections under a name."""
         inner, hidden, bias = config.intermediate_size, config.hidden_size, config.mlp_bias
         return cls(
-            Linear.taken(take, {f"{name}.gate_proj": inner, f"{name}.up_proj": inner}, hidden, bias, gated=True),
-            Linear.taken(take, {f"{name}.down_proj": hidden}, inner, bias),
+            Linear.load(loader, {f"{name}.gate_proj": inner, f"{name}.up_proj": inner}, hidden, bias, gated=True),
+            Linear.load(loader, {f"{name}.down_proj": hidden}, inner, bias),
             config.activation,
         )
 
     def __call__(self, x: Tensor, ops: Ops) -> Tensor:
         """Map x [T, H] to [T, H]."""
         gate, up = self.gate_up(x, ops).chunk(2, dim=-1)
-        return self.down(ops.gated(gate, up, self.activation), ops)
+        return self.down(ops.gated_activation(gate, up, self.activation), ops)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +109,12 @@ class Attention:
     """Grouped-query attention over the paged cache.
 
     Attributes:
-        projection: its rows are query's, key's, value's.
-        head_norm: over each query and key head before the rotation, or None.
-        num_heads: of queries.
-        num_kv_heads: of keys, and of values.
-        spec: for the backend.
-        kv_index: which KV of the context is this layer's.
+        projection: query, key and value projection; rows in this order.
+        head_norm: norm of each query and key head before the rotation, or None.
+        num_heads: query heads.
+        num_kv_heads: key heads, and value heads.
+        spec: attention parameters for the backend.
+        kv_index: index of this layer's KV in the context.
     """
 
     projection: Linear
@@ -121,13 +127,13 @@ class Attention:
 
     def __call__(self, x: Tensor, rotation: tuple[Tensor, Tensor], context: ForwardContext, ops: Ops) -> Tensor:
         """Write the keys and values of x [T, H] to the cache, then attend; returns [T, H]."""
-        turning = self.num_heads + self.num_kv_heads
-        heads = self.projection(x, ops).view(len(x), turning + self.num_kv_heads, -1)
-        turned, value = heads[:, :turning], heads[:, turning:]
+        num_rotated = self.num_heads + self.num_kv_heads
+        heads = self.projection(x, ops).view(len(x), num_rotated + self.num_kv_heads, -1)
+        rotated, value = heads[:, :num_rotated], heads[:, num_rotated:]
         if self.head_norm is not None:
-            turned = self.head_norm(turned, ops)
-        turned = ops.rotate(turned, *rotation)
-        query, key = turned[:, : self.num_heads], turned[:, self.num_heads :]
+            rotated = self.head_norm(rotated, ops)
+        rotated = ops.rotate(rotated, *rotation)
+        query, key = rotated[:, : self.num_heads], rotated[:, self.num_heads :]
         kv, backend = context.kv[self.kv_index], context.backend
         backend.write_kv(key, value, kv, context.batch.groups[self.spec.group].slot_mapping)
         attended = query.new_empty(query.shape)
@@ -137,13 +143,13 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class DecoderLayer:
-    """Attention and MLP, each beside a residual; norms behind them are Gemma's."""
+    """Attention and MLP, each with a residual connection; only Gemma has norms after them."""
 
     before_attention: RMSNorm
     attention: Attention
     after_attention: RMSNorm | None
     before_mlp: RMSNorm
-    mlp: Mlp
+    mlp: MLP
     after_mlp: RMSNorm | None
 
     def __call__(self, x: Tensor, rotation: tuple[Tensor, Tensor], context: ForwardContext, ops: Ops) -> Tensor:
@@ -155,18 +161,18 @@ class DecoderLayer:
 
 
 @dataclass(frozen=True, slots=True)
-class DecoderParts:
-    """What a family describes: a decoder that somebody has yet to run.
+class DecoderSpec:
+    """The parts of a decoder that an architecture builds and a model backend runs.
 
     Attributes:
-        config: its shape.
-        table: of embeddings [V, H].
-        layers: in order.
-        norm: behind the last one.
-        head: [V, H]; the table itself where the two are tied.
-        ropes: rotations of layers with full attention, and of those with a window.
-        embed_scale: a factor on embeddings, rounded to the model's dtype as the checkpoints' authors had it
-            (sqrt(3072) is 55.5 in bfloat16); None for none.
+        config: the decoder's config.
+        table: embedding table [V, H].
+        layers: layers in order.
+        norm: norm after the last layer.
+        head: lm_head [V, H]; the table itself if the two are tied.
+        ropes: rotations of layers with full attention, and of layers with a window.
+        embed_scale: factor on embeddings, rounded to the model's dtype as in the original implementation
+            (sqrt(3072) is 55.5 in bfloat16); None for no factor.
     """
 
     config: ModelConfig
@@ -178,35 +184,35 @@ class DecoderParts:
     embed_scale: float | None = None
 
 
-class Decoder:
+class TorchDecoder:
     """A CausalLM (causal_lm.py) that runs in torch, operation by operation.
 
     Attributes:
-        groups, vocab_size, num_kv_heads, head_dim: as the protocol says.
-        dtype: of parameters, activations and cache.
+        groups, vocab_size, num_kv_heads, head_dim: see CausalLM.
+        dtype: dtype of parameters, activations and cache.
     """
 
-    def __init__(self, parts: DecoderParts, ops: Ops) -> None:
+    def __init__(self, parts: DecoderSpec, ops: Ops) -> None:
         config = parts.config
         self.groups = LayerGroups.of(config.layer_windows)
         self.vocab_size = config.vocab_size
         self.num_kv_heads = config.num_kv_heads
         self.head_dim = config.head_dim
         self._ops = ops
-        self._table = plain(parts.table)
+        self._table = as_tensor(parts.table)
         self.dtype = self._table.dtype
         self._layers = tuple(parts.layers)
         self._slides = tuple(window is not None for window in config.layer_windows)
         self._norm = parts.norm
-        self._head = plain(parts.head)
+        self._head = as_tensor(parts.head)
         self._ropes = parts.ropes
         scale = parts.embed_scale
         self._embed_scale = None if scale is None else self._table.new_tensor(scale)
         self._softcap = config.final_softcap
 
-    def padded(self, num_tokens: int) -> int:
-        """Return how many tokens a step of so many should have."""
-        return self._ops.padded(num_tokens)
+    def padded_size(self, num_tokens: int) -> int:
+        """Return the padded number of tokens of a step."""
+        return self._ops.padded_size(num_tokens)
 
     def forward(self, input_ids: Tensor, context: ForwardContext) -> Tensor:
         """Run input_ids [T] int64 at context.batch.positions through all layers; returns normed states [T, H]."""
@@ -221,33 +227,40 @@ class Decoder:
         return self._norm(x, self._ops)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Turn hidden states [R, H] into logits [R, V] of the same dtype."""
+        """Compute logits [R, V] of the same dtype from hidden states [R, H]."""
         count = len(hidden)
-        if (more := self._ops.padded(count) - count) > 0:
+        if (more := self._ops.padded_size(count) - count) > 0:
             hidden = functional.pad(hidden, (0, 0, 0, more))
         logits = self._ops.linear(hidden, self._head, None)[:count]
         return logits if self._softcap is None else self._ops.softcap(logits, self._softcap)
 
-    def head(self, hidden: Tensor, wanted: Wanted) -> Scored:
+    def head(self, hidden: Tensor, request: LogitsRequest) -> LMHeadOutput:
         """See CausalLM."""
-        return scored(self.logits(hidden), wanted)
+        return compute_lm_head_output(self.logits(hidden), request)
 
 
-def take_attention(
-    take: Take, name: str, config: ModelConfig, layer: int, groups: LayerGroups, *, head_norm: bool, gemma: bool
+def load_attention(
+    loader: ParameterLoader,
+    name: str,
+    config: ModelConfig,
+    layer: int,
+    groups: LayerGroups,
+    *,
+    head_norm: bool,
+    gemma: bool,
 ) -> Attention:
-    """Take the attention of one layer; head_norm: with a norm over each query and key head."""
+    """Load the attention of one layer; head_norm: with a norm over each query and key head."""
     hidden, width = config.hidden_size, config.head_dim
     inner, kv_inner = config.num_heads * width, config.num_kv_heads * width
     group, kv_index = groups.places[layer]
     projections = {f"{name}.q_proj": inner, f"{name}.k_proj": kv_inner, f"{name}.v_proj": kv_inner}
     norm = None
     if head_norm:
-        query_norm, key_norm = (RMSNorm.taken(take, f"{name}.{one}_norm", width, config, gemma) for one in "qk")
-        norm = query_norm.beside(key_norm, config.num_heads, config.num_kv_heads)
+        query_norm, key_norm = (RMSNorm.load(loader, f"{name}.{one}_norm", width, config, gemma) for one in "qk")
+        norm = query_norm.concat_heads(key_norm, config.num_heads, config.num_kv_heads)
     return Attention(
-        projection=Linear.taken(take, projections, hidden, config.qkv_bias),
-        output=Linear.taken(take, {f"{name}.o_proj": hidden}, inner, config.output_bias),
+        projection=Linear.load(loader, projections, hidden, config.qkv_bias),
+        output=Linear.load(loader, {f"{name}.o_proj": hidden}, inner, config.output_bias),
         head_norm=norm,
         num_heads=config.num_heads,
         num_kv_heads=config.num_kv_heads,
@@ -256,8 +269,8 @@ def take_attention(
     )
 
 
-def take_head(take: Take, config: ModelConfig, table: Matrix) -> Matrix:
-    """Take the head [V, H]: the embedding table itself where the two are tied."""
+def load_lm_head(loader: ParameterLoader, config: ModelConfig, table: Matrix) -> Matrix:
+    """Load the lm_head [V, H], or return the embedding table if the two are tied."""
     if config.tie_word_embeddings:
         return table
-    return take.matrix([("lm_head.weight", (config.vocab_size, config.hidden_size))])
+    return loader.linear_weight([("lm_head.weight", (config.vocab_size, config.hidden_size))])

@@ -1,8 +1,8 @@
-"""FusedOps: the operations of a layer in as few torch operations as there are, for dtypes narrower than float64.
+"""FusedOps: a layer's operations in as few torch operations as possible, for dtypes narrower than float64.
 
-The numerics are TorchOps' (ops.py) but for roundings: Llama's norm is rounded once, not twice, where its weight is [H]
-(with [heads, H] twice, as there), and a rotation twice, not three times. In float64 they would differ from
-transformers, whose norms have a float32 island; there TorchOps is taken.
+The numerics are those of TorchOps (ops.py) except for roundings: Llama's norm is rounded once, not twice, where its
+weight is [H] (with [heads, H] twice, as in TorchOps), and a rotation twice, not three times. In float64 they would
+differ from transformers, whose norms compute in float32; float64 models use TorchOps.
 """
 
 import torch
@@ -29,7 +29,7 @@ class FusedOps:
         self.packs = packs
         self._linear = onednn.linear if packs else functional.linear
 
-    def padded(self, num_tokens: int) -> int:
+    def padded_size(self, num_tokens: int) -> int:
         """See Ops."""
         return onednn.padded_rows(num_tokens) if self.packs else num_tokens
 
@@ -55,7 +55,7 @@ class FusedOps:
         """See Ops."""
         return self.rms_norm(x.float(), weight, eps).to(x.dtype)
 
-    def gated(self, gate: Tensor, up: Tensor, activation: str) -> Tensor:
+    def gated_activation(self, gate: Tensor, up: Tensor, activation: str) -> Tensor:
         """See Ops."""
         if activation == "silu":
             return functional.silu(gate).mul_(up)

@@ -1,13 +1,13 @@
-"""oneDNN's matrix products on x86 CPUs: weights in its own blocked layout, made once when they are loaded.
+"""pack, linear: oneDNN's matrix products on x86 CPUs, with weights packed into its blocked layout once, at loading.
 
-torch's plain `linear` sends float32 to MKL, which on CPUs of other makers takes half of what they can do, and packs
-16-bit weights anew in every call. smol135's shapes on two cores of a Zen 4, ms for all linear layers of a step:
+torch's plain `linear` sends float32 to MKL, which uses half the capacity of CPUs of other makers, and packs 16-bit
+weights again in every call. smol135's shapes on two cores of a Zen 4, ms for all linear layers of a step:
 
-    rows              1      8     32    512
-    float32, MKL     26     33     61    560
-    float32, here    13     14     23    240
-    bfloat16, plain  10     11     15     65
-    bfloat16, here    6      7     11     60
+    rows                      1      8     32    512
+    float32, MKL             26     33     61    560
+    float32, this module     13     14     23    240
+    bfloat16, plain          10     11     15     65
+    bfloat16, this module     6      7     11     60
 """
 
 import platform
@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 TILE_ROWS = 256
-"""Rows of one product at most. oneDNN compiles a kernel for every number of rows and keeps it, about a megabyte each;
-so there must be few of them: those of padded_rows, and this one."""
+"""Maximum rows of one product. oneDNN compiles and keeps a kernel for every number of rows, about a megabyte each,
+so only few numbers are used: those of padded_rows, and this one."""
 
 USUAL_ROWS = 32
-"""The layout is chosen for about so many rows; it serves every number of them."""
+"""Number of rows that the layout is chosen for; it works with every number."""
 
 _TRIAL = (3, 48, 80)
 
@@ -47,7 +47,7 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def padded_rows(count: int) -> int:
-    """Return the number of rows, at least count, that a step of so many tokens should have."""
+    """Return the padded number of rows, at least count, for a step of `count` tokens."""
     if count <= 8:
         return 1 << max(0, count - 1).bit_length()
     step = 8 if count <= 64 else 32
@@ -55,7 +55,7 @@ def padded_rows(count: int) -> int:
 
 
 def usable(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether these products work here: they are torch's own, but not of its public interface, so they are tried."""
+    """Return whether these products work on this machine; a trial decides, as they are no public interface of torch."""
     if device.type != "cpu" or platform.machine().lower() not in ("x86_64", "amd64"):
         return False
     rows, outputs, inputs = _TRIAL
@@ -68,6 +68,6 @@ def usable(dtype: torch.dtype, device: torch.device) -> bool:
         exact = x.double() @ weight.double().T
         plain, packed = linear(x, weight, None), linear(x, pack(weight), bias) - bias
         bound = (4 * torch.finfo(dtype).eps + 1e-5) * float(exact.abs().max())
-        return all(bool(((found.double() - exact).abs() <= bound).all()) for found in (plain, packed))
+        return all(bool(((result.double() - exact).abs() <= bound).all()) for result in (plain, packed))
     except (RuntimeError, AttributeError, NotImplementedError):
         return False

@@ -1,10 +1,10 @@
-"""Ops: the operations of a layer besides attention, as a seam for native backends, and TorchOps, their reference.
+"""Ops: the interface of a layer's operations besides attention, and TorchOps, the reference implementation.
 
-The numerics are transformers', named here because an oracle in float64 meets them too:
+The numerics are those of transformers; they differ from pure float64 in a float64 model, too:
 
-    norm island, Llama kind   x to float32, normalised, rounded to x's dtype, then multiplied by the weight
-    norm island, Gemma kind   x to float32, normalised, multiplied by (1 + weight) in float32, then rounded
-    RoPE island               cosines and sines are float32 numbers (rope.py); the rotation is done in x's dtype
+    norm, Llama kind   x to float32, normalised, rounded to x's dtype, then multiplied by the weight
+    norm, Gemma kind   x to float32, normalised, multiplied by (1 + weight) in float32, then rounded
+    RoPE               cosines and sines are float32 numbers (rope.py); the rotation is done in x's dtype
 """
 
 from typing import Protocol
@@ -15,14 +15,14 @@ from torch.nn import functional
 
 
 class Ops(Protocol):
-    """What a layer computes. No operation changes its arguments or mixes rows of different tokens."""
+    """The operations of a layer. No operation changes its arguments or mixes rows of different tokens."""
 
-    def padded(self, num_tokens: int) -> int:
-        """Return how many rows, at least so many, a step should have; what is beyond is padding."""
+    def padded_size(self, num_tokens: int) -> int:
+        """Return the padded number of rows, at least num_tokens, that a step should have."""
         ...
 
     def pack(self, weight: Tensor) -> Tensor:
-        """Return weight [O, I] in the layout that `linear` likes best; perhaps itself, perhaps opaque to all others."""
+        """Return weight [O, I] in the fastest layout for `linear`: unchanged, or opaque to other operations."""
         ...
 
     def embed(self, input_ids: Tensor, table: Tensor) -> Tensor:
@@ -34,14 +34,14 @@ class Ops(Protocol):
         ...
 
     def rms_norm(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        """Llama's norm over the last axis; weight [H] or [heads, H] has x's dtype."""
+        """Return Llama's norm over the last axis; weight [H] or [heads, H] has x's dtype."""
         ...
 
     def rms_norm_float32(self, x: Tensor, weight: Tensor, eps: float) -> Tensor:
-        """Gemma's norm over the last axis; weight [H] or [heads, H] is float32 and has its 1 added."""
+        """Return Gemma's norm over the last axis; weight [H] or [heads, H] is float32 and has its 1 added."""
         ...
 
-    def gated(self, gate: Tensor, up: Tensor, activation: str) -> Tensor:
+    def gated_activation(self, gate: Tensor, up: Tensor, activation: str) -> Tensor:
         """Return activation(gate) * up, elementwise; activation is one of config.ACTIVATIONS."""
         ...
 
@@ -58,9 +58,9 @@ class Ops(Protocol):
 
 
 class TorchOps:
-    """Ops in plain torch, on any device and dtype; the oracle of every other implementation."""
+    """Ops in plain torch, on any device and dtype; the reference for every other implementation."""
 
-    def padded(self, num_tokens: int) -> int:
+    def padded_size(self, num_tokens: int) -> int:
         """See Ops."""
         return num_tokens
 
@@ -84,7 +84,7 @@ class TorchOps:
         """See Ops."""
         return (_normalised(x, eps) * weight).to(x.dtype)
 
-    def gated(self, gate: Tensor, up: Tensor, activation: str) -> Tensor:
+    def gated_activation(self, gate: Tensor, up: Tensor, activation: str) -> Tensor:
         """See Ops."""
         if activation == "silu":
             return functional.silu(gate) * up

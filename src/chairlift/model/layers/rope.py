@@ -1,7 +1,7 @@
-"""Rotary position embedding: inverse frequencies of each kind, and a table of cosines and sines by position.
+"""RopeTable: cosines and sines of rotary position embeddings by position, with inverse frequencies of each RoPE type.
 
-Source: transformers 5.23 modeling_rope_utils, bit for bit. The float32 island of RoPE is here: frequencies, angles,
-cosines and sines are float32 in every model, also in a float64 one, and only then cast to the activations' dtype.
+Source: transformers 5.23 modeling_rope_utils, bit for bit. Frequencies, angles, cosines and sines are computed in
+float32 in every model, also in a float64 one, and then cast to the activations' dtype.
 """
 
 import math
@@ -35,7 +35,7 @@ class RopeTable:
         return cls((angles.cos() * scaling).to(dtype), (angles.sin() * scaling).to(dtype))
 
     def at(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return cosines and sines, each [T, 1, head_dim], of positions int64 [T], as Ops.rotate wants them.
+        """Return cosines and sines, each [T, 1, head_dim], of positions int64 [T], in the layout of Ops.rotate.
 
         Both have each angle twice; the first half of the sines is negated.
         """
@@ -46,7 +46,7 @@ class RopeTable:
 def inverse_frequencies(rope: RopeConfig, head_dim: int) -> tuple[Tensor, float]:
     """Return inverse frequencies float32 [head_dim / 2] and the factor on cosines and sines.
 
-    "dynamic" has the plain frequencies: a context past its original length is refused (ModelConfig.context_length).
+    "dynamic" uses unscaled frequencies: ModelConfig.context_length rejects a context past the original length.
     """
     exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).to(torch.float32) / head_dim
     if rope.type == "yarn":
@@ -60,7 +60,7 @@ def inverse_frequencies(rope: RopeConfig, head_dim: int) -> tuple[Tensor, float]
 
 
 def _llama3(rope: RopeConfig, inv_freq: Tensor) -> Tensor:
-    """Llama 3.1: long wavelengths are stretched by the factor, short ones kept, between them a smooth mixture."""
+    """Scale frequencies as Llama 3.1: stretch long wavelengths by the factor, keep short ones, blend between them."""
     low, high, length = rope.low_freq_factor, rope.high_freq_factor, rope.original_length
     wavelength = 2 * math.pi / inv_freq
     stretched = torch.where(wavelength > length / low, inv_freq / rope.factor, inv_freq)
@@ -71,7 +71,7 @@ def _llama3(rope: RopeConfig, inv_freq: Tensor) -> Tensor:
 
 
 def _yarn(rope: RopeConfig, head_dim: int, exponents: Tensor) -> Tensor:
-    """YaRN (https://arxiv.org/abs/2309.00071): interpolate slow dimensions, keep fast ones, ramp between."""
+    """Scale frequencies as YaRN (https://arxiv.org/abs/2309.00071): interpolate slow dimensions, keep fast ones."""
 
     def dimension(rotations: float) -> float:
         numerator = head_dim * math.log(rope.original_length / (rotations * 2 * math.pi))

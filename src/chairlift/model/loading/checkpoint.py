@@ -1,14 +1,14 @@
-"""Parameters by name: from safetensors files, mapped and checked against the architecture, or random ones.
+"""Checkpoint: loads parameters by name from mapped safetensors files, checked against the architecture.
 
-    file name of a tensor                 name here
-    model.layers.0...                     model.layers.0...     every family
+    name of a tensor in the file          canonical name
+    model.layers.0...                     model.layers.0...     every architecture
     language_model.model.layers.0...      model.layers.0...     Gemma 3's wrapper as published and as saved
-    model.language_model.layers.0...      model.layers.0...     Gemma 3's wrapper as its modules are called
+    model.language_model.layers.0...      model.layers.0...     Gemma 3's wrapper by its module names
     language_model.lm_head.weight         lm_head.weight
-    vision_tower..., multi_modal_projector...   left out
+    vision_tower..., multi_modal_projector...   ignored
 
-Tensors are mapped, and copied one by one into what a family makes of them: there is never a second copy of the weights
-beside the kernel's page cache, which it takes back at will. When the model is built nothing stays mapped.
+Tensors are mapped, and copied one by one into the model's parameters. The weights exist only once beside the kernel's
+page cache, which the kernel can reclaim. After the model is built no file stays mapped.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from chairlift.core.errors import ModelError
 from chairlift.model.loading.model_config import ModelConfig, read_json
-from chairlift.model.loading.parameter_loader import Take
+from chairlift.model.loading.parameter_loader import ParameterLoader
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -34,15 +34,15 @@ FLOATS = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float1
 WRAPPER_PREFIXES = (
     ("language_model.model.", "model."), ("language_model.lm_head.", "lm_head."), ("model.language_model.", "model."),
 )  # fmt: skip
-LEFT_OUT_PREFIXES = (
+IGNORED_PREFIXES = (
     "vision_tower.", "multi_modal_projector.", "model.vision_tower.", "model.multi_modal_projector.",
 )  # fmt: skip
-LEFT_OUT_SUFFIX = ".rotary_emb.inv_freq"  # a buffer that old Llama checkpoints carry
+IGNORED_SUFFIX = ".rotary_emb.inv_freq"  # a buffer in old Llama checkpoints
 
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """Where a tensor lies: its file, its name in there, its shape and safetensors' name of its dtype."""
+    """A tensor in a file: the file, its name in the file, its shape and safetensors' name of its dtype."""
 
     file: Path
     name: str
@@ -51,10 +51,10 @@ class StoredTensor:
 
 
 class Checkpoint:
-    """The tensors of a model folder by the families' names.
+    """The tensors of a model folder by canonical name.
 
     Attributes:
-        tensors: what there is; vision weights are left out.
+        tensors: tensors by canonical name, without vision weights.
     """
 
     def __init__(self, tensors: dict[str, StoredTensor]) -> None:
@@ -94,19 +94,21 @@ class Checkpoint:
         surplus = [stored.name for name, stored in self.tensors.items() if name not in expected]
         if surplus:
             place = next(stored.file for stored in self.tensors.values() if stored.name == surplus[0])
-            said = f"{place} has tensor {_some(surplus)}, which the architecture does not know"
-            raise ModelError(said, file=str(place), tensor=surplus[0], count=len(surplus))
+            message = f"{place} has tensor {_some(surplus)}, which the architecture does not know"
+            raise ModelError(message, file=str(place), tensor=surplus[0], count=len(surplus))
         for name, shape in expected.items():
             stored = self.tensors[name]
             if stored.shape != shape:
-                said = f"tensor {stored.name} in {stored.file} has shape {stored.shape}, config.json asks for {shape}"
-                raise ModelError(said, file=str(stored.file), tensor=stored.name)
+                message = (
+                    f"tensor {stored.name} in {stored.file} has shape {stored.shape}, config.json asks for {shape}"
+                )
+                raise ModelError(message, file=str(stored.file), tensor=stored.name)
             if stored.dtype not in FLOATS:
-                said = f"tensor {stored.name} in {stored.file} is {stored.dtype}; supported are {', '.join(FLOATS)}"
-                raise ModelError(said, file=str(stored.file), tensor=stored.name)
+                message = f"tensor {stored.name} in {stored.file} is {stored.dtype}; supported are {', '.join(FLOATS)}"
+                raise ModelError(message, file=str(stored.file), tensor=stored.name)
 
     def dtype(self) -> str:
-        """Return the dtype of the embedding table, for a config.json that does not say."""
+        """Return the dtype of the embedding table, for a config.json without a dtype."""
         return FLOATS.get(self.tensors[EMBEDDING].dtype, "float32") if EMBEDDING in self.tensors else "float32"
 
     def read(self, name: str) -> Tensor:
@@ -117,21 +119,21 @@ class Checkpoint:
         tensor: Tensor = self._files[stored.file].get_tensor(stored.name)
         return tensor
 
-    def taker(self, dtype: torch.dtype, device: torch.device) -> Take:
-        """Return a Take (take.py) that converts each tensor as it is asked for."""
+    def loader(self, dtype: torch.dtype, device: torch.device) -> ParameterLoader:
+        """Return a ParameterLoader that converts each tensor when it is loaded."""
 
         def read(name: str, shape: tuple[int, ...]) -> Tensor:
             tensor = self.read(name).to(device=device, dtype=dtype)
             assert tuple(tensor.shape) == shape, f"{name}: {tuple(tensor.shape)} against {shape}"
             return tensor
 
-        return Take(read)
+        return ParameterLoader(read)
 
-    def settle_tie(self, tied: bool) -> bool:
-        """Return whether embedding and head are one tensor, as transformers 5 decides it when it loads.
+    def resolve_tied_embeddings(self, tied: bool) -> bool:
+        """Return whether embedding and lm_head are one tensor, by the rule of transformers 5.
 
-        Where they are to be tied: a head in the file that equals the embedding is dropped; one that differs is a head
-        of its own; a head without an embedding is both.
+        If the config ties them: an lm_head in the file that equals the embedding is dropped; one that differs stays
+        separate; an lm_head without an embedding serves as both.
         """
         if not tied or HEAD not in self.tensors:
             return tied
@@ -148,80 +150,80 @@ class Checkpoint:
 
 
 def canonical_name(name: str, architecture: str) -> str | None:
-    """Return the families' name of a tensor in a file; None for one that is left out."""
-    if name.endswith(LEFT_OUT_SUFFIX):
+    """Return the canonical name of a tensor in a file; None for an ignored one."""
+    if name.endswith(IGNORED_SUFFIX):
         return None
     if architecture.startswith("Gemma3"):
-        if name.startswith(LEFT_OUT_PREFIXES):
+        if name.startswith(IGNORED_PREFIXES):
             return None
-        for prefix, ours in WRAPPER_PREFIXES:
+        for prefix, canonical in WRAPPER_PREFIXES:
             if name.startswith(prefix):
-                return ours + name.removeprefix(prefix)
+                return canonical + name.removeprefix(prefix)
     return name
 
 
 def random_parameters(
     config: ModelConfig, seed: int, scale: float, change: Callable[[str, Tensor], Tensor] | None = None
-) -> Callable[[torch.dtype, torch.device], Take]:
-    """Return a maker of Takes with normal weights of standard deviation `scale`, and norms near one.
+) -> Callable[[torch.dtype, torch.device], ParameterLoader]:
+    """Return a factory of ParameterLoaders with normal weights of standard deviation `scale`, and norms near one.
 
-    A tensor depends on the seed, its name and its shape only; it is drawn in float32, so each dtype rounds the same.
-    `change` may return another tensor for a name and what was drawn for it.
+    A tensor depends on the seed, its name and its shape only; it is generated in float32, so each dtype rounds the
+    same numbers. `change` may replace the tensor of a name.
     """
     gemma = config.architecture.startswith("Gemma3")
 
-    def draw(name: str, shape: tuple[int, ...]) -> Tensor:
+    def generate(name: str, shape: tuple[int, ...]) -> Tensor:
         digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest[:8], "little", signed=True))
-        drawn = torch.randn(shape, generator=generator)
+        weights = torch.randn(shape, generator=generator)
         if name.endswith("norm.weight"):
-            return drawn * 0.1 + (0.0 if gemma else 1.0)
-        drawn *= scale
-        return drawn if change is None else change(name, drawn)
+            return weights * 0.1 + (0.0 if gemma else 1.0)
+        weights *= scale
+        return weights if change is None else change(name, weights)
 
-    def taker(dtype: torch.dtype, device: torch.device) -> Take:
-        return Take(lambda name, shape: draw(name, shape).to(device=device, dtype=dtype))
+    def make_loader(dtype: torch.dtype, device: torch.device) -> ParameterLoader:
+        return ParameterLoader(lambda name, shape: generate(name, shape).to(device=device, dtype=dtype))
 
-    return taker
+    return make_loader
 
 
-def fingerprint(folder: Path, computed: str) -> str:
-    """Name the weights of a folder by its config and the names, sizes and times of its files, without reading them.
+def fingerprint(folder: Path, computation: str) -> str:
+    """Return a digest of a folder's config and the names, sizes and times of its weight files, without reading them.
 
-    `computed` says how they are computed with, as dtype and quantization do.
+    `computation` names how the weights are used: dtype and quantization.
     """
     digest = hashlib.sha256((folder / "config.json").read_bytes())
     for file in sorted(folder.glob("*.safetensors*")):
         state = file.stat()
         digest.update(f"\n{file.name} {state.st_size} {state.st_mtime_ns}".encode())
-    digest.update(f"\n{computed}".encode())
+    digest.update(f"\n{computation}".encode())
     return digest.hexdigest()
 
 
 def _files(folder: Path) -> dict[Path, tuple[str, ...]]:
-    """Return the folder's weight files, each with the tensors that the index places there."""
+    """Return the folder's weight files, each with the tensors that the index assigns to it."""
     if (folder / SINGLE_FILE).is_file():
         return {folder / SINGLE_FILE: ()}
     if not (folder / INDEX_FILE).is_file():
         others = sorted(path.name for path in folder.glob("*.bin"))
-        said = f" (only safetensors is read, not {others[0]})" if others else ""
-        raise ModelError(f"neither {SINGLE_FILE} nor {INDEX_FILE} in {folder}{said}", file=str(folder / SINGLE_FILE))
+        message = f" (only safetensors is read, not {others[0]})" if others else ""
+        raise ModelError(f"neither {SINGLE_FILE} nor {INDEX_FILE} in {folder}{message}", file=str(folder / SINGLE_FILE))
     places = read_json(folder / INDEX_FILE).get("weight_map")
     if not isinstance(places, dict) or not places:
         raise ModelError(f"{folder / INDEX_FILE} has no weight_map", file=str(folder / INDEX_FILE))
     files: dict[Path, tuple[str, ...]] = {}
     for name, shard in places.items():
         if not isinstance(shard, str) or shard != Path(shard).name or not shard.endswith(".safetensors"):
-            said = f"{folder / INDEX_FILE} places {name} in {shard!r}, which is no safetensors file of this folder"
-            raise ModelError(said, file=str(folder / INDEX_FILE), tensor=name)
+            message = f"{folder / INDEX_FILE} places {name} in {shard!r}, which is no safetensors file of this folder"
+            raise ModelError(message, file=str(folder / INDEX_FILE), tensor=name)
         files[folder / shard] = (*files.get(folder / shard, ()), name)
     for file in files:
         if not file.is_file():
             raise ModelError(f"no file {file.name} in {folder}, but {INDEX_FILE} names it", file=str(file))
     for file in sorted(folder.glob(SHARDS)):
         if file not in files:
-            said = f"{file} is a shard that {INDEX_FILE} does not name; the folder mixes two checkpoints"
-            raise ModelError(said, file=str(file))
+            message = f"{file} is a shard that {INDEX_FILE} does not name; the folder mixes two checkpoints"
+            raise ModelError(message, file=str(file))
     return files
 
 

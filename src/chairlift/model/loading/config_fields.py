@@ -1,4 +1,4 @@
-"""Fields: typed reads from the object in config.json, with defaults; a wrong value ends with the field's name."""
+"""ConfigReader: typed reads of config.json fields with defaults; an error names the invalid field."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,15 +9,15 @@ from chairlift.core.errors import ModelError
 MAX_SIZE = 2**31 - 1
 
 
-def refuse(name: str, said: str) -> ModelError:
-    """Make the error for one field of config.json."""
-    return ModelError(f"config.json: {name} {said}", field=name)
+def invalid_field(name: str, reason: str) -> ModelError:
+    """Build the error for one field of config.json."""
+    return ModelError(f"config.json: {name} {reason}", field=name)
 
 
-class Fields:
-    """A JSON object and what holds where it is silent. A null counts as silence, but where a reader says otherwise.
+class ConfigReader:
+    """A JSON object and the defaults of absent fields. Null counts as absent unless a method's docstring differs.
 
-    Every reader raises ModelError when the field is missing without a default, or has the wrong type or range.
+    Every method raises ModelError if the field is missing without a default, or has the wrong type or range.
     """
 
     def __init__(self, content: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
@@ -32,16 +32,16 @@ class Fields:
         value = self._content.get(name)
         return self._defaults.get(name) if value is None else value
 
-    def stated(self, name: str) -> Any:
-        """Return what the object itself says, without defaults."""
+    def raw(self, name: str) -> Any:
+        """Return the value in the object itself, without defaults."""
         return self._content.get(name)
 
     def size(self, name: str) -> int:
         """Return an integer of at least 1."""
-        return self._whole(name, self._needed(name), 1)
+        return self._integer(name, self._required(name), 1)
 
     def size_or(self, name: str, fallback: int) -> int:
-        """Return an integer of at least 1, or the fallback where there is neither value nor default."""
+        """Return an integer of at least 1, or the fallback without value and default."""
         return self.size(name) if name in self else fallback
 
     def size_or_none(self, name: str) -> int | None:
@@ -52,77 +52,77 @@ class Fields:
 
     def count(self, name: str) -> int:
         """Return an integer of at least 0."""
-        return self._whole(name, self._needed(name), 0)
+        return self._integer(name, self._required(name), 0)
 
     def number(self, name: str) -> float:
         """Return a finite number above 0."""
-        value = self._needed(name)
+        value = self._required(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise refuse(name, f"must be a number, got {value!r}")
+            raise invalid_field(name, f"must be a number, got {value!r}")
         if not math.isfinite(value) or value <= 0:
-            raise refuse(name, f"must be a finite number above 0, got {value!r}")
+            raise invalid_field(name, f"must be a finite number above 0, got {value!r}")
         return float(value)
 
     def number_or_none(self, name: str) -> float | None:
-        """Return a finite number above 0, or None where nothing is said."""
+        """Return a finite number above 0, or None if absent."""
         return self.number(name) if name in self else None
 
     def flag(self, name: str) -> bool:
         """Return a boolean."""
-        value = self._needed(name)
+        value = self._required(name)
         if not isinstance(value, bool):
-            raise refuse(name, f"must be true or false, got {value!r}")
+            raise invalid_field(name, f"must be true or false, got {value!r}")
         return value
 
     def flag_or(self, name: str, fallback: bool) -> bool:
-        """Return a boolean, or the fallback where nothing is said."""
+        """Return a boolean, or the fallback if absent."""
         return self.flag(name) if name in self else fallback
 
     def choice(self, name: str, choices: Sequence[str]) -> str:
         """Return one of the choices."""
-        value = self._needed(name)
+        value = self._required(name)
         if value not in choices:
-            raise refuse(name, f"{value!r} is not supported; supported are {', '.join(choices)}")
+            raise invalid_field(name, f"{value!r} is not supported; supported are {', '.join(choices)}")
         return str(value)
 
     def names(self, name: str) -> tuple[str, ...] | None:
-        """Return a list of strings, or None where nothing is said."""
+        """Return a list of strings, or None if absent."""
         value = self.get(name)
         if value is None:
             return None
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-            raise refuse(name, "must be a list of strings")
+            raise invalid_field(name, "must be a list of strings")
         return tuple(value)
 
     def token_ids(self, name: str) -> tuple[int, ...]:
-        """Return one id, or a list of ids, as a tuple; empty where the object says null or nothing is known."""
+        """Return one id, or a list of ids, as a tuple; empty if the field is null or absent."""
         if name in self._content and self._content[name] is None:
             return ()
         value = self.get(name)
         if value is None:
             return ()
         items = value if isinstance(value, list) else [value]
-        return tuple(dict.fromkeys(self._whole(name, item, 0) for item in items))
+        return tuple(dict.fromkeys(self._integer(name, item, 0) for item in items))
 
     def object(self, name: str) -> dict[str, Any]:
-        """Return a copy of a JSON object; empty where nothing is said."""
+        """Return a copy of a JSON object; empty if absent."""
         value = self.get(name)
         if value is None:
             return {}
         if not isinstance(value, Mapping):
-            raise refuse(name, f"must be an object, got {type(value).__name__}")
+            raise invalid_field(name, f"must be an object, got {type(value).__name__}")
         return dict(value)
 
-    def _needed(self, name: str) -> Any:
+    def _required(self, name: str) -> Any:
         value = self.get(name)
         if value is None:
-            raise refuse(name, "is missing")
+            raise invalid_field(name, "is missing")
         return value
 
     @staticmethod
-    def _whole(name: str, value: Any, low: int) -> int:
+    def _integer(name: str, value: Any, minimum: int) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
-            raise refuse(name, f"must be an integer, got {value!r}")
-        if not low <= value <= MAX_SIZE:
-            raise refuse(name, f"must be between {low} and {MAX_SIZE}, got {value}")
+            raise invalid_field(name, f"must be an integer, got {value!r}")
+        if not minimum <= value <= MAX_SIZE:
+            raise invalid_field(name, f"must be between {minimum} and {MAX_SIZE}, got {value}")
         return value

@@ -1,4 +1,4 @@
-"""GenerationDefaults: what generation_config.json says a request gets when it asks for nothing. Imports no torch."""
+"""GenerationDefaults: a request's default parameters from generation_config.json. Imports no torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,24 +7,24 @@ from typing import Any
 
 from chairlift.core.errors import InvalidRequest, ModelError
 from chairlift.core.sampling import NEUTRAL_VALUES, SamplingParams
-from chairlift.model.loading.config_fields import Fields
+from chairlift.model.loading.config_fields import ConfigReader
 from chairlift.model.loading.model_config import ModelConfig, read_json
 
 SAMPLING = tuple(NEUTRAL_VALUES)
 """Fields that generation_config.json and SamplingParams share."""
 
-GREEDY_TOO = ("repetition_penalty", "no_repeat_ngram_size")
-"""Those that hold without a draw, too."""
+GREEDY_FIELDS = ("repetition_penalty", "no_repeat_ngram_size")
+"""Fields that also apply to greedy requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationDefaults:
-    """Defaults of a model.
+    """The defaults of a model.
 
     Attributes:
-        eos_token_ids: each of them ends a text.
-        sampling: some of SAMPLING -> value; what is absent is neutral.
-        max_tokens: None where the file does not bound the output.
+        eos_token_ids: each of them ends a sequence.
+        sampling: some of SAMPLING -> value; an absent field is neutral.
+        max_tokens: None where the file does not limit the output.
     """
 
     eos_token_ids: tuple[int, ...] = ()
@@ -33,9 +33,9 @@ class GenerationDefaults:
 
 
 def read_generation_defaults(folder: Path, config: ModelConfig) -> GenerationDefaults:
-    """Read generation_config.json of a model folder; without one, only the config's eos ids are known.
+    """Read generation_config.json of a model folder; without one, only the config's eos ids are set.
 
-    Raises ModelError with the file and the field for a value that no request could have.
+    Raises ModelError with the file and the field for a value that is invalid in a request.
     """
     path = folder / "generation_config.json"
     if not path.exists():
@@ -48,20 +48,20 @@ def read_generation_defaults(folder: Path, config: ModelConfig) -> GenerationDef
 
 
 def parse_generation_defaults(content: Mapping[str, Any], eos_token_ids: tuple[int, ...]) -> GenerationDefaults:
-    """Turn the object in generation_config.json into defaults.
+    """Convert the object in generation_config.json into defaults.
 
-    As in transformers its eos ids replace `eos_token_ids`, those of config.json, which hold where it names none; and a
-    do_sample of false means temperature 0 whatever the sampling fields say; what shapes greedy outputs, too, holds then
-    as well. Raises ModelError.
+    As in transformers its eos ids replace `eos_token_ids`, those of config.json, which apply where it has none. A
+    do_sample of false means temperature 0 whatever the sampling fields contain, and GREEDY_FIELDS still apply.
+    Raises ModelError.
     """
-    fields = Fields(content, {})
+    fields = ConfigReader(content, {})
     sampling: dict[str, float | int] = {}
     for name in SAMPLING:
         value = content.get(name)
         if value is not None:
             sampling[name] = _checked(name, value)
     if not fields.flag_or("do_sample", True):
-        sampling = {name: value for name, value in sampling.items() if name in GREEDY_TOO}
+        sampling = {name: value for name, value in sampling.items() if name in GREEDY_FIELDS}
         sampling["temperature"] = 0.0
     ours = fields.token_ids("eos_token_id")
     max_tokens = fields.size("max_new_tokens") if "max_new_tokens" in fields else None
@@ -69,7 +69,7 @@ def parse_generation_defaults(content: Mapping[str, Any], eos_token_ids: tuple[i
 
 
 def _checked(name: str, value: Any) -> float | int:
-    """Return the value if a request could have it; a model's default is bound by the same rules."""
+    """Return the value if it is valid in a request; the same rules apply to a model's default."""
     if name == "top_k" and isinstance(value, float) and value.is_integer():
         value = int(value)
     try:

@@ -1,4 +1,4 @@
-"""resolve_model: a folder on disk, or a Hugging Face hub id brought into the hub's own cache. Imports no torch."""
+"""resolve_model: returns the folder of a model on disk or downloaded from the Hugging Face hub. Imports no torch."""
 
 import re
 from pathlib import Path
@@ -6,10 +6,10 @@ from pathlib import Path
 from chairlift.core.errors import ModelError
 
 PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model", "*.txt")
-"""What is fetched: config, tokenizer, template and safetensors; never code and never pickles."""
+"""Files to download: config, tokenizer, template and safetensors; never code and never pickles."""
 
-LEFT_OUT = ("*/*", "consolidated*.safetensors")
-"""Subfolders hold other formats, and Mistral's own copy of the weights would double the download."""
+IGNORED_PATTERNS = ("*/*", "consolidated*.safetensors")
+"""Files to ignore: subfolders hold other formats, and Mistral's second copy of the weights doubles the download."""
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?")
 
@@ -19,10 +19,10 @@ def resolve_model(name: str, revision: str | None = None) -> Path:
 
     Args:
         name: a folder, or a hub id such as "Qwen/Qwen3-0.6B".
-        revision: branch, tag or commit on the hub; a folder has none.
+        revision: branch, tag or commit on the hub; None for a folder.
 
-    The hub's cache is asked first and the network only for what it lacks; HF_HUB_OFFLINE and HF_HOME are respected.
-    Raises ModelError with one sentence when there is no such folder, it has no config.json, or the hub has no answer.
+    The hub's cache is read first, the network only for missing files; HF_HUB_OFFLINE and HF_HOME are respected.
+    Raises ModelError with one sentence if the folder or its config.json is missing, or the hub does not provide it.
     """
     if not name:
         raise ModelError("no model is named", model=name)
@@ -30,38 +30,38 @@ def resolve_model(name: str, revision: str | None = None) -> Path:
     if folder.is_dir():
         if revision is not None:
             raise ModelError(f"{name} is a folder, which has no revision {revision!r}", model=name)
-        return _with_config(folder)
+        return _require_config(folder)
     if folder.exists():
         raise ModelError(f"{name} is a file, not a model folder", model=name)
     if not HUB_ID.fullmatch(name) or ".." in name or "--" in name:
         raise ModelError(f"no model folder {name!r}, and it is not a hub id like owner/name either", model=name)
-    return _with_config(_from_hub(name, revision))
+    return _require_config(_download(name, revision))
 
 
-def _with_config(folder: Path) -> Path:
+def _require_config(folder: Path) -> Path:
     if not (folder / "config.json").is_file():
         raise ModelError(f"no config.json in {folder}", file=str(folder / "config.json"))
     return folder
 
 
-def _from_hub(name: str, revision: str | None) -> Path:
+def _download(name: str, revision: str | None) -> Path:
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
     def snapshot(cache_only: bool) -> Path:
         return Path(
             snapshot_download(
-                name, revision=revision, allow_patterns=list(PATTERNS), ignore_patterns=list(LEFT_OUT),
+                name, revision=revision, allow_patterns=list(PATTERNS), ignore_patterns=list(IGNORED_PATTERNS),
                 local_files_only=cache_only,
             )
         )  # fmt: skip
 
     try:
         cached = snapshot(cache_only=True)
-        if _complete(cached):
+        if _is_complete(cached):
             return cached
     except (LocalEntryNotFoundError, OSError, ValueError):
-        pass  # not in the cache, or only a part of it
+        pass  # not in the cache, or incomplete
     try:
         return snapshot(cache_only=False)
     # The hub's client raises errors of several libraries (its own, httpx, requests, OSError); each means "not here".
@@ -74,7 +74,7 @@ def _from_hub(name: str, revision: str | None) -> Path:
 
 
 def _reason(error: Exception) -> str:
-    """Say in a few words why the hub gave nothing; its own messages run over many lines."""
+    """Return a short reason for the hub's error; the hub's own messages have many lines."""
     from huggingface_hub import constants, errors
 
     if constants.HF_HUB_OFFLINE:
@@ -90,8 +90,8 @@ def _reason(error: Exception) -> str:
     return (" ".join(str(error).split()) or type(error).__name__)[:200]
 
 
-def _complete(folder: Path) -> bool:
-    """Tell whether an interrupted download left anything out that its own index names."""
+def _is_complete(folder: Path) -> bool:
+    """Return whether the folder has all files that its index names; an interrupted download lacks some."""
     from chairlift.model.loading.model_config import read_json
 
     if not (folder / "config.json").is_file():

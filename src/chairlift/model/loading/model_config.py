@@ -1,4 +1,4 @@
-"""ModelConfig: what the families need of a Hugging Face config.json, in either dialect. Imports no torch.
+"""ModelConfig: the architecture's values from a Hugging Face config.json, in either format. Imports no torch.
 
     transformers 4                                        transformers 5
     rope_theta, rope_scaling, rope_local_base_freq        rope_parameters, also one for each layer type
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.core.errors import ConfigError, ModelError, UnsupportedArchitecture
-from chairlift.model.loading.config_fields import Fields
+from chairlift.model.loading.config_fields import ConfigReader
 from chairlift.model.loading.rope_config import RopeConfig, read_ropes
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
@@ -50,30 +50,30 @@ DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "Gemma3ForCausalLM": _GEMMA3,
     "Gemma3ForConditionalGeneration": _GEMMA3,
 }
-"""For each architecture that has a family: what transformers takes where config.json is silent."""
+"""For each supported architecture: the defaults of transformers for fields that config.json omits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """A decoder's shape, checked; sizes are in elements.
+    """The checked values of a decoder; sizes are in elements.
 
     Attributes:
         architecture: a key of DEFAULTS.
-        num_heads: of the queries.
+        num_heads: query heads.
         head_dim: num_heads * head_dim may differ from hidden_size.
         norm_eps: added to the mean square under the root.
         activation: of the gate, one of ACTIVATIONS.
-        max_position_embeddings: tokens that the model was made for.
-        layer_windows: one entry a layer; a token sees itself and window - 1 before it, None is full attention.
-        rope: of layers with full attention.
-        sliding_rope: of layers with a window.
+        max_position_embeddings: tokens that the model was trained for.
+        layer_windows: one entry per layer; a token sees itself and window - 1 before it, None is full attention.
+        rope: RoPE of layers with full attention.
+        sliding_rope: RoPE of layers with a window.
         qkv_bias: whether query, key and value projections have a bias.
-        output_bias: likewise the projection after attention.
-        mlp_bias: likewise the three projections of the MLP.
+        output_bias: whether the projection after attention has a bias.
+        mlp_bias: whether the three projections of the MLP have a bias.
         attention_scale: factor on query·key.
         final_softcap: logits become cap * tanh(logits / cap); None for no cap.
-        eos_token_ids: each of them ends a text.
-        dtype: one of DTYPES, of the checkpoint; None where config.json does not say.
+        eos_token_ids: each of them ends a sequence.
+        dtype: one of DTYPES, of the checkpoint; None where config.json has none.
     """
 
     architecture: str
@@ -102,25 +102,26 @@ class ModelConfig:
 
     @property
     def max_context(self) -> int:
-        """Tokens of one sequence that the positions are made for; yarn stretches the length of pretraining."""
+        """Longest sequence, in tokens, that the positions support; yarn extends the length of pretraining."""
         if self.rope.type != "yarn":
             return self.max_position_embeddings
         return max(self.max_position_embeddings, int(self.rope.original_length * self.rope.factor))
 
-    def context_length(self, asked: int | None = None) -> int:
-        """Return the tokens of one sequence at most: what is asked for, else the model's own limit.
+    def context_length(self, requested: int | None = None) -> int:
+        """Return the longest sequence, in tokens: the requested length, else the model's own limit.
 
-        Raises ConfigError for more than the positions are made for (with RoPE "dynamic", keys that lie in the cache
-        already would have to be turned again).
+        Raises ConfigError for more than the positions support (with RoPE "dynamic", keys that are already in the cache
+        would have to be rotated again).
         """
-        if asked is None:
+        if requested is None:
             return self.max_position_embeddings
-        if asked > self.max_context:
-            why = ', the original length of its RoPE "dynamic"' if self.rope.type == "dynamic" else ""
+        if requested > self.max_context:
+            reason = ', the original length of its RoPE "dynamic"' if self.rope.type == "dynamic" else ""
             raise ConfigError(
-                f"max_model_len {asked} is past the model's limit of {self.max_context}{why}", option="max_model_len"
+                f"max_model_len {requested} is past the model's limit of {self.max_context}{reason}",
+                option="max_model_len",
             )
-        return asked
+        return requested
 
 
 def read_config(folder: Path) -> ModelConfig:
@@ -149,14 +150,14 @@ def parse_config(content: Mapping[str, Any]) -> ModelConfig:
     text = content.get("text_config") or {}
     if not isinstance(text, Mapping):
         raise ModelError(f"config.json: text_config must be an object, got {type(text).__name__}")
-    # The wrapper's own fields hold where its text_config is silent (eos_token_id, torch_dtype), and it decides the tie.
+    # The wrapper's fields apply where text_config omits them (eos_token_id, torch_dtype); the wrapper decides the tie.
     merged = {**content, **{name: value for name, value in text.items() if value is not None or name not in content}}
     if "tie_word_embeddings" in content:
         merged["tie_word_embeddings"] = content["tie_word_embeddings"]
     for name in ("eos_token_id", "bos_token_id"):
         if content.get(name) is not None:
             merged[name] = content[name]
-    fields = Fields(merged, DEFAULTS[architecture])
+    fields = ConfigReader(merged, DEFAULTS[architecture])
     config = _llama_like(architecture, fields)
     if architecture.startswith("Gemma3"):
         config = _gemma3(config, fields)
@@ -165,15 +166,15 @@ def parse_config(content: Mapping[str, Any]) -> ModelConfig:
 
 def _architecture(content: Mapping[str, Any]) -> str:
     names = content.get("architectures")
-    found = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-    for name in found:
+    known_names = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
+    for name in known_names:
         if name in DEFAULTS:
             return name
-    said = f"architecture {', '.join(found)}" if found else "no architecture"
-    raise UnsupportedArchitecture(f"config.json names {said}; supported are {', '.join(DEFAULTS)}")
+    description = f"architecture {', '.join(known_names)}" if known_names else "no architecture"
+    raise UnsupportedArchitecture(f"config.json names {description}; supported are {', '.join(DEFAULTS)}")
 
 
-def _llama_like(architecture: str, fields: Fields) -> ModelConfig:
+def _llama_like(architecture: str, fields: ConfigReader) -> ModelConfig:
     heads = fields.size("num_attention_heads")
     kv_heads = fields.size_or("num_key_value_heads", heads)
     hidden = fields.size("hidden_size")
@@ -214,8 +215,8 @@ def _llama_like(architecture: str, fields: Fields) -> ModelConfig:
     )
 
 
-def _gemma3(config: ModelConfig, fields: Fields) -> ModelConfig:
-    """Add what is Gemma 3's own. Its attn_logit_softcapping is not read: transformers' Gemma 3 never applies it."""
+def _gemma3(config: ModelConfig, fields: ConfigReader) -> ModelConfig:
+    """Add Gemma 3's own fields. Its attn_logit_softcapping is ignored, as transformers' Gemma 3 never applies it."""
     if fields.flag_or("use_bidirectional_attention", False):
         raise ModelError(
             "config.json: use_bidirectional_attention is not supported; the engine generates left to right"
@@ -227,7 +228,7 @@ def _gemma3(config: ModelConfig, fields: Fields) -> ModelConfig:
     )
 
 
-def _layer_windows(architecture: str, fields: Fields, layers: int) -> tuple[int | None, ...]:
+def _layer_windows(architecture: str, fields: ConfigReader, layers: int) -> tuple[int | None, ...]:
     if architecture == "LlamaForCausalLM":
         return (None,) * layers
     window = fields.size_or_none("sliding_window")
@@ -235,7 +236,7 @@ def _layer_windows(architecture: str, fields: Fields, layers: int) -> tuple[int 
         window = None
     kinds = fields.names("layer_types")
     if architecture == "MistralForCausalLM":
-        # transformers' Mistral slides in all layers or in none, whatever layer_types says.
+        # transformers' Mistral has a window in all layers or in none, whatever layer_types contains.
         kind = "full_attention" if window is None else "sliding_attention"
         if kinds is not None and set(kinds) != {kind}:
             raise ModelError(f"config.json: layer_types {sorted(set(kinds))} contradict sliding_window {window}")
@@ -258,11 +259,11 @@ def _windows_of_kinds(kinds: tuple[str, ...], window: int | None, layers: int) -
     if unknown:
         raise ModelError(f"config.json: layer_types {sorted(unknown)} are not supported")
     if window is None and "sliding_attention" in kinds:
-        raise ModelError("config.json: layer_types has sliding_attention, but there is no sliding_window")
+        raise ModelError("config.json: layer_types has sliding_attention, but sliding_window is missing")
     return tuple(window if kind == "sliding_attention" else None for kind in kinds)
 
 
-def _dtype(fields: Fields) -> str | None:
+def _dtype(fields: ConfigReader) -> str | None:
     name = fields.get("dtype") or fields.get("torch_dtype")
     if name is None:
         return None

@@ -1,4 +1,4 @@
-"""Survey: what torch finds on this machine, and what a model folder would take, without loading the model."""
+"""ModelReport: reports the machine's devices and a model folder's memory needs, without loading the model."""
 
 import math
 from collections.abc import Callable
@@ -10,28 +10,28 @@ import torch
 
 from chairlift.core.errors import ChairliftError, ConfigError
 from chairlift.model.attention.registry import BACKENDS
-from chairlift.model.kernels.cpu.library import chosen_set, instruction_sets
+from chairlift.model.kernels.cpu.library import instruction_sets, selected_instruction_set
 from chairlift.model.kernels.cpu.threads import chosen_cpus
 from chairlift.model.layers.causal_lm import LayerGroups
 from chairlift.model.loading.checkpoint import Checkpoint
 from chairlift.model.loading.model_config import DTYPES, ModelConfig, read_config
 from chairlift.model.loading.registry import parameter_shapes, torch_dtype
-from chairlift.model.runner.kv_memory import FreeMemory, PoolShape, free_memory, host_readings, size_pool
-from chairlift.model.runner.memory_shapes import shapes
+from chairlift.model.runner.kv_memory import FreeMemory, KVCacheShape, free_memory, host_readings, size_kv_cache
+from chairlift.model.runner.memory_shapes import memory_shapes
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import check_options, pick_device
 
 LENGTHS = (256, 1024, 4096, 16384, 65536)
 WEIGHT_BYTES = {"int8": 1 + 2 / 32, "int8-channel": 1.0}
-"""Of one parameter, by quantization; groups of 32 share a scale of two bytes."""
+"""Bytes of one parameter, by quantization; groups of 32 share a scale of two bytes."""
 
 UNLIMITED = 2**60
-"""Bytes; a cgroup without a limit says a number beyond."""
+"""Bytes; a cgroup without a limit reports a larger number."""
 
 T = TypeVar("T")
 
 
-def survey_machine() -> dict[str, Any]:
+def inspect_machine() -> dict[str, Any]:
     """Return devices and their dtypes, torch's threads, limits of memory and attention backends, as plain values."""
     devices: list[dict[str, Any]] = [{
         "name": "cpu", "description": torch.backends.cpu.get_cpu_capability(), "memory_total": None,
@@ -58,90 +58,94 @@ def survey_machine() -> dict[str, Any]:
 
 
 def _kernels() -> dict[str, Any]:
-    """What there is of the native kernels, and why there is nothing."""
+    """Return the native kernels' instruction sets and threads, or why the kernels are missing."""
     try:
-        found = {"sets": list(instruction_sets()), "chosen": chosen_set(), "threads": len(chosen_cpus(None))}
-        return found | {"missing": None}
+        kernels = {
+            "sets": list(instruction_sets()),
+            "chosen": selected_instruction_set(),
+            "threads": len(chosen_cpus(None)),
+        }
+        return kernels | {"missing": None}
     except ConfigError as error:
         return {"sets": [], "chosen": None, "threads": None, "missing": error.message}
 
 
 @dataclass(slots=True)
-class ModelSurvey:
-    """What a model folder would take; whatever could not be found out is missing from `facts`, and why is a problem."""
+class ModelReport:
+    """The needs of a model folder: `facts` holds the values that could be determined, `problems` the errors."""
 
     facts: dict[str, Any] = field(default_factory=dict)
     problems: list[ChairliftError] = field(default_factory=list)
 
-    def attempt(self, what: Callable[[], T]) -> T | None:
-        """Do something; an error of ours becomes a problem."""
+    def attempt(self, action: Callable[[], T]) -> T | None:
+        """Call `action` and return its result; a ChairliftError becomes a problem."""
         try:
-            return what()
+            return action()
         except ChairliftError as error:
             self.problems.append(error)
             return None
 
 
-def survey_model(folder: Path, options: RunnerConfig) -> ModelSurvey:
+def inspect_model(folder: Path, options: RunnerConfig) -> ModelReport:
     """Read config.json and the headers of the weights; size the cache as a start with these options would."""
-    survey = ModelSurvey()
+    report = ModelReport()
     try:
         check_options(options)
     except ConfigError as error:
-        survey.problems.append(error)
+        report.problems.append(error)
         options = RunnerConfig()
-    config = survey.attempt(lambda: read_config(folder))
+    config = report.attempt(lambda: read_config(folder))
     if config is not None:
-        config = _of_weights(survey, folder, config)
+        config = _read_weights(report, folder, config)
         config = replace(config, dtype=(config.dtype or "float32") if options.dtype == "auto" else options.dtype)
         parameters = sum(math.prod(shape) for shape in parameter_shapes(config).values())
-        survey.facts |= {"architecture": config.architecture, "dtype": config.dtype, "parameters": parameters}
-        _needs(survey, options, config, parameters)
-    return survey
+        report.facts |= {"architecture": config.architecture, "dtype": config.dtype, "parameters": parameters}
+        _size_memory(report, options, config, parameters)
+    return report
 
 
-def _of_weights(survey: ModelSurvey, folder: Path, config: ModelConfig) -> ModelConfig:
-    """Read the headers of the weights; returns the config with what they say."""
-    checkpoint = survey.attempt(lambda: Checkpoint.open(folder, config.architecture))
+def _read_weights(report: ModelReport, folder: Path, config: ModelConfig) -> ModelConfig:
+    """Read the headers of the weights; returns the config completed from them."""
+    checkpoint = report.attempt(lambda: Checkpoint.open(folder, config.architecture))
     if checkpoint is None:
         return config
-    tied = checkpoint.settle_tie(config.tie_word_embeddings)
-    found = replace(config, dtype=config.dtype or checkpoint.dtype(), tie_word_embeddings=tied)
-    survey.facts["checkpoint_dtype"] = found.dtype
-    survey.attempt(lambda: checkpoint.check(parameter_shapes(found)))
-    return found
+    tied = checkpoint.resolve_tied_embeddings(config.tie_word_embeddings)
+    resolved = replace(config, dtype=config.dtype or checkpoint.dtype(), tie_word_embeddings=tied)
+    report.facts["checkpoint_dtype"] = resolved.dtype
+    report.attempt(lambda: checkpoint.check(parameter_shapes(resolved)))
+    return resolved
 
 
-def _needs(survey: ModelSurvey, options: RunnerConfig, config: ModelConfig, parameters: int) -> None:
-    """Find out the memory of weights, step and cache on the device that the options name."""
+def _size_memory(report: ModelReport, options: RunnerConfig, config: ModelConfig, parameters: int) -> None:
+    """Compute the memory of weights, step and cache on the device of the options."""
     weights = int(parameters * WEIGHT_BYTES.get(options.quantization, torch_dtype(config.dtype).itemsize))
-    survey.facts["weight_bytes"] = weights
-    device = survey.attempt(lambda: pick_device(options.device))
-    max_model_len = survey.attempt(lambda: config.context_length(options.max_model_len))
+    report.facts["weight_bytes"] = weights
+    device = report.attempt(lambda: pick_device(options.device))
+    max_model_len = report.attempt(lambda: config.context_length(options.max_model_len))
     if device is None or max_model_len is None:
         return
-    survey.facts |= {"device": str(device), "max_model_len": max_model_len, "model_limit": config.max_context}
-    free = survey.attempt(lambda: free_memory(device))
+    report.facts |= {"device": str(device), "max_model_len": max_model_len, "model_limit": config.max_context}
+    free = report.attempt(lambda: free_memory(device))
     if free is not None:
         left = FreeMemory(max(0, free.num_bytes - weights), f"{free.limit}, less the weights")
-        survey.attempt(lambda: _size(survey, options, config, max_model_len, left))
+        report.attempt(lambda: _size(report, options, config, max_model_len, left))
 
 
 def _size(
-    survey: ModelSurvey, options: RunnerConfig, config: ModelConfig, max_model_len: int, free: FreeMemory
+    report: ModelReport, options: RunnerConfig, config: ModelConfig, max_model_len: int, free: FreeMemory
 ) -> None:
     groups = LayerGroups.of(config.layer_windows)
-    pool, step = shapes(options, config, groups, max_model_len)
-    survey.facts |= {
+    pool, step = memory_shapes(options, config, groups, max_model_len)
+    report.facts |= {
         "kv_bytes_per_token": pool.page_bytes * pool.groups // pool.block_size,
         "step_bytes": step.peak_bytes(), "block_size": options.block_size,
     }  # fmt: skip
-    on_host = not survey.facts["device"].startswith("cuda")
-    sized = size_pool(
+    on_host = not report.facts["device"].startswith("cuda")
+    sized = size_kv_cache(
         pool, step, free, on_host=on_host, max_memory=options.max_memory, num_blocks=options.num_blocks
     )  # fmt: skip
     lengths = sorted({*(length for length in LENGTHS if length < max_model_len), max_model_len})
-    survey.facts |= {
+    report.facts |= {
         "num_blocks": sized.num_blocks,
         "kv_bytes": sized.num_blocks * pool.page_bytes,
         "tokens": sized.num_blocks // pool.groups * pool.block_size,
@@ -152,8 +156,8 @@ def _size(
     }
 
 
-def _blocks(pool: PoolShape, groups: LayerGroups, length: int) -> int:
-    """Blocks that one sequence of this length holds; behind a window they are given back."""
+def _blocks(pool: KVCacheShape, groups: LayerGroups, length: int) -> int:
+    """Return the blocks that one sequence of this length holds; blocks behind a window are freed."""
     whole = math.ceil(length / pool.block_size)
     return sum(
         whole if window is None else min(whole, math.ceil(window / pool.block_size) + 1) for window in groups.windows
@@ -161,7 +165,7 @@ def _blocks(pool: PoolShape, groups: LayerGroups, length: int) -> int:
 
 
 def _cpu_has_bfloat16() -> bool:
-    """Whether the CPU multiplies bfloat16 by itself (AVX-512 BF16 or AMX)."""
+    """Return whether the CPU has bfloat16 multiplication (AVX-512 BF16 or AMX)."""
     try:
         flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""Architecture name -> family, imported lazily; and the two ways to a model: from a folder, or with random weights."""
+"""load_model, random_model: build a model from a folder or with random weights; architecture modules load lazily."""
 
 import importlib
 from collections.abc import Callable, Mapping
@@ -11,15 +11,15 @@ from torch import Tensor
 
 from chairlift.core.errors import ModelError, UnsupportedArchitecture
 from chairlift.model.layers.causal_lm import CausalLM
-from chairlift.model.layers.decoder import DecoderParts
+from chairlift.model.layers.decoder import DecoderSpec
 from chairlift.model.layers.ops import TorchOps
 from chairlift.model.layers.rope import RopeTable
 from chairlift.model.loading.checkpoint import Checkpoint, random_parameters
 from chairlift.model.loading.model_config import DTYPES, ModelConfig, read_config
-from chairlift.model.loading.parameter_loader import Take
-from chairlift.model.model_backend import Execution, TorchExecution
+from chairlift.model.loading.parameter_loader import ParameterLoader
+from chairlift.model.model_backend import ModelBackend, TorchBackend
 
-FAMILIES: Mapping[str, str] = {
+ARCHITECTURES: Mapping[str, str] = {
     "LlamaForCausalLM": "llama",
     "MistralForCausalLM": "llama",
     "Qwen2ForCausalLM": "llama",
@@ -30,33 +30,35 @@ FAMILIES: Mapping[str, str] = {
 """Architecture, as in config.json -> module in model/architectures/ that has a `build`."""
 
 
-class Family(Protocol):
-    """What a module in model/architectures/ has."""
+class Architecture(Protocol):
+    """The interface of a module in model/architectures/."""
 
-    def build(self, config: ModelConfig, take: Take, ropes: tuple[RopeTable, RopeTable]) -> DecoderParts:
-        """Describe the decoder, asking `take` for every parameter once."""
+    def build(self, config: ModelConfig, loader: ParameterLoader, ropes: tuple[RopeTable, RopeTable]) -> DecoderSpec:
+        """Build the decoder's parts, loading every parameter once with `loader`."""
         ...
 
 
-def family_of(architecture: str) -> Family:
-    """Import the family of an architecture. Raises UnsupportedArchitecture."""
-    if architecture not in FAMILIES:
-        raise UnsupportedArchitecture(f"architecture {architecture} is unknown; supported are {', '.join(FAMILIES)}")
-    return cast("Family", importlib.import_module(f"chairlift.model.architectures.{FAMILIES[architecture]}"))
+def architecture_module(architecture: str) -> Architecture:
+    """Import the module of an architecture. Raises UnsupportedArchitecture."""
+    if architecture not in ARCHITECTURES:
+        raise UnsupportedArchitecture(
+            f"architecture {architecture} is unknown; supported are {', '.join(ARCHITECTURES)}"
+        )
+    return cast("Architecture", importlib.import_module(f"chairlift.model.architectures.{ARCHITECTURES[architecture]}"))
 
 
 def parameter_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Return name and shape of each parameter that the architecture takes; builds nothing that has memory."""
+    """Return name and shape of each parameter of the architecture; allocates no weights."""
     shapes: dict[str, tuple[int, ...]] = {}
 
-    def note(name: str, shape: tuple[int, ...]) -> Tensor:
-        assert name not in shapes, f"{name} is taken twice"
+    def record(name: str, shape: tuple[int, ...]) -> Tensor:
+        assert name not in shapes, f"{name} is loaded twice"
         shapes[name] = shape
-        return one.expand(shape)  # one number that poses as a tensor; a meta tensor would import sympy, for 1.5 s
+        return scalar.expand(shape)  # one number expanded to the shape; a meta tensor would import sympy, for 1.5 s
 
-    one = torch.zeros(())
-    take = Take(note, join=lambda parts: parts[0])  # what they would be joined into has memory
-    _build(config, take, torch.float32, torch.device("cpu"), 1, lambda _: TorchExecution(TorchOps()))
+    scalar = torch.zeros(())
+    loader = ParameterLoader(record, join=lambda parts: parts[0])  # a joined tensor would need memory
+    _build(config, loader, torch.float32, torch.device("cpu"), 1, lambda _: TorchBackend(TorchOps()))
     return shapes
 
 
@@ -66,18 +68,18 @@ def load_model(
     dtype: str,
     device: torch.device,
     max_model_len: int | None,
-    execution: Callable[[ModelConfig], Execution] | None = None,
+    choose_backend: Callable[[ModelConfig], ModelBackend] | None = None,
 ) -> tuple[CausalLM, ModelConfig]:
     """Load a model folder.
 
     Args:
-        folder: with config.json and safetensors.
+        folder: folder with config.json and safetensors.
         dtype: "auto" is the checkpoint's own; else one of DTYPES.
-        device: where parameters go.
+        device: device of the parameters.
         max_model_len: positions that the rotation tables cover; None is the model's own limit.
-        execution: returns who runs a decoder of a config, whose dtype is the one as loaded; torch by default.
+        choose_backend: returns the model backend for a config with the dtype as loaded; torch by default.
 
-    Returns the model, and its config with `dtype` as loaded and `tie_word_embeddings` as found.
+    Returns the model, and its config with `dtype` as loaded and `tie_word_embeddings` as the checkpoint has it.
     Raises ModelError that names the file, the field or the tensor, and UnsupportedArchitecture.
     """
     config = read_config(folder)
@@ -86,13 +88,13 @@ def load_model(
     config = replace(
         config,
         dtype=(config.dtype or checkpoint.dtype()) if dtype == "auto" else dtype,
-        tie_word_embeddings=checkpoint.settle_tie(config.tie_word_embeddings),
+        tie_word_embeddings=checkpoint.resolve_tied_embeddings(config.tie_word_embeddings),
     )
     checkpoint.check(parameter_shapes(config))
     kind = torch_dtype(config.dtype)
     try:
-        return _build(config, checkpoint.taker(kind, device), kind, device, positions, execution), config
-    # On the CPU torch says with a plain RuntimeError that memory is out.
+        return _build(config, checkpoint.loader(kind, device), kind, device, positions, choose_backend), config
+    # On the CPU torch raises a plain RuntimeError when memory is short.
     except (OSError, MemoryError, RuntimeError) as error:
         raise ModelError(f"cannot load the weights of {folder}: {error}", file=str(folder)) from error
 
@@ -100,16 +102,16 @@ def load_model(
 def random_model(
     config: ModelConfig, *, seed: int, dtype: str, device: torch.device, max_model_len: int | None,
     scale: float = 0.2, change: Callable[[str, Tensor], Tensor] | None = None,
-    execution: Callable[[ModelConfig], Execution] | None = None,
+    choose_backend: Callable[[ModelConfig], ModelBackend] | None = None,
 ) -> tuple[CausalLM, ModelConfig]:  # fmt: skip
-    """Make a model of this shape with random weights, the same for the same seed; dtype "auto" is the config's own.
+    """Build a model of this config with random weights, the same for the same seed; dtype "auto" is the config's own.
 
-    `change` may put another tensor in the place of what was drawn for a name.
+    `change` may replace the random tensor of a name.
     """
     config = replace(config, dtype=(config.dtype or "float32") if dtype == "auto" else dtype)
     kind = torch_dtype(config.dtype)
-    take = random_parameters(config, seed, scale, change)(kind, device)
-    return _build(config, take, kind, device, config.context_length(max_model_len), execution), config
+    loader = random_parameters(config, seed, scale, change)(kind, device)
+    return _build(config, loader, kind, device, config.context_length(max_model_len), choose_backend), config
 
 
 def torch_dtype(name: str | None) -> torch.dtype:
@@ -121,14 +123,16 @@ def torch_dtype(name: str | None) -> torch.dtype:
 
 
 def _build(
-    config: ModelConfig, take: Take, dtype: torch.dtype, device: torch.device, positions: int,
-    chosen: Callable[[ModelConfig], Execution] | None,
+    config: ModelConfig, loader: ParameterLoader, dtype: torch.dtype, device: torch.device, positions: int,
+    choose_backend: Callable[[ModelConfig], ModelBackend] | None,
 ) -> CausalLM:  # fmt: skip
-    execution = TorchExecution.best(dtype, device) if chosen is None else chosen(config)
-    dtype = execution.rope_dtype(dtype)
+    model_backend = TorchBackend.best(dtype, device) if choose_backend is None else choose_backend(config)
+    dtype = model_backend.rope_dtype(dtype)
     full = RopeTable.of(config.rope, config.head_dim, positions, dtype, device)
     if config.sliding_rope == config.rope:
         ropes = (full, full)
     else:
         ropes = (full, RopeTable.of(config.sliding_rope, config.head_dim, positions, dtype, device))
-    return execution.decoder(family_of(config.architecture).build(config, execution.taking(take), ropes))
+    return model_backend.decoder(
+        architecture_module(config.architecture).build(config, model_backend.wrap_loader(loader), ropes)
+    )

@@ -1,11 +1,11 @@
-"""RopeConfig: which rotation a layer's queries and keys get, read from config.json in either dialect. No torch."""
+"""RopeConfig: the rotation of a layer's queries and keys, read from config.json in either format. Imports no torch."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from chairlift.core.errors import ModelError
-from chairlift.model.loading.config_fields import Fields
+from chairlift.model.loading.config_fields import ConfigReader
 
 ROPE_TYPES = ("default", "linear", "dynamic", "llama3", "yarn")
 KINDS = ("full_attention", "sliding_attention")
@@ -13,13 +13,13 @@ KINDS = ("full_attention", "sliding_attention")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeConfig:
-    """The numbers of one rotation; the names are transformers'.
+    """The parameters of one rotation, named as in transformers.
 
     Attributes:
         type: one of ROPE_TYPES.
         theta: base of the wavelengths.
-        factor: how much longer than the original a text may be.
-        original_length: tokens of a text in pretraining (llama3, yarn); for dynamic the length up to which it is plain.
+        factor: ratio of the longest sequence to the original length.
+        original_length: tokens of a sequence in pretraining (llama3, yarn); for dynamic the length without scaling.
         low_freq_factor: llama3.
         high_freq_factor: llama3.
         attention_factor: yarn, on cosine and sine; None is computed from `factor` and the two mscales.
@@ -44,13 +44,13 @@ class RopeConfig:
     truncate: bool = True
 
 
-def read_ropes(fields: Fields, max_positions: int, *, by_layer_type: bool) -> tuple[RopeConfig, RopeConfig]:
+def read_ropes(fields: ConfigReader, max_positions: int, *, by_layer_type: bool) -> tuple[RopeConfig, RopeConfig]:
     """Read the rotations of full and of sliding layers.
 
     Args:
-        fields: of config.json.
-        max_positions: its max_position_embeddings.
-        by_layer_type: Gemma 3: scaling is for full layers, sliding ones have a base of their own.
+        fields: fields of config.json.
+        max_positions: max_position_embeddings of config.json.
+        by_layer_type: Gemma 3: scaling applies to full layers, sliding layers have their own base.
 
     Raises ModelError for a type that is not in ROPE_TYPES and for missing or wrong numbers.
     """
@@ -64,7 +64,7 @@ def read_ropes(fields: Fields, max_positions: int, *, by_layer_type: bool) -> tu
     elif nested:
         raise ModelError("config.json: rope_parameters for each layer type are not supported in this architecture")
     else:
-        # transformers 5 prefers rope_scaling where both are written.
+        # transformers 5 prefers rope_scaling where both are present.
         full = sliding = {"rope_theta": fields.get("rope_theta"), **(scaling or parameters)}
     return _rope(full, fields, max_positions), _rope(sliding, fields, max_positions)
 
@@ -76,9 +76,9 @@ def _nested(parameters: Mapping[str, Any], kind: str) -> dict[str, Any]:
     return {name: entry for name, entry in value.items() if entry is not None}
 
 
-def _rope(content: Mapping[str, Any], fields: Fields, max_positions: int) -> RopeConfig:
-    """Follow `standardize_rope_params` of transformers 5.23 modeling_rope_utils, and what its readers ask for."""
-    read = Fields(content, {"type": "default"})
+def _rope(content: Mapping[str, Any], fields: ConfigReader, max_positions: int) -> RopeConfig:
+    """Build one rotation as `standardize_rope_params` of transformers 5.23 modeling_rope_utils and its callers do."""
+    read = ConfigReader(content, {"type": "default"})
     name = "rope_type" if "rope_type" in read else "type"
     kind = read.choice(name, ROPE_TYPES)
     if (read.number_or_none("partial_rotary_factor") or fields.number_or_none("partial_rotary_factor") or 1.0) != 1.0:
@@ -88,8 +88,8 @@ def _rope(content: Mapping[str, Any], fields: Fields, max_positions: int) -> Rop
         return RopeConfig(theta=theta)
     if kind in ("linear", "dynamic"):
         return RopeConfig(type=kind, theta=theta, factor=read.number("factor"), original_length=max_positions)
-    # A length beside the rope object is the checkpoint's pretraining length and wins (Phi 3's layout).
-    stated = fields.stated("original_max_position_embeddings")
+    # A length outside the rope object is the checkpoint's pretraining length and takes precedence (Phi 3's layout).
+    stated = fields.raw("original_max_position_embeddings")
     owner = fields if stated is not None else read
     length = owner.size_or("original_max_position_embeddings", max_positions)
     if kind == "llama3":

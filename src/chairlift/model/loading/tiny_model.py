@@ -1,6 +1,6 @@
-"""The tiny random model, for tests and for measuring everything but a model: a Llama of two layers over bytes.
+"""tiny_model: builds a tiny random Llama of two layers over bytes, for tests and for measuring everything but a model.
 
-ids 0..255    bytes, so that ByteTokenizer fits
+ids 0..255    bytes, as in ByteTokenizer
 256 257 258   begin of text, end of text, padding
 """
 
@@ -12,15 +12,15 @@ from chairlift.model.layers.causal_lm import CausalLM
 from chairlift.model.loading.model_config import ModelConfig
 from chairlift.model.loading.registry import random_model
 from chairlift.model.loading.rope_config import RopeConfig
-from chairlift.model.model_backend import Execution
+from chairlift.model.model_backend import ModelBackend
 
 BOS, EOS, PAD = 256, 257, 258
 PRINTABLE = range(32, 127)
-HEAD_SCALE = 4.0  # so that the zero rows, whose logits are zero, are next to never drawn
+HEAD_SCALE = 4.0  # makes the zero rows, whose logits are zero, almost never sampled
 
 
 def tiny_config() -> ModelConfig:
-    """Return the shape: 259 ids, hidden 64, four query heads on two key heads, 1024 positions."""
+    """Return the config: 259 ids, hidden 64, four query heads on two key heads, 1024 positions."""
     rope = RopeConfig()
     return ModelConfig(
         architecture="LlamaForCausalLM",
@@ -50,12 +50,12 @@ def tiny_model(
     dtype: str,
     device: torch.device,
     max_model_len: int | None = None,
-    execution: Callable[[ModelConfig], Execution] | None = None,
+    choose_backend: Callable[[ModelConfig], ModelBackend] | None = None,
 ) -> tuple[CausalLM, ModelConfig]:
-    """Make the model, the same for the same seed; dtype "auto" is float32.
+    """Build the model, the same for the same seed; dtype "auto" is float32.
 
-    Its weights are large enough that greedy output wanders instead of repeating one token. The head's rows are zero but
-    for printable ASCII, so that its noise does a terminal no harm.
+    Its weights are large enough that greedy output varies instead of repeating one token. The lm_head's rows are zero
+    except for printable ASCII, so the output contains no terminal control characters.
     """
     return random_model(
         tiny_config(),
@@ -64,13 +64,13 @@ def tiny_model(
         device=device,
         max_model_len=max_model_len,
         scale=0.2,
-        change=_readable,
-        execution=execution,
+        change=_keep_printable_rows,
+        choose_backend=choose_backend,
     )
 
 
-def _readable(name: str, drawn: torch.Tensor) -> torch.Tensor:
+def _keep_printable_rows(name: str, weights: torch.Tensor) -> torch.Tensor:
     if name == "lm_head.weight":
-        drawn[: PRINTABLE.start] = drawn[PRINTABLE.stop :] = 0.0
-        drawn *= HEAD_SCALE
-    return drawn
+        weights[: PRINTABLE.start] = weights[PRINTABLE.stop :] = 0.0
+        weights *= HEAD_SCALE
+    return weights

@@ -1,4 +1,4 @@
-"""The host's memory: large tensors whose pages are really there, huge ones where possible; keeping what is freed."""
+"""host_zeros, keep_freed_memory: allocate populated host tensors on huge pages; keep freed memory in the process."""
 
 import contextlib
 import ctypes
@@ -10,16 +10,16 @@ from torch import Tensor
 
 HUGE_PAGE = 2 * 2**20
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # names of malloc.h
-_KEEPING = ((_TRIM_THRESHOLD, 2**31 - 1), (_MMAP_THRESHOLD, 32 * 2**20))  # the most that it takes
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # parameters of mallopt, as malloc.h numbers them
+_KEEPING = ((_TRIM_THRESHOLD, 2**31 - 1), (_MMAP_THRESHOLD, 32 * 2**20))  # the largest accepted values, in bytes
 
 
 def host_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Return zeros on the host, every page of which has been touched: what was promised is not missing later.
+    """Return zeros in host memory with every page populated, so that no page is missing later.
 
     2 MiB pages make that about five times as fast as small ones (4 GiB: 0.3 s against 1.7 s on the development
-    machine). The kernel gives them to private mappings only, and Python's own default is shared.
-    Raises MemoryError or OSError when there is not so much.
+    machine). The kernel uses them for private mappings only; Python maps shared memory by default.
+    Raises MemoryError or OSError when memory is short.
     """
     num_bytes = math.prod(shape) * dtype.itemsize
     if num_bytes < HUGE_PAGE or not hasattr(mmap, "MADV_HUGEPAGE"):
@@ -28,9 +28,9 @@ def host_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
 
 def huge_pages(num_bytes: int) -> Tensor:
-    """Return zeros, uint8 [num_bytes], on huge pages where the kernel gives them; a page is real once it is written to.
+    """Return zeros, uint8 [num_bytes], on huge pages where the kernel has them; the first write populates a page.
 
-    Raises MemoryError or OSError when there is not so much.
+    Raises MemoryError or OSError when memory is short.
     """
     pages = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError, AttributeError):  # a kernel without huge pages
@@ -39,11 +39,11 @@ def huge_pages(num_bytes: int) -> Tensor:
 
 
 def keep_freed_memory() -> bool:
-    """Ask the C library to keep what tensors free, for the next ones; returns whether it will.
+    """Make the C library keep the memory of freed tensors for later ones; returns whether it will.
 
-    A step makes and frees tensors of many megabytes. glibc gives such memory back to the kernel, which clears every
-    page when it is asked for again: 100,000 page faults in a prefill of 2,048 tokens of a 135M model. A step's peak is
-    taken off the cache's share anyway (memory.py), so nothing is lost by keeping it. The setting is the process's.
+    A step allocates and frees tensors of many megabytes. glibc returns such memory to the kernel, which clears every
+    page at the next allocation: 100,000 page faults in a prefill of 2,048 tokens of a 135M model. A step's peak is
+    subtracted from the cache's share anyway (kv_memory.py), so keeping it costs nothing. The setting is process-wide.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

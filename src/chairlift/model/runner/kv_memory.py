@@ -1,11 +1,11 @@
-"""How many blocks of KV cache fit: what is free, less what a step needs, times a share.
+"""size_kv_cache: computes how many KV blocks fit into free memory, less what a step needs, times a share.
 
-    free on the host = min(MemAvailable, what every cgroup above this process still allows) - mapped weights
-    free on CUDA     = what the driver says
-    pool             = min(share * (free - one full step) - spare blocks, what the largest batch could use)
+    free on the host = min(MemAvailable, remaining limit of every cgroup above this process) - mapped weights
+    free on CUDA     = free memory that the driver reports
+    pool             = min(share * (free - one full step) - spare blocks, blocks that the largest batch could use)
 
-Weights that stay mapped lie in the page cache, which the kernel counts as free; giving it away would mean reading them
-from disk again and again, so they are taken off.
+Mapped weights lie in the page cache, which the kernel counts as free. Using that memory for the cache would make the
+kernel read the weights from disk again and again, so their size is subtracted.
 """
 
 import math
@@ -22,7 +22,7 @@ from chairlift.model.sampling.truncated_sampling import CHUNK_ELEMENTS
 
 DEVICE_SHARE = 0.9
 HOST_SHARE = 0.5
-"""On the host other programs live too, and the rest of the engine: tokenizer, page cache, Python."""
+"""Share on the host, whose memory other programs and the rest of the engine (tokenizer, page cache, Python) use too."""
 
 MIN_BLOCKS_PER_GROUP = 2
 _CGROUP_FILES = {
@@ -33,14 +33,14 @@ _CGROUP_FILES = {
 
 @dataclass(frozen=True, slots=True)
 class FreeMemory:
-    """Bytes that can still be taken, and whose limit that is."""
+    """Free bytes, and the name of the limit that sets them."""
 
     num_bytes: int
     limit: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepShape:
+class ActivationShape:
     """Sizes, in elements, of the largest step of a model; itemsize in bytes is that of its dtype.
 
     `windows` holds each kind of attention once or more: a window in tokens, None for full attention.
@@ -59,35 +59,35 @@ class StepShape:
     windows: tuple[int | None, ...] = (None,)
 
     def peak_bytes(self) -> int:
-        """Estimate from above what a step takes besides weights and cache."""
+        """Return an upper estimate of the bytes that a step needs besides weights and cache."""
         attention_width = (2 * self.num_heads + 2 * self.num_kv_heads) * self.head_dim
         widest = max(3 * self.intermediate_size, 3 * attention_width)
-        # Residual, its normed copy and a float32 island of the norm beside the widest part of a layer.
+        # Residual, its normed copy and the norm's float32 tensors, beside the widest part of a layer.
         activations = self.max_batch_tokens * (self.itemsize * (3 * self.hidden_size + widest) + 8 * self.hidden_size)
         # Backend "torch": a workspace for decoding rows or the longest sequence, and where in the cache their tokens
         # are. Backend "reference": the longest sequence is gathered twice over.
         gathered = max(2 * GATHER_BYTES, 4 * self.max_model_len * self.num_kv_heads * self.head_dim * self.itemsize)
         indices = KEPT_INDICES * (8 + self.itemsize)
-        # One mask a kind is kept, in the model's dtype; there are two in bool while one is made, and on a GPU a copy of
-        # a part of it while it is used.
+        # One mask per kind is kept, in the model's dtype. Building one needs two in bool, and using one on a GPU needs
+        # a copy of a part of it.
         queries, longest = min(self.max_batch_tokens, self.max_model_len, MAX_QUERIES), self.max_model_len
-        seen = [queries + (longest if window is None else min(longest, window)) for window in {*self.windows}]
-        masks = queries * (self.itemsize * (sum(seen) + max(seen)) + 2 * max(seen))
+        mask_widths = [queries + (longest if window is None else min(longest, window)) for window in {*self.windows}]
+        masks = queries * (self.itemsize * (sum(mask_widths) + max(mask_widths)) + 2 * max(mask_widths))
         rows = self.max_running_requests * self.vocab_size
-        # Raw, in the width that sampling works in, and some rows of these picked out.
+        # Raw logits, the same in the sampling dtype, and a copy of some of these rows.
         logits = rows * (self.itemsize + 2 * (8 if self.itemsize > 4 else 4))
-        # Distribution, running sums and order of one chunk of rows, in float64 and int64, with a sort's scratch space.
+        # Distribution, running sums and order of one chunk of rows, in float64 and int64, with a sort's workspace.
         sampling = min(rows, max(CHUNK_ELEMENTS, self.vocab_size)) * 8 * 12
         return activations + gathered + indices + masks + logits + sampling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolShape:
-    """What decides how many pages are of use, and their size.
+class KVCacheShape:
+    """The values that decide how many blocks are useful, and their size.
 
     Attributes:
         groups: layer groups; each sequence has a block table in every one.
-        layers_per_group: KV of one page.
+        layers_per_group: layers whose KV one block holds.
         itemsize: bytes of one element.
     """
 
@@ -102,23 +102,23 @@ class PoolShape:
 
     @property
     def page_bytes(self) -> int:
-        """Bytes of a page: keys and values of block_size tokens in one layer group."""
+        """Bytes of a block: keys and values of block_size tokens in one layer group."""
         return self.layers_per_group * 2 * self.block_size * self.num_kv_heads * self.head_dim * self.itemsize
 
     @property
     def useful_blocks(self) -> int:
-        """Pages that the largest batch of the longest sequences would hold."""
+        """Blocks that the largest batch of the longest sequences would hold."""
         return self.max_running_requests * self.groups * math.ceil(self.max_model_len / self.block_size)
 
     @property
-    def least_blocks(self) -> int:
-        """Pages without which not even one short sequence runs."""
+    def min_blocks(self) -> int:
+        """Blocks that one short sequence needs to run."""
         return self.groups * min(MIN_BLOCKS_PER_GROUP, math.ceil(self.max_model_len / self.block_size))
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
-    """How many pages of which size, and how that came about: (name, value) for people."""
+class KVCacheSize:
+    """The number of blocks, the bytes of one, and a report of how they were computed: (name, value) pairs."""
 
     num_blocks: int
     page_bytes: int
@@ -128,18 +128,18 @@ class Pool:
 def free_memory(
     device: torch.device, *, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")
 ) -> FreeMemory:
-    """Ask the device, or the host and every cgroup above this process (versions 1 and 2).
+    """Return the free memory of the device, or of the host and every cgroup above this process (versions 1 and 2).
 
-    Raises ConfigError where nobody can tell.
+    Raises ConfigError where free memory cannot be measured.
     """
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
         reusable = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return FreeMemory(free + reusable, f"free on {device}")
-    found = host_readings(proc, cgroup)
-    if not found:
-        raise ConfigError("cannot tell how much memory is free here; set num_blocks", option="num_blocks")
-    tightest = min(found, key=lambda one: one.num_bytes)
+    readings = host_readings(proc, cgroup)
+    if not readings:
+        raise ConfigError("cannot measure free memory on this system; set num_blocks", option="num_blocks")
+    tightest = min(readings, key=lambda one: one.num_bytes)
     mapped = mapped_weights(proc)
     if not mapped:
         return tightest
@@ -148,8 +148,8 @@ def free_memory(
 
 
 def host_readings(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> list[FreeMemory]:
-    """Return what the host, and every cgroup above this process that has a limit, would still give."""
-    return [*_of_host(proc), *_of_cgroups(proc, cgroup)]
+    """Return the free memory of the host, and of every cgroup above this process that has a limit."""
+    return [*_host_memory(proc), *_cgroup_memory(proc, cgroup)]
 
 
 def mapped_weights(proc: Path = Path("/proc")) -> int:
@@ -162,24 +162,24 @@ def mapped_weights(proc: Path = Path("/proc")) -> int:
     return total
 
 
-def size_pool(
-    pool: PoolShape, step: StepShape, free: FreeMemory, *, on_host: bool,
+def size_kv_cache(
+    pool: KVCacheShape, step: ActivationShape, free: FreeMemory, *, on_host: bool,
     max_memory: float | int | None = None, num_blocks: int | None = None,
-) -> Pool:  # fmt: skip
-    """Decide how many pages the cache gets.
+) -> KVCacheSize:  # fmt: skip
+    """Compute how many blocks the cache gets.
 
     Args:
-        pool: their size and use.
-        step: what must stay free beside them.
+        pool: size of a block, and the number that is useful.
+        step: the activations that must fit beside the cache.
         free: measured after the weights were loaded.
         on_host: whether the cache lies in host memory, which is shared with others.
-        max_memory: a share (0..1] of what is free beside a step, or bytes for the cache; None is a share by device.
-        num_blocks: asked for; then only checked against what is free.
+        max_memory: a share (0..1] of the memory free beside a step, or bytes for the cache; None is a share by device.
+        num_blocks: the configured number, only checked against free memory; None computes it.
 
-    Raises ConfigError with both numbers when they do not fit, or not even one short sequence does.
+    Raises ConfigError with both numbers when the blocks do not fit, or one short sequence does not.
     """
     step_bytes, page = step.peak_bytes(), pool.page_bytes
-    left, least = max(0, free.num_bytes - step_bytes), pool.least_blocks + SPARE_BLOCKS
+    left, least = max(0, free.num_bytes - step_bytes), pool.min_blocks + SPARE_BLOCKS
     if num_blocks is not None:
         if (needed := (num_blocks + SPARE_BLOCKS) * page) > left:
             raise ConfigError(
@@ -191,16 +191,16 @@ def size_pool(
     else:
         budget, how = _budget(max_memory, left, on_host)
         fitting = budget // page - SPARE_BLOCKS
-        if fitting < pool.least_blocks:
+        if fitting < pool.min_blocks:
             raise ConfigError(
-                f"one sequence needs at least {pool.least_blocks} blocks of {page} bytes, with {SPARE_BLOCKS} to spare "
+                f"one sequence needs at least {pool.min_blocks} blocks of {page} bytes, with {SPARE_BLOCKS} to spare "
                 f"{least * page}, and {budget} bytes are left for the KV cache: "
                 f"{gibibytes(free.num_bytes)} free ({free.limit}), {gibibytes(step_bytes)} for a step",
                 option="max_memory", needed=least * page, free=budget,
             )  # fmt: skip
         if fitting > pool.useful_blocks:
             fitting, how = pool.useful_blocks, "all that max_running_requests of max_model_len could use"
-    return Pool(
+    return KVCacheSize(
         fitting,
         page,
         (
@@ -213,7 +213,7 @@ def size_pool(
 
 
 def gibibytes(num_bytes: int) -> str:
-    """Say bytes in GiB, or in MiB where they are few."""
+    """Format bytes in GiB, or in MiB below one GiB."""
     return f"{num_bytes / 2**30:.2f} GiB" if num_bytes >= 2**30 else f"{num_bytes / 2**20:.1f} MiB"
 
 
@@ -233,7 +233,7 @@ def _budget(max_memory: float | int | None, left: int, on_host: bool) -> tuple[i
     return share, f"max_memory of {gibibytes(share)}"
 
 
-def _of_host(proc: Path) -> Iterator[FreeMemory]:
+def _host_memory(proc: Path) -> Iterator[FreeMemory]:
     for line in _lines(proc / "meminfo"):
         name, _, value = line.partition(":")
         if name == "MemAvailable":
@@ -243,7 +243,7 @@ def _of_host(proc: Path) -> Iterator[FreeMemory]:
         yield FreeMemory(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2, "half of the physical memory")
 
 
-def _of_cgroups(proc: Path, root: Path) -> Iterator[FreeMemory]:
+def _cgroup_memory(proc: Path, root: Path) -> Iterator[FreeMemory]:
     for line in _lines(proc / "self/cgroup"):
         _, controllers, path = (*line.split(":", 2), "", "")[:3]
         if not path:
@@ -267,7 +267,7 @@ def _of_cgroups(proc: Path, root: Path) -> Iterator[FreeMemory]:
 
 
 def _upwards(mounts: list[Path], path: str) -> Iterator[Path]:
-    """Every folder from the process's own group up to the mount; in a container its own may be the mount itself."""
+    """Yield every folder from the process's own group up to the mount; in a container its own may be the mount."""
     parts = [part for part in path.split("/") if part not in ("", "..")]
     for mount in mounts:
         for depth in range(len(parts), -1, -1):
@@ -282,6 +282,6 @@ def _lines(file: Path) -> list[str]:
 
 
 def _number(file: Path) -> int | None:
-    """Read a file of one number; None where there is none, or it says "max"."""
+    """Read a file of one number; returns None where the file is missing or contains "max"."""
     lines = _lines(file)
     return int(lines[0]) if lines and lines[0].isdigit() else None

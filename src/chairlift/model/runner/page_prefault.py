@@ -1,11 +1,11 @@
-"""Populating: pages of a large cache are made real behind the start, in the order in which blocks are handed out.
+"""PagePrefaulter: populates the pages of a large cache in the background, in the order in which blocks are allocated.
 
 Ten gigabytes take two seconds to clear, and twenty on a virtual machine whose host has to find them first. A server can
-answer meanwhile: a page that is written to before its turn becomes real at that moment. What the kernel has promised
-and cannot give shows within minutes of the start, and not in the middle of the night.
+serve requests meanwhile: the first write populates a page that the thread has not reached. Memory that the kernel
+promised and cannot provide is reported within minutes of the start, not hours later.
 
-While steps are computed there is a piece now and then only, however low the thread's priority is: once it has a
-processor, it keeps it for milliseconds, and every thread of a step waits for the one that was to have it.
+While steps are computed the thread populates a chunk only now and then, however low its priority is: once it has a
+processor it keeps it for milliseconds, and every thread of a step waits for the thread that needs that processor.
 """
 
 import ctypes
@@ -28,22 +28,22 @@ log = logging.getLogger(__name__)
 
 MADV_POPULATE_WRITE = 23  # Linux 5.14; Python has no name for it
 CHUNK_BYTES = HUGE_PAGE
-"""That is populated in one call, which nobody can interrupt."""
+"""Bytes populated in one call, which cannot be interrupted."""
 
 BUSY_SECONDS = 1.0
-"""After a step begins, in which another one is to be expected."""
+"""Seconds after the start of a step in which another step is expected, and the thread pauses after each chunk."""
 
 PAUSES = 30
-"""Times as long as a piece took is paused behind it then: half a millisecond, or 15 where a host has to find memory."""
+"""Length of such a pause, in times of the chunk's own duration (half a millisecond; 15 where a host finds memory)."""
 
 NICENESS = 19
 AGAIN = (errno.EAGAIN, errno.EINTR)
 
 
-def promised_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Return zeros on the host for a Populator to make real; where the kernel cannot do that, they are real already.
+def lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Return zeros in host memory for a PagePrefaulter; populated at once where the kernel cannot populate later.
 
-    Raises MemoryError or OSError when there is not so much.
+    Raises MemoryError or OSError when memory is short.
     """
     num_bytes = torch.Size(shape).numel() * dtype.itemsize
     if num_bytes < HUGE_PAGE or not can_populate():
@@ -53,7 +53,7 @@ def promised_zeros(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
 
 @functools.cache
 def can_populate() -> bool:
-    """Whether the kernel knows how."""
+    """Return whether the kernel supports MADV_POPULATE_WRITE."""
     page = mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     try:
         page.madvise(MADV_POPULATE_WRITE)
@@ -62,11 +62,11 @@ def can_populate() -> bool:
     return True
 
 
-class Populator:
-    """A thread that makes the pages of tensors real, a piece of each in turn, and gives way to whoever computes."""
+class PagePrefaulter:
+    """A thread that populates the pages of tensors, one chunk of each in turn, and pauses while steps are computed."""
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
-        """Take tensors that begin on a page, or views into such; small ones are left alone."""
+        """Create the thread for tensors that begin on a page, or views into such; small tensors are skipped."""
         storages = {storage.data_ptr(): storage for storage in (each.untyped_storage() for each in tensors)}
         self._storages = [each for each in storages.values() if each.nbytes() >= HUGE_PAGE]
         self._stopped = threading.Event()
@@ -75,29 +75,29 @@ class Populator:
         self._thread = threading.Thread(target=self._run, name="chairlift-populate", daemon=True)
 
     def start(self) -> None:
-        """Begin, where there is anything to do."""
+        """Start the thread, if a tensor is large enough and the kernel supports it."""
         if self._storages and can_populate():
             self._thread.start()
 
-    def step_begins(self) -> None:
-        """Do less for a while."""
+    def pause_for_step(self) -> None:
+        """Pause after each chunk for the next BUSY_SECONDS."""
         self._step_began = time.monotonic()
 
     def wait(self) -> None:
-        """Return when every page is there, which is as soon as possible from now on."""
+        """Wait until every page is populated; the thread stops pausing."""
         self._is_awaited = True
         if self._thread.ident is not None:
             self._thread.join()
 
     def stop(self) -> None:
-        """Stop where it is; afterwards the memory may go."""
+        """Stop the thread after its current chunk; the memory may be freed afterwards."""
         self._stopped.set()
         self.wait()
         self._storages.clear()
 
     def _run(self) -> None:
         lower_priority([threading.get_native_id()], NICENESS)
-        madvise = ctypes.CDLL(None, use_errno=True).madvise  # which, unlike mmap's own, lets other threads run
+        madvise = ctypes.CDLL(None, use_errno=True).madvise  # unlike mmap's own, it releases Python's lock
         madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
         longest = max(storage.nbytes() for storage in self._storages)
         for offset in range(0, longest, CHUNK_BYTES):
@@ -106,7 +106,10 @@ class Populator:
                 began = time.monotonic()
                 while size > 0 and madvise(storage.data_ptr() + offset, size, MADV_POPULATE_WRITE) != 0:
                     if (code := ctypes.get_errno()) not in AGAIN:
-                        log.warning("memory that the kernel promised is not there: %s", os.strerror(code))
+                        log.warning(
+                            "cannot populate the KV cache, memory that the kernel promised is missing: %s",
+                            os.strerror(code),
+                        )
                         return
                     if self._stopped.is_set():
                         return

@@ -1,4 +1,4 @@
-"""RunnerConfig: what the torch runner is told. This module imports no torch, so that a client can write one."""
+"""RunnerConfig: the settings of the torch runner; this module imports no torch, so that a client can build one."""
 
 from dataclasses import dataclass, field
 
@@ -10,26 +10,26 @@ QUANTIZATIONS = ("none", "int8", "int8-channel")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerConfig:
-    """Where the model is and what it may take.
+    """The model folder and the limits of the runner.
 
     Attributes:
         model: folder with config.json and safetensors; "" is a tiny random model (seeded by `seed`).
         dtype: "auto" is the checkpoint's own; else float64, float32, bfloat16, float16.
         device: a torch device name; "auto" is cuda where there is one, else cpu.
-        block_size: tokens in a page of the KV cache.
-        num_blocks: pages; None is derived from memory.
-        max_memory: share (0..1) of the memory that is free after loading which the KV cache may take, or bytes.
+        block_size: tokens in a block of the KV cache.
+        num_blocks: blocks of the KV cache; None is derived from memory.
+        max_memory: share (0..1) of the memory free after loading that the KV cache may use, or bytes.
         max_batch_tokens: tokens in the largest step, for the memory that a step needs.
         max_running_requests: sequences in the largest step.
         max_model_len: tokens of a sequence; None is the model's own limit.
-        attention_backend: a name of model/attention/registry.py; "auto" is the fastest here.
+        attention_backend: a name of model/attention/registry.py; "auto" is the fastest on this machine.
         kernels: "native" are Chairlift's own for CPUs, "torch" are torch's, "auto" native ones where they can run.
         quantization: of the weights, by the native kernels: "none", "int8" (groups of 32), "int8-channel".
-        cpu_threads: of the native kernels; None is one a core, less one for the other processes where there are more
-            than two.
-        weight_cache: folder in which packed weights are kept for the next start; None for nowhere.
-        seed: of the random weights of the tiny model.
-        logits_processors: name -> "package.module:factory" of those that requests may choose.
+        cpu_threads: threads of the native kernels; None is one per core, less one for the other processes where the
+            machine has more than two cores.
+        weight_cache: folder that keeps packed weights for the next start; None keeps none.
+        seed: seed of the tiny model's random weights.
+        logits_processors: name -> "package.module:factory" of the processors that requests may choose.
     """
 
     model: str = ""
@@ -55,5 +55,5 @@ class RunnerConfig:
 
     @staticmethod
     def decode(payload: bytes) -> "RunnerConfig":
-        """Read what `encode` wrote."""
+        """Decode the bytes that `encode` returned."""
         return msgspec.msgpack.decode(payload, type=RunnerConfig)

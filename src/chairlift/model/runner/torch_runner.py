@@ -1,12 +1,12 @@
-"""TorchRunner: a Runner that turns plans into tokens with a torch model.
+"""TorchRunner: a Runner that computes step plans with a torch model and samples tokens.
 
-    StepPlan ─► SlotTables (batch.py) ─► CausalLM over the paged cache ─► Sampler ─► StepResult
-                                                                            ▲
-                                                                          Masks
+    StepPlan ─► SlotBlockTables (input_batch.py) ─► CausalLM over the paged cache ─► Sampler ─► StepResult
+                                                                                      ▲
+                                                                                  TokenMasks
 
-A launch computes its step before it returns, all but the head where masks have still to come; threaded.py puts
-launches into a thread where two shall be in flight. Whatever a launch raises leaves the runner usable: state is by
-slot, and a NewSequence replaces it.
+A launch computes its step before it returns, all but the lm_head where masks are still missing; the threaded runner
+moves launches into a thread to have two steps in flight. An exception of a launch leaves the runner usable: state is
+kept by slot, and a NewSequence replaces it.
 """
 
 from collections import deque
@@ -24,26 +24,26 @@ from chairlift.core.clock import SystemClock
 from chairlift.core.errors import ChairliftError, ConfigError
 from chairlift.engine.runner.base import Runner, RunnerInfo
 from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
-from chairlift.model.attention.base import KV, AttentionBackend
+from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.attention.registry import make_backend, resolved
 from chairlift.model.layers.causal_lm import CausalLM, ForwardContext, TakesPlans
 from chairlift.model.loading.checkpoint import fingerprint
 from chairlift.model.loading.model_config import DTYPES, ModelConfig
 from chairlift.model.loading.registry import load_model, torch_dtype
 from chairlift.model.loading.tiny_model import tiny_model
-from chairlift.model.model_backend import Execution, check_kernels, choose_execution
+from chairlift.model.model_backend import ModelBackend, check_kernels, select_backend
 from chairlift.model.runner.host_memory import keep_freed_memory
-from chairlift.model.runner.input_batch import SlotTables
-from chairlift.model.runner.kv_memory import Pool, free_memory, size_pool
-from chairlift.model.runner.memory_shapes import shapes
-from chairlift.model.runner.page_prefault import Populator
+from chairlift.model.runner.input_batch import SlotBlockTables
+from chairlift.model.runner.kv_memory import KVCacheSize, free_memory, size_kv_cache
+from chairlift.model.runner.memory_shapes import memory_shapes
+from chairlift.model.runner.page_prefault import PagePrefaulter
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.warmup import warmup_plans
 from chairlift.model.sampling.custom_processors import import_factories
-from chairlift.model.sampling.lm_head_output import Scored, Wanted
-from chairlift.model.sampling.prompt_logprobs import PromptScores, Scores
-from chairlift.model.sampling.sampler import Drawn, Sampler
-from chairlift.model.sampling.sampling_ops import Drawing, TorchDrawing
+from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
+from chairlift.model.sampling.prompt_logprobs import PromptLogprobRows, PromptLogprobs
+from chairlift.model.sampling.sampler import Sampler, SamplerOutput
+from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,15 +51,15 @@ class LoadedModel:
     """A model in memory.
 
     Attributes:
-        model: its parameters are on `device`.
-        config: its dtype is the one as loaded.
-        device: where steps run.
-        model_id: names the weights.
-        attention: makes the backend that its layers use; None for the one of the options.
+        model: the model, its parameters on `device`.
+        config: the model's config, with the dtype as loaded.
+        device: device that computes steps.
+        model_id: identifies the weights.
+        attention: creates the attention backend of the layers; None for the backend of the options.
         chunk_tokens, cpus: see RunnerInfo.
-        report: (name, value) of how it runs, for people.
-        drawing: who draws tokens from its logits.
-        torch_threads: that torch may have in the engine's thread, None for as many as it wants.
+        report: (name, value) pairs of the startup report.
+        sampling_ops: operations that sample tokens from the logits.
+        torch_threads: threads of torch in the engine thread, None for torch's default.
     """
 
     model: CausalLM
@@ -70,50 +70,51 @@ class LoadedModel:
     chunk_tokens: int | None = None
     cpus: tuple[int, ...] = ()
     report: tuple[tuple[str, str], ...] = ()
-    drawing: Drawing = field(default_factory=TorchDrawing)
+    sampling_ops: SamplingOps = field(default_factory=TorchSamplingOps)
     torch_threads: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Engine:
-    """What a started runner works with."""
+class _RunnerState:
+    """The parts of a started runner."""
 
     loaded: LoadedModel
     backend: AttentionBackend
-    kv: list[KV]
-    tables: SlotTables
+    kv: list[PagedKV]
+    tables: SlotBlockTables
     sampler: Sampler
-    scores: PromptScores
-    populator: Populator
-    by_plan: TakesPlans | None
+    prompt_logprobs: PromptLogprobs
+    populator: PagePrefaulter
+    plan_model: TakesPlans | None
 
     def forward(self, plan: StepPlan) -> tuple[Tensor, Tensor]:
-        """Run the layers for a plan whose news the tables have.
+        """Run the layers for a plan that was applied to the tables.
 
-        Returns hidden states [T, H], or padded to more, and which of them are drawn from: integers [R].
+        Returns hidden states [T, H], or padded to more, and the indices of the sample rows: integers [R].
         """
-        if self.by_plan is not None:
-            hidden = self.by_plan.forward_plan(plan, self.tables, self.kv)
+        if self.plan_model is not None:
+            hidden = self.plan_model.forward_plan(plan, self.tables, self.kv)
             return hidden, torch.from_numpy(plan.num_new_tokens.cumsum()[plan.sample_rows] - 1)
         inputs = self.tables.inputs(plan, self.loaded.device)
         context = ForwardContext(inputs.batch, self.kv, self.backend, self.backend.plan(inputs.batch))
-        return self.loaded.model.forward(inputs.input_ids, context), inputs.batch.logit_rows
+        return self.loaded.model.forward(inputs.input_ids, context), inputs.batch.logits_indices
 
 
 @dataclass(frozen=True, slots=True)
-class _Begun:
-    """A step that waits for its draws.
+class _PendingSample:
+    """A step that is computed but not sampled.
 
     Attributes:
-        plan: the step's.
-        head: says of its sample rows what is wanted, and where the states were not computed before computes the step.
-        scores, faults: of prompts.
+        plan: the plan of the step.
+        head: computes the requested lm_head output of the sample rows, after the layers where these have not run.
+        prompt_logprobs: prompt logprobs by row.
+        row_errors: errors of prompt logprobs by row.
     """
 
     plan: StepPlan
-    head: Callable[[Wanted], Scored] | None
-    scores: Scores
-    faults: dict[int, ChairliftError]
+    head: Callable[[LogitsRequest], LMHeadOutput] | None
+    prompt_logprobs: PromptLogprobRows
+    row_errors: dict[int, ChairliftError]
 
 
 class TorchRunner:
@@ -123,25 +124,25 @@ class TorchRunner:
     """
 
     def __init__(self, config: RunnerConfig, loaded: LoadedModel | None = None) -> None:
-        """Take the options; where the model is already `loaded`, the options model, dtype and device are unused."""
+        """Store the options; with a `loaded` model the options model, dtype and device are unused."""
         self._config = config
-        self._given = loaded
-        self._engine: _Engine | None = None
-        self._results: deque[StepResult | _Begun] = deque()
+        self._preloaded = loaded
+        self._engine: _RunnerState | None = None
+        self._results: deque[StepResult | _PendingSample] = deque()
         self._masks: dict[int, TokenMasks] = {}
 
     def start(self) -> RunnerInfo:
         """Load the model, size and allocate the cache.
 
-        Raises ConfigError for an option that cannot be, ModelError for the model folder.
+        Raises ConfigError for an invalid option, ModelError for an invalid model folder.
         """
         config, clock = self._config, SystemClock()
         check_options(config)
         began = clock.now()
-        loaded = self._given or load(config)
+        loaded = self._preloaded or load(config)
         loaded_at = clock.now()
         if loaded.torch_threads is not None:
-            torch.set_num_threads(loaded.torch_threads)  # of this thread, and of those that are new to torch
+            torch.set_num_threads(loaded.torch_threads)  # for this thread, and threads that first use torch later
         if loaded.device.type == "cpu":
             keep_freed_memory()
         backend = loaded.attention() if loaded.attention else make_backend(config.attention_backend)
@@ -149,14 +150,18 @@ class TorchRunner:
         pool = self._size(loaded, max_model_len)
         kv = self._allocate(loaded, backend, pool, max_model_len)
         model, slots = loaded.model, config.max_running_requests
-        tables = SlotTables(slots, len(model.groups.windows), config.block_size, model.vocab_size, padded=model.padded)
+        tables = SlotBlockTables(
+            slots, len(model.groups.windows), config.block_size, model.vocab_size, padded=model.padded_size
+        )
         factories = import_factories(config.logits_processors)
-        sampler = Sampler(slots, model.vocab_size, factories, loaded.drawing)
-        scores = PromptScores(slots, model.vocab_size, loaded.drawing)
-        populator = Populator(tensor for each in kv for tensor in (each.key, each.value) if tensor.device.type == "cpu")
+        sampler = Sampler(slots, model.vocab_size, factories, loaded.sampling_ops)
+        prompt_logprobs = PromptLogprobs(slots, model.vocab_size, loaded.sampling_ops)
+        populator = PagePrefaulter(
+            tensor for each in kv for tensor in (each.key, each.value) if tensor.device.type == "cpu"
+        )
         populator.start()
-        by_plan = model if isinstance(model, TakesPlans) else None
-        self._engine = _Engine(loaded, backend, kv, tables, sampler, scores, populator, by_plan)
+        plan_model = model if isinstance(model, TakesPlans) else None
+        self._engine = _RunnerState(loaded, backend, kv, tables, sampler, prompt_logprobs, populator, plan_model)
         return RunnerInfo(
             vocab_size=model.vocab_size,
             max_model_len=max_model_len,
@@ -182,57 +187,59 @@ class TorchRunner:
         )
 
     def launch(self, plan: StepPlan) -> None:
-        """Compute a step; it is sampled at once, unless some of it waits for masks.
+        """Compute a step, and sample it at once unless a row waits for masks.
 
-        Raises whatever the model raises; TokenOutOfRange for an input id that does not exist. The step is void then.
+        Raises what the model raises, and TokenOutOfRange for an input id outside the vocabulary. The step is void then.
         """
         engine = self._engine
         assert engine is not None, "launch before start, or after stop"
-        engine.populator.step_begins()
+        engine.populator.pause_for_step()
         masks = self._masks.pop(plan.step_id, None)
         waits = len(plan.masked_samples) > 0 and masks is None
         with torch.inference_mode():
-            begun = _begin(engine, plan, waits=waits)
-            self._results.append(begun if waits else _end(engine, begun, masks))
+            pending = _forward(engine, plan, waits=waits)
+            self._results.append(pending if waits else _sample(engine, pending, masks))
 
     def supply_masks(self, step_id: int, masks: TokenMasks) -> None:
-        """Take what may be drawn in some rows of a step that was not collected, launched or not."""
+        """Store the token masks of some rows of a step that was not collected, launched or not."""
         self._masks[step_id] = masks
 
     def collect(self) -> StepResult:
-        """Return the oldest result that was not collected; samples it if it waited for masks."""
+        """Return the oldest result that was not collected; sample the step if it waited for masks."""
         assert self._results, "collect without a launch"
         result, engine = self._results.popleft(), self._engine
         if isinstance(result, StepResult):
             return result
         assert engine is not None, "collect after stop"
-        number = result.plan.step_id
-        masks = self._masks.pop(number, None)
-        assert masks is not None, f"step {number} waits for masks"
-        self._masks = {later: kept for later, kept in self._masks.items() if later > number}  # of void steps
+        step_id = result.plan.step_id
+        masks = self._masks.pop(step_id, None)
+        assert masks is not None, f"step {step_id} waits for masks"
+        self._masks = {later: kept for later, kept in self._masks.items() if later > step_id}  # of void steps
         with torch.inference_mode():
-            return _end(engine, result, masks)
+            return _sample(engine, result, masks)
 
     def warmup(self) -> None:
-        """Compute warmup.py's steps with tables and a sampler of their own; they read block 0 and write nothing.
+        """Compute the steps of warmup.py with separate tables and sampler; they read block 0 and write nothing.
 
-        Every page of the cache is there when it returns.
+        Every page of the cache is populated when it returns.
         """
         assert self._engine is not None, "warm-up before start, or after stop"
         assert not self._results, "a warm-up while steps are in flight"
         config, model = self._config, self._engine.loaded.model
         groups, slots = len(model.groups.windows), config.max_running_requests
-        tables = SlotTables(slots, groups, config.block_size, model.vocab_size, writes=False, padded=model.padded)
-        drawing = self._engine.loaded.drawing
-        sampler = Sampler(slots, model.vocab_size, drawing=drawing)
-        scores = PromptScores(slots, model.vocab_size, drawing)
-        engine = replace(self._engine, tables=tables, sampler=sampler, scores=scores)
+        tables = SlotBlockTables(
+            slots, groups, config.block_size, model.vocab_size, writes=False, padded=model.padded_size
+        )
+        sampling_ops = self._engine.loaded.sampling_ops
+        sampler = Sampler(slots, model.vocab_size, sampling_ops=sampling_ops)
+        prompt_logprobs = PromptLogprobs(slots, model.vocab_size, sampling_ops)
+        engine = replace(self._engine, tables=tables, sampler=sampler, prompt_logprobs=prompt_logprobs)
         max_model_len = engine.loaded.config.context_length(config.max_model_len)
         with torch.inference_mode():
             for plan in warmup_plans(
-                config.max_batch_tokens, slots, max_model_len, config.block_size, groups, model.padded
+                config.max_batch_tokens, slots, max_model_len, config.block_size, groups, model.padded_size
             ):
-                _end(engine, _begin(engine, plan, waits=False), None)
+                _sample(engine, _forward(engine, plan, waits=False), None)
         self._engine.populator.wait()
 
     def stop(self) -> None:
@@ -241,24 +248,26 @@ class TorchRunner:
             self._engine.populator.stop()
         was_on_cuda = self._engine is not None and self._engine.loaded.device.type == "cuda"
         self._engine = None
-        self._given = None
+        self._preloaded = None
         self._results.clear()
         self._masks.clear()
         if was_on_cuda:
             torch.cuda.empty_cache()
 
-    def _size(self, loaded: LoadedModel, max_model_len: int) -> Pool:
+    def _size(self, loaded: LoadedModel, max_model_len: int) -> KVCacheSize:
         config = self._config
-        pool, step = shapes(config, loaded.config, loaded.model.groups, max_model_len)
-        return size_pool(
+        pool, step = memory_shapes(config, loaded.config, loaded.model.groups, max_model_len)
+        return size_kv_cache(
             pool, step, free_memory(loaded.device), on_host=loaded.device.type != "cuda",
             max_memory=config.max_memory, num_blocks=config.num_blocks,
         )  # fmt: skip
 
-    def _allocate(self, loaded: LoadedModel, backend: AttentionBackend, pool: Pool, max_model_len: int) -> list[KV]:
+    def _allocate(
+        self, loaded: LoadedModel, backend: AttentionBackend, pool: KVCacheSize, max_model_len: int
+    ) -> list[PagedKV]:
         config, model = self._config, loaded.model
         try:
-            kv = backend.alloc_kv(
+            kv = backend.allocate_kv_cache(
                 model.groups.layers_per_group, pool.num_blocks, config.block_size, model.num_kv_heads, model.head_dim,
                 torch_dtype(loaded.config.dtype), loaded.device,
             )  # fmt: skip
@@ -271,112 +280,121 @@ class TorchRunner:
 
 
 def build(payload: bytes) -> Runner:
-    """Make a runner from the bytes of a RunnerConfig: the factory "chairlift.model.runner.torch_runner:build"."""
+    """Build a runner from the bytes of a RunnerConfig: the factory "chairlift.model.runner.torch_runner:build"."""
     return TorchRunner(RunnerConfig.decode(payload))
 
 
 def load(config: RunnerConfig) -> LoadedModel:
-    """Load the model that the options name. Raises ConfigError and ModelError."""
+    """Load the model of the options. Raises ConfigError and ModelError."""
     check_options(config)
     device = pick_device(config.device)
-    chosen: list[Execution] = []
+    chosen: list[ModelBackend] = []
 
-    def execution(shape: ModelConfig) -> Execution:
+    def choose_backend(shape: ModelConfig) -> ModelBackend:
         name = _name_of(config, shape) if config.model else None
-        chosen.append(choose_execution(config, shape, device, name))
+        chosen.append(select_backend(config, shape, device, name))
         return chosen[0]
 
-    how: Any = {
-        "dtype": config.dtype, "device": device, "max_model_len": config.max_model_len, "execution": execution
+    common_arguments: Any = {
+        "dtype": config.dtype, "device": device, "max_model_len": config.max_model_len, "choose_backend": choose_backend
     }  # fmt: skip
     if config.model == "":
-        model, shape = tiny_model(seed=config.seed, **how)
+        model, shape = tiny_model(seed=config.seed, **common_arguments)
     else:
-        model, shape = load_model(Path(config.model), **how)
-    name, runs = _name_of(config, shape), chosen[0]
-    attention, report, drawing = runs.attention(), runs.report(), runs.drawing()
+        model, shape = load_model(Path(config.model), **common_arguments)
+    name, model_backend = _name_of(config, shape), chosen[0]
+    attention, report, sampling_ops = model_backend.attention(), model_backend.report(), model_backend.sampling_ops()
     return LoadedModel(
-        model, shape, device, name, attention, runs.chunk_tokens, runs.cpus, report, drawing, runs.torch_threads
+        model,
+        shape,
+        device,
+        name,
+        attention,
+        model_backend.chunk_tokens,
+        model_backend.cpus,
+        report,
+        sampling_ops,
+        model_backend.torch_threads,
     )
 
 
 def _name_of(config: RunnerConfig, shape: ModelConfig) -> str:
-    """Name the weights as they are computed with."""
+    """Return an identifier of the weights, their dtype and quantization."""
     if config.model == "":
         return f"tiny-random-{config.seed}-{shape.dtype}"
     return fingerprint(Path(config.model), f"{shape.dtype} {config.quantization}")
 
 
-def _begin(engine: _Engine, plan: StepPlan, *, waits: bool) -> _Begun:
-    """Take over the plan's news and run the model, as far as it is not put off to the draws, which may `wait`."""
+def _forward(engine: _RunnerState, plan: StepPlan, *, waits: bool) -> _PendingSample:
+    """Apply a plan and run the model, up to the work that is deferred to sampling; `waits` if masks are missing."""
     for slot in plan.released_slots:
-        engine.sampler.release(slot)
-        engine.scores.release(slot)
+        engine.sampler.remove_slot(slot)
+        engine.prompt_logprobs.release(slot)
     engine.tables.apply(plan)
     for new in plan.new_sequences:
-        engine.sampler.admit(new)
-        engine.scores.admit(new)
+        engine.sampler.add_sequence(new)
+        engine.prompt_logprobs.admit(new)
     if len(plan.block_copies):
         engine.backend.copy_blocks(engine.kv, torch.from_numpy(plan.block_copies).to(engine.loaded.device))
     if not plan.num_rows:
-        return _Begun(plan, None, (), {})
-    by_plan = engine.by_plan
-    if by_plan is not None and len(plan.sample_rows) and not waits and not engine.scores.are_wanted:
-        return _Begun(plan, partial(by_plan.score_plan, plan, engine.tables, engine.kv), (), {})
-    hidden, drawn_from = engine.forward(plan)
-    scores, faults = engine.scores.score(plan, hidden, engine.loaded.model.logits)
+        return _PendingSample(plan, None, (), {})
+    plan_model = engine.plan_model
+    if plan_model is not None and len(plan.sample_rows) and not waits and not engine.prompt_logprobs.has_requests:
+        return _PendingSample(plan, partial(plan_model.score_plan, plan, engine.tables, engine.kv), (), {})
+    hidden, sample_indices = engine.forward(plan)
+    prompt_logprobs, row_errors = engine.prompt_logprobs.compute(plan, hidden, engine.loaded.model.logits)
     if not len(plan.sample_rows):
-        return _Begun(plan, None, scores, faults)
+        return _PendingSample(plan, None, prompt_logprobs, row_errors)
     is_all = np.array_equal(plan.sample_rows, np.arange(len(hidden)))
-    # All of them are drawn from before the next step comes, where nothing is waited for.
-    states = hidden if is_all and not waits else hidden.index_select(0, drawn_from)
-    return _Begun(plan, partial(engine.loaded.model.head, states), scores, faults)
+    # Without masks to wait for, all states are used before the next step overwrites them.
+    states = hidden if is_all and not waits else hidden.index_select(0, sample_indices)
+    return _PendingSample(plan, partial(engine.loaded.model.head, states), prompt_logprobs, row_errors)
 
 
-def _end(engine: _Engine, begun: _Begun, masks: TokenMasks | None) -> StepResult:
-    """Draw from what the head says of the states."""
-    plan, drawn = begun.plan, Drawn(np.empty(0, np.int32))
-    if begun.head is not None:
+def _sample(engine: _RunnerState, pending: _PendingSample, masks: TokenMasks | None) -> StepResult:
+    """Sample tokens from the lm_head output of a computed step."""
+    plan, output = pending.plan, SamplerOutput(np.empty(0, np.int32))
+    if pending.head is not None:
         slots = plan.slots[plan.sample_rows].astype(np.int64)
-        drawn = engine.sampler.sample(begun.head, slots, masks)
-        engine.tables.remember(slots, drawn.tokens)
-    faults: dict[int, ChairliftError] = dict(begun.faults)
-    for index, error in sorted(drawn.faults.items()):
-        faults.setdefault(int(plan.sample_rows[index]), error)
+        output = engine.sampler.sample(pending.head, slots, masks)
+        engine.tables.store_sampled(slots, output.tokens)
+    row_errors: dict[int, ChairliftError] = dict(pending.row_errors)
+    for index, error in sorted(output.row_errors.items()):
+        row_errors.setdefault(int(plan.sample_rows[index]), error)
     return StepResult(
         step_id=plan.step_id,
-        tokens=drawn.tokens,
-        cu_tokens=np.arange(len(drawn.tokens) + 1, dtype=np.int32),
-        logprobs=drawn.logprobs,
-        row_errors=tuple(faults.items()),
-        prompt_logprobs=begun.scores,
+        tokens=output.tokens,
+        cu_tokens=np.arange(len(output.tokens) + 1, dtype=np.int32),
+        logprobs=output.logprobs,
+        row_errors=tuple(row_errors.items()),
+        prompt_logprobs=pending.prompt_logprobs,
     )
 
 
 def check_options(config: RunnerConfig) -> None:
-    """Raise ConfigError for an option that cannot be, whatever the model."""
+    """Raise ConfigError for an option that is invalid for every model."""
     if config.dtype not in ("auto", *DTYPES):
         known = ", ".join(("auto", *DTYPES))
         raise ConfigError(f"dtype {config.dtype!r} is unknown; known are {known}", option="dtype")
     check_kernels(config)
-    low = {
+    minimums = {
         "block_size": (config.block_size, 1), "num_blocks": (config.num_blocks, 1),
         "max_batch_tokens": (config.max_batch_tokens, 1), "max_running_requests": (config.max_running_requests, 1),
         "max_model_len": (config.max_model_len, 2),
     }  # fmt: skip
-    for name, (value, least) in low.items():
-        if value is not None and value < least:
-            raise ConfigError(f"{name} must be at least {least}, got {value}", option=name)
+    for name, (value, minimum) in minimums.items():
+        if value is not None and value < minimum:
+            raise ConfigError(f"{name} must be at least {minimum}, got {value}", option=name)
 
 
 def pick_device(name: str) -> torch.device:
-    """Return the device of an option `device`. Raises ConfigError for one that cannot be used."""
+    """Return the device that the option `device` names. Raises ConfigError if it cannot be used."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        said = str(error).splitlines()[0]
-        raise ConfigError(f"device {name!r} cannot be used: {said}", option="device") from error
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"device {name!r} cannot be used: {reason}", option="device") from error
     return device

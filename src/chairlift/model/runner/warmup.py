@@ -1,4 +1,4 @@
-"""Plans of the steps that a runner should have computed once, to have threads, memory and kernels for every other."""
+"""warmup_plans: yields the steps that a runner computes once, to prepare threads, memory and kernels for all others."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -9,13 +9,13 @@ from chairlift.engine.step_plan import NewSequence, StepPlan
 from chairlift.model.layers.onednn import TILE_ROWS
 
 DECODE_CONTEXT = 128
-"""Tokens of each sequence of a step that only generates, and of the chunk: enough to touch everything, and quick."""
+"""Context tokens of each sequence of a decode step, and tokens of the chunk: enough to run all code, and quick."""
 
-DRAWS = tuple(
+SAMPLING_PARAMS = tuple(
     params.with_defaults({}, max_tokens=1, seed=0)
     for params in (SamplingParams(temperature=1.0), SamplingParams(temperature=1.0, top_k=50, top_p=0.9, min_p=0.01))
 )
-"""Taken in turn by the rows: a draw without an order of tokens, and one with."""
+"""Sampling parameters that rows use in turn: one set needs no order of tokens, the other needs it."""
 
 Rows = Sequence[tuple[int, int]]
 
@@ -26,36 +26,36 @@ def warmup_plans(
 ) -> Iterator[StepPlan]:  # fmt: skip
     """Yield the steps to compute.
 
-    They are: max_batch_tokens prompt tokens; max_running_requests sequences that generate; a chunk behind what was
-    computed before; and, where steps are padded to a few sizes, one of each size, of sequences that generate as far as
-    there are seats. All rows name block 0 only, so they fit any pool; whoever runs them must not write.
+    The steps are: max_batch_tokens prompt tokens; max_running_requests decoding sequences; a prefill chunk after
+    computed tokens; and, where steps are padded to a few sizes, one step of each size, of decoding sequences as far as
+    the slots reach. All rows use block 0 only, so they fit any pool; the runner must not write to the cache.
     """
     steps: list[Rows] = [_prompts(max_batch_tokens, max_running_requests, max_model_len)]
-    generating, context = min(max_running_requests, max_batch_tokens), min(DECODE_CONTEXT, max_model_len) - 1
-    steps.append([(context, 1)] * generating)
+    num_decodes, context = min(max_running_requests, max_batch_tokens), min(DECODE_CONTEXT, max_model_len) - 1
+    steps.append([(context, 1)] * num_decodes)
     if (chunk := min(max_batch_tokens, max_model_len // 2, DECODE_CONTEXT)) > 1:
         steps.append([(min(DECODE_CONTEXT, max_model_len - chunk), chunk)])
     counts = range(1, min(max_batch_tokens, TILE_ROWS) + 1)
     is_padded = any(padded(count) > count for count in counts)
-    done = {padded(generating), padded(max_batch_tokens)}
+    done = {padded(num_decodes), padded(max_batch_tokens)}
     for size in sorted({padded(count) for count in counts} - done) if is_padded else ():
         tokens = min(size, max_batch_tokens)
-        steps.append([(context, 1)] * tokens if tokens <= generating else _prompts(tokens, 1, max_model_len))
+        steps.append([(context, 1)] * tokens if tokens <= num_decodes else _prompts(tokens, 1, max_model_len))
     for step_id, rows in enumerate(steps):
         yield _plan(step_id, rows, block_size, num_groups)
 
 
-def _prompts(tokens: int, seats: int, max_model_len: int) -> Rows:
-    """Share so many tokens among so few prompts as can be; those of one token stand first."""
+def _prompts(tokens: int, max_slots: int, max_model_len: int) -> Rows:
+    """Split tokens among as few prompts as possible, at most max_slots; prompts of one token come first."""
     rows: list[tuple[int, int]] = []
-    while tokens and len(rows) < seats:
+    while tokens and len(rows) < max_slots:
         rows.append((0, min(tokens, max_model_len)))
         tokens -= rows[-1][1]
     return sorted(rows, key=lambda row: row[1] != 1)
 
 
 def _plan(step_id: int, rows: Rows, block_size: int, num_groups: int) -> StepPlan:
-    """Make the plan of rows (start, new tokens); those with one token come first."""
+    """Build the plan of rows (start, new tokens); rows with one token come first."""
     new_blocks = [
         (slot, group, index, 0)
         for slot, (start, count) in enumerate(rows)
@@ -67,7 +67,9 @@ def _plan(step_id: int, rows: Rows, block_size: int, num_groups: int) -> StepPla
         step_id=step_id,
         released_slots=(),
         new_sequences=tuple(
-            NewSequence(slot=slot, token_ids=(0,) * (start + count), num_output_tokens=0, params=DRAWS[slot % 2])
+            NewSequence(
+                slot=slot, token_ids=(0,) * (start + count), num_output_tokens=0, params=SAMPLING_PARAMS[slot % 2]
+            )
             for slot, (start, count) in enumerate(rows)
         ),
         slots=np.arange(len(rows), dtype=np.int32),

@@ -1,8 +1,7 @@
-"""Tokens that cannot come next because of those before them: repeated n-grams and bad words. The rules of transformers.
+"""TokenHistory, BadWords: find the tokens that repeated n-grams and bad words ban next, by the rules of transformers.
 
-no_repeat_ngram_size n   a token is banned when it would end a run of n tokens that stood there before, in prompt or
-                         output
-bad words                the last id of each is banned where the others have just been; one of a single id always is
+no_repeat_ngram_size n   a token is banned if it would end a run of n tokens that occurred before, in prompt or output
+bad words                the last id of each is banned directly after the others; a word of one id is always banned
 """
 
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 Int64 = NDArray[np.int64]
 
 
-class Tail:
+class TokenHistory:
     """The token ids of one request, prompt and output, in an array that grows."""
 
     def __init__(self, token_ids: Sequence[int]) -> None:
@@ -23,20 +22,20 @@ class Tail:
 
     @property
     def ids(self) -> Int64:
-        """All of them, int64 [n]; a view."""
+        """All token ids, int64 [n]; a view."""
         return self._ids[: self._size]
 
     def add(self, token: int) -> None:
-        """Append one."""
+        """Append one token id."""
         if self._size == len(self._ids):
             self._ids = np.concatenate([self._ids, np.zeros_like(self._ids)])
         self._ids[self._size] = token
         self._size += 1
 
 
-def repeating(ids: Int64, size: int) -> Int64:
-    """Return the tokens, each once, that would end a run of `size` (at least 1) tokens that is in ids already."""
-    ends = np.arange(size - 1, len(ids))  # where such a run could have ended
+def repeated_ngram_tokens(ids: Int64, size: int) -> Int64:
+    """Return the tokens, each once, that would end a run of `size` (at least 1) tokens that already occurs in ids."""
+    ends = np.arange(size - 1, len(ids))  # positions where such a run can end
     for back in range(1, size):
         ends = ends[ids[ends - back] == ids[-back]]
         if not len(ends):
@@ -56,11 +55,11 @@ class BadWords:
         self._longer = [(np.array(word[:-1], np.int64), word[-1]) for word in words if len(word) > 1]
 
     def next(self, ids: Int64) -> Int64:
-        """Return the ids that would end one of the longer words behind these."""
-        found = {last for start, last in self._longer if np.array_equal(ids[len(ids) - len(start) :], start)}
-        return np.array(sorted(found), np.int64)
+        """Return the ids that would end one of the longer words directly after these ids."""
+        last_ids = {last for start, last in self._longer if np.array_equal(ids[len(ids) - len(start) :], start)}
+        return np.array(sorted(last_ids), np.int64)
 
     @property
     def needs_tail(self) -> bool:
-        """Whether it depends on the tokens before."""
+        """Whether a ban depends on the tokens before."""
         return bool(self._longer)

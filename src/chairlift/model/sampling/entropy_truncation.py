@@ -1,14 +1,14 @@
-"""Rules that look at the whole distribution: typical_p, epsilon_cutoff, eta_cutoff, in this order.
+"""truncate: applies the rules that need the whole distribution: typical_p, epsilon_cutoff, eta_cutoff, in this order.
 
-    typical_p   Meister, Pimentel, Wiher, Cotterell, "Locally Typical Sampling" (2022): tokens by how far their surprise
-                -log p lies from the entropy, nearest first; those stay before which less than typical_p has been
-                summed, and whoever is as near as the last of them
-    epsilon     Hewitt, Manning, Liang, "Truncation Sampling as Language Model Desmoothing" (2022): those stay whose
-                probability reaches epsilon, and the likeliest
+    typical_p   Meister, Pimentel, Wiher, Cotterell, "Locally Typical Sampling" (2022): orders tokens by the distance of
+                their surprise -log p from the entropy, nearest first; keeps tokens as long as the sum before them is
+                below typical_p, and every token as near as the last of these
+    epsilon     Hewitt, Manning, Liang, "Truncation Sampling as Language Model Desmoothing" (2022): keeps tokens whose
+                probability reaches epsilon, and the most likely token
     eta         the same with min(eta, sqrt(eta) * exp(-entropy))
 
-The meaning is that of transformers' warpers. Each looks at what the one before it left, as a distribution. Sums run
-along one row in one order, so a row does not depend on those beside it.
+The rules are those of transformers' warpers. Each works on the renormalised result of the rule before it. Sums run
+along one row in one order, so a row does not depend on the other rows.
 """
 
 import torch
@@ -16,10 +16,10 @@ from torch import Tensor
 
 
 def truncate(weights: Tensor, typical_p: Tensor, epsilon: Tensor, eta: Tensor) -> Tensor:
-    """Return the weights with those of dropped tokens 0; at least one of a row stays.
+    """Set the weights of dropped tokens to 0 and return the weights; at least one token of a row stays.
 
     Args:
-        weights: float64 [N, V], at least 0, some above; not normalised; changed.
+        weights: float64 [N, V], at least 0, some above; not normalised; changed in place.
         typical_p: float64 [N, 1], 1 keeps all.
         epsilon: float64 [N, 1], 0 keeps all.
         eta: float64 [N, 1], 0 keeps all.

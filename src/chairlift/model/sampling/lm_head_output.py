@@ -1,4 +1,4 @@
-"""Scored: what the head of a model says of each row, which is no more than the sampler wants to know."""
+"""LMHeadOutput: the values of each row that the lm_head returns to the sampler, only those that the sampler needs."""
 
 from dataclasses import dataclass
 
@@ -9,62 +9,66 @@ from torch import Tensor
 
 from chairlift.engine.step_plan import TokenMasks
 from chairlift.model.sampling.logits_processing import apply_masks
-from chairlift.model.sampling.truncated_sampling import Floats, chunks, leading, wide
+from chairlift.model.sampling.truncated_sampling import Floats, argmax, chunks, wide
 
 Int64 = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What there is to say of R rows beside the largest logit of each.
+class LogitsRequest:
+    """The values of R rows that the sampler needs beside the largest logit of each.
 
     Attributes:
-        kept: bool [R], rows whose logits are wanted.
-        masks: what may be drawn in some rows, their places ascending; everything in the others.
+        needs_logits: bool [R], rows whose logits are needed.
+        masks: token masks of some rows, by ascending row; the other rows allow every token.
     """
 
-    kept: NDArray[np.bool_]
+    needs_logits: NDArray[np.bool_]
     masks: TokenMasks | None = None
 
     @property
-    def masked(self) -> Int64:
-        """The rows of masks, int64 [M]."""
+    def masked_rows(self) -> Int64:
+        """The rows that have masks, int64 [M]."""
         return np.empty(0, np.int64) if self.masks is None else self.masks.sample_indices.astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
-    """What a head says of R rows.
+class LMHeadOutput:
+    """The lm_head's values of R rows.
 
     Attributes:
-        peaks: float32 or float64 [R], the largest logit of each row, whatever its mask says; NaN where one is.
-        best: int64 [R], its id; of equals the lowest (of those that a soft cap has made equal, any).
-        allowed_peaks: likewise [M], the largest that the mask of a masked row allows; -inf where that is none.
-        allowed_best: int64 [M], its id, likewise; below V where there is none, too.
-        logits: float32 or float64 [N, V] of the rows that are kept, in order; -inf where a mask bans.
+        max_logits: float32 or float64 [R], the largest logit of each row, masks ignored; NaN where a logit is NaN.
+        argmax_ids: int64 [R], its id; among equal logits the lowest (any of those that a soft cap has made equal).
+        masked_max_logits: the same dtype, [M], the largest logit that the row's mask allows; -inf without one.
+        masked_argmax_ids: int64 [M], its id, with the same ties; below V without an allowed token, too.
+        logits: float32 or float64 [N, V] of the rows that need logits, in order; -inf where a mask bans a token.
     """
 
-    peaks: Floats
-    best: Int64
-    allowed_peaks: Floats
-    allowed_best: Int64
+    max_logits: Floats
+    argmax_ids: Int64
+    masked_max_logits: Floats
+    masked_argmax_ids: Int64
     logits: Tensor
 
 
-def scored(logits: Tensor, wanted: Wanted) -> Scored:
-    """Say it of all logits, [R, V] of any floating dtype on any device; they may be changed."""
-    peaks, best = leading(logits)
-    allowed_peaks, allowed_best = peaks[:0], best[:0]
-    if wanted.masks is not None and len(rows := wanted.masked):
-        found = []
+def compute_lm_head_output(logits: Tensor, request: LogitsRequest) -> LMHeadOutput:
+    """Compute the output from all logits, [R, V] of any floating dtype on any device; may change them."""
+    max_logits, argmax_ids = argmax(logits)
+    masked_max_logits, masked_argmax_ids = max_logits[:0], argmax_ids[:0]
+    if request.masks is not None and len(rows := request.masked_rows):
+        parts = []
         for some in chunks(np.arange(len(rows)), logits.shape[1]):
             at = torch.from_numpy(rows[some]).to(logits.device)
-            left = logits[at]
-            apply_masks(left, list(wanted.masks.bitmask[some]))
-            found.append(leading(left))
-            if wanted.kept[rows[some]].any():
-                logits[at] = left
-        allowed_peaks = np.concatenate([peak for peak, _ in found])
-        allowed_best = np.concatenate([ids for _, ids in found])
-    kept = logits if wanted.kept.all() else logits[torch.from_numpy(np.flatnonzero(wanted.kept)).to(logits.device)]
-    return Scored(peaks, best, allowed_peaks, allowed_best, wide(kept))
+            masked_logits = logits[at]
+            apply_masks(masked_logits, list(request.masks.bitmask[some]))
+            parts.append(argmax(masked_logits))
+            if request.needs_logits[rows[some]].any():
+                logits[at] = masked_logits
+        masked_max_logits = np.concatenate([max_logit for max_logit, _ in parts])
+        masked_argmax_ids = np.concatenate([ids for _, ids in parts])
+    kept = (
+        logits
+        if request.needs_logits.all()
+        else logits[torch.from_numpy(np.flatnonzero(request.needs_logits)).to(logits.device)]
+    )
+    return LMHeadOutput(max_logits, argmax_ids, masked_max_logits, masked_argmax_ids, wide(kept))

@@ -1,4 +1,4 @@
-"""Randomness without state: a uniform number from (seed, choice, output position) and from nothing else.
+"""uniforms: derives a uniform random number from (seed, choice, output position) alone, without state.
 
 Philox4x32-10, the counter-based generator of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as
 1, 2, 3" (SC'11); its published test vectors are in the tests.
@@ -20,7 +20,7 @@ _HALF = np.uint64(32)
 
 
 def philox4x32(counter: tuple[UInt64, UInt64, UInt64, UInt64], key: tuple[UInt64, UInt64]) -> tuple[UInt64, ...]:
-    """Return the four 32-bit words of each counter [N] under its key [N]; every word is held in a uint64."""
+    """Return the four 32-bit words of each counter [N] under its key [N]; every word is a uint64."""
     first, second, third, fourth = counter
     low_key, high_key = key
     for _ in range(_ROUNDS):
@@ -32,12 +32,12 @@ def philox4x32(counter: tuple[UInt64, UInt64, UInt64, UInt64], key: tuple[UInt64
 
 
 def uniforms(seeds: NDArray[np.int64], choices: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Draw one number in [0, 1) for each row, with 53 random bits.
+    """Generate one number in [0, 1) for each row, with 53 random bits.
 
     Args:
         seeds: int64 [N], any value.
-        choices: int64 [N], at least 0: which of several draws at the same position.
-        positions: int64 [N], at least 0: outputs of the request before this one.
+        choices: int64 [N], at least 0: choice index, for several samples at the same position.
+        positions: int64 [N], at least 0: number of outputs of the request before this one.
 
     Returns:
         float64 [N]; row i depends on seeds[i], choices[i] and positions[i] only.

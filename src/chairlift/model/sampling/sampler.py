@@ -1,8 +1,8 @@
-"""Logits to tokens: every parameter per request, one request's fault confined to its own row.
+"""Sampler: samples tokens from logits with parameters per request, and confines an error to the row of its request.
 
-raw logits ──► shaped (penalties, bias, bans, processors, masks) ──► greedy: argmax, of equals the lowest id
-    │                                                           └──► else: truncated distribution, one draw
-    └──► logprobs                                                          (choice.py, draws.py)
+raw logits ──► processed (penalties, bias, bans, processors, masks) ──► greedy: argmax, lowest id among equal logits
+    │                                                              └──► else: one sample of the truncated distribution
+    └──► logprobs                                                             (truncated_sampling.py, philox.py)
 """
 
 from collections.abc import Callable, Mapping
@@ -18,203 +18,232 @@ from chairlift.core.errors import ChairliftError, NoAllowedToken, NonFiniteLogit
 from chairlift.core.request import TokenLogprob
 from chairlift.engine.step_plan import Int32, NewSequence, TokenMasks
 from chairlift.model.sampling.custom_processors import Factories
-from chairlift.model.sampling.lm_head_output import Scored, Wanted
-from chairlift.model.sampling.logits_processing import Shaper, apply_masks, process, raised, shape
+from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
+from chairlift.model.sampling.logits_processing import (
+    RowLogitsProcessor,
+    apply_masks,
+    as_sampling_error,
+    process_logits,
+    run_custom_processors,
+)
 from chairlift.model.sampling.logprobs import token_logprobs
 from chairlift.model.sampling.philox import uniforms
-from chairlift.model.sampling.sampling_ops import Drawing, TorchDrawing
+from chairlift.model.sampling.sampling_ops import SamplingOps, TorchSamplingOps
 from chairlift.model.sampling.sampling_state import SamplingState
-from chairlift.model.sampling.truncated_sampling import Floats, chunks, leading
+from chairlift.model.sampling.truncated_sampling import Floats, argmax, chunks
 
 Int64 = NDArray[np.int64]
 Allowed = Mapping[int, Int32]
-"""By row the packed bits of the tokens that its structure allows."""
+"""By row the packed bits of the tokens that its grammar allows."""
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """What was drawn for R rows.
+class SamplerOutput:
+    """The sampled tokens of R rows.
 
     Attributes:
         tokens: int32 [R]; meaningless (but an id of the vocabulary) where a row failed.
-        logprobs: one entry a row, or empty when no row asked.
-        faults: by row, why it failed.
+        logprobs: one entry per row, or empty if no row requests logprobs.
+        row_errors: the error of each failed row.
     """
 
     tokens: Int32
     logprobs: tuple[TokenLogprob | None, ...] = ()
-    faults: dict[int, ChairliftError] = field(default_factory=dict)
+    row_errors: dict[int, ChairliftError] = field(default_factory=dict)
 
 
 class Sampler:
-    """Draws tokens for slots and remembers what it drew.
+    """Samples tokens for slots and stores the history that later samples need.
 
-    A row's token depends on its logits, its parameters, its seed and its own history; never on the rows beside it.
+    A row's token depends on its logits, its parameters, its seed and its own history; never on the other rows.
     """
 
     def __init__(
-        self, max_slots: int, vocab_size: int, factories: Factories | None = None, drawing: Drawing | None = None
+        self, max_slots: int, vocab_size: int, factories: Factories | None = None,
+        sampling_ops: SamplingOps | None = None,
     ) -> None:  # fmt: skip
-        """Make room for so many slots; `factories` are those of the logits processors, by name."""
-        self._drawing = drawing or TorchDrawing()
+        """Create the state of `max_slots` slots; `factories` create custom logits processors, by name."""
+        self._sampling_ops = sampling_ops or TorchSamplingOps()
         self._state = SamplingState(max_slots, vocab_size, factories or {})
 
-    def admit(self, new: NewSequence) -> None:
-        """Take over a sequence; replaces whatever its slot held."""
-        self._state.admit(new)
+    def add_sequence(self, new: NewSequence) -> None:
+        """Add a sequence; replaces the previous one of its slot."""
+        self._state.add_sequence(new)
 
-    def release(self, slot: int) -> None:
-        """Forget a slot, known or not."""
-        self._state.release(slot)
+    def remove_slot(self, slot: int) -> None:
+        """Remove a slot; an unknown slot is ignored."""
+        self._state.remove_slot(slot)
 
-    def sample(self, head: Callable[[Wanted], Scored], slots: Int64, masks: TokenMasks | None = None) -> Drawn:
-        """Draw one token a row.
+    def sample(
+        self, head: Callable[[LogitsRequest], LMHeadOutput], slots: Int64, masks: TokenMasks | None = None
+    ) -> SamplerOutput:
+        """Sample one token per row.
 
         Args:
-            head: says of the R rows what it is asked.
-            slots: int64 [R], whose row it is; each once.
-            masks: what the structure of some rows allows.
+            head: returns the requested lm_head output of the R rows.
+            slots: int64 [R], the slot of each row; each once.
+            masks: the tokens that the grammars of some rows allow.
 
         Returns:
-            tokens, logprobs where asked for, and the faults of single rows; whatever is raised for one row stays there,
-            but not what the head raises.
+            tokens, logprobs where requested, and the errors of single rows. An exception for one row becomes its row
+            error; an exception of the head is raised.
         """
-        wanted, later = self._wanted(slots, masks)
-        found = head(wanted)
-        tokens, faults = found.best.astype(np.int32), self._faults(found, slots)
-        if wanted.masks is not None:
-            self._take_allowed(found, wanted.masked, slots, tokens, faults)
+        request, later_masks = self._logits_request(slots, masks)
+        output = head(request)
+        tokens, row_errors = output.argmax_ids.astype(np.int32), self._row_errors(output, slots)
+        if request.masks is not None:
+            self._apply_masked_argmax(output, request.masked_rows, slots, tokens, row_errors)
         logprobs: dict[int, TokenLogprob] = {}
-        if len(found.logits):
-            rows = np.array([row for row in np.flatnonzero(wanted.kept).tolist() if row not in faults], np.int64)
+        if len(output.logits):
+            rows = np.array(
+                [row for row in np.flatnonzero(request.needs_logits).tolist() if row not in row_errors], np.int64
+            )
             if len(rows):
-                places = wanted.kept.cumsum() - 1
-                self._draw_each(_Draws(found.logits, places, slots, later, tokens, logprobs, faults), rows)
-        faults.update(self._state.observe(slots, tokens, list(faults)))
-        return Drawn(tokens, tuple(map(logprobs.get, range(len(slots)))) if logprobs else (), faults)
+                logits_index = request.needs_logits.cumsum() - 1
+                self._sample_rows(
+                    _SampleBatch(output.logits, logits_index, slots, later_masks, tokens, logprobs, row_errors), rows
+                )
+        row_errors.update(self._state.observe(slots, tokens, list(row_errors)))
+        return SamplerOutput(tokens, tuple(map(logprobs.get, range(len(slots)))) if logprobs else (), row_errors)
 
-    def _wanted(self, slots: Int64, masks: TokenMasks | None) -> tuple[Wanted, Allowed]:
-        """Return what the head shall say, and the masks of rows that are wanted as they are and banned from later."""
+    def _logits_request(self, slots: Int64, masks: TokenMasks | None) -> tuple[LogitsRequest, Allowed]:
+        """Return the request to the head, and the masks of rows that need raw logits and are masked later."""
         state = self._state
-        if not state.special:
-            return Wanted(np.zeros(len(slots), bool), masks), {}
+        if not state.slots_needing_logits:
+            return LogitsRequest(np.zeros(len(slots), bool), masks), {}
         raw = state.logprobs[slots] >= 0
-        if state.shapers:
-            raw |= np.array([slot in state.shapers for slot in slots.tolist()], bool)
-        kept = raw | ~state.greedy[slots]
+        if state.row_processors:
+            raw |= np.array([slot in state.row_processors for slot in slots.tolist()], bool)
+        needs_logits = raw | ~state.greedy[slots]
         if masks is None or not raw.any():
-            return Wanted(kept, masks), {}
-        later = raw[masks.sample_indices]
-        told = masks if not later.any() else TokenMasks(masks.sample_indices[~later], masks.bitmask[~later])
-        return Wanted(kept, told), dict(zip(masks.sample_indices[later].tolist(), masks.bitmask[later], strict=True))
+            return LogitsRequest(needs_logits, masks), {}
+        later_masks = raw[masks.sample_indices]
+        head_masks = (
+            masks
+            if not later_masks.any()
+            else TokenMasks(masks.sample_indices[~later_masks], masks.bitmask[~later_masks])
+        )
+        return LogitsRequest(needs_logits, head_masks), dict(
+            zip(masks.sample_indices[later_masks].tolist(), masks.bitmask[later_masks], strict=True)
+        )
 
-    def _faults(self, found: Scored, slots: Int64) -> dict[int, ChairliftError]:
-        """Rows whose likeliest logit is no number, and those whose slot is refused."""
-        peaks = found.peaks
-        faults: dict[int, ChairliftError] = {row: _non_finite(float(peaks[row])) for row in _bad(peaks)}
-        if refused := self._state.refused:
-            faults |= {row: refused[slot] for row, slot in enumerate(slots.tolist()) if slot in refused}
-        return faults
+    def _row_errors(self, output: LMHeadOutput, slots: Int64) -> dict[int, ChairliftError]:
+        """Return the errors of rows whose largest logit is not finite, and of rows whose slot has an error."""
+        max_logits = output.max_logits
+        row_errors: dict[int, ChairliftError] = {
+            row: _non_finite_error(float(max_logits[row])) for row in _non_finite_rows(max_logits)
+        }
+        if slot_errors := self._state.slot_errors:
+            row_errors |= {row: slot_errors[slot] for row, slot in enumerate(slots.tolist()) if slot in slot_errors}
+        return row_errors
 
-    def _take_allowed(
-        self, found: Scored, rows: Int64, slots: Int64, tokens: Int32, faults: dict[int, ChairliftError]
+    def _apply_masked_argmax(
+        self, output: LMHeadOutput, rows: Int64, slots: Int64, tokens: Int32, row_errors: dict[int, ChairliftError]
     ) -> None:  # fmt: skip
-        """Take the likeliest of what the masks allow that the head was given, of these rows."""
-        tokens[rows] = found.allowed_best
-        for index in _bad(found.allowed_peaks):
+        """Set the tokens of rows whose masks the head applied to the most likely allowed tokens."""
+        tokens[rows] = output.masked_argmax_ids
+        for index in _non_finite_rows(output.masked_max_logits):
             row = int(rows[index])
             num_outputs = int(self._state.num_outputs[slots[row]])
-            faults.setdefault(row, _nothing_left(float(found.allowed_peaks[index]), None, num_outputs, True))
+            row_errors.setdefault(row, _no_token_error(float(output.masked_max_logits[index]), None, num_outputs, True))
 
-    def _draw_each(self, draws: "_Draws", rows: Int64) -> None:
-        """Draw rows whose logits are there; together, and where that raises each for itself."""
+    def _sample_rows(self, batch: "_SampleBatch", rows: Int64) -> None:
+        """Sample rows that have logits, together, or one by one if that raises."""
         try:
-            self._draw(draws, rows)
+            self._sample_together(batch, rows)
             return
         except Exception:
             for row in rows.tolist():
-                draws.faults.pop(row, None)
+                batch.row_errors.pop(row, None)
         for each in rows[:, None]:
             try:
-                self._draw(draws, each)
+                self._sample_together(batch, each)
             except Exception as error:
-                draws.faults[int(each[0])] = raised(error)
+                batch.row_errors[int(each[0])] = as_sampling_error(error)
 
-    def _draw(self, draws: "_Draws", rows: Int64) -> None:
-        """Draw rows together; writes their tokens, logprobs and faults and nothing else."""
-        state, slots = self._state, draws.slots
-        moved = np.array([slots[row] in state.shapers or row in draws.allowed for row in rows.tolist()], bool)
-        still = rows[~moved & ~state.greedy[slots[rows]]]
-        if len(still):
-            self._choose(draws, draws.logits_of(still), still)
-        for some in chunks(rows[moved], draws.logits.shape[1]):
-            self._draw_shaped(draws, draws.logits_of(some, copied=True), some)
-        wants = [row for row in rows[state.logprobs[slots[rows]] >= 0].tolist() if row not in draws.faults]
-        for some in chunks(np.array(wants, np.int64), draws.logits.shape[1]):
-            counts, tokens = state.logprobs[slots[some]], draws.tokens[some].astype(np.int64)
-            found = token_logprobs(draws.logits_of(some), tokens, counts, self._drawing)
-            draws.logprobs.update(zip(some.tolist(), found, strict=True))
+    def _sample_together(self, batch: "_SampleBatch", rows: Int64) -> None:
+        """Sample rows together; writes their tokens, logprobs and errors and nothing else."""
+        state, slots = self._state, batch.slots
+        is_processed = np.array(
+            [slots[row] in state.row_processors or row in batch.allowed for row in rows.tolist()], bool
+        )
+        raw_rows = rows[~is_processed & ~state.greedy[slots[rows]]]
+        if len(raw_rows):
+            self._sample_truncated(batch, batch.logits_of(raw_rows), raw_rows)
+        for some in chunks(rows[is_processed], batch.logits.shape[1]):
+            self._sample_processed(batch, batch.logits_of(some, copied=True), some)
+        logprob_rows = [row for row in rows[state.logprobs[slots[rows]] >= 0].tolist() if row not in batch.row_errors]
+        for some in chunks(np.array(logprob_rows, np.int64), batch.logits.shape[1]):
+            counts, tokens = state.logprobs[slots[some]], batch.tokens[some].astype(np.int64)
+            entries = token_logprobs(batch.logits_of(some), tokens, counts, self._sampling_ops)
+            batch.logprobs.update(zip(some.tolist(), entries, strict=True))
 
-    def _draw_shaped(self, draws: "_Draws", work: Tensor, rows: Int64) -> None:
-        """Draw rows whose logits (a copy, [n, V]) are moved first."""
-        state, slots = self._state, draws.slots[rows]
-        shapers = [state.shapers.get(slot) for slot in slots.tolist()]
+    def _sample_processed(self, batch: "_SampleBatch", logits: Tensor, rows: Int64) -> None:
+        """Process the logits (a copy, [n, V]) of rows, then sample the rows."""
+        state, slots = self._state, batch.slots[rows]
+        row_processors = [state.row_processors.get(slot) for slot in slots.tolist()]
         num_outputs = state.num_outputs[slots]
-        shape(work, shapers, num_outputs)
-        failed = process(work, shapers)
-        apply_masks(work, [draws.allowed.get(row) for row in rows.tolist()])
-        peaks, draws.tokens[rows] = leading(work)
-        for index in _bad(peaks):
+        process_logits(logits, row_processors, num_outputs)
+        failed = run_custom_processors(logits, row_processors)
+        apply_masks(logits, [batch.allowed.get(row) for row in rows.tolist()])
+        max_logits, batch.tokens[rows] = argmax(logits)
+        for index in _non_finite_rows(max_logits):
             if index not in failed:
-                masked = int(rows[index]) in draws.allowed
-                failed[index] = _nothing_left(float(peaks[index]), shapers[index], int(num_outputs[index]), masked)
-        draws.faults.update({int(rows[index]): error for index, error in failed.items()})
+                masked = int(rows[index]) in batch.allowed
+                failed[index] = _no_token_error(
+                    float(max_logits[index]), row_processors[index], int(num_outputs[index]), masked
+                )
+        batch.row_errors.update({int(rows[index]): error for index, error in failed.items()})
         random = ~state.greedy[slots]
         random[list(failed)] = False
         if random.any():
             some = np.flatnonzero(random)
-            self._choose(draws, work if random.all() else work[torch.from_numpy(some).to(work.device)], rows[some])
+            self._sample_truncated(
+                batch, logits if random.all() else logits[torch.from_numpy(some).to(logits.device)], rows[some]
+            )
 
-    def _choose(self, draws: "_Draws", logits: Tensor, rows: Int64) -> None:
-        """Draw from logits [n, V] of rows, none of them greedy."""
-        state, slots = self._state, draws.slots[rows]
+    def _sample_truncated(self, batch: "_SampleBatch", logits: Tensor, rows: Int64) -> None:
+        """Sample from logits [n, V] of rows, none of them greedy."""
+        state, slots = self._state, batch.slots[rows]
         numbers = uniforms(state.seed[slots], state.choice[slots], state.num_outputs[slots])
-        draws.tokens[rows] = self._drawing.choose(logits, state.rules(slots), numbers)
+        batch.tokens[rows] = self._sampling_ops.sample_tokens(logits, state.truncation(slots), numbers)
 
 
 @dataclass(frozen=True, slots=True)
-class _Draws:
-    """A step whose rows are being drawn: logits [N, V] of some of R rows, and by row their places among these."""
+class _SampleBatch:
+    """A step whose rows are being sampled: logits [N, V] of some of R rows, and by row their index among these."""
 
     logits: Tensor
-    places: Int64
+    logits_index: Int64
     slots: Int64
     allowed: Allowed
     tokens: Int32
     logprobs: dict[int, TokenLogprob]
-    faults: dict[int, ChairliftError]
+    row_errors: dict[int, ChairliftError]
 
     def logits_of(self, rows: Int64, *, copied: bool = False) -> Tensor:
-        """Return logits [n, V] of some rows, ascending."""
+        """Return logits [n, V] of some rows, in ascending order."""
         if len(rows) == len(self.logits) and not copied:
             return self.logits
-        return self.logits[torch.from_numpy(self.places[rows]).to(self.logits.device)]
+        return self.logits[torch.from_numpy(self.logits_index[rows]).to(self.logits.device)]
 
 
-def _bad(peaks: Floats) -> list[int]:
-    """Those that are NaN (it wins every comparison), +inf, or -inf (then all logits of the row are)."""
-    return [row for row, peak in enumerate(peaks.tolist()) if not isfinite(peak)]
+def _non_finite_rows(max_logits: Floats) -> list[int]:
+    """Return rows whose largest logit is NaN (NaN wins every comparison), +inf, or -inf (all logits are -inf)."""
+    return [row for row, max_logit in enumerate(max_logits.tolist()) if not isfinite(max_logit)]
 
 
-def _non_finite(peak: float) -> NonFiniteLogits:
-    what = "NaN" if np.isnan(peak) else "infinite" if peak > 0 else "all -inf"
+def _non_finite_error(max_logit: float) -> NonFiniteLogits:
+    what = "NaN" if np.isnan(max_logit) else "infinite" if max_logit > 0 else "all -inf"
     return NonFiniteLogits(f"the model's logits for this request are {what}")
 
 
-def _nothing_left(peak: float, shaper: Shaper | None, num_outputs: int, masked: bool) -> NoAllowedToken:
-    if peak != -np.inf:
+def _no_token_error(
+    max_logit: float, row_processor: RowLogitsProcessor | None, num_outputs: int, masked: bool
+) -> NoAllowedToken:
+    if max_logit != -np.inf:
         return NoAllowedToken("penalties or logit_bias push this request's logits out of the range of numbers")
     if masked:
-        return NoAllowedToken("no token is left that the structure allows and the other parameters do not ban")
-    assert shaper is not None, "a row that nothing moved has lost its tokens"
-    return shaper.why_nothing_is_left(num_outputs)
+        return NoAllowedToken("no token is left that the structured output allows and the other parameters do not ban")
+    assert row_processor is not None, "a row without a logits processor has no token left"
+    return row_processor.no_allowed_token_error(num_outputs)

@@ -1,40 +1,40 @@
-"""Drawing: who works through rows of logits as long as the vocabulary, for the sampler and for scores."""
+"""SamplingOps: the operations over rows of logits [N, V] that the sampler and prompt logprobs use."""
 
 from typing import Protocol
 
 from torch import Tensor
 
 from chairlift.model.sampling import truncated_sampling
-from chairlift.model.sampling.truncated_sampling import Float64, Rows, Truncation
+from chairlift.model.sampling.truncated_sampling import Float64, Rows, TruncationParams
 
 
-class Drawing(Protocol):
-    """One way to do it. Logits are [N, V] of float32 or float64, no NaN, the largest of each row finite."""
+class SamplingOps(Protocol):
+    """One implementation. Logits are [N, V] of float32 or float64, no NaN, the largest of each row finite."""
 
-    def choose(self, logits: Tensor, rules: Truncation, numbers: Float64) -> Rows:
-        """Draw one token id, int64 [N], for each row; see choice.choose."""
+    def sample_tokens(self, logits: Tensor, rules: TruncationParams, numbers: Float64) -> Rows:
+        """Sample one token id, int64 [N], for each row; see truncated_sampling.sample_tokens."""
         ...
 
-    def likeliest(self, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """Return values and ids, [N, count], of the largest logits; of equals the lower id first."""
+    def top_k_tokens(self, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """Return values and ids, [N, count], of the largest logits; among equal logits the lower id first."""
         ...
 
-    def log_sums(self, logits: Tensor, peaks: Tensor) -> Tensor:
-        """Return the logarithm of the sum of e**(logit - peak), float64 [N, 1]; `peaks` [N, 1] are the largest."""
+    def logsumexp(self, logits: Tensor, max_logits: Tensor) -> Tensor:
+        """Return the logarithm of the sum of e**(logit - max_logit), float64 [N, 1]; `max_logits` is [N, 1]."""
         ...
 
 
-class TorchDrawing:
-    """In torch operations, on any device."""
+class TorchSamplingOps:
+    """SamplingOps in torch, on any device."""
 
-    def choose(self, logits: Tensor, rules: Truncation, numbers: Float64) -> Rows:
-        """See Drawing."""
-        return truncated_sampling.choose(logits, rules, numbers)
+    def sample_tokens(self, logits: Tensor, rules: TruncationParams, numbers: Float64) -> Rows:
+        """See SamplingOps."""
+        return truncated_sampling.sample_tokens(logits, rules, numbers)
 
-    def likeliest(self, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """See Drawing."""
-        return truncated_sampling.likeliest(logits, count)
+    def top_k_tokens(self, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """See SamplingOps."""
+        return truncated_sampling.top_k_tokens(logits, count)
 
-    def log_sums(self, logits: Tensor, peaks: Tensor) -> Tensor:
-        """See Drawing; summed by ascending id."""
-        return (logits.double() - peaks.double()).exp_().cumsum(-1)[:, -1:].log()
+    def logsumexp(self, logits: Tensor, max_logits: Tensor) -> Tensor:
+        """See SamplingOps; sums by ascending id."""
+        return (logits.double() - max_logits.double()).exp_().cumsum(-1)[:, -1:].log()

@@ -1,4 +1,4 @@
-"""What the sampler remembers of each slot: its parameters in arrays, and for rows that are shaped what shapes them."""
+"""SamplingState: keeps each slot's sampling parameters in arrays, and the logits processors of rows that need them."""
 
 from collections.abc import Sequence
 
@@ -8,24 +8,24 @@ from numpy.typing import NDArray
 from chairlift.core.errors import ChairliftError
 from chairlift.engine.step_plan import NewSequence
 from chairlift.model.sampling.custom_processors import Factories
-from chairlift.model.sampling.logits_processing import Shaper, raised
-from chairlift.model.sampling.truncated_sampling import Truncation
+from chairlift.model.sampling.logits_processing import RowLogitsProcessor, as_sampling_error
+from chairlift.model.sampling.truncated_sampling import TruncationParams
 
 Int64 = NDArray[np.int64]
 
 
 class SamplingState:
-    """Parameters and progress of all slots.
+    """The parameters and progress of all slots.
 
     Attributes:
         seed: int64 [slots].
-        choice: int64 [slots], which of its request's choices draws here.
-        num_outputs: int64 [slots], outputs so far, of those that are special; the position of the next draw.
+        choice: int64 [slots], choice index of the slot's sequence in its request.
+        num_outputs: int64 [slots], outputs so far, of slots_needing_logits; the position of the next sample.
         greedy: bool [slots].
         logprobs: int64 [slots], -1 for none.
-        shapers: by slot, those whose logits are moved.
-        refused: by slot, those that cannot be sampled at all, and why.
-        special: slots of which more is wanted than the likeliest token, and those that are refused.
+        row_processors: logits processors, by slot.
+        slot_errors: errors of slots that cannot be sampled.
+        slots_needing_logits: slots that need more than the most likely token, and those with errors.
     """
 
     def __init__(self, max_slots: int, vocab_size: int, factories: Factories) -> None:
@@ -36,15 +36,15 @@ class SamplingState:
         self.num_outputs = np.zeros(max_slots, np.int64)
         self.greedy = np.ones(max_slots, bool)
         self.logprobs = np.full(max_slots, -1, np.int64)
-        self._rules = Truncation.neutral(max_slots)
-        self.shapers: dict[int, Shaper] = {}
-        self.refused: dict[int, ChairliftError] = {}
-        self.special: set[int] = set()
+        self._rules = TruncationParams.neutral(max_slots)
+        self.row_processors: dict[int, RowLogitsProcessor] = {}
+        self.slot_errors: dict[int, ChairliftError] = {}
+        self.slots_needing_logits: set[int] = set()
 
-    def admit(self, new: NewSequence) -> None:
-        """Replace what the slot held. A request whose state cannot be made is refused when it is sampled."""
+    def add_sequence(self, new: NewSequence) -> None:
+        """Replace the state of the slot. An error of the new state is reported when the slot is sampled."""
         slot, params = new.slot, new.params
-        self.release(slot)
+        self.remove_slot(slot)
         self.num_outputs[slot], self.choice[slot] = new.num_output_tokens, new.choice_index
         self.greedy[slot], self.logprobs[slot] = True, -1
         try:
@@ -52,40 +52,40 @@ class SamplingState:
             self.seed[slot] = params.seed
             self.logprobs[slot] = -1 if params.logprobs is None else params.logprobs
             self._rules.set(slot, params)
-            if Shaper.wanted(params):
-                self.shapers[slot] = Shaper(new, self._vocab_size, self._factories)
+            if RowLogitsProcessor.is_needed(params):
+                self.row_processors[slot] = RowLogitsProcessor(new, self._vocab_size, self._factories)
             self.greedy[slot] = params.greedy
         except ChairliftError as error:
-            self.refused[slot] = error
+            self.slot_errors[slot] = error
         except Exception as error:
-            self.refused[slot] = raised(error)
-        if not self.greedy[slot] or self.logprobs[slot] >= 0 or slot in self.shapers or slot in self.refused:
-            self.special.add(slot)
+            self.slot_errors[slot] = as_sampling_error(error)
+        if not self.greedy[slot] or self.logprobs[slot] >= 0 or slot in self.row_processors or slot in self.slot_errors:
+            self.slots_needing_logits.add(slot)
 
-    def release(self, slot: int) -> None:
-        """Forget a slot, known or not."""
-        self.shapers.pop(slot, None)
-        self.refused.pop(slot, None)
-        self.special.discard(slot)
+    def remove_slot(self, slot: int) -> None:
+        """Remove a slot; an unknown slot is ignored."""
+        self.row_processors.pop(slot, None)
+        self.slot_errors.pop(slot, None)
+        self.slots_needing_logits.discard(slot)
 
-    def rules(self, slots: Int64) -> Truncation:
-        """Return the distribution's parameters of some slots."""
+    def truncation(self, slots: Int64) -> TruncationParams:
+        """Return the truncation parameters of some slots."""
         return self._rules.take(slots)
 
     def observe(self, slots: Int64, tokens: NDArray[np.int32], failed: Sequence[int]) -> dict[int, ChairliftError]:
-        """Count the tokens of all rows but the failed, at most one a slot; returns those whose history failed."""
-        faults: dict[int, ChairliftError] = {}
-        if not self.special:
-            return faults
+        """Add the tokens of all rows but the failed, at most one per slot; returns the errors of histories by row."""
+        row_errors: dict[int, ChairliftError] = {}
+        if not self.slots_needing_logits:
+            return row_errors
         self.num_outputs[np.delete(slots, failed) if failed else slots] += 1
-        if not self.shapers:
-            return faults
+        if not self.row_processors:
+            return row_errors
         for row in [row for row in range(len(slots)) if row not in failed]:
-            shaper = self.shapers.get(int(slots[row]))
-            if shaper is None:
+            row_processor = self.row_processors.get(int(slots[row]))
+            if row_processor is None:
                 continue
             try:
-                shaper.add(int(tokens[row]))
+                row_processor.add(int(tokens[row]))
             except Exception as error:
-                faults[row] = raised(error)
-        return faults
+                row_errors[row] = as_sampling_error(error)
+        return row_errors

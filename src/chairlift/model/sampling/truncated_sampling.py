@@ -1,18 +1,18 @@
-"""One token a row from shaped logits: temperature, truncation, then the inverse of the running sum.
+"""sample_tokens: samples one token per row of processed logits: temperature, truncation, inverse of the running sum.
 
-The meaning of each rule is transformers' (its logits warpers, applied in this order); its ties are settled:
+The rules are transformers' logits warpers, applied in this order, with defined ties:
 
-    top_k   tokens as likely as the k-th all stay, as in transformers
-    top_p   likeliest first, of equals the lower id first: those stay before which less than top_p has been summed, so
-            the smallest set whose probability reaches top_p, at least one token
-    min_p   those stay whose probability is at least min_p times that of the likeliest
-    then    typical_p, epsilon_cutoff, eta_cutoff (entropy_rules.py)
-    draw    weights of the kept tokens are summed in float64 by ascending token id; the first token whose sum exceeds
-            number * total is drawn
+    top_k   keeps all tokens as likely as the k-th, as in transformers
+    top_p   orders tokens by probability, the lower id first among equals; keeps tokens as long as the sum before them
+            is below top_p, so the smallest set whose probability reaches top_p, at least one token
+    min_p   keeps tokens whose probability is at least min_p times that of the most likely
+    then    typical_p, epsilon_cutoff, eta_cutoff (entropy_truncation.py)
+    sample  sums the weights of the kept tokens in float64 by ascending token id; returns the first token whose sum
+            exceeds number * total
 
-All sums run along one row in one order, so a row's token does not depend on the rows beside it. A rule that needs the
-order of tokens first looks at a few hundred of the likeliest, and sorts the vocabulary only where these do not settle
-it; both ways give the same bits where sums are sequential (CPU).
+All sums run along one row in one order, so a row's token does not depend on the other rows. A rule that needs the
+order of tokens first uses a few hundred of the most likely, and sorts the vocabulary only where these do not decide;
+both ways give the same bits where sums are sequential (CPU).
 """
 
 from collections.abc import Iterator
@@ -31,15 +31,15 @@ Float64 = NDArray[np.float64]
 Floats = NDArray[np.float32] | NDArray[np.float64]
 
 CHUNK_ELEMENTS = 1 << 22
-"""Logits that are worked on at once in float64; bounds the workspace of sampling."""
+"""Logits processed at once in float64; bounds the workspace of sampling."""
 
 _WIDE_TOP_K = 1024
 _TOP_P_WIDTH = 512
 
 
 @dataclass(frozen=True, slots=True)
-class Truncation:
-    """Parameters of the distribution, one entry a row.
+class TruncationParams:
+    """The truncation parameters of N rows, one entry per row.
 
     Attributes:
         temperature: float64 [N], above 0.
@@ -60,13 +60,13 @@ class Truncation:
     eta: Float64
 
     @classmethod
-    def neutral(cls, count: int) -> "Truncation":
-        """Return rules of so many rows that keep all."""
+    def neutral(cls, count: int) -> "TruncationParams":
+        """Return parameters of `count` rows that keep all tokens."""
         ones, zeros = np.ones(count), np.zeros(count)
         return cls(ones, np.zeros(count, np.int64), ones.copy(), zeros, ones.copy(), zeros.copy(), zeros.copy())
 
     def set(self, row: int, params: SamplingParams) -> None:
-        """Take over the resolved parameters of one request."""
+        """Set a row from the resolved parameters of one request."""
         self.temperature[row] = 1.0 if params.temperature is None else params.temperature
         self.top_k[row] = max(0, params.top_k or 0)
         self.top_p[row] = 1.0 if params.top_p is None else params.top_p
@@ -75,33 +75,33 @@ class Truncation:
         self.epsilon[row] = params.epsilon_cutoff or 0.0
         self.eta[row] = params.eta_cutoff or 0.0
 
-    def take(self, rows: Rows) -> "Truncation":
+    def take(self, rows: Rows) -> "TruncationParams":
         """Return the entries of some rows."""
-        return Truncation(
+        return TruncationParams(
             self.temperature[rows], self.top_k[rows], self.top_p[rows], self.min_p[rows], self.typical_p[rows],
             self.epsilon[rows], self.eta[rows],
         )  # fmt: skip
 
     @property
     def by_entropy(self) -> NDArray[np.bool_]:
-        """Rows that need the whole distribution."""
+        """Whether each row needs the whole distribution, bool [N]."""
         return (self.typical_p < 1) | (self.epsilon > 0) | (self.eta > 0)
 
 
 def chunks(rows: Rows, vocab_size: int) -> Iterator[Rows]:
-    """Cut rows into runs whose logits fit the workspace."""
+    """Split rows into chunks whose logits fit the workspace."""
     step = max(1, CHUNK_ELEMENTS // vocab_size)
     for start in range(0, len(rows), step):
         yield rows[start : start + step]
 
 
-def choose(logits: Tensor, rules: Truncation, numbers: Float64) -> Rows:
-    """Draw one token id for each row.
+def sample_tokens(logits: Tensor, rules: TruncationParams, numbers: Float64) -> Rows:
+    """Sample one token id for each row.
 
     Args:
         logits: [N, V] float32 or float64, no NaN, the largest of each row finite; -inf is a banned token.
         rules: N entries.
-        numbers: float64 [N] in [0, 1), one draw each.
+        numbers: float64 [N] in [0, 1), one random number per row.
 
     Returns:
         int64 [N].
@@ -112,63 +112,70 @@ def choose(logits: Tensor, rules: Truncation, numbers: Float64) -> Rows:
     by_entropy = rules.by_entropy
     ordered = ((top_k > 0) | (rules.top_p < 1)) & ~by_entropy
     for rows in chunks(np.flatnonzero(by_entropy), vocab_size):
-        tokens[rows] = _by_entropy(_picked(logits, rows), rules.take(rows), numbers[rows]).cpu().numpy()
+        tokens[rows] = _sample_by_entropy(_select_rows(logits, rows), rules.take(rows), numbers[rows]).cpu().numpy()
     for rows in chunks(np.flatnonzero(~(ordered | by_entropy)), vocab_size):
-        tokens[rows] = _by_id(_picked(logits, rows), rules.take(rows), numbers[rows]).cpu().numpy()
+        tokens[rows] = _sample_by_id(_select_rows(logits, rows), rules.take(rows), numbers[rows]).cpu().numpy()
     for rows in chunks(np.flatnonzero(ordered), vocab_size):
-        narrow = rows[top_k[rows] <= _WIDE_TOP_K]
-        width = 2 * int(top_k[narrow].max(initial=_TOP_P_WIDTH // 2)) + 64
-        unsure = rows[top_k[rows] > _WIDE_TOP_K]
-        for some, among in ((narrow, width), (unsure, vocab_size)):
-            if not len(some):
+        narrow_rows = rows[top_k[rows] <= _WIDE_TOP_K]
+        width = 2 * int(top_k[narrow_rows].max(initial=_TOP_P_WIDTH // 2)) + 64
+        wide_rows = rows[top_k[rows] > _WIDE_TOP_K]
+        for selected, num_ranked in ((narrow_rows, width), (wide_rows, vocab_size)):
+            if not len(selected):
                 continue
-            found, sure = _by_rank(_picked(logits, some), rules.take(some), numbers[some], among)
-            tokens[some] = found.cpu().numpy()
-            left = some[~sure.cpu().numpy()]
-            if len(left):
-                found, _ = _by_rank(_picked(logits, left), rules.take(left), numbers[left], vocab_size)
-                tokens[left] = found.cpu().numpy()
+            sampled, sure = _sample_by_rank(
+                _select_rows(logits, selected), rules.take(selected), numbers[selected], num_ranked
+            )
+            tokens[selected] = sampled.cpu().numpy()
+            undecided = selected[~sure.cpu().numpy()]
+            if len(undecided):
+                sampled, _ = _sample_by_rank(
+                    _select_rows(logits, undecided), rules.take(undecided), numbers[undecided], vocab_size
+                )
+                tokens[undecided] = sampled.cpu().numpy()
     return tokens
 
 
-def leading(logits: Tensor) -> tuple[Floats, Rows]:
-    """Return the largest logit of each row, float32 or float64 [N], and its id, int64 [N]; of equals the lowest id.
+def argmax(logits: Tensor) -> tuple[Floats, Rows]:
+    """Return the largest logit of each row, float32 or float64 [N], and its id, int64 [N].
 
-    NaN counts as the largest.
+    Among equal logits the lowest id is returned. NaN counts as the largest.
     """
     if logits.device.type != "cpu":
-        peaks, ids = logits.max(-1)
-        return wide(peaks).cpu().numpy(), ids.cpu().numpy()
+        max_logits, ids = logits.max(-1)
+        return wide(max_logits).cpu().numpy(), ids.cpu().numpy()
     numbers = wide(logits).numpy()
-    best = numbers.argmax(1)  # ten times as fast as torch's
-    return numbers[np.arange(len(best)), best], best
+    argmax_ids = numbers.argmax(1)  # ten times as fast as torch's
+    return numbers[np.arange(len(argmax_ids)), argmax_ids], argmax_ids
 
 
 def wide(logits: Tensor) -> Tensor:
-    """Return them as float32, or as the float64 that they are."""
+    """Return the logits as float32; float64 logits are returned unchanged."""
     return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
 
 
-def likeliest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return values and ids, [N, count] each, of the largest logits; of equals the lower id first."""
+def top_k_tokens(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return values and ids, [N, count] each, of the largest logits; the lower id first among equal logits."""
     vocab_size = logits.shape[1]
     count = min(count, vocab_size)
     values, ids = _leading(logits, 2 * count + 64)
     if values.shape[1] < vocab_size and count:
-        unsure = (values[:, count - 1] <= values[:, -1]).nonzero().flatten()
-        if len(unsure):
-            exact_values, exact_ids = _leading(logits[unsure], vocab_size)
-            values[unsure] = exact_values[:, : values.shape[1]]
-            ids[unsure] = exact_ids[:, : values.shape[1]]
+        wide_rows = (values[:, count - 1] <= values[:, -1]).nonzero().flatten()
+        if len(wide_rows):
+            exact_values, exact_ids = _leading(logits[wide_rows], vocab_size)
+            values[wide_rows] = exact_values[:, : values.shape[1]]
+            ids[wide_rows] = exact_ids[:, : values.shape[1]]
     return values[:, :count], ids[:, :count]
 
 
-def _picked(logits: Tensor, rows: Rows) -> Tensor:
+def _select_rows(logits: Tensor, rows: Rows) -> Tensor:
     return logits if len(rows) == logits.shape[0] else logits[torch.from_numpy(rows).to(logits.device)]
 
 
 def _leading(logits: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """Likeliest first, of equals the lower id; those equal to the last may lack some of theirs, unless width is V."""
+    """Return the `width` largest logits and their ids, in descending order, the lower id first among equal logits.
+
+    Unless width is V, some logits equal to the last may be missing.
+    """
     if width >= logits.shape[1]:
         values, ids = logits.sort(dim=-1, descending=True, stable=True)
         return values, ids
@@ -181,8 +188,8 @@ def _column(values: NDArray[np.generic], like: Tensor) -> Tensor:
     return torch.from_numpy(values).to(like.device)[:, None]
 
 
-def _weights(logits: Tensor, peak: Tensor, rules: Truncation) -> Tensor:
-    return ((logits.double() - peak.double()) / _column(rules.temperature, logits)).exp_()
+def _weights(logits: Tensor, max_logit: Tensor, rules: TruncationParams) -> Tensor:
+    return ((logits.double() - max_logit.double()) / _column(rules.temperature, logits)).exp_()
 
 
 def _search(weights: Tensor, numbers: Float64) -> Tensor:
@@ -190,52 +197,53 @@ def _search(weights: Tensor, numbers: Float64) -> Tensor:
     return torch.searchsorted(sums, sums[:, -1:] * _column(numbers, weights), right=True)
 
 
-def _by_id(logits: Tensor, rules: Truncation, numbers: Float64) -> Tensor:
-    """Draw where no order of tokens is needed."""
+def _sample_by_id(logits: Tensor, rules: TruncationParams, numbers: Float64) -> Tensor:
+    """Sample rows whose rules need no order of tokens."""
     weights = _weights(logits, logits.amax(-1, keepdim=True), rules)
     if rules.min_p.any():
         weights.masked_fill_(weights < _column(rules.min_p, logits), 0.0)
     return _search(weights, numbers)[:, 0]
 
 
-def _by_entropy(logits: Tensor, rules: Truncation, numbers: Float64) -> Tensor:
-    """Draw where a rule looks at the whole distribution that the others leave."""
+def _sample_by_entropy(logits: Tensor, rules: TruncationParams, numbers: Float64) -> Tensor:
+    """Sample rows with a rule that needs the whole distribution left by the other rules."""
     _, ids, weights, kept, _ = _ranked(logits, rules, logits.shape[1])
     by_id = torch.zeros_like(weights).scatter_(1, ids, weights.masked_fill_(~kept, 0.0))
-    left = truncate(by_id, *(_column(rule, logits) for rule in (rules.typical_p, rules.epsilon, rules.eta)))
-    return _search(left, numbers)[:, 0]
+    remaining = truncate(by_id, *(_column(rule, logits) for rule in (rules.typical_p, rules.epsilon, rules.eta)))
+    return _search(remaining, numbers)[:, 0]
 
 
-def _by_rank(logits: Tensor, rules: Truncation, numbers: Float64, width: int) -> tuple[Tensor, Tensor]:
-    """Draw among the `width` likeliest; the second tensor, bool [N], says where these settled the matter."""
+def _sample_by_rank(logits: Tensor, rules: TruncationParams, numbers: Float64, width: int) -> tuple[Tensor, Tensor]:
+    """Sample among the `width` most likely; the second tensor, bool [N], is true where these decide the result."""
     values, ids, weights, kept, is_open = _ranked(logits, rules, width)
     sure = torch.ones(len(logits), dtype=torch.bool, device=logits.device)
     if values.shape[1] < logits.shape[1]:
         sure = ~((kept | is_open) & (values <= values[:, -1:])).any(-1)
     ids, order = ids.sort(dim=-1)
-    found = _search(weights.masked_fill_(~kept, 0.0).gather(1, order), numbers)
-    return ids.gather(1, found)[:, 0], sure
+    sampled = _search(weights.masked_fill_(~kept, 0.0).gather(1, order), numbers)
+    return ids.gather(1, sampled)[:, 0], sure
 
 
-def _ranked(logits: Tensor, rules: Truncation, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Return values, ids, weights and whether top_k, top_p and min_p keep them, of the `width` likeliest in order.
+def _ranked(logits: Tensor, rules: TruncationParams, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Return values, ids, weights of the `width` most likely in order, and whether top_k, top_p and min_p keep them.
 
-    And whether a token is one of top_k: where others that are as likely may lie beyond `width`, top_p knows no total.
+    The last tensor is whether a token is one of top_k. The total for top_p is unknown where equally likely tokens may
+    lie beyond `width`.
     """
     vocab_size = logits.shape[1]
     values, ids = _leading(logits, width)
-    peak = values[:, :1]
+    max_logit = values[:, :1]
     limit = np.where((rules.top_k == 0) | (rules.top_k > vocab_size), vocab_size, rules.top_k)
     last = _column(np.minimum(limit, values.shape[1]) - 1, logits)
     kept = (values >= values.gather(1, last)) | _column(limit == vocab_size, logits)
     is_open = kept & _column(limit < vocab_size, logits)
-    weights = _weights(values, peak, rules).masked_fill_(~kept, 0.0)
+    weights = _weights(values, max_logit, rules).masked_fill_(~kept, 0.0)
     sums = weights.cumsum(-1)
     total = sums[:, -1:].clone()
     whole = np.flatnonzero((limit == vocab_size) & (rules.top_p < 1))
     if len(whole):
         at = torch.from_numpy(whole).to(logits.device)
-        total[at] = _weights(logits[at], peak[at], rules.take(whole)).cumsum(-1)[:, -1:]
+        total[at] = _weights(logits[at], max_logit[at], rules.take(whole)).cumsum(-1)[:, -1:]
     before = sums.roll(1, -1)
     before[:, 0] = 0.0
     top_p = _column(rules.top_p, logits)

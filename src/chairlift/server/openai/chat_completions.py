@@ -1,81 +1,85 @@
-"""The route /v1/chat/completions: a conversation is answered."""
+"""ChatCompletions: serves the route /v1/chat/completions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from chairlift.llm.output_processor import Assembler
-from chairlift.server.openai.chat_delta import Voice
-from chairlift.server.openai.endpoint import Task, answer
-from chairlift.server.openai.logprobs import ChatScores
-from chairlift.server.openai.parse_request import ChatAsked, read_chat
-from chairlift.server.openai.response import ChatRenderer, Named
+from chairlift.llm.output_processor import OutputProcessor
+from chairlift.server.openai.chat_delta import ChatDeltaBuilder
+from chairlift.server.openai.endpoint import RequestContext, handle_generation
+from chairlift.server.openai.logprobs import ChatLogprobs
+from chairlift.server.openai.parse_request import ChatRequest, read_chat
+from chairlift.server.openai.response import ChatRenderer, ResponseMeta
 from chairlift.server.openai.tool_choice import parsed_arguments
 from chairlift.server.replica import Replica
-from chairlift.text.reasoning_parser import OPEN, Reasoning
-from chairlift.text.tool_parser import ToolCalls
+from chairlift.text.reasoning_parser import OPEN, ReasoningParser
+from chairlift.text.tool_parser import ToolCallParser
 from chairlift.web.body import Receive, Scope, Send
 
 PATH = "/v1/chat/completions"
 
 
 class ChatCompletions:
-    """The route."""
+    """Serve the route /v1/chat/completions."""
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a conversation."""
+        """Generate the assistant's next message of a conversation."""
         replica = self._replica
-        await answer(replica, scope, receive, send, lambda body: read_chat(body, replica.notation), _Job)
+        await handle_generation(
+            replica, scope, receive, send, lambda body: read_chat(body, replica.tool_format), _ChatHandler
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
-    """See generate.Job."""
+class _ChatHandler:
+    """Prepare and render one chat request; see EndpointHandler."""
 
-    task: Task[ChatAsked]
+    context: RequestContext[ChatRequest]
 
     @property
     def timeout(self) -> float | None:
-        return self.task.timeout
+        return self.context.timeout
 
     @property
     def is_quick(self) -> bool:
-        return False  # a template may do anything
+        return False  # a chat template may run for any time
 
-    def assemblers(self) -> list[Assembler]:
-        asked, tools = self.task.asked, self.task.asked.tools
-        return [self.task.replica.service.chat_assembler(
-            parsed_arguments(asked.messages), asked.params, request_id=self.task.engine_id(),
-            priority=asked.priority, tenant=self.task.tenant, timeout=self.task.timeout, resume=asked.resume,
+    def processors(self) -> list[OutputProcessor]:
+        request, tools = self.context.request, self.context.request.tools
+        return [self.context.replica.service.prepare_chat(
+            parsed_arguments(request.messages), request.params, request_id=self.context.engine_id(),
+            priority=request.priority, tenant=self.context.tenant, timeout=self.context.timeout, resume=request.resume,
             tools=None if tools is None else tools.tools, prefill="" if tools is None else tools.prefill,
-            cache_salt=asked.cache_salt,
+            cache_salt=request.cache_salt,
         )]  # fmt: skip
 
-    def renderer(self, assemblers: Sequence[Assembler]) -> ChatRenderer:
-        asked, top = self.task.asked, self.task.asked.params.logprobs
-        scores = ChatScores(self.task.replica.pieces, top) if asked.logprobs and top is not None else None
-        named = Named.of("chatcmpl", self.task.request_id, asked.model)
-        return ChatRenderer(asked, named, scores, self._voices(assemblers[0]))
+    def renderer(self, processors: Sequence[OutputProcessor]) -> ChatRenderer:
+        request, top = self.context.request, self.context.request.params.logprobs
+        logprobs_formatter = (
+            ChatLogprobs(self.context.replica.token_pieces, top) if request.logprobs and top is not None else None
+        )
+        meta = ResponseMeta.of("chatcmpl", self.context.request_id, request.model)
+        return ChatRenderer(request, meta, logprobs_formatter, self._delta_builders(processors[0]))
 
-    def _voices(self, assembler: Assembler) -> Sequence[Voice]:
-        """Return one for each choice; what a structure holds together is not looked through for reasoning.
+    def _delta_builders(self, processor: OutputProcessor) -> Sequence[ChatDeltaBuilder]:
+        """Return one delta builder for each choice; structured output is not searched for reasoning.
 
-        A stream that is resumed goes on where its voices were.
+        A resumed stream first feeds each builder the text that was delivered before.
         """
-        tools = self.task.asked.tools
-        notation = None if tools is None else tools.notation
-        thinks = self.task.replica.thinks and self.task.asked.params.structured is None
-        inside = (assembler.prompt or "").rstrip().endswith(OPEN)
-        voices = [
-            Voice(
-                None if notation is None else ToolCalls(notation),
-                Reasoning(inside=inside) if thinks else None,
-                several=tools is None or tools.several,
+        tools = self.context.request.tools
+        tool_format = None if tools is None else tools.tool_format
+        parses_reasoning = self.context.replica.is_reasoning_model and self.context.request.params.structured is None
+        inside = (processor.prompt or "").rstrip().endswith(OPEN)
+        builders = [
+            ChatDeltaBuilder(
+                None if tool_format is None else ToolCallParser(tool_format),
+                ReasoningParser(inside=inside) if parses_reasoning else None,
+                allows_parallel_calls=tools is None or tools.allows_parallel_calls,
             )
-            for _ in range(self.task.asked.params.n)
+            for _ in range(self.context.request.params.n)
         ]
-        for index, voice in enumerate(voices if self.task.asked.stream else ()):
-            voice.push(assembler.delivered(index))
-        return voices
+        for index, builder in enumerate(builders if self.context.request.stream else ()):
+            builder.push(processor.resumed_text(index))
+        return builders

@@ -1,46 +1,54 @@
-"""Voice: one choice of a chat speaks; its text is told apart into answer, reasoning and tool calls."""
+"""ChatDeltaBuilder: splits the text of one chat choice into content, reasoning and tool calls."""
 
 import secrets
 from typing import Any
 
 from chairlift.core.request import FinishReason
-from chairlift.text.reasoning_parser import Reasoning, Told
-from chairlift.text.tool_parser import Arguments, Call, Piece, Text, ToolCalls
+from chairlift.text.reasoning_parser import ReasoningDelta, ReasoningParser
+from chairlift.text.tool_parser import Piece, TextDelta, ToolCallArguments, ToolCallParser, ToolCallStart
 
 Delta = dict[str, Any]
 
 
-class Voice:
-    """Makes OpenAI's deltas of the text of one choice, as it comes, or a message of all of it.
+class ChatDeltaBuilder:
+    """Build OpenAI's deltas from the text of one choice as it comes, or one message from all of it.
 
     Attributes:
-        calls: how many tools were called.
+        calls: number of tool calls so far.
     """
 
-    def __init__(self, calls: ToolCalls | None = None, reasoning: Reasoning | None = None, *, several: bool = True):
-        """Begin; without a reader of calls, or of reasoning, all of that is text. `several` allows several calls."""
-        self._calls = calls
-        self._reasoning = reasoning
-        self._several = several
+    def __init__(
+        self,
+        calls: ToolCallParser | None = None,
+        reasoning: ReasoningParser | None = None,
+        *,
+        allows_parallel_calls: bool = True,
+    ):
+        """Start a choice; without a parser, calls or reasoning stay text. `allows_parallel_calls`: more than one."""
+        self._tool_parser = calls
+        self._reasoning_parser = reasoning
+        self._allows_parallel_calls = allows_parallel_calls
         self.calls = 0
 
     def push(self, delta: str) -> list[Delta]:
-        """Take new text."""
-        if self._reasoning is None and self._calls is None:
+        """Add new text; return its deltas."""
+        if self._reasoning_parser is None and self._tool_parser is None:
             return [{"content": delta}] if delta else []
-        return self._told(Told(said=delta) if self._reasoning is None else self._reasoning.push(delta))
+        return self._reasoning_deltas(
+            ReasoningDelta(content=delta) if self._reasoning_parser is None else self._reasoning_parser.push(delta)
+        )
 
     def finish(self, delta: str) -> list[Delta]:
-        """Take the last of the text, and say what was held back."""
-        made = self.push(delta)
-        if self._reasoning is not None:
-            made += self._told(self._reasoning.flush())
-        if self._calls is not None:
-            made += self._pieces(self._calls.flush())
-        return made
+        """Add the last text; return its deltas and the text that the parsers held back."""
+        deltas = self.push(delta)
+        if self._reasoning_parser is not None:
+            deltas += self._reasoning_deltas(self._reasoning_parser.flush())
+        if self._tool_parser is not None:
+            deltas += self._tool_deltas(self._tool_parser.flush())
+        return deltas
 
     def reason(self, reason: FinishReason) -> str:
-        """Return OpenAI's word for why it ended."""
+        """Return OpenAI's finish_reason."""
         return "tool_calls" if self.calls and reason is FinishReason.STOP else str(reason)
 
     def message(self, text: str) -> dict[str, Any]:
@@ -62,25 +70,29 @@ class Voice:
             message["tool_calls"] = calls
         return message
 
-    def _told(self, told: Told) -> list[Delta]:
-        made: list[Delta] = [{"reasoning_content": told.thought}] if told.thought else []
-        if told.said:
-            made += [{"content": told.said}] if self._calls is None else self._pieces(self._calls.push(told.said))
-        return made
+    def _reasoning_deltas(self, delta: ReasoningDelta) -> list[Delta]:
+        deltas: list[Delta] = [{"reasoning_content": delta.reasoning}] if delta.reasoning else []
+        if delta.content:
+            deltas += (
+                [{"content": delta.content}]
+                if self._tool_parser is None
+                else self._tool_deltas(self._tool_parser.push(delta.content))
+            )
+        return deltas
 
-    def _pieces(self, pieces: list[Piece]) -> list[Delta]:
-        made: list[Delta] = []
+    def _tool_deltas(self, pieces: list[Piece]) -> list[Delta]:
+        deltas: list[Delta] = []
         for piece in pieces:
-            if not isinstance(piece, Text) and piece.index and not self._several:
+            if not isinstance(piece, TextDelta) and piece.index and not self._allows_parallel_calls:
                 continue
             match piece:
-                case Text(text):
-                    made.append({"content": text})
-                case Call(index, name):
+                case TextDelta(text):
+                    deltas.append({"content": text})
+                case ToolCallStart(index, name):
                     self.calls += 1
                     function = {"name": name, "arguments": ""}
                     call = {"index": index, "id": f"call_{secrets.token_hex(12)}", "type": "function"}
-                    made.append({"tool_calls": [{**call, "function": function}]})
-                case Arguments(index, text):
-                    made.append({"tool_calls": [{"index": index, "function": {"arguments": text}}]})
-        return made
+                    deltas.append({"tool_calls": [{**call, "function": function}]})
+                case ToolCallArguments(index, text):
+                    deltas.append({"tool_calls": [{"index": index, "function": {"arguments": text}}]})
+        return deltas

@@ -1,13 +1,13 @@
-"""The route /v1/completions: one prompt, or several, are completed."""
+"""Completions: serves the route /v1/completions for one prompt or several."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from chairlift.llm.output_processor import Assembler
-from chairlift.server.openai.endpoint import Task, answer
-from chairlift.server.openai.logprobs import CompletionScores
-from chairlift.server.openai.parse_request import CompletionAsked, read_completion
-from chairlift.server.openai.response import CompletionRenderer, Named
+from chairlift.llm.output_processor import OutputProcessor
+from chairlift.server.openai.endpoint import RequestContext, handle_generation
+from chairlift.server.openai.logprobs import CompletionLogprobs
+from chairlift.server.openai.parse_request import CompletionRequest, read_completion
+from chairlift.server.openai.response import CompletionRenderer, ResponseMeta
 from chairlift.server.replica import Replica
 from chairlift.web.body import Receive, Scope, Send
 
@@ -15,7 +15,7 @@ PATH = "/v1/completions"
 
 
 class Completions:
-    """The route."""
+    """Serve the route /v1/completions."""
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
@@ -23,45 +23,46 @@ class Completions:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Complete one prompt, or several."""
         replica = self._replica
-        await answer(replica, scope, receive, send, read_completion, _Job)
+        await handle_generation(replica, scope, receive, send, read_completion, _CompletionHandler)
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
-    """See generate.Job."""
+class _CompletionHandler:
+    """Prepare and render one completion request; see EndpointHandler."""
 
-    task: Task[CompletionAsked]
+    context: RequestContext[CompletionRequest]
 
     @property
     def timeout(self) -> float | None:
-        return self.task.timeout
+        return self.context.timeout
 
     @property
     def is_quick(self) -> bool:
-        return len(self.task.asked.prompts) == 1 and not self.task.asked.params.bad_words
+        return len(self.context.request.prompts) == 1 and not self.context.request.params.bad_words
 
-    def assemblers(self) -> list[Assembler]:
-        asked = self.task.asked
+    def processors(self) -> list[OutputProcessor]:
+        request = self.context.request
         return [
-            self.task.replica.service.assembler(
-                prompt, asked.params, request_id=self.task.engine_id(), priority=asked.priority,
-                tenant=self.task.tenant, timeout=self.task.timeout, resume=asked.resume, cache_salt=asked.cache_salt,
+            self.context.replica.service.prepare_completion(
+                prompt, request.params, request_id=self.context.engine_id(), priority=request.priority,
+                tenant=self.context.tenant, timeout=self.context.timeout, resume=request.resume,
+                cache_salt=request.cache_salt,
             )
-            for prompt in asked.prompts
+            for prompt in request.prompts
         ]  # fmt: skip
 
-    def renderer(self, assemblers: Sequence[Assembler]) -> CompletionRenderer:
-        named = Named.of("cmpl", self.task.request_id, self.task.asked.model)
-        return CompletionRenderer(self.task.asked, named, self._scores(assemblers))
+    def renderer(self, processors: Sequence[OutputProcessor]) -> CompletionRenderer:
+        meta = ResponseMeta.of("cmpl", self.context.request_id, self.context.request.model)
+        return CompletionRenderer(self.context.request, meta, self._logprobs_formatters(processors))
 
-    def _scores(self, assemblers: Sequence[Assembler]) -> list[CompletionScores] | None:
-        params = self.task.asked.params
+    def _logprobs_formatters(self, processors: Sequence[OutputProcessor]) -> list[CompletionLogprobs] | None:
+        params = self.context.request.params
         if params.logprobs is None:
             return None
         return [
-            CompletionScores(
-                self.task.replica.pieces, each.request.prompt_token_ids if params.echo else None, params.logprobs,
-                each.request.resumed_tokens(index),
+            CompletionLogprobs(
+                self.context.replica.token_pieces, each.request.prompt_token_ids if params.echo else None,
+                params.logprobs, each.request.resumed_tokens(index),
             )
-            for each in assemblers for index in range(params.n)
+            for each in processors for index in range(params.n)
         ]  # fmt: skip

@@ -1,49 +1,49 @@
-"""Route: what both routes that generate do alike: read, look at the name of the model, make a job of it, run it."""
+"""RequestContext and handle_generation: parse a body, check the model's name, and run the endpoint's handler."""
 
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from chairlift.server.openai.generation import Job, generate
-from chairlift.server.openai.parse_request import Asked
+from chairlift.server.openai.generation import EndpointHandler, generate
+from chairlift.server.openai.parse_request import BaseRequest
 from chairlift.server.replica import Replica
 from chairlift.web.body import Receive, Scope, Send
 
-AskedT = TypeVar("AskedT", bound=Asked)
+RequestT = TypeVar("RequestT", bound=BaseRequest)
 
 
 @dataclass(frozen=True, slots=True)
-class Task(Generic[AskedT]):
-    """One body that is to be answered.
+class RequestContext(Generic[RequestT]):
+    """Describe one parsed request.
 
     Attributes:
-        replica: that does it.
-        asked: what the body says.
-        request_id: its id.
-        tenant: who asks.
-        timeout: seconds that it may take, None for as long as it does.
+        replica: the replica that serves the request.
+        request: the parsed body.
+        request_id: the HTTP request's id.
+        tenant: the client's tenant.
+        timeout: seconds that the request may take; None for no limit.
     """
 
     replica: Replica
-    asked: AskedT
+    request: RequestT
     request_id: str
     tenant: str
     timeout: float | None
 
     def engine_id(self) -> str:
-        """Return an id for one request of it."""
-        return self.replica.engine_id(self.request_id)
+        """Return a new id for one engine request of this HTTP request."""
+        return self.replica.new_engine_request_id(self.request_id)
 
 
-async def answer(
-    replica: Replica, scope: Scope, receive: Receive, send: Send, read: Callable[[dict[str, Any]], AskedT],
-    job: Callable[[Task[AskedT]], Job],
+async def handle_generation(
+    replica: Replica, scope: Scope, receive: Receive, send: Send, read: Callable[[dict[str, Any]], RequestT],
+    make_handler: Callable[[RequestContext[RequestT]], EndpointHandler],
 ) -> None:  # fmt: skip
-    """Answer a request whose body `read` understands, by the job that is made of it. Raises as generate does."""
-    began = time.monotonic()
-    asked = await replica.read(scope, receive, read, is_work=True)
-    replica.check_model(asked.model)
-    timeout = replica.timeout(scope, asked.timeout)
-    task = Task(replica, asked, scope["request_id"], scope["principal"].tenant, timeout)
-    await generate(replica, scope, receive, send, asked, job(task), began)
+    """Parse a body with `read` and serve it with the handler that `make_handler` makes. Raises as generate does."""
+    started_at = time.monotonic()
+    request = await replica.parse_body(scope, receive, read, is_work=True)
+    replica.check_model(request.model)
+    timeout = replica.timeout(scope, request.timeout)
+    context = RequestContext(replica, request, scope["request_id"], scope["principal"].tenant, timeout)
+    await generate(replica, scope, receive, send, request, make_handler(context), started_at)

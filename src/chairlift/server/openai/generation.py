@@ -1,4 +1,4 @@
-"""Generate: one request's work, from its permit to its last byte, streamed or whole."""
+"""generate: runs one request from its admission permit to the last byte of its response, streamed or whole."""
 
 import asyncio
 import logging
@@ -22,29 +22,29 @@ from chairlift.core.errors import (
     error_from_wire,
 )
 from chairlift.core.request import FinishReason, Timeline, Usage
-from chairlift.llm.output_processor import Assembler
+from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import RequestOutput, TextEvent
 from chairlift.protocol.sse import DONE, named_event
-from chairlift.server.openai.parse_request import Asked
+from chairlift.server.openai.parse_request import BaseRequest
 from chairlift.server.openai.response import Renderer, total
 from chairlift.server.replica import Replica
 from chairlift.server.telemetry import Telemetry
 from chairlift.web.admission import Permit
 from chairlift.web.body import ClientGone, Receive, Scope, Send
-from chairlift.web.disconnect import Presence
-from chairlift.web.error_responses import UNKNOWN, Header, answer_of, error_object
+from chairlift.web.disconnect import DisconnectWatcher
+from chairlift.web.error_responses import INTERNAL_ERROR, Header, error_object, error_response_of
 from chairlift.web.middleware import send_bytes
-from chairlift.web.tenant_limits import Share
-from chairlift.web.write_timeout import Patience
+from chairlift.web.tenant_limits import TenantReservation
+from chairlift.web.write_timeout import WriteTimeout
 
 log = logging.getLogger(__name__)
 
 Batch = list[tuple[int, TextEvent]]
 SHORT_TOKENS = 4096
-"""Of an answer, with the likeliest ones beside them, which become JSON on the event loop, in a millisecond or few."""
+"""Tokens of a response, times its logprobs, that the event loop encodes as JSON itself: that takes a few ms."""
 
-REFUSED = frozenset({400, 429})
-"""Statuses with which the engine says that it takes a request not, or not now."""
+REJECTION_STATUSES = frozenset({400, 429})
+"""HTTP statuses of errors with which the engine rejects a request before any work."""
 
 STREAM_HEADERS: tuple[Header, ...] = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -53,39 +53,44 @@ STREAM_HEADERS: tuple[Header, ...] = (
 )
 
 
-class Job(Protocol):
-    """What a route does in its own way."""
+class EndpointHandler(Protocol):
+    """Provide what differs between the generation routes."""
 
     @property
     def timeout(self) -> float | None:
-        """Seconds that it may take."""
+        """Seconds that the request may take."""
         ...
 
     @property
     def is_quick(self) -> bool:
-        """Whether assemblers() goes over the body no more than once, and runs nobody's program."""
+        """Whether processors() reads the body at most once, and runs no template or other foreign code."""
         ...
 
-    def assemblers(self) -> list[Assembler]:
-        """Make the requests, in any thread. Raises InvalidRequest."""
+    def processors(self) -> list[OutputProcessor]:
+        """Create the output processors with their engine requests, in any thread. Raises InvalidRequest."""
         ...
 
-    def renderer(self, assemblers: Sequence[Assembler]) -> Renderer:
-        """Return who writes the answer."""
+    def renderer(self, processors: Sequence[OutputProcessor]) -> Renderer:
+        """Return the renderer that writes the response."""
         ...
 
 
-class _Ride:
-    """What is noted of one request while it is worked for."""
+class _GenerationTracker:
+    """Track one request's tokens, usage and timeline for telemetry and admission while it runs."""
 
     def __init__(
-        self, telemetry: Telemetry, permit: Permit, began: float, assemblers: Sequence[Assembler], asked: Asked
+        self,
+        telemetry: Telemetry,
+        permit: Permit,
+        started_at: float,
+        processors: Sequence[OutputProcessor],
+        request: BaseRequest,
     ) -> None:
-        self._form, self._is_stream = asked.form, asked.stream
+        self._structured_field, self._is_stream = request.structured_field, request.stream
         self._telemetry = telemetry
         self._permit = permit
-        self._began = began
-        self._prompts = [len(assembler.request.prompt_token_ids) for assembler in assemblers]
+        self._started_at = started_at
+        self._prompts = [len(processor.request.prompt_token_ids) for processor in processors]
         self._last: dict[tuple[int, int], float] = {}
         self._usages: list[Usage] = []
         self._output_tokens = 0
@@ -93,56 +98,60 @@ class _Ride:
         self._reason = ""
 
     def take(self, batch: Batch) -> tuple[Batch, ChairliftError | None]:
-        """Note news; returns what can be told of it, and the error that ends the whole request, if one does."""
+        """Record a batch of events; return the events to deliver, and the error that ends the request, if any."""
         now = time.monotonic()
-        for place, (number, event) in enumerate(batch):
+        for position, (number, event) in enumerate(batch):
             self._timeline = event.timeline or self._timeline
             self._note_tokens(number, event, now)
-            if event.error is not None:  # many requests may share this one
-                error = in_words(
-                    error_from_wire(event.error.code, event.error.message, event.error.details), self._form
+            if event.error is not None:  # many requests may share this error object
+                error = with_client_field(
+                    error_from_wire(event.error.code, event.error.message, event.error.details), self._structured_field
                 )
-                return [*batch[:place], (number, replace(event, finish_reason=None, error=None))], error
+                return [*batch[:position], (number, replace(event, finish_reason=None, error=None))], error
             if event.usage is not None:
                 self._usages.append(event.usage)
                 if len(self._usages) == len(self._prompts):
-                    self._permit.left()
+                    self._permit.mark_finished()
             self._reason = self._reason or event.finish_reason or ""
         return batch, None
 
     def _note_tokens(self, number: int, event: TextEvent, now: float) -> None:
         if not event.token_ids:
             return
-        self._permit.started()
+        self._permit.mark_running()
         if not self._last:
-            self._telemetry.first_token(now - self._began)
+            self._telemetry.record_first_token(now - self._started_at)
         last = self._last.get((number, event.index))
-        gap = now - last if last is not None and self._is_stream else None  # of a whole answer nobody sees a part
-        self._telemetry.news(len(event.token_ids), gap)
+        gap = now - last if last is not None and self._is_stream else None  # a whole response has no gaps
+        self._telemetry.record_tokens(len(event.token_ids), gap)
         self._last[number, event.index] = now
         self._output_tokens += len(event.token_ids)
 
     @property
     def usage(self) -> Usage:
-        """What it has taken: as the engine says, or as far as it came."""
-        found = total(self._usages)
+        """Tokens used: as the engine reported, or as counted so far."""
+        usage_so_far = total(self._usages)
         if len(self._usages) == len(self._prompts):
-            return found
-        return Usage(sum(self._prompts), self._output_tokens, found.cached_tokens)
+            return usage_so_far
+        return Usage(sum(self._prompts), self._output_tokens, usage_so_far.cached_tokens)
 
     @property
-    def _was_worked_for(self) -> bool:
-        """Whether the engine has taken it on board."""
+    def _was_scheduled(self) -> bool:
+        """Whether the engine has started to run the request."""
         moments = () if self._timeline is None else self._timeline.events
         return bool(self._last) or any(moment.name == "scheduled" for moment in moments)
 
     def end(self, request_id: str, error: BaseException | None) -> None:
-        """Note the end, whatever it was; the permit is given back."""
+        """Record the request's end, whatever it was, and end its permit."""
         usage = self.usage
-        used = usage.prompt_tokens + usage.completion_tokens if self._was_worked_for else 0
+        used = usage.prompt_tokens + usage.completion_tokens if self._was_scheduled else 0
         self._permit.end(used, makes_room=not isinstance(error, EngineDead))
-        if isinstance(error, ChairliftError) and not self._was_worked_for and answer_of(error).status in REFUSED:
-            self._telemetry.refused(error.code)
+        if (
+            isinstance(error, ChairliftError)
+            and not self._was_scheduled
+            and error_response_of(error).status in REJECTION_STATUSES
+        ):
+            self._telemetry.record_rejection(error.code)
             return
         outcome = self._reason or "abort"
         if isinstance(error, ClientGone | asyncio.CancelledError):
@@ -150,125 +159,130 @@ class _Ride:
         elif error is not None:
             outcome = error.code if isinstance(error, ChairliftError) else "internal_error"
         if outcome == FinishReason.ABORT:
-            self._telemetry.aborted("client" if isinstance(error, ClientGone) else "server")
-        self._telemetry.over(request_id, outcome, time.monotonic() - self._began, usage, self._timeline)
+            self._telemetry.record_abort("client" if isinstance(error, ClientGone) else "server")
+        self._telemetry.record_finished(request_id, outcome, time.monotonic() - self._started_at, usage, self._timeline)
 
 
 async def generate(
-    replica: Replica, scope: Scope, receive: Receive, send: Send, asked: Asked, job: Job, began: float
+    replica: Replica, scope: Scope, receive: Receive, send: Send, request: BaseRequest, handler: EndpointHandler,
+    started_at: float,
 ) -> None:  # fmt: skip
-    """Make the requests of one body, run them and answer. Raises what they raise before anything was sent.
+    """Create the engine requests of one body, run them and respond. Raises their errors until a byte was sent.
 
-    Who may not come in, or would wait too long, is told so before its text becomes tokens.
+    Admission rejects a request, by load or expected wait, before its text is tokenized.
     """
-    scope["user_named"] = asked.user
-    headers = replica.ignored(asked.ignored)
+    scope["user_named"] = request.user
+    headers = replica.ignored_fields_header(request.ignored)
     replica.lifecycle.check()
-    share = permit = None
-    ride: _Ride | None = None
+    reservation = permit = None
+    tracker: _GenerationTracker | None = None
     error: BaseException | None = None
     try:
-        share = replica.tenants.begin(scope["principal"].tenant)
-        permit = _permit(replica, scope, job.timeout, share)
-        async with Presence(receive) as presence:
-            assemblers = await replica.by_size(job.assemblers, scope, is_quick=job.is_quick)
-            prompt = sum(len(each.request.prompt_token_ids) for each in assemblers)
-            most = sum(each.request.params.max_tokens or 0 for each in assemblers) * asked.params.num_choices
-            permit.weigh(prompt)
-            share.reserve(prompt + most)
-            renderer = job.renderer(assemblers)
-            ride = _Ride(replica.telemetry, permit, began, assemblers, asked)
+        reservation = replica.tenants.begin(scope["principal"].tenant)
+        permit = _permit(replica, scope, handler.timeout, reservation)
+        async with DisconnectWatcher(receive) as watcher:
+            processors = await replica.run_by_body_size(handler.processors, scope, is_quick=handler.is_quick)
+            prompt = sum(len(each.request.prompt_token_ids) for each in processors)
+            max_output_tokens = (
+                sum(each.request.params.max_tokens or 0 for each in processors) * request.params.num_choices
+            )
+            permit.set_prompt_tokens(prompt)
+            reservation.reserve(prompt + max_output_tokens)
+            renderer = handler.renderer(processors)
+            tracker = _GenerationTracker(replica.telemetry, permit, started_at, processors, request)
             scope["begun"] = True
-            async with aclosing(replica.llm.run(assemblers, at_once=asked.stream)) as batches:
-                if asked.stream:
-                    with Patience(scope, send, replica.config.write_seconds) as patience:
-                        stream = _Stream(patience.send, headers, renderer, ride)
-                        error = await stream.run(batches, scope["request_id"], with_usage=asked.include_usage)
+            async with aclosing(replica.llm.run(processors, at_once=request.stream)) as batches:
+                if request.stream:
+                    with WriteTimeout(scope, send, replica.config.write_seconds) as writer:
+                        stream = _StreamWriter(writer.send, headers, renderer, tracker)
+                        error = await stream.run(batches, scope["request_id"], with_usage=request.include_usage)
                 else:
                     async for batch in batches:
-                        if (fault := ride.take(batch)[1]) is not None:
-                            raise fault
-                    body = partial(_whole, renderer, [assembler.result() for assembler in assemblers])
-                    tokens = ride.usage.completion_tokens + (ride.usage.prompt_tokens if asked.params.echo else 0)
-                    is_long = tokens * (1 + (asked.params.logprobs or 0)) > SHORT_TOKENS
+                        if (failure := tracker.take(batch)[1]) is not None:
+                            raise failure
+                    body = partial(_encode_response, renderer, [processor.result() for processor in processors])
+                    tokens = tracker.usage.completion_tokens + (
+                        tracker.usage.prompt_tokens if request.params.echo else 0
+                    )
+                    is_long = tokens * (1 + (request.params.logprobs or 0)) > SHORT_TOKENS
                     await send_bytes(send, await replica.in_thread(body) if is_long else body(), headers=headers)
-            presence.over()
-    except BaseException as fault:
-        error = fault
-        if share is not None and isinstance(fault, Overloaded | QueueFull | DeadlineUnreachable):
-            share.spare()
+            watcher.response_complete()
+    except BaseException as failure:
+        error = failure
+        if reservation is not None and isinstance(failure, Overloaded | QueueFull | DeadlineUnreachable):
+            reservation.refund_request()
         raise
     finally:
-        if ride is not None:
-            ride.end(scope["request_id"], error)
+        if tracker is not None:
+            tracker.end(scope["request_id"], error)
         else:
             if permit is not None:
                 permit.end()
-            elif share is not None:
-                share.end(0)
+            elif reservation is not None:
+                reservation.end(0)
             if isinstance(error, ClientGone):
-                replica.telemetry.aborted("client")
-        error = None  # its traceback has this frame, and so they would hold each other until garbage is looked for
+                replica.telemetry.record_abort("client")
+        error = None  # its traceback refers to this frame: a cycle that only the garbage collector would free
 
 
-def _permit(replica: Replica, scope: Scope, timeout: float | None, share: Share) -> Permit:
-    """Return the permit that a request has from the gate, or else a new one. Raises Overloaded."""
+def _permit(replica: Replica, scope: Scope, timeout: float | None, reservation: TenantReservation) -> Permit:
+    """Return the permit that the early check acquired, or else a new one. Raises Overloaded."""
     permit: Permit | None = scope.get("permit")
     if permit is None:
-        return replica.line.admit(0, timeout=timeout, spent=share.end)
-    permit.take_on(timeout, share.end)
+        return replica.admission.admit(0, timeout=timeout, on_end=reservation.end)
+    permit.attach(timeout, reservation.end)
     return permit
 
 
-def _whole(renderer: Renderer, results: list[RequestOutput]) -> bytes:
-    return orjson.dumps(renderer.whole(results))
+def _encode_response(renderer: Renderer, results: list[RequestOutput]) -> bytes:
+    return orjson.dumps(renderer.full_response(results))
 
 
-def in_words(error: ChairliftError, form: str) -> ChairliftError:
-    """Return an error of a structure that means nothing by the field in which the client has asked for it."""
-    if not form or error.details.get("param") != "structured":
+def with_client_field(error: ChairliftError, structured_field: str) -> ChairliftError:
+    """Return an error of an invalid grammar under the field in which the client sent it."""
+    if not structured_field or error.details.get("param") != "structured":
         return error
-    return InvalidRequest(re.sub(r"^structured(\.\w+)?", form, error.message), param=form)
+    return InvalidRequest(re.sub(r"^structured(\.\w+)?", structured_field, error.message), param=structured_field)
 
 
-class _Stream:
-    """A streamed answer. Nothing is sent before the first news, so that what fails before it gets a status."""
+class _StreamWriter:
+    """Write a streamed response; send nothing before the first output, so that earlier errors get a status."""
 
-    def __init__(self, send: Send, headers: list[Header], renderer: Renderer, ride: _Ride) -> None:
+    def __init__(self, send: Send, headers: list[Header], renderer: Renderer, tracker: _GenerationTracker) -> None:
         self._send = send
         self._headers = headers
         self._renderer = renderer
-        self._ride = ride
+        self._tracker = tracker
         self._has_begun = False
 
     async def run(
         self, batches: AsyncGenerator[Batch, None], request_id: str, *, with_usage: bool
     ) -> Exception | None:  # fmt: skip
-        """Send news as it comes. An error behind the first of it is the stream's last event, and returned."""
-        fault: ChairliftError | None = None
+        """Send outputs as they come; an error after the first one is the stream's last event, and returned."""
+        failure: ChairliftError | None = None
         try:
             async for batch in batches:
-                news, fault = self._ride.take(batch)
-                if fault is not None and not self._has_begun:
-                    raise fault
-                await self._write(b"".join([self._renderer.event(number, event) for number, event in news]))
-                if fault is not None:
-                    raise fault
+                events, failure = self._tracker.take(batch)
+                if failure is not None and not self._has_begun:
+                    raise failure
+                await self._write(b"".join([self._renderer.event(number, event) for number, event in events]))
+                if failure is not None:
+                    raise failure
         except (ClientGone, asyncio.CancelledError):
             raise
         except Exception as error:
             if not self._has_begun:
                 raise
-            told = orjson.dumps({"error": error_object(error, request_id)})
-            await self._write(named_event(b"error", told), more=False)
-            if answer_of(error) is UNKNOWN:
+            payload = orjson.dumps({"error": error_object(error, request_id)})
+            await self._write(named_event(b"error", payload), more=False)
+            if error_response_of(error) is INTERNAL_ERROR:
                 log.error("the stream failed", exc_info=error)
             else:
                 log.info("the stream ended: %s", error)
             return error
         finally:
-            fault = None  # as in generate()
-        last = self._renderer.usage(self._ride.usage) if with_usage else b""
+            failure = None  # as in generate()
+        last = self._renderer.usage(self._tracker.usage) if with_usage else b""
         await self._write(last + DONE, more=False)
         return None
 

@@ -1,4 +1,4 @@
-"""Parse: a body to a request that a bad one cannot be, or an InvalidRequest that names the field."""
+"""BaseRequest and read_*: parse a JSON body into a valid request, or raise InvalidRequest that names the field."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,27 +28,27 @@ from chairlift.server.openai.tool_choice import ToolChoice, check_messages, read
 MAX_RESUMED = MAX_TOKENS
 MAX_TIMEOUT_SECONDS = 86_400
 MAX_USER_CHARS = 128
-MAX_CHOICES_IN_ALL = 128
-STRUCTURES = ("regex", "grammar", "choice")
+MAX_TOTAL_CHOICES = 128
+STRUCTURED_FIELDS = ("regex", "grammar", "choice")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What both routes have in common.
+class BaseRequest:
+    """Hold the fields that both generation routes have.
 
     Attributes:
-        model: as it was named.
-        params: of the engine.
-        stream: whether the answer comes in events.
-        include_usage: whether the last of them has token counts.
-        return_token_ids: whether ids and output positions come along.
-        resume: for each choice the tokens that were delivered before.
-        priority: smaller rides first.
-        timeout: seconds, None for no limit of its own.
-        cache_salt: who shares cached prefixes with it.
-        form: the field that says what the output has to be, "" where none does.
-        user: for the log.
-        ignored: fields that have no effect.
+        model: the model's name in the request.
+        params: sampling parameters for the engine.
+        stream: whether the response is a stream of events.
+        include_usage: whether the stream's last event has token counts.
+        return_token_ids: whether chunks carry token ids and output positions.
+        resume: for each choice the token ids that were delivered before.
+        priority: a smaller one is scheduled first.
+        timeout: seconds; None for no limit of the request's own.
+        cache_salt: requests share cached prefixes only under the same salt.
+        structured_field: the body's field that constrains the output, "" where none does.
+        user: the end user's name, for the log.
+        ignored: names of fields that have no effect.
     """
 
     model: str
@@ -60,14 +60,14 @@ class Asked:
     priority: int
     timeout: float | None
     cache_salt: str
-    form: str
+    structured_field: str
     user: str
     ignored: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChatAsked(Asked):
-    """A request to /v1/chat/completions; see there of messages and tools."""
+class ChatRequest(BaseRequest):
+    """Hold a request to /v1/chat/completions."""
 
     messages: list[Any]
     tools: ToolChoice | None
@@ -75,66 +75,66 @@ class ChatAsked(Asked):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompletionAsked(Asked):
-    """A request to /v1/completions; each prompt has `params.n` choices."""
+class CompletionRequest(BaseRequest):
+    """Hold a request to /v1/completions; each prompt has `params.n` choices."""
 
     prompts: tuple[Prompt, ...]
 
 
-def read_chat(body: Mapping[str, Any], notation: str | None) -> ChatAsked:
-    """Read a body of /v1/chat/completions; `notation` is that in which the model calls tools. Raises InvalidRequest."""
-    given, ignored = taken(body, CHAT)
-    messages = listed_messages(given["messages"])
-    for modality in as_tuple("modalities", given.get("modalities"), MAX_MODALITIES, str):
+def read_chat(body: Mapping[str, Any], tool_format: str | None) -> ChatRequest:
+    """Parse a body of /v1/chat/completions; the model calls tools in `tool_format`. Raises InvalidRequest."""
+    fields, ignored = split_fields(body, CHAT)
+    messages = listed_messages(fields["messages"])
+    for modality in as_tuple("modalities", fields.get("modalities"), MAX_MODALITIES, str):
         if modality != "text":
-            raise invalid_param("modalities", f"can only be text here, got {_short(modality)}")
-    tools = read_tools(given, notation)
-    wants = boolean("logprobs", given.pop("logprobs", False))
-    top = given.pop("top_logprobs", None)
+            raise invalid_param("modalities", f"can only be text here, got {_format_short(modality)}")
+    tools = read_tools(fields, tool_format)
+    has_logprobs = boolean("logprobs", fields.pop("logprobs", False))
+    top = fields.pop("top_logprobs", None)
     if top is not None:
         top = integer("top_logprobs", top, 0, MAX_CHAT_LOGPROBS)
-        if not wants:
+        if not has_logprobs:
             raise invalid_param("top_logprobs", "needs logprobs to be true")
     for name in ("max_tokens", "max_completion_tokens"):  # the second one wins
-        if (longest := given.pop(name, None)) is not None:
-            given["max_tokens"] = integer(name, longest, 1, MAX_TOKENS)
-    more: dict[str, Any] = {"logprobs": (top or 0) if wants else None}
-    if tools is not None and tools.structure is not None:
-        more["structured"] = tools.structure
+        if (max_tokens := fields.pop(name, None)) is not None:
+            fields["max_tokens"] = integer(name, max_tokens, 1, MAX_TOKENS)
+    more: dict[str, Any] = {"logprobs": (top or 0) if has_logprobs else None}
+    if tools is not None and tools.structured is not None:
+        more["structured"] = tools.structured
     if tools is not None and tools.shows_special:
         more["skip_special_tokens"] = False
     if tools is not None and tools.ignores_strict:
         ignored = (*ignored, "tools.function.strict")
-    common = _common(given, ignored, more)
+    common = _common(fields, ignored, more)
     check_messages(messages)
-    return ChatAsked(**common, messages=messages, tools=tools, logprobs=wants)
+    return ChatRequest(**common, messages=messages, tools=tools, logprobs=has_logprobs)
 
 
-def read_completion(body: Mapping[str, Any]) -> CompletionAsked:
-    """Read a body of /v1/completions. Raises InvalidRequest."""
-    given, ignored = taken(body, COMPLETION)
-    prompts = _prompts(given["prompt"])
-    more: dict[str, Any] = {name: given.pop(name) for name in ("best_of", "echo") if given.get(name) is not None}
-    if (scores := given.pop("logprobs", None)) is not None:
-        more["logprobs"] = integer("logprobs", scores, 0, MAX_COMPLETION_LOGPROBS)
+def read_completion(body: Mapping[str, Any]) -> CompletionRequest:
+    """Parse a body of /v1/completions. Raises InvalidRequest."""
+    fields, ignored = split_fields(body, COMPLETION)
+    prompts = _prompts(fields["prompt"])
+    more: dict[str, Any] = {name: fields.pop(name) for name in ("best_of", "echo") if fields.get(name) is not None}
+    if (logprobs := fields.pop("logprobs", None)) is not None:
+        more["logprobs"] = integer("logprobs", logprobs, 0, MAX_COMPLETION_LOGPROBS)
         if more.get("echo") is True:
             more["prompt_logprobs"] = more["logprobs"]
-    common = _common(given, ignored, more)
+    common = _common(fields, ignored, more)
     params: SamplingParams = common["params"]
     if params.best_of is not None and common["stream"]:
-        raise invalid_param("best_of", "cannot go with stream: who is best is known at the end")
-    if len(prompts) * params.num_choices > MAX_CHOICES_IN_ALL:
+        raise invalid_param("best_of", "cannot go with stream: the best choice is known only at the end")
+    if len(prompts) * params.num_choices > MAX_TOTAL_CHOICES:
         raise invalid_param(
-            "n", f"times the prompts may be {MAX_CHOICES_IN_ALL}, got {len(prompts) * params.num_choices}"
+            "n", f"times the prompts may be {MAX_TOTAL_CHOICES}, got {len(prompts) * params.num_choices}"
         )
     if len(prompts) > 1 and common["resume"]:
         raise invalid_param("resume", f"goes with one prompt, got {len(prompts)}")
-    return CompletionAsked(**common, prompts=prompts)
+    return CompletionRequest(**common, prompts=prompts)
 
 
-def taken(body: Mapping[str, Any], table: Mapping[str, Field]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return what is used, without nulls, and the names of what is ignored. Raises InvalidRequest."""
-    given: dict[str, Any] = {}
+def split_fields(body: Mapping[str, Any], table: Mapping[str, Field]) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the used fields, without nulls, and the names of the ignored ones. Raises InvalidRequest."""
+    fields: dict[str, Any] = {}
     ignored: list[str] = []
     for name, value in body.items():
         field = table.get(name)
@@ -145,19 +145,19 @@ def taken(body: Mapping[str, Any], table: Mapping[str, Field]) -> tuple[dict[str
         elif field.effect is Effect.REFUSED:
             raise invalid_param(name, f"is not supported: {field.help}")
         else:
-            given[name] = value
+            fields[name] = value
     for name, field in table.items():
-        if field.required and name not in given:
+        if field.required and name not in fields:
             raise invalid_param(name, "is missing")
-    if "model" in given:
-        string("model", given["model"], MAX_MODEL_CHARS)
-    if "stream_options" in given:
-        ignored += _ignored_options(given)
-    return given, tuple(ignored)
+    if "model" in fields:
+        string("model", fields["model"], MAX_MODEL_CHARS)
+    if "stream_options" in fields:
+        ignored += _ignored_options(fields)
+    return fields, tuple(ignored)
 
 
 def listed_messages(messages: Any) -> list[Any]:
-    """Return messages that are a list of a length that is allowed; what each says is checked elsewhere."""
+    """Return `messages` if it is a list of an allowed length; check_messages checks each message."""
     if not isinstance(messages, list):
         raise invalid_param("messages", f"must be a list of messages, got {type(messages).__name__}")
     if not 0 < len(messages) <= MAX_MESSAGES:
@@ -165,49 +165,49 @@ def listed_messages(messages: Any) -> list[Any]:
     return messages
 
 
-def _ignored_options(given: Mapping[str, Any]) -> list[str]:
-    """Return by name what of stream_options has no effect: all of it where there is no stream."""
-    options = given["stream_options"]
+def _ignored_options(fields: Mapping[str, Any]) -> list[str]:
+    """Return the names of stream_options without effect: all of them where stream is not true."""
+    options = fields["stream_options"]
     if not isinstance(options, dict):
         raise invalid_param("stream_options", f"must be an object, got {type(options).__name__}")
-    if given.get("stream") is not True:
+    if fields.get("stream") is not True:
         return ["stream_options"]
     return [f"stream_options.{name}" for name in options if name != "include_usage"]
 
 
-def _common(given: Mapping[str, Any], ignored: tuple[str, ...], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of Asked; `more` are the parameters that each route reads in its own way."""
+def _common(fields: Mapping[str, Any], ignored: tuple[str, ...], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of BaseRequest; `more` are the sampling parameters that each route parses itself."""
     sampling = {
-        name: value for name, value in given.items() if name == "max_tokens" or (CHAT.get(name) or _NONE).sampling
+        name: value for name, value in fields.items() if name == "max_tokens" or (CHAT.get(name) or _NONE).sampling
     }
     if "logit_bias" in sampling:
-        sampling["logit_bias"] = _biases(sampling["logit_bias"])
+        sampling["logit_bias"] = _logit_bias(sampling["logit_bias"])
     if "logits_processors" in sampling:
         _check_processors(sampling["logits_processors"])
     if isinstance(stops := sampling.get("stop"), list) and len(stops) > MAX_STOPS:
         raise invalid_param("stop", f"has {len(stops)} entries, the limit is {MAX_STOPS}")
-    structure = _structure(given)
-    if structure is not None:
+    structured = _structured_output(fields)
+    if structured is not None:
         if more.get("structured") is not None:
-            raise invalid_param("tool_choice", "cannot force a call where a structure is asked for")
-        sampling["structured"] = structure
-    stream = boolean("stream", given.get("stream", False))
-    timeout = given.get("timeout")
+            raise invalid_param("tool_choice", "cannot force a call in a request that also constrains the output")
+        sampling["structured"] = structured
+    stream = boolean("stream", fields.get("stream", False))
+    timeout = fields.get("timeout")
     if timeout is not None:
         timeout = number("timeout", timeout, 0, MAX_TIMEOUT_SECONDS, open_low=True)
-    salt = given.get("cache_salt")
+    salt = fields.get("cache_salt")
     return {
-        "model": given["model"],
+        "model": fields["model"],
         "params": SamplingParams(**{**sampling, **more}),
         "stream": stream,
-        "include_usage": _include_usage(given.get("stream_options", {})) and stream,
-        "return_token_ids": boolean("return_token_ids", given.get("return_token_ids", False)),
-        "resume": _resume(given.get("resume")),
-        "priority": integer("priority", given.get("priority", 0), 0, 2**31 - 1),
+        "include_usage": _include_usage(fields.get("stream_options", {})) and stream,
+        "return_token_ids": boolean("return_token_ids", fields.get("return_token_ids", False)),
+        "resume": _resume(fields.get("resume")),
+        "priority": integer("priority", fields.get("priority", 0), 0, 2**31 - 1),
         "timeout": timeout,
         "cache_salt": "" if salt is None else string("cache_salt", salt, MAX_SALT_CHARS),
-        "form": _form(given, more),
-        "user": _user(given.get("user", "")),
+        "structured_field": _structured_field(fields, more),
+        "user": _user(fields.get("user", "")),
         "ignored": ignored,
     }
 
@@ -215,8 +215,8 @@ def _common(given: Mapping[str, Any], ignored: tuple[str, ...], more: Mapping[st
 _NONE = Field({})
 
 
-def _short(value: Any) -> str:
-    """Write a value for a sentence; of what may be nested deep only its type."""
+def _format_short(value: Any) -> str:
+    """Format a value for an error message; a value that may be nested deeply is shown by its type."""
     if isinstance(value, str):
         return repr(value[:40])
     return format_value(value)[:40] if isinstance(value, int | float) else type(value).__name__
@@ -229,12 +229,12 @@ def _user(value: Any) -> str:
 
 
 def _include_usage(options: Mapping[str, Any]) -> bool:
-    wants = options.get("include_usage")
-    return wants is not None and boolean("stream_options.include_usage", wants)
+    has_logprobs = options.get("include_usage")
+    return has_logprobs is not None and boolean("stream_options.include_usage", has_logprobs)
 
 
-def _biases(value: Any) -> dict[int, Any]:
-    """Return a bias with its keys as integers; JSON has only strings for them."""
+def _logit_bias(value: Any) -> dict[int, Any]:
+    """Return logit_bias with integer keys; JSON has only string keys."""
     if not isinstance(value, dict):
         raise invalid_param("logit_bias", f"must be an object, got {type(value).__name__}")
     if len(value) > MAX_LOGIT_BIAS:
@@ -246,7 +246,7 @@ def _biases(value: Any) -> dict[int, Any]:
 
 
 def _check_processors(value: Any) -> None:
-    """Refuse arguments in text: SamplingParams takes that for what it wrote itself, and does not look into it."""
+    """Reject arguments in text: SamplingParams would take them for its own serialized form, unchecked."""
     if isinstance(value, dict):
         arguments = list(value.values())
     else:
@@ -265,7 +265,7 @@ def _resume(value: Any) -> tuple[tuple[int, ...], ...]:
 
 
 def _prompts(value: Any) -> tuple[Prompt, ...]:
-    """Return the prompts of one, or of a list of them."""
+    """Return the prompts of the field `prompt`: one, or a list of them."""
     if isinstance(value, str):
         return (value,)
     if not isinstance(value, list) or not value:
@@ -286,16 +286,16 @@ def _prompts(value: Any) -> tuple[Prompt, ...]:
 def _ids(tokens: list[Any]) -> tuple[int, ...]:
     for token in tokens:
         if type(token) is not int or not 0 <= token <= MAX_TOKENS:
-            raise invalid_param("prompt", f"must hold token ids, got {_short(token)}")
+            raise invalid_param("prompt", f"must hold token ids, got {_format_short(token)}")
     return tuple(tokens)
 
 
-def _structure(given: Mapping[str, Any]) -> StructuredOutput | None:
-    """Return what the output has to be, from response_format or one of our own fields."""
-    kinds = {name: given[name] for name in STRUCTURES if name in given}
-    form = _response_format(given.get("response_format"))
-    if len(kinds) + (form is not None) > 1:
-        names = [*kinds, *(["response_format"] if form is not None else [])]
+def _structured_output(fields: Mapping[str, Any]) -> StructuredOutput | None:
+    """Return the output's constraint from response_format or one of our own fields."""
+    kinds = {name: fields[name] for name in STRUCTURED_FIELDS if name in fields}
+    response_format = _response_format(fields.get("response_format"))
+    if len(kinds) + (response_format is not None) > 1:
+        names = [*kinds, *(["response_format"] if response_format is not None else [])]
         raise invalid_param(names[-1], f"cannot go with {' and '.join(names[:-1])}")
     for name, value in kinds.items():
         if value == []:
@@ -304,34 +304,34 @@ def _structure(given: Mapping[str, Any]) -> StructuredOutput | None:
             return StructuredOutput(**{name: value})
         except InvalidRequest as error:
             raise InvalidRequest(error.message.removeprefix("structured."), param=name) from None
-    return form
+    return response_format
 
 
-def _form(given: Mapping[str, Any], more: Mapping[str, Any]) -> str:
-    """Return the field that says what the output has to be."""
+def _structured_field(fields: Mapping[str, Any], more: Mapping[str, Any]) -> str:
+    """Return the name of the field that constrains the output, "" where none does."""
     if more.get("structured") is not None:
         return "tools"
-    return next((name for name in (*STRUCTURES, "response_format") if name in given), "")
+    return next((name for name in (*STRUCTURED_FIELDS, "response_format") if name in fields), "")
 
 
-def _response_format(form: Any) -> StructuredOutput | None:
+def _response_format(response_format: Any) -> StructuredOutput | None:
     param = "response_format"
-    if form is None:
+    if response_format is None:
         return None
-    if not isinstance(form, dict):
-        raise invalid_param(param, f"must be an object, got {type(form).__name__}")
-    kind = form.get("type")
+    if not isinstance(response_format, dict):
+        raise invalid_param(param, f"must be an object, got {type(response_format).__name__}")
+    kind = response_format.get("type")
     if kind == "text":
         return None
     if kind == "json_object":
         return StructuredOutput(json_object=True)
     if kind != "json_schema":
-        raise invalid_param(f"{param}.type", f"must be text, json_object or json_schema, got {_short(kind)}")
-    told = form.get("json_schema")
-    if not isinstance(told, dict) or not isinstance(told.get("schema"), dict):
+        raise invalid_param(f"{param}.type", f"must be text, json_object or json_schema, got {_format_short(kind)}")
+    schema_field = response_format.get("json_schema")
+    if not isinstance(schema_field, dict) or not isinstance(schema_field.get("schema"), dict):
         raise invalid_param(f"{param}.json_schema", "must be an object with a schema that is an object")
     try:
-        return StructuredOutput(json_schema=told["schema"])
+        return StructuredOutput(json_schema=schema_field["schema"])
     except InvalidRequest as error:
-        said = error.message.removeprefix("structured.json_schema")
-        raise InvalidRequest(f"{param}.json_schema.schema{said}", param=param) from None
+        message = error.message.removeprefix("structured.json_schema")
+        raise InvalidRequest(f"{param}.json_schema.schema{message}", param=param) from None

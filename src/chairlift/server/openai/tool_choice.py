@@ -1,4 +1,4 @@
-"""Tools: what a request offers for calling, what it forces, and what of that a grammar has to enforce."""
+"""ToolChoice: parses the tools of a request, and compiles a forced call into a grammar."""
 
 import json
 import re
@@ -13,77 +13,77 @@ from chairlift.core.structured_output import StructuredOutput
 from chairlift.core.validation import boolean, invalid_param
 from chairlift.protocol.request_fields import MAX_TOOLS
 from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS
-from chairlift.text.tool_grammar import READ_AS, forced_calls, prefill
+from chairlift.text.tool_grammar import READ_AS, prefill, tool_call_grammar
 from chairlift.text.tool_parser import HERMES
 
 NONE, AUTO, REQUIRED = "none", "auto", "required"
-_OPENING = frozenset({
+_PROPERTY_KEYWORDS = frozenset({
     "additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames", "minProperties",
     "dependentSchemas", "dependentRequired", "dependencies", "$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not",
     "if", "const", "enum",
 })  # fmt: skip
-"""Where a schema of arguments has one of these, it says itself which properties there may be."""
+"""Keywords with which a schema of arguments itself defines the allowed properties, so it is not closed."""
 
 _NAME = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MAX_TOOL_NAME_CHARS}}}\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolChoice:
-    """The tools of a request.
+    """Hold the tools of a request.
 
     Attributes:
-        tools: as the template takes them; None where none may be called.
-        notation: in which the answer's calls are read; None where they are not.
-        prefill: with what the answer begins already, at the end of the prompt.
-        structure: what enforces a call; None where the model may choose.
-        several: whether an answer may have more than one call.
+        tools: the tools as the chat template takes them; None where none may be called.
+        tool_format: the format in which calls are parsed from the output; None where they are not parsed.
+        prefill: the first text of the response, already placed at the end of the prompt.
+        structured: the grammar that enforces a call; None where the model may choose.
+        allows_parallel_calls: whether a response may have more than one call.
     """
 
     tools: list[dict[str, Any]] | None = None
-    notation: str | None = None
+    tool_format: str | None = None
     prefill: str = ""
-    structure: StructuredOutput | None = None
-    several: bool = True
+    structured: StructuredOutput | None = None
+    allows_parallel_calls: bool = True
 
     @property
     def shows_special(self) -> bool:
         """Whether calls are written with special tokens, so that these must stay in the text."""
-        return self.structure is None and self.notation not in (None, HERMES)
+        return self.structured is None and self.tool_format not in (None, HERMES)
 
     @property
     def ignores_strict(self) -> bool:
-        """Whether a tool asks that its schema is kept to and nothing enforces it, as with calls that are free."""
-        return self.structure is None and any(tool["function"].get("strict") is True for tool in self.tools or ())
+        """Whether a tool sets `strict` and no grammar enforces it, because the model may choose to call."""
+        return self.structured is None and any(tool["function"].get("strict") is True for tool in self.tools or ())
 
 
-def read_tools(given: Mapping[str, Any], notation: str | None) -> ToolChoice | None:
-    """Read tools, tool_choice and parallel_tool_calls; None where there are none. Raises InvalidRequest."""
-    tools, choice = given.get("tools"), given.get("tool_choice")
-    several = boolean("parallel_tool_calls", given.get("parallel_tool_calls", True))
+def read_tools(fields: Mapping[str, Any], tool_format: str | None) -> ToolChoice | None:
+    """Parse tools, tool_choice and parallel_tool_calls; return None without tools. Raises InvalidRequest."""
+    tools, choice = fields.get("tools"), fields.get("tool_choice")
+    allows_parallel = boolean("parallel_tool_calls", fields.get("parallel_tool_calls", True))
     if tools is None or tools == []:
         if choice not in (None, NONE, AUTO):
             raise invalid_param("tool_choice", "needs tools to choose from")
         return None
-    found = tool_schemas(tools)
-    name = _chosen(choice, found)
+    schemas = tool_schemas(tools)
+    name = _forced_name(choice, schemas)
     if choice == NONE:
         return ToolChoice()
-    if notation is None:
-        raise invalid_param("tools", "cannot be called: the model's chat template knows no notation for calls")
+    if tool_format is None:
+        raise invalid_param("tools", "cannot be called: the model's chat template has no known format for tool calls")
     if name is not None or choice == REQUIRED:
-        chosen = {each: schema for each, schema in found.items() if name in (None, each)}
-        several = several and name is None
+        callable_schemas = {each: schema for each, schema in schemas.items() if name in (None, each)}
+        allows_parallel = allows_parallel and name is None
         return ToolChoice(
-            tools=tools, notation=READ_AS, prefill=prefill(notation), several=several,
-            structure=_forced(forced_calls(notation, chosen, several=several)),
+            tools=tools, tool_format=READ_AS, prefill=prefill(tool_format), allows_parallel_calls=allows_parallel,
+            structured=_forced_output(tool_call_grammar(tool_format, callable_schemas, several=allows_parallel)),
         )  # fmt: skip
-    return ToolChoice(tools=tools, notation=notation, several=several)
+    return ToolChoice(tools=tools, tool_format=tool_format, allows_parallel_calls=allows_parallel)
 
 
 def check_messages(messages: list[Any]) -> None:
-    """Check what messages say of calls: arguments are JSON, and a tool answers a call that was made.
+    """Check tool calls in messages: arguments are JSON, and a tool message names an earlier call.
 
-    Everything else of messages is checked where they are rendered. Raises InvalidRequest.
+    The chat template checks everything else when it renders the messages. Raises InvalidRequest.
     """
     open_calls: set[str] = set()
     for index, message in enumerate(messages):
@@ -92,7 +92,7 @@ def check_messages(messages: list[Any]) -> None:
         at = f"messages[{index}]"
         if message.get("role") == "assistant":
             for number, call in enumerate(_calls(message, at)):
-                open_calls.add(_checked_call(call, f"{at}.tool_calls[{number}]"))
+                open_calls.add(_check_call(call, f"{at}.tool_calls[{number}]"))
             if not isinstance(message.get("function_call"), dict | None):
                 raise invalid_param(f"{at}.function_call", "must be an object")
         elif message.get("role") == "tool":
@@ -104,7 +104,7 @@ def check_messages(messages: list[Any]) -> None:
 
 
 def parsed_arguments(messages: list[Any]) -> list[Any]:
-    """Return the messages with the arguments of calls as objects, which is what chat templates are written for."""
+    """Return the messages with call arguments parsed into objects, as chat templates expect them."""
     return [_with_arguments(message) if isinstance(message, dict) else message for message in messages]
 
 
@@ -113,7 +113,7 @@ def _with_arguments(message: dict[str, Any]) -> dict[str, Any]:
     if message.get("role") != "assistant" or not isinstance(calls, list):  # others were not checked
         return message
     parsed = [
-        {**call, "function": {**call["function"], "arguments": _strict(call["function"]["arguments"])}}
+        {**call, "function": {**call["function"], "arguments": _parse_strict(call["function"]["arguments"])}}
         for call in calls
     ]
     return {**message, "tool_calls": parsed}
@@ -128,8 +128,8 @@ def _calls(message: Mapping[str, Any], at: str) -> list[Any]:
     return calls
 
 
-def _checked_call(call: Any, at: str) -> str:
-    """Return the id of a call."""
+def _check_call(call: Any, at: str) -> str:
+    """Return the id of a valid call. Raises InvalidRequest."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise invalid_param(f"{at}.function.name", "must be a string")
@@ -137,19 +137,19 @@ def _checked_call(call: Any, at: str) -> str:
         raise invalid_param(f"{at}.id", "must be a string")
     arguments = function.get("arguments")
     try:
-        is_object = isinstance(arguments, str) and isinstance(_strict(arguments), dict)
+        is_object = isinstance(arguments, str) and isinstance(_parse_strict(arguments), dict)
     except (ValueError, RecursionError):
         is_object = False
     if not is_object:
         raise invalid_param(f"{at}.function.arguments", "must be a string with a JSON object in it")
-    found: str = call["id"]
-    return found
+    schemas: str = call["id"]
+    return schemas
 
 
-def _strict(text: str) -> Any:
-    """Return what JSON says; orjson knows no NaN and no 1e999, and json keeps integers of any size.
+def _parse_strict(text: str) -> Any:
+    """Parse JSON strictly: orjson rejects NaN and 1e999, and json keeps integers of any size.
 
-    Nothing at all is an empty object: OpenAI's own models write that for a call without arguments.
+    An empty text is an empty object: OpenAI's own models write that for a call without arguments.
     """
     text = text or "{}"
     orjson.loads(text)
@@ -157,12 +157,12 @@ def _strict(text: str) -> Any:
 
 
 def tool_schemas(tools: Any) -> dict[str, dict[str, Any]]:
-    """Return name -> schema of the parameters, of tools that may be called. Raises InvalidRequest."""
+    """Return a mapping of each tool's name to the schema of its parameters. Raises InvalidRequest."""
     if not isinstance(tools, list):
         raise invalid_param("tools", f"must be a list, got {type(tools).__name__}")
     if len(tools) > MAX_TOOLS:
         raise invalid_param("tools", f"has {len(tools)} entries, the limit is {MAX_TOOLS}")
-    found: dict[str, dict[str, Any]] = {}
+    schemas: dict[str, dict[str, Any]] = {}
     for index, tool in enumerate(tools):
         at = f"tools[{index}]"
         if not isinstance(tool, dict) or tool.get("type") != "function" or not isinstance(tool.get("function"), dict):
@@ -171,18 +171,18 @@ def tool_schemas(tools: Any) -> dict[str, dict[str, Any]]:
         name, parameters = function.get("name"), function.get("parameters")
         if not isinstance(name, str) or not _NAME.match(name):
             raise invalid_param(f"{at}.function.name", f"must be 1 to {MAX_TOOL_NAME_CHARS} letters, digits and _.:-")
-        if name in found:
-            raise invalid_param(f"{at}.function.name", f"is there twice: {name}")
+        if name in schemas:
+            raise invalid_param(f"{at}.function.name", f"appears twice: {name}")
         if not isinstance({} if parameters is None else parameters, dict):
             raise invalid_param(f"{at}.function.parameters", f"must be an object, got {type(parameters).__name__}")
-        found[name] = _schema(parameters or {"type": "object"}, f"{at}.function.parameters")
-    return found
+        schemas[name] = _schema(parameters or {"type": "object"}, f"{at}.function.parameters")
+    return schemas
 
 
 def _schema(parameters: dict[str, Any], at: str) -> dict[str, Any]:
-    """Return the schema of a tool's arguments, which are an object also where it does not say so.
+    """Return the schema of a tool's arguments, with type object added where it is missing.
 
-    A schema that names properties and says nothing of others is closed: a forced call makes no arguments up.
+    A schema that names properties and does not mention others is closed: a forced call invents no arguments.
     """
     if parameters.get("type", "object") != "object":
         raise invalid_param(at, "must be a schema of type object")
@@ -195,29 +195,29 @@ def _schema(parameters: dict[str, Any], at: str) -> dict[str, Any]:
 
 
 def _names_all(parameters: Mapping[str, Any]) -> bool:
-    """Whether a schema names properties, all that are required among them, and says nothing of others."""
+    """Return whether a schema names properties, includes all required ones, and does not mention others."""
     properties, required = parameters.get("properties"), parameters.get("required", [])
-    if not isinstance(properties, dict) or not isinstance(required, list) or _OPENING & parameters.keys():
+    if not isinstance(properties, dict) or not isinstance(required, list) or _PROPERTY_KEYWORDS & parameters.keys():
         return False
     return all(isinstance(name, str) and name in properties for name in required)
 
 
-def _forced(grammar: str) -> StructuredOutput:
+def _forced_output(grammar: str) -> StructuredOutput:
     try:
         return StructuredOutput(grammar=grammar)
     except InvalidRequest as error:
-        said = error.message.removeprefix("structured.grammar ")
-        raise invalid_param("tools", f"cannot be forced: the grammar of all of them {said}") from None
+        message = error.message.removeprefix("structured.grammar ")
+        raise invalid_param("tools", f"cannot be forced: the grammar of all tools {message}") from None
 
 
-def _chosen(choice: Any, found: Mapping[str, Any]) -> str | None:
-    """Return the name of the one function that has to be called, None where it is open."""
+def _forced_name(choice: Any, schemas: Mapping[str, Any]) -> str | None:
+    """Return the name of the one function that must be called, None where the model may choose."""
     if choice is None or choice in (NONE, AUTO, REQUIRED):
         return None
     function = choice.get("function") if isinstance(choice, dict) and choice.get("type") == "function" else None
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(name, str):
         raise invalid_param("tool_choice", "must be none, auto, required or an object that names a function")
-    if name not in found:
+    if name not in schemas:
         raise invalid_param("tool_choice", f"names {name[:MAX_TOOL_NAME_CHARS]!r}, which is not among the tools")
     return name

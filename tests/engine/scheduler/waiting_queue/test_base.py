@@ -1,4 +1,4 @@
-"""How a line is chosen by its name."""
+"""Waiting queues: how one is chosen by its name."""
 
 import pytest
 
@@ -15,9 +15,9 @@ KINDS = {"fifo": FifoQueue, "priority": PriorityQueue, "fair": FairQueue, "cache
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
-def test_a_line_is_chosen_by_name(name: str) -> None:
-    line = make_waiting_queue(SchedulerConfig(policy=name), KVCacheManager(CacheConfig(num_blocks=4)))
-    assert type(line) is KINDS[name] and len(line) == 0 and list(line) == []
+def test_a_queue_is_chosen_by_name(name: str) -> None:
+    queue = make_waiting_queue(SchedulerConfig(policy=name), KVCacheManager(CacheConfig(num_blocks=4)))
+    assert type(queue) is KINDS[name] and len(queue) == 0 and list(queue) == []
 
 
 def test_an_unknown_name_is_refused_with_those_that_exist() -> None:

@@ -1,4 +1,4 @@
-"""The cache-aware line: cached prefixes first, as long as nobody waits too long for it."""
+"""CacheAwareQueue: cached prefixes first, within the bound on the extra wait."""
 
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.scheduler.waiting_queue.cache_aware import MAX_DELAY_RATIO, MIN_BYPASSES, WINDOW, CacheAwareQueue
@@ -19,7 +19,7 @@ def names(scheduler: Scheduler) -> list[str]:
     return [sequence.request_id for sequence in scheduler.waiting]
 
 
-def test_the_longest_cached_prefix_boards_first_and_equals_in_order_of_arrival() -> None:
+def test_the_longest_cached_prefix_is_first_and_equals_in_order_of_arrival() -> None:
     scheduler = warm_scheduler()
     scheduler.add_request(ask("cold", [COLD] * 12, 2), 0.0)
     scheduler.add_request(ask("half", [*WARM[:4], *[7] * 8], 2), 0.0)
@@ -52,18 +52,18 @@ def test_waiting_time_wins_in_the_end() -> None:
     for number in range(ahead):
         scheduler.add_request(ask(f"warm {number}", [*WARM, number], 1), 0.0)
     scheduler.add_request(ask("cold", [COLD] * 12, 1), 0.0)
-    boarded = 0
+    num_started = 0
     while "cold" in scheduler.sequences:
-        scheduler.add_request(ask(f"more {boarded}", [*WARM, boarded], 1), 0.0)
+        scheduler.add_request(ask(f"more {num_started}", [*WARM, num_started], 1), 0.0)
         _, [output] = turn(scheduler)
-        boarded += output.request_id != "cold"
-    assert boarded == ahead + max(MIN_BYPASSES, int(MAX_DELAY_RATIO * ahead))
+        num_started += output.request_id != "cold"
+    assert num_started == ahead + max(MIN_BYPASSES, int(MAX_DELAY_RATIO * ahead))
 
 
 def test_a_victim_is_due_at_once() -> None:
     scheduler = warm_scheduler()
-    line = scheduler.waiting
-    assert isinstance(line, CacheAwareQueue)
+    queue = scheduler.waiting
+    assert isinstance(queue, CacheAwareQueue)
     scheduler.add_request(ask("cold", [COLD] * 12, 9), 0.0)
     turn(scheduler)
     scheduler.table.preempt(scheduler.sequences["cold"], 0.0)

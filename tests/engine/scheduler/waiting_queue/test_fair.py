@@ -1,4 +1,4 @@
-"""The fair line: tenants take turns by what they were served."""
+"""FairQueue: tenants take turns by their service."""
 
 import random
 from itertools import islice
@@ -10,198 +10,198 @@ from chairlift.engine.sequence import Sequence
 from support_engine import ask, make_scheduler, turn
 
 
-def someone(arrival: int, tenant: str, prompt: int = 10) -> Sequence:
+def make_sequence(arrival: int, tenant: str, prompt: int = 10) -> Sequence:
     return Sequence(ask(str(arrival), prompt, tenant=tenant), arrival, b"root", 0.0)
 
 
-def line_of(tenants: str, weights: dict[str, float] | None = None) -> tuple[FairQueue, list[Sequence]]:
-    line = FairQueue(weights or {})
-    everybody = [someone(arrival, tenant) for arrival, tenant in enumerate(tenants)]
-    for sequence in everybody:
-        line.add(sequence)
-    return line, everybody
+def queue_of(tenants: str, weights: dict[str, float] | None = None) -> tuple[FairQueue, list[Sequence]]:
+    queue = FairQueue(weights or {})
+    sequences = [make_sequence(arrival, tenant) for arrival, tenant in enumerate(tenants)]
+    for sequence in sequences:
+        queue.add(sequence)
+    return queue, sequences
 
 
-def tenants(line: FairQueue) -> str:
-    return "".join(sequence.request.tenant for sequence in line)
+def tenants(queue: FairQueue) -> str:
+    return "".join(sequence.request.tenant for sequence in queue)
 
 
 def test_tenants_take_turns_however_many_requests_they_have() -> None:
-    line, _ = line_of("aaaaaaab")
-    assert tenants(line)[:3] in {"aba", "baa"} and len(tenants(line)) == len(line) == 8
+    queue, _ = queue_of("aaaaaaab")
+    assert tenants(queue)[:3] in {"aba", "baa"} and len(tenants(queue)) == len(queue) == 8
 
 
 def test_within_a_tenant_it_is_order_of_arrival() -> None:
-    line, everybody = line_of("abab")
-    assert [each.arrival_index for each in line if each.request.tenant == "a"] == [0, 2]
-    line.remove(everybody[0])
-    line.add(everybody[0])
-    assert [each.arrival_index for each in line if each.request.tenant == "a"] == [0, 2]
+    queue, sequences = queue_of("abab")
+    assert [each.arrival_index for each in queue if each.request.tenant == "a"] == [0, 2]
+    queue.remove(sequences[0])
+    queue.add(sequences[0])
+    assert [each.arrival_index for each in queue if each.request.tenant == "a"] == [0, 2]
 
 
 def test_who_was_served_less_is_next() -> None:
-    line, _ = line_of("aabb")
-    line.record_service("a", 25)
-    assert tenants(line) == "bbab" or tenants(line) == "bbaa"[:4]
-    line.record_service("b", 100)
-    assert tenants(line).startswith("aa")
+    queue, _ = queue_of("aabb")
+    queue.record_service("a", 25)
+    assert tenants(queue) == "bbab" or tenants(queue) == "bbaa"[:4]
+    queue.record_service("b", 100)
+    assert tenants(queue).startswith("aa")
 
 
 def test_a_weight_is_a_share() -> None:
-    line, everybody = line_of("a" * 40 + "b" * 40, {"a": 3.0})
+    queue, sequences = queue_of("a" * 40 + "b" * 40, {"a": 3.0})
     seen = ""
     for _ in range(40):
-        first = next(iter(line))
+        first = next(iter(queue))
         seen += first.request.tenant
-        line.remove(first)
-        line.record_service(first.request.tenant, 10)
-    assert 28 <= seen.count("a") <= 31 and everybody
+        queue.remove(first)
+        queue.record_service(first.request.tenant, 10)
+    assert 28 <= seen.count("a") <= 31 and sequences
 
 
 def test_time_without_requests_is_not_saved_up() -> None:
-    line, everybody = line_of("ab")
-    line.remove(everybody[1])
+    queue, sequences = queue_of("ab")
+    queue.remove(sequences[1])
     for number in range(100):
-        line.record_service("a", 50)
-        line.add(someone(100 + number, "a"))
-        next(iter(line))
-    line.add(someone(900, "b"))
-    assert line.service("b") == line.service("a") + NEWCOMER_LAG, "it starts where those in line are"
+        queue.record_service("a", 50)
+        queue.add(make_sequence(100 + number, "a"))
+        next(iter(queue))
+    queue.add(make_sequence(900, "b"))
+    assert queue.service("b") == queue.service("a") + NEWCOMER_LAG, "it starts where waiting tenants are"
 
 
 def test_going_away_pays_no_debt() -> None:
-    line, everybody = line_of("ab")
-    line.record_service("a", 1000)
-    line.remove(everybody[0])
-    line.add(someone(7, "a"))
-    assert line.service("a") == 1000 and tenants(line) == "ba"
+    queue, sequences = queue_of("ab")
+    queue.record_service("a", 1000)
+    queue.remove(sequences[0])
+    queue.add(make_sequence(7, "a"))
+    assert queue.service("a") == 1000 and tenants(queue) == "ba"
 
 
 def test_idle_tenants_are_forgotten_when_they_would_gain_nothing() -> None:
-    line = FairQueue({})
-    line.add(someone(0, "busy"))
+    queue = FairQueue({})
+    queue.add(make_sequence(0, "busy"))
     for number in range(2000):
-        one = someone(1 + number, f"t{number}")
-        line.add(one)
-        line.record_service(f"t{number}", 5)
-        line.record_service("busy", 5)
-        next(iter(line))
-        line.remove(one)
-    assert len(line._service) < 200
+        one = make_sequence(1 + number, f"t{number}")
+        queue.add(one)
+        queue.record_service(f"t{number}", 5)
+        queue.record_service("busy", 5)
+        next(iter(queue))
+        queue.remove(one)
+    assert len(queue._service) < 200
 
 
 def test_the_books_are_right_whatever_comes_and_goes() -> None:
-    rng, line = random.Random(2), FairQueue({"a": 2.0})
+    rng, queue = random.Random(2), FairQueue({"a": 2.0})
     inside: list[Sequence] = []
     for arrival in range(500):
         kind = rng.random()
         if kind < 0.4 or not inside:
-            inside.append(someone(arrival, rng.choice("abcd")))
-            line.add(inside[-1])
+            inside.append(make_sequence(arrival, rng.choice("abcd")))
+            queue.add(inside[-1])
         elif kind < 0.7:
-            line.remove(inside.pop(rng.randrange(len(inside))))
+            queue.remove(inside.pop(rng.randrange(len(inside))))
         else:
-            line.record_service(rng.choice("abcde"), rng.randrange(1, 50))
-        walked = list(line)
-        assert len(line) == len(inside) == len(walked) and {id(each) for each in walked} == {id(e) for e in inside}
+            queue.record_service(rng.choice("abcde"), rng.randrange(1, 50))
+        walked = list(queue)
+        assert len(queue) == len(inside) == len(walked) and {id(each) for each in walked} == {id(e) for e in inside}
         if inside:
-            least = min({each.request.tenant for each in inside}, key=line.service)
-            assert line.service(walked[0].request.tenant) == line.service(least)
+            least = min({each.request.tenant for each in inside}, key=queue.service)
+            assert queue.service(walked[0].request.tenant) == queue.service(least)
 
 
-def test_one_shot_tenants_are_forgotten_though_nobody_else_waits() -> None:
-    line = FairQueue({})
+def test_one_shot_tenants_are_dropped_though_no_other_waits() -> None:
+    queue = FairQueue({})
     for number in range(2000):
-        one = someone(number, f"t{number}")
-        line.add(one)
-        assert next(iter(line)) is one
-        line.record_service(f"t{number}", 10)
-        line.remove(one)
-        line.record_service(f"t{number}", 1)
-    assert len(line._service) < 200 and len(line._charged) < 200
-    assert line.service("t1999") == 2000 * 11, "each started where the last to leave was"
+        one = make_sequence(number, f"t{number}")
+        queue.add(one)
+        assert next(iter(queue)) is one
+        queue.record_service(f"t{number}", 10)
+        queue.remove(one)
+        queue.record_service(f"t{number}", 1)
+    assert len(queue._service) < 200 and len(queue._charged) < 200
+    assert queue.service("t1999") == 2000 * 11, "each started where the last to leave was"
 
 
-def test_forgetting_costs_little_also_when_nobody_can_be_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropping_costs_little_also_when_no_tenant_can_be_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at, forget = 0, FairQueue._forget_idle
 
-    def counted(line: FairQueue) -> None:
+    def counted(queue: FairQueue) -> None:
         nonlocal looked_at
-        looked_at += len(line._service)
-        forget(line)
+        looked_at += len(queue._service)
+        forget(queue)
 
     monkeypatch.setattr(FairQueue, "_forget_idle", counted)
-    line = FairQueue({})
-    line.add(someone(0, "first"))
+    queue = FairQueue({})
+    queue.add(make_sequence(0, "first"))
     for number in range(1, 4000):
-        one = someone(number, f"t{number}")
-        line.add(one)
-        line.record_service(f"t{number}", 10)
-        line.remove(one)
-    assert len(line._service) == 4000 and looked_at < 4 * 4000
+        one = make_sequence(number, f"t{number}")
+        queue.add(one)
+        queue.record_service(f"t{number}", 10)
+        queue.remove(one)
+    assert len(queue._service) == 4000 and looked_at < 4 * 4000
 
 
-def test_who_is_on_board_is_not_forgotten() -> None:
-    line = FairQueue({})
-    long = someone(0, "long")
-    line.add(long)
-    line.remove(long)
+def test_a_tenant_with_running_sequences_is_not_dropped() -> None:
+    queue = FairQueue({})
+    long = make_sequence(0, "long")
+    queue.add(long)
+    queue.remove(long)
     for number in range(1, 1000):
-        one = someone(number, f"t{number}")
-        line.add(one)
-        line.record_service(f"t{number}", 10)
-        line.remove(one)
-        line.record_service("long", 1)
-    assert line.service("long") == 999
+        one = make_sequence(number, f"t{number}")
+        queue.add(one)
+        queue.record_service(f"t{number}", 10)
+        queue.remove(one)
+        queue.record_service("long", 1)
+    assert queue.service("long") == 999
 
 
 def test_equals_go_by_their_oldest_request_whatever_their_names() -> None:
     for name in ("a", "zzzz"):
-        line = FairQueue({})
-        line.add(someone(0, "m"))
-        line.add(someone(1, name))
-        line.add(someone(2, "n"))
-        assert [each.request.tenant for each in line] == ["m", name, "n"]
-    line = FairQueue({})
-    for one in (someone(0, "a", prompt=1), someone(1, "b"), someone(2, "a")):
-        line.add(one)
-    assert tenants(line) == "aba", "the second of a has the service of b then, and is younger"
+        queue = FairQueue({})
+        queue.add(make_sequence(0, "m"))
+        queue.add(make_sequence(1, name))
+        queue.add(make_sequence(2, "n"))
+        assert [each.request.tenant for each in queue] == ["m", name, "n"]
+    queue = FairQueue({})
+    for one in (make_sequence(0, "a", prompt=1), make_sequence(1, "b"), make_sequence(2, "a")):
+        queue.add(one)
+    assert tenants(queue) == "aba", "the second of a has the service of b then, and is younger"
 
 
-def test_the_age_of_a_tenant_is_that_of_its_oldest_request_in_line() -> None:
-    line, everybody = line_of("abab")
-    line.record_service("a", 1)
-    assert next(iter(line)) is everybody[0], "they are equal: one token is what a started ahead"
-    line.remove(everybody[0])
-    assert next(iter(line)) is everybody[1], "what is left of a is younger"
-    line.add(everybody[0])
-    assert next(iter(line)) is everybody[0], "a victim returns with its age"
+def test_the_age_of_a_tenant_is_that_of_its_oldest_waiting_request() -> None:
+    queue, sequences = queue_of("abab")
+    queue.record_service("a", 1)
+    assert next(iter(queue)) is sequences[0], "they are equal: one token is what a started ahead"
+    queue.remove(sequences[0])
+    assert next(iter(queue)) is sequences[1], "what is left of a is younger"
+    queue.add(sequences[0])
+    assert next(iter(queue)) is sequences[0], "a victim returns with its age"
 
 
 @pytest.mark.parametrize("name", ["a", "zzzz"])
 @pytest.mark.parametrize("head_start", [0, 25])
 def test_no_stream_of_new_tenants_starves_one_that_waits(name: str, head_start: int) -> None:
-    line, victim = FairQueue({}), someone(10, name)
+    queue, victim = FairQueue({}), make_sequence(10, name)
     for number in range(10):
-        line.add(someone(number, f"s{number}"))
-    line.add(victim)
-    line.record_service(name, head_start)
+        queue.add(make_sequence(number, f"s{number}"))
+    queue.add(victim)
+    queue.record_service(name, head_start)
     for number in range(11, 1000):
-        line.add(someone(number, f"t{number:06d}"))
-        first = next(iter(line))
+        queue.add(make_sequence(number, f"t{number:06d}"))
+        first = next(iter(queue))
         if first is victim:
             break
-        line.record_service(first.request.tenant, 10)
-        line.remove(first)
-    assert number <= 11 + 11 * (head_start + 1), "those in line when it came, once for each token it is ahead"
+        queue.record_service(first.request.tenant, 10)
+        queue.remove(first)
+    assert number <= 11 + 11 * (head_start + 1), "those waiting when it came, once for each token it is ahead"
 
 
-def test_who_comes_while_seats_are_full_starts_where_those_in_line_are() -> None:
+def test_a_tenant_that_comes_while_slots_are_full_starts_where_waiting_ones_are() -> None:
     starts = []
     for looks in (False, True):
         scheduler = make_scheduler(policy="fair", num_blocks=300, max_running_requests=1)
-        line = scheduler.waiting
-        assert isinstance(line, FairQueue)
+        queue = scheduler.waiting
+        assert isinstance(queue, FairQueue)
         scheduler.add_request(ask("a1", [501] * 4, 400, tenant="a"), 0.0)
         turn(scheduler)
         scheduler.add_request(ask("a2", [502] * 4, 4, tenant="a"), 0.0)
@@ -210,8 +210,8 @@ def test_who_comes_while_seats_are_full_starts_where_those_in_line_are() -> None
             if looks:
                 scheduler.check_integrity()
         scheduler.add_request(ask("c1", [503] * 4, 4, tenant="c"), 0.0)
-        assert line.service("a") > 100 and line.service("c") == line.service("a") + NEWCOMER_LAG
-        starts.append(line.service("c"))
+        assert queue.service("a") > 100 and queue.service("c") == queue.service("a") + NEWCOMER_LAG
+        starts.append(queue.service("c"))
     assert starts[0] == starts[1]
 
 
@@ -224,7 +224,9 @@ def test_looking_changes_nothing() -> None:
         if kind < 0.3 or not inside:
             back = outside and rng.random() < 0.3
             one = (
-                outside.pop(rng.randrange(len(outside))) if back else someone(arrival, f"t{rng.randrange(arrival + 1)}")
+                outside.pop(rng.randrange(len(outside)))
+                if back
+                else make_sequence(arrival, f"t{rng.randrange(arrival + 1)}")
             )
             inside.append(one)
             seen.add(one)
@@ -245,23 +247,23 @@ def test_looking_changes_nothing() -> None:
 
 
 def test_a_walk_goes_on_while_those_that_came_out_are_charged() -> None:
-    line, _ = line_of("abcabc")
-    expected, walked = tenants(line), ""
-    for sequence in line:
+    queue, _ = queue_of("abcabc")
+    expected, walked = tenants(queue), ""
+    for sequence in queue:
         walked += sequence.request.tenant
-        line.record_service(sequence.request.tenant, 1000)
+        queue.record_service(sequence.request.tenant, 1000)
     assert walked == expected == "abcabc"
 
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_the_scheduler_charges_prompts_let_in_and_tokens_delivered(overlap: bool) -> None:
     scheduler = make_scheduler(policy="fair", overlap=overlap)
-    line = scheduler.waiting
-    assert isinstance(line, FairQueue)
+    queue = scheduler.waiting
+    assert isinstance(queue, FairQueue)
     scheduler.add_request(ask("a", [501] * 10, 4, tenant="a"), 0.0)
     for _ in range(4):
         turn(scheduler)
-    assert scheduler.is_idle and line.service("a") == 14
+    assert scheduler.is_idle and queue.service("a") == 14
     scheduler.add_request(ask("again", [501] * 10, 1, tenant="a"), 0.0)
     turn(scheduler)
-    assert line.service("a") == 14 + (10 - 8) + 1, "what was cached is free"
+    assert queue.service("a") == 14 + (10 - 8) + 1, "what was cached is free"

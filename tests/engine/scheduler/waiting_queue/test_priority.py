@@ -1,4 +1,4 @@
-"""The priority line: the more urgent first, but waiting is worth priority."""
+"""PriorityQueue: the more urgent first, but waiting is worth priority."""
 
 import random
 
@@ -7,78 +7,78 @@ from chairlift.engine.sequence import Sequence
 from support_engine import ask, make_scheduler, rows_of, turn
 
 
-def someone(arrival: int, priority: int, at: float = 0.0) -> Sequence:
+def make_sequence(arrival: int, priority: int, at: float = 0.0) -> Sequence:
     return Sequence(ask(str(arrival), 3, priority=priority), arrival, b"root", at)
 
 
-def order(line: PriorityQueue) -> list[int]:
-    return [sequence.arrival_index for sequence in line]
+def order(queue: PriorityQueue) -> list[int]:
+    return [sequence.arrival_index for sequence in queue]
 
 
-def test_the_more_urgent_board_first_and_equals_in_order_of_arrival() -> None:
-    line = PriorityQueue(ageing=10)
+def test_the_more_urgent_are_first_and_equals_in_order_of_arrival() -> None:
+    queue = PriorityQueue(ageing=10)
     for arrival, priority in enumerate([1, 0, 1, -1, 0]):
-        line.add(someone(arrival, priority))
-    assert order(line) == [3, 1, 4, 0, 2]
+        queue.add(make_sequence(arrival, priority))
+    assert order(queue) == [3, 1, 4, 0, 2]
 
 
 def test_waiting_is_worth_priority() -> None:
     """The written bound: who comes (p - q) * ageing seconds later is behind, whatever its priority q."""
-    line = PriorityQueue(ageing=10)
-    line.add(someone(0, priority=3, at=0.0))
-    line.add(someone(1, priority=0, at=29.9))
-    line.add(someone(2, priority=0, at=30.1))
-    assert order(line) == [1, 0, 2]
+    queue = PriorityQueue(ageing=10)
+    queue.add(make_sequence(0, priority=3, at=0.0))
+    queue.add(make_sequence(1, priority=0, at=29.9))
+    queue.add(make_sequence(2, priority=0, at=30.1))
+    assert order(queue) == [1, 0, 2]
 
 
 def test_whatever_comes_and_goes_the_order_is_that_of_the_ranks() -> None:
-    rng, line = random.Random(5), PriorityQueue(ageing=2)
+    rng, queue = random.Random(5), PriorityQueue(ageing=2)
     inside: list[Sequence] = []
-    outside = [someone(arrival, rng.randrange(4), rng.random() * 5) for arrival in range(40)]
+    outside = [make_sequence(arrival, rng.randrange(4), rng.random() * 5) for arrival in range(40)]
     for _ in range(600):
         if outside and (not inside or rng.random() < 0.5):
             chosen = outside.pop(rng.randrange(len(outside)))
             inside.append(chosen)
-            line.add(chosen)
+            queue.add(chosen)
         else:
             chosen = inside.pop(rng.randrange(len(inside)))
             outside.append(chosen)
-            line.remove(chosen)
-        expected = sorted(inside, key=lambda each: (line.rank(each), each.arrival_index))
-        assert order(line) == [each.arrival_index for each in expected] and len(line) == len(inside)
+            queue.remove(chosen)
+        expected = sorted(inside, key=lambda each: (queue.rank(each), each.arrival_index))
+        assert order(queue) == [each.arrival_index for each in expected] and len(queue) == len(inside)
 
 
-def test_only_who_is_ahead_in_both_ways_is_sent_away_for() -> None:
-    line = PriorityQueue(ageing=10)
-    urgent, old, young = someone(0, 0, at=50.0), someone(1, 3, at=0.0), someone(2, 3, at=49.0)
-    assert line.outranks(urgent, young) and not line.outranks(urgent, old)
-    assert not line.outranks(young, urgent) and not line.outranks(young, someone(3, 3, at=60.0))
+def test_only_a_sequence_ahead_in_both_ways_preempts() -> None:
+    queue = PriorityQueue(ageing=10)
+    urgent, old, young = make_sequence(0, 0, at=50.0), make_sequence(1, 3, at=0.0), make_sequence(2, 3, at=49.0)
+    assert queue.outranks(urgent, young) and not queue.outranks(urgent, old)
+    assert not queue.outranks(young, urgent) and not queue.outranks(young, make_sequence(3, 3, at=60.0))
 
 
-def test_who_comes_too_late_to_be_ahead_boards_first_only_while_the_other_does_not_fit() -> None:
-    """The written bound is one of the line; max_bypass is the one of boarding."""
+def test_a_late_request_starts_first_only_while_the_other_does_not_fit() -> None:
+    """The stated bound belongs to the queue; max_bypass belongs to the step scheduler."""
     for max_bypass, first in ((1, "late"), (0, "early")):
         scheduler = make_scheduler(policy="priority", priority_ageing=1.0, num_blocks=20, caching=False,
                                    max_bypass=max_bypass)  # fmt: skip
-        scheduler.add_request(ask("on board", [501] * 40, 20, priority=-3), 0.0)
+        scheduler.add_request(ask("running", [501] * 40, 20, priority=-3), 0.0)
         turn(scheduler)
         scheduler.add_request(ask("early", [502] * 60, 4, priority=1), 0.0)
         for name in ("late", "later"):
             scheduler.add_request(ask(name, [503] * 4, 2, priority=0), 100.0)
         assert [each.request_id for each in scheduler.waiting] == ["early", "late", "later"]
-        boarded: list[str] = []
+        started: list[str] = []
         while scheduler.sequences:
             plan, _ = turn(scheduler, 100.0)
-            boarded += (
-                [row.request_id for row in scheduler.running.values() if row.request_id not in boarded] if plan else []
+            started += (
+                [row.request_id for row in scheduler.running.values() if row.request_id not in started] if plan else []
             )
-        assert boarded[:2] == ["on board", first] and boarded.index("early") < boarded.index("later")
+        assert started[:2] == ["running", first] and started.index("early") < started.index("later")
 
 
 # -- in the scheduler ----------------------------------------------------------------------------------------------
 
 
-def test_an_urgent_request_takes_the_seat_of_the_least_urgent_one() -> None:
+def test_an_urgent_request_takes_the_slot_of_the_least_urgent_one() -> None:
     scheduler = make_scheduler(policy="priority", max_running_requests=2)
     for name, priority in (("idle", 9), ("less", 5), ("urgent", 0)):
         scheduler.add_request(ask(name, [500 + priority] * 5, 9, priority=priority), 0.0)
@@ -104,7 +104,7 @@ def test_an_urgent_request_takes_the_blocks_of_others_only_if_that_is_enough() -
     assert {each.request_id for each in scheduler.running.values()} == {"peer", "fits"}
 
 
-def test_nobody_is_sent_away_more_than_protect_after_times() -> None:
+def test_no_sequence_is_preempted_more_than_protect_after_times() -> None:
     scheduler = make_scheduler(policy="priority", max_running_requests=1, protect_after_preemptions=2)
     scheduler.add_request(ask("low", [501] * 5, 30, priority=5), 0.0)
     turn(scheduler)
@@ -120,4 +120,4 @@ def test_when_blocks_run_out_the_least_urgent_leaves_first() -> None:
     scheduler.add_request(ask("urgent", [501] * 3, 9, priority=0), 0.0)
     scheduler.add_request(ask("low", [502] * 16, 9, priority=5), 0.0)
     turn(scheduler)
-    assert scheduler._boarding._riding._select_victim().request_id == "low", "although it loses more"
+    assert scheduler._step_scheduler._running_scheduler._select_victim().request_id == "low", "although it loses more"

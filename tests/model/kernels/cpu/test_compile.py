@@ -7,20 +7,27 @@ from pathlib import Path
 import pytest
 
 from chairlift.model.kernels.cpu import compile as compiling
-from chairlift.model.kernels.cpu.compile import CannotCompile, compile_library, find_compiler, is_current, main, sets
+from chairlift.model.kernels.cpu.compile import (
+    CompileFailed,
+    compile_library,
+    find_compiler,
+    instruction_set_flags,
+    is_current,
+    main,
+)
 
 
 def test_cxx_names_the_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CXX", "/bin/false -pipe")
     assert find_compiler() == ["/bin/false", "-pipe"]
-    with pytest.raises(CannotCompile, match=r"/bin/false -pipe .* failed with 1"):
+    with pytest.raises(CompileFailed, match=r"/bin/false -pipe .* failed with 1"):
         compile_library(tmp_path / "library.so")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_compiler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(CannotCompile, match="no no-such-compiler"):
+    with pytest.raises(CompileFailed, match="no no-such-compiler"):
         find_compiler()
 
 
@@ -35,15 +42,15 @@ def test_without_a_compiler_it_is_said_in_one_line(
 
 def test_other_systems_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "win32")
-    with pytest.raises(CannotCompile, match="win32"):
+    with pytest.raises(CompileFailed, match="win32"):
         find_compiler()
 
 
 def test_other_processors_get_the_portable_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    assert list(sets()) == ["portable"]
+    assert list(instruction_set_flags()) == ["portable"]
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    assert list(sets()) == ["avx512_bf16", "avx512", "avx2", "portable"]
+    assert list(instruction_set_flags()) == ["avx512_bf16", "avx512", "avx2", "portable"]
 
 
 def test_a_library_is_stale_once_a_source_is_newer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

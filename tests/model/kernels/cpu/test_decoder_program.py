@@ -10,21 +10,21 @@ from torch import Tensor
 
 from chairlift.core.errors import TokenOutOfRange
 from chairlift.engine.step_plan import LAST_SAMPLED, StepPlan
-from chairlift.model.attention.base import KV
+from chairlift.model.attention.base import PagedKV
 from chairlift.model.kernels.cpu.decoder_program import gated_rows
-from chairlift.model.kernels.cpu.native_backend import NativeExecution
+from chairlift.model.kernels.cpu.native_backend import NativeBackend
 from chairlift.model.layers.causal_lm import ForwardContext, TakesPlans
 from chairlift.model.loading.model_config import parse_config
 from chairlift.model.loading.registry import random_model
-from chairlift.model.runner.input_batch import SlotTables
-from chairlift.model.sampling.lm_head_output import Wanted
+from chairlift.model.runner.input_batch import SlotBlockTables
+from chairlift.model.sampling.lm_head_output import LogitsRequest
 from support_native import need_native
 
 CPU = torch.device("cpu")
 VOCAB, SLOTS, BLOCK = 203, 6, 16
 
 
-class Both:
+class DecoderPair:
     """One model and two caches: one of plans as they are, one of steps made of them by hand."""
 
     def __init__(self, quantization: str = "none") -> None:
@@ -36,24 +36,26 @@ class Both:
             "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
             "max_position_embeddings": 512, "tie_word_embeddings": True, "rms_norm_eps": 1e-6,
         })  # fmt: skip
-        self.execution = NativeExecution(quantization, 2)
+        self.model_backend = NativeBackend(quantization, 2)
         made, _ = random_model(
             config, seed=3, dtype="bfloat16", device=CPU, max_model_len=512, scale=0.1,
-            execution=lambda _: self.execution,
+            choose_backend=lambda _: self.model_backend,
         )  # fmt: skip
         self.model: Any = made
         assert isinstance(made, TakesPlans)
         self.groups = len(made.groups.windows)
-        self.backend = self.execution.attention()()
-        self.tables = SlotTables(SLOTS, self.groups, BLOCK, VOCAB)
+        self.backend = self.model_backend.attention()()
+        self.tables = SlotBlockTables(SLOTS, self.groups, BLOCK, VOCAB)
         self.direct, self.by_hand = self.cache(), self.cache()
         self.dice = np.random.default_rng(11)
         self.lengths = [0] * SLOTS
         self.next_block = 0
 
-    def cache(self) -> list[KV]:
+    def cache(self) -> list[PagedKV]:
         groups = self.model.groups
-        kv: list[KV] = self.backend.alloc_kv(groups.layers_per_group, 400, BLOCK, 2, 32, torch.bfloat16, CPU)
+        kv: list[PagedKV] = self.backend.allocate_kv_cache(
+            groups.layers_per_group, 400, BLOCK, 2, 32, torch.bfloat16, CPU
+        )
         return kv
 
     def plan(self, counts: dict[int, int], samples: list[int] | None = None) -> StepPlan:
@@ -92,49 +94,53 @@ class Both:
 
 @pytest.mark.parametrize("quantization", ["none", "int8"])
 def test_a_plan_gives_what_the_step_made_of_it_gives(quantization: str) -> None:
-    both = Both(quantization)
+    pair = DecoderPair(quantization)
     for step in range(30):
-        riders = both.dice.permutation(SLOTS)[: both.dice.integers(1, SLOTS + 1)].tolist()
+        slots = pair.dice.permutation(SLOTS)[: pair.dice.integers(1, SLOTS + 1)].tolist()
         counts = {
-            slot: int(both.dice.choice([1, 1, 5, 40])) if both.lengths[slot] else int(both.dice.integers(2, 60))
-            for slot in riders
+            slot: int(pair.dice.choice([1, 1, 5, 40])) if pair.lengths[slot] else int(pair.dice.integers(2, 60))
+            for slot in slots
         }
-        samples = both.dice.permutation(len(riders))[: both.dice.integers(0, len(riders) + 1)].tolist()
-        plan = both.plan(counts, samples)
-        expected = both.states_by_hand(plan)
-        wanted = Wanted(both.dice.random(len(samples)) < 0.4)
+        samples = pair.dice.permutation(len(slots))[: pair.dice.integers(0, len(slots) + 1)].tolist()
+        plan = pair.plan(counts, samples)
+        expected = pair.states_by_hand(plan)
+        request = LogitsRequest(pair.dice.random(len(samples)) < 0.4)
         last = plan.num_new_tokens.cumsum()[plan.sample_rows] - 1
         if step % 3 and samples:
-            found = both.model.score_plan(plan, both.tables, both.direct, wanted)
-            peaks, best = found.peaks.copy(), found.best.copy()
-            scores = both.model.head(expected[torch.from_numpy(last)], wanted)
-            assert np.array_equal(peaks, scores.peaks) and np.array_equal(best, scores.best)
-            assert torch.equal(found.logits, scores.logits) and len(found.logits) == wanted.kept.sum()
-            assert len(found.allowed_peaks) == len(found.allowed_best) == 0
+            output = pair.model.score_plan(plan, pair.tables, pair.direct, request)
+            max_logits, argmax_ids = output.max_logits.copy(), output.argmax_ids.copy()
+            expected_output = pair.model.head(expected[torch.from_numpy(last)], request)
+            assert np.array_equal(max_logits, expected_output.max_logits) and np.array_equal(
+                argmax_ids, expected_output.argmax_ids
+            )
+            assert (
+                torch.equal(output.logits, expected_output.logits) and len(output.logits) == request.needs_logits.sum()
+            )
+            assert len(output.masked_max_logits) == len(output.masked_argmax_ids) == 0
         else:
-            assert torch.equal(both.model.forward_plan(plan, both.tables, both.direct), expected)
-        assert both.same_caches(), step
+            assert torch.equal(pair.model.forward_plan(plan, pair.tables, pair.direct), expected)
+        assert pair.same_caches(), step
         slots = plan.slots.astype(np.int64)
-        both.tables.remember(slots, both.dice.integers(0, VOCAB, len(slots)).astype(np.int32))
+        pair.tables.store_sampled(slots, pair.dice.integers(0, VOCAB, len(slots)).astype(np.int32))
 
 
 def test_tables_that_do_not_write_leave_the_cache_as_it_is() -> None:
-    both = Both()
-    both.tables = SlotTables(SLOTS, both.groups, BLOCK, VOCAB, writes=False)
-    plan = both.plan({0: 30, 1: 7})
-    found = both.model.forward_plan(plan, both.tables, both.direct)
-    assert torch.equal(found, both.states_by_hand(plan))
-    assert not any(kv.key.any() or kv.value.any() for kv in both.direct)
+    pair = DecoderPair()
+    pair.tables = SlotBlockTables(SLOTS, pair.groups, BLOCK, VOCAB, writes=False)
+    plan = pair.plan({0: 30, 1: 7})
+    found = pair.model.forward_plan(plan, pair.tables, pair.direct)
+    assert torch.equal(found, pair.states_by_hand(plan))
+    assert not any(kv.key.any() or kv.value.any() for kv in pair.direct)
 
 
 @pytest.mark.parametrize("token", [VOCAB, -2, 2**31 - 1])
 def test_an_id_that_the_vocabulary_lacks_is_named_and_nothing_is_written(token: int) -> None:
-    both = Both()
-    plan = both.plan({0: 4})
+    pair = DecoderPair()
+    plan = pair.plan({0: 4})
     plan.input_ids[2] = token
     with pytest.raises(TokenOutOfRange, match=rf"{token} .* {VOCAB}"):
-        both.model.forward_plan(plan, both.tables, both.direct)
-    assert not any(kv.key.any() for kv in both.direct)
+        pair.model.forward_plan(plan, pair.tables, pair.direct)
+    assert not any(kv.key.any() for kv in pair.direct)
 
 
 @pytest.mark.parametrize(
@@ -146,30 +152,30 @@ def test_an_id_that_the_vocabulary_lacks_is_named_and_nothing_is_written(token: 
     ],
 )  # fmt: skip
 def test_a_plan_that_names_what_is_not_there_is_an_error_and_the_next_one_is_right(change: dict[str, Any]) -> None:
-    both = Both()
-    plan = both.plan({0: 4})
+    pair = DecoderPair()
+    plan = pair.plan({0: 4})
     broken = replace(plan, **{name: np.array(value, np.int32) for name, value in change.items()})
     with pytest.raises(RuntimeError, match="not there"):
-        both.model.score_plan(broken, both.tables, both.direct, Wanted(np.zeros(1, bool)))
-    assert not any(kv.key.any() for kv in both.direct)
-    assert torch.equal(both.model.forward_plan(plan, both.tables, both.direct), both.states_by_hand(plan))
+        pair.model.score_plan(broken, pair.tables, pair.direct, LogitsRequest(np.zeros(1, bool)))
+    assert not any(kv.key.any() for kv in pair.direct)
+    assert torch.equal(pair.model.forward_plan(plan, pair.tables, pair.direct), pair.states_by_hand(plan))
 
 
 def test_other_tables_and_another_cache_are_seen() -> None:
-    both = Both()
-    first = both.plan({0: 20})
-    expected = both.states_by_hand(first)
-    assert torch.equal(both.model.forward_plan(first, both.tables, both.direct), expected)
-    other, more = SlotTables(SLOTS, both.groups, BLOCK, VOCAB), both.cache()
+    pair = DecoderPair()
+    first = pair.plan({0: 20})
+    expected = pair.states_by_hand(first)
+    assert torch.equal(pair.model.forward_plan(first, pair.tables, pair.direct), expected)
+    other, more = SlotBlockTables(SLOTS, pair.groups, BLOCK, VOCAB), pair.cache()
     other.apply(first)
-    assert torch.equal(both.model.forward_plan(first, other, more), expected)
-    for one, two in zip(both.direct, more, strict=True):
+    assert torch.equal(pair.model.forward_plan(first, other, more), expected)
+    for one, two in zip(pair.direct, more, strict=True):
         assert torch.equal(one.key, two.key) and torch.equal(one.value, two.value)
 
 
 def test_gates_and_ups_stand_in_runs_of_sixteen() -> None:
-    both = torch.arange(40.0)
-    placed = gated_rows(both)
+    pair = torch.arange(40.0)
+    placed = gated_rows(pair)
     assert placed[:16].tolist() == list(range(16))
     assert placed[16:32].tolist() == list(range(20, 36))
     assert placed[32:36].tolist() == [16, 17, 18, 19] and placed[48:52].tolist() == [36, 37, 38, 39]

@@ -7,14 +7,14 @@ import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.kernels.cpu import library
-from chairlift.model.kernels.cpu.compile import sets
+from chairlift.model.kernels.cpu.compile import instruction_set_flags
 from support_native import need_native
 
 
 def test_structs_are_as_large_as_the_library_has_them() -> None:
     need_native()
     kinds = (
-        library.Weight, library.StepGroup, library.StepCache, library.Step, library.Rule, library.HeadRow,
+        library.Weight, library.StepGroup, library.StepCache, library.Step, library.TruncationStruct, library.HeadRow,
         library.Plan, library.HeadCall,
     )  # fmt: skip
     sizes = (ctypes.c_size_t * len(kinds))()
@@ -25,14 +25,14 @@ def test_structs_are_as_large_as_the_library_has_them() -> None:
 def test_the_best_set_that_runs_here_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     need_native()
     here = library.instruction_sets()
-    assert here[-1] == "portable" and set(here) <= set(sets())
+    assert here[-1] == "portable" and set(here) <= set(instruction_set_flags())
     monkeypatch.delenv(library.FORCED_SET, raising=False)
-    assert library.chosen_set() == here[0]
+    assert library.selected_instruction_set() == here[0]
     monkeypatch.setenv(library.FORCED_SET, "portable")
-    assert library.chosen_set() == "portable"
+    assert library.selected_instruction_set() == "portable"
     monkeypatch.setenv(library.FORCED_SET, "avx1024")
     with pytest.raises(ConfigError, match=f"avx1024.*{here[0]}"):
-        library.chosen_set()
+        library.selected_instruction_set()
 
 
 def test_a_missing_library_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

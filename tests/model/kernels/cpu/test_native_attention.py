@@ -7,7 +7,7 @@ import torch
 
 from chairlift.model.attention.base import AttentionSpec
 from chairlift.model.kernels.cpu.native_attention import NativeAttention
-from chairlift.model.kernels.cpu.threads import pool_of
+from chairlift.model.kernels.cpu.threads import get_thread_pool
 from support_batches import Row, make_batch
 from support_native import instruction_sets, need_native
 
@@ -25,8 +25,8 @@ def test_one_long_row_is_attended_in_parts_with_the_same_bits(name: str, dim: in
     batch = make_batch([Row(1, length, (blocks,))], 16)
     spec, found = AttentionSpec(0, dim**-0.5), []
     for members in (1, 2, 3):  # one thread attends the row whole, more attend spans of it
-        backend = NativeAttention(pool_of(members), name)
-        kv = backend.alloc_kv(1, 100, 16, 1, dim, torch.bfloat16, CPU)[0]
+        backend = NativeAttention(get_thread_pool(members), name)
+        kv = backend.allocate_kv_cache(1, 100, 16, 1, dim, torch.bfloat16, CPU)[0]
         slots = torch.tensor([blocks[at // 16] * 16 + at % 16 for at in range(length)])
         backend.write_kv(key, value, kv, slots)
         out = torch.empty_like(query)
@@ -44,8 +44,8 @@ def test_scores_of_any_size_are_weighed(name: str, size: float) -> None:
     """The largest score weighs one, however many bits it has."""
     need_native()
     length, generator = 600, torch.Generator().manual_seed(5)
-    backend = NativeAttention(pool_of(2), name)
-    kv = backend.alloc_kv(1, 40, 16, 1, 64, torch.bfloat16, CPU)[0]
+    backend = NativeAttention(get_thread_pool(2), name)
+    kv = backend.allocate_kv_cache(1, 40, 16, 1, 64, torch.bfloat16, CPU)[0]
     key, value, query = (torch.randn(length, 1, 64, generator=generator).bfloat16() for _ in range(3))
     query = (query[:20] * size).bfloat16()
     backend.write_kv(key, value, kv, torch.arange(length))
@@ -64,8 +64,8 @@ def test_scores_of_any_size_are_weighed(name: str, size: float) -> None:
 @pytest.mark.parametrize(("which", "bad"), [(0, torch.nan), (1, torch.nan), (1, torch.inf)])
 def test_what_is_no_number_in_one_sequence_leaves_the_others_alone(which: int, bad: float) -> None:
     need_native()
-    backend = NativeAttention(pool_of(2), instruction_sets()[0])
-    kv = backend.alloc_kv(1, 10, 16, 2, 32, torch.bfloat16, CPU)[0]
+    backend = NativeAttention(get_thread_pool(2), instruction_sets()[0])
+    kv = backend.allocate_kv_cache(1, 10, 16, 2, 32, torch.bfloat16, CPU)[0]
     drawn = torch.randn(3, 160, 2, 32, generator=torch.Generator().manual_seed(3)).bfloat16()
     backend.write_kv(drawn[0], drawn[1], kv, torch.arange(160))
     batch = make_batch([Row(1, 40, ((1, 2, 3),)), Row(1, 50, ((4, 5, 6, 7),))], 16)
@@ -87,8 +87,8 @@ def test_a_token_has_the_same_bits_in_every_chunk(name: str, shared: int, window
     need_native()
     length, dim, generator = 600, 80, torch.Generator().manual_seed(shared)
     blocks = tuple(torch.randperm(60, generator=generator)[: -(-length // 16)].tolist())
-    backend = NativeAttention(pool_of(2), name)
-    kv = backend.alloc_kv(1, 60, 16, 2, dim, torch.bfloat16, CPU)[0]
+    backend = NativeAttention(get_thread_pool(2), name)
+    kv = backend.allocate_kv_cache(1, 60, 16, 2, dim, torch.bfloat16, CPU)[0]
     drawn = torch.randn(2, length, 2, dim, generator=generator).bfloat16()
     backend.write_kv(drawn[0], drawn[1], kv, torch.tensor([blocks[at // 16] * 16 + at % 16 for at in range(length)]))
     query = torch.randn(length, 2 * shared, dim, generator=generator).bfloat16()

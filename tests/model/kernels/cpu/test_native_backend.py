@@ -8,13 +8,13 @@ import torch
 
 from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.core.errors import ConfigError
-from chairlift.model.kernels.cpu.native_backend import NativeExecution, check_fit
-from chairlift.model.kernels.cpu.native_sampling import NativeDrawing
+from chairlift.model.kernels.cpu.native_backend import NativeBackend, check_fit
+from chairlift.model.kernels.cpu.native_sampling import NativeSamplingOps
 from chairlift.model.loading.model_config import ModelConfig
 from chairlift.model.loading.tiny_model import tiny_config, tiny_model
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import TorchRunner
-from chairlift.model.sampling.sampling_ops import TorchDrawing
+from chairlift.model.sampling.sampling_ops import TorchSamplingOps
 from support_native import need_native
 
 CPU = torch.device("cpu")
@@ -41,22 +41,22 @@ def test_what_does_not_fit_is_said(config: ModelConfig, device: torch.device, bl
 def test_what_fits_runs_and_says_how() -> None:
     need_native()
     check_fit(FIT, CPU, 32)
-    execution = NativeExecution("int8", 2)
-    tiny_model(seed=1, dtype="bfloat16", device=CPU, execution=lambda _: execution)
-    report = dict(execution.report())
-    assert execution.instruction_set in report["kernels"] and "threads: 2" in report["kernels"]
+    model_backend = NativeBackend("int8", 2)
+    tiny_model(seed=1, dtype="bfloat16", device=CPU, choose_backend=lambda _: model_backend)
+    report = dict(model_backend.report())
+    assert model_backend.instruction_set in report["kernels"] and "threads: 2" in report["kernels"]
     assert report["quantization"].startswith("int8, largest error 0.") and "model.layers." in report["quantization"]
-    assert "quantization" not in dict(NativeExecution().report())
+    assert "quantization" not in dict(NativeBackend().report())
 
 
 def test_it_keeps_those_processors_busy_that_its_threads_stay_on_or_all_where_there_are_too_few() -> None:
     need_native()
     usable = usable_cpus()
-    assert set(NativeExecution(threads=1).cpus) < usable or len(usable) == 1
-    assert set(NativeExecution(threads=len(usable) + 1).cpus) == usable
+    assert set(NativeBackend(threads=1).cpus) < usable or len(usable) == 1
+    assert set(NativeBackend(threads=len(usable) + 1).cpus) == usable
 
 
-@pytest.mark.parametrize(("dtype", "kind"), [("bfloat16", NativeDrawing), ("float32", TorchDrawing)])
+@pytest.mark.parametrize(("dtype", "kind"), [("bfloat16", NativeSamplingOps), ("float32", TorchSamplingOps)])
 def test_tokens_and_scores_are_drawn_by_who_runs_the_model(dtype: str, kind: type) -> None:
     need_native()
     runner = TorchRunner(RunnerConfig(model="", dtype=dtype, device="cpu", num_blocks=16, max_running_requests=2))
@@ -64,7 +64,7 @@ def test_tokens_and_scores_are_drawn_by_who_runs_the_model(dtype: str, kind: typ
     try:
         engine = runner._engine
         assert engine is not None
-        assert type(engine.sampler._drawing) is kind and type(engine.scores._drawing) is kind
+        assert type(engine.sampler._sampling_ops) is kind and type(engine.prompt_logprobs._sampling_ops) is kind
     finally:
         runner.stop()
 

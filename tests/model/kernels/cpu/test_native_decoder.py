@@ -11,12 +11,12 @@ from torch import Tensor
 from chairlift.engine.step_plan import TokenMasks
 from chairlift.model.attention.reference import ReferenceAttention
 from chairlift.model.kernels.cpu import library
-from chairlift.model.kernels.cpu.native_backend import NativeExecution
+from chairlift.model.kernels.cpu.native_backend import NativeBackend
 from chairlift.model.layers.causal_lm import CausalLM, ForwardContext
 from chairlift.model.loading.model_config import ModelConfig, parse_config
 from chairlift.model.loading.registry import random_model
-from chairlift.model.model_backend import Execution
-from chairlift.model.sampling.lm_head_output import Wanted, scored
+from chairlift.model.model_backend import ModelBackend
+from chairlift.model.sampling.lm_head_output import LogitsRequest, compute_lm_head_output
 from support_batches import Row, make_batch
 from support_native import instruction_sets, need_native
 
@@ -47,10 +47,10 @@ def config_of(kind: str, **fields: Any) -> ModelConfig:
     })  # fmt: skip
 
 
-def model_of(config: ModelConfig, dtype: str, execution: Execution | None = None) -> CausalLM:
-    chosen = None if execution is None else lambda _: execution
+def model_of(config: ModelConfig, dtype: str, model_backend: ModelBackend | None = None) -> CausalLM:
+    chosen = None if model_backend is None else lambda _: model_backend
     made, _ = random_model(
-        config, seed=3, dtype=dtype, device=CPU, max_model_len=512, scale=0.1, execution=chosen,
+        config, seed=3, dtype=dtype, device=CPU, max_model_len=512, scale=0.1, choose_backend=chosen,
         change=lambda _, drawn: drawn.bfloat16().float(),
     )  # fmt: skip
     return made
@@ -58,7 +58,7 @@ def model_of(config: ModelConfig, dtype: str, execution: Execution | None = None
 
 def native(config: ModelConfig, quantization: str = "none", members: int = 2) -> CausalLM:
     need_native()
-    return model_of(config, "bfloat16", NativeExecution(quantization, members))
+    return model_of(config, "bfloat16", NativeBackend(quantization, members))
 
 
 def logits_of(model: CausalLM, steps: Steps, dtype: torch.dtype, native_cache: bool) -> list[Tensor]:
@@ -66,8 +66,8 @@ def logits_of(model: CausalLM, steps: Steps, dtype: torch.dtype, native_cache: b
     groups = len(model.groups.windows)
     backend: Any = ReferenceAttention()
     if native_cache:
-        backend = NativeExecution().attention()()
-    kv = backend.alloc_kv(
+        backend = NativeBackend().attention()()
+    kv = backend.allocate_kv_cache(
         model.groups.layers_per_group, 64 * groups, 16, model.num_kv_heads, model.head_dim, dtype, CPU
     )  # fmt: skip
     found = []
@@ -148,18 +148,20 @@ def test_the_head_s_largest_logit_is_the_largest_of_all(kind: str) -> None:
     model = headed(kind)
     hidden = torch.randn(21, 72, generator=torch.Generator().manual_seed(1)).bfloat16()
     logits = model.logits(hidden)
-    found = model.head(hidden, Wanted(np.zeros(21, bool)))
-    assert found.peaks.tolist() == logits.amax(-1).tolist() and len(found.logits) == 0
-    assert torch.equal(torch.from_numpy(found.best), logits.argmax(-1))
+    found = model.head(hidden, LogitsRequest(np.zeros(21, bool)))
+    assert found.max_logits.tolist() == logits.amax(-1).tolist() and len(found.logits) == 0
+    assert torch.equal(torch.from_numpy(found.argmax_ids), logits.argmax(-1))
     apart = torch.full((21, 90), 9.0).bfloat16()
     apart[:, :72] = hidden
-    again = model.head(apart[:, :72], Wanted(np.ones(21, bool)))
-    assert np.array_equal(again.peaks, found.peaks) and torch.equal(again.logits, logits), "rows of a wider buffer"
+    again = model.head(apart[:, :72], LogitsRequest(np.ones(21, bool)))
+    assert np.array_equal(again.max_logits, found.max_logits) and torch.equal(again.logits, logits), (
+        "rows of a wider buffer"
+    )
     hidden[4] = torch.nan
     hidden[7] = 0
-    found = model.head(hidden, Wanted(np.zeros(21, bool)))
-    assert np.isnan(found.peaks[4]) and np.isfinite(found.peaks[[0, 1, 2, 3, 5, 6]]).all()
-    assert found.best[7] == 0, "of equals the lowest"
+    found = model.head(hidden, LogitsRequest(np.zeros(21, bool)))
+    assert np.isnan(found.max_logits[4]) and np.isfinite(found.max_logits[[0, 1, 2, 3, 5, 6]]).all()
+    assert found.argmax_ids[7] == 0, "of equals the lowest"
 
 
 @pytest.mark.parametrize("name", instruction_sets())
@@ -182,14 +184,14 @@ def test_the_head_says_under_masks_what_all_logits_do(
         bits = dice.integers(-(2**31), 2**31, (len(places), words), np.int64).astype(np.int32)
         for row in range(len(places)):  # dense and sparse, whole words of either, and now and then nothing
             bits[row, dice.random(words) < dice.random()] = dice.choice([0, -1, 1 << 7])
-        wanted = Wanted(dice.random(count) < 0.5, TokenMasks(places, bits))
-        expected, found = scored(logits.clone(), wanted), model.head(hidden, wanted)
-        assert np.array_equal(found.peaks, expected.peaks) and torch.equal(found.logits, expected.logits)
-        assert np.array_equal(found.allowed_peaks, expected.allowed_peaks)
-        assert found.best.tolist() == expected.best.tolist()
-        there = np.isfinite(expected.allowed_peaks)
-        assert found.allowed_best[there].tolist() == expected.allowed_best[there].tolist()
-        assert ((found.allowed_best >= 0) & (found.allowed_best < model.vocab_size)).all()
+        wanted = LogitsRequest(dice.random(count) < 0.5, TokenMasks(places, bits))
+        expected, found = compute_lm_head_output(logits.clone(), wanted), model.head(hidden, wanted)
+        assert np.array_equal(found.max_logits, expected.max_logits) and torch.equal(found.logits, expected.logits)
+        assert np.array_equal(found.masked_max_logits, expected.masked_max_logits)
+        assert found.argmax_ids.tolist() == expected.argmax_ids.tolist()
+        there = np.isfinite(expected.masked_max_logits)
+        assert found.masked_argmax_ids[there].tolist() == expected.masked_argmax_ids[there].tolist()
+        assert ((found.masked_argmax_ids >= 0) & (found.masked_argmax_ids < model.vocab_size)).all()
 
 
 def test_steps_may_grow_and_shrink() -> None:
@@ -204,7 +206,7 @@ def test_steps_may_grow_and_shrink() -> None:
 def test_time_is_told_by_kind_of_operation() -> None:
     model = native(config_of("qwen3"))
     logits_of(model, STEPS, torch.bfloat16, True)
-    spent = model.spent()  # type: ignore[attr-defined]
+    spent = model.op_seconds()  # type: ignore[attr-defined]
     assert {"embed", "norm", "linear", "heads", "attend", "head"} <= set(spent)
     assert all(seconds >= 0 for seconds in spent.values())
-    assert model.spent() == {}  # type: ignore[attr-defined]
+    assert model.op_seconds() == {}  # type: ignore[attr-defined]

@@ -7,24 +7,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from chairlift.model.kernels.cpu.native_sampling import NativeDrawing
-from chairlift.model.kernels.cpu.threads import pool_of
-from chairlift.model.sampling.sampling_ops import TorchDrawing
-from chairlift.model.sampling.truncated_sampling import Truncation
+from chairlift.model.kernels.cpu.native_sampling import NativeSamplingOps
+from chairlift.model.kernels.cpu.threads import get_thread_pool
+from chairlift.model.sampling.sampling_ops import TorchSamplingOps
+from chairlift.model.sampling.truncated_sampling import TruncationParams
 from support_native import instruction_sets, need_native
 from support_sampling import params, probabilities, sequence, token_of
 
-THEIRS = TorchDrawing()
+THEIRS = TorchSamplingOps()
 every_set = pytest.mark.parametrize("name", instruction_sets())
 
 
-def ours(name: str, members: int = 2) -> NativeDrawing:
+def ours(name: str, members: int = 2) -> NativeSamplingOps:
     need_native()
-    return NativeDrawing(pool_of(members), name)
+    return NativeSamplingOps(get_thread_pool(members), name)
 
 
-def rules_of(rows: list[dict[str, float]]) -> Truncation:
-    rules = Truncation.neutral(len(rows))
+def rules_of(rows: list[dict[str, float]]) -> TruncationParams:
+    rules = TruncationParams.neutral(len(rows))
     for row, chosen in enumerate(rows):
         rules.set(row, params(**chosen))
     return rules
@@ -64,7 +64,10 @@ def test_any_rules_of_any_rows_draw_what_torch_draws(name: str) -> None:
         logits = any_logits(dice, rows, vocabulary)
         rules = rules_of([any_rules(dice, vocabulary) for _ in range(rows)])
         numbers = np.array([dice.choice([0.0, 1 - 2**-30, dice.random(), dice.random()]) for _ in range(rows)])
-        assert ours(name).choose(logits, rules, numbers).tolist() == THEIRS.choose(logits, rules, numbers).tolist()
+        assert (
+            ours(name).sample_tokens(logits, rules, numbers).tolist()
+            == THEIRS.sample_tokens(logits, rules, numbers).tolist()
+        )
 
 
 @every_set
@@ -74,8 +77,8 @@ def test_numbers_from_0_to_1_reach_every_token_that_stays(name: str, chosen: dic
     numbers = (np.arange(3000) + 0.5) / 3000
     rules = rules_of([{"temperature": 0.9, **chosen}] * len(numbers))
     logits = row.expand(len(numbers), -1)
-    found = ours(name).choose(logits, rules, numbers)
-    assert found.tolist() == THEIRS.choose(logits, rules, numbers).tolist()
+    found = ours(name).sample_tokens(logits, rules, numbers)
+    assert found.tolist() == THEIRS.sample_tokens(logits, rules, numbers).tolist()
     assert (np.diff(found) >= 0).all() and len(set(found.tolist())) > 5
 
 
@@ -84,7 +87,7 @@ def test_the_largest_number_draws_a_token_that_stays(name: str) -> None:
     dice = random.Random(f"largest {name}")
     for _ in range(60):
         logits, chosen = any_logits(dice, 1, dice.randint(1, 300)), any_rules(dice, 300)
-        (token,) = ours(name).choose(logits, rules_of([chosen]), np.array([1 - 2**-53])).tolist()
+        (token,) = ours(name).sample_tokens(logits, rules_of([chosen]), np.array([1 - 2**-53])).tolist()
         assert probabilities(logits[0].numpy(), sequence(0, params(**chosen)))[token] > 0, chosen
 
 
@@ -97,19 +100,19 @@ def test_ties_of_top_k_beyond_all_that_was_looked_at_count_in_top_p(name: str) -
     likely = probabilities(logits[0].numpy(), sequence(0, params(temperature=1.0, top_k=50, top_p=0.9003)))
     right = [token_of(likely, number) for number in numbers]
     assert right[0] == 0 and right[2] > 10_000
-    assert ours(name).choose(logits, rules, numbers).tolist() == right
-    assert THEIRS.choose(logits, rules, numbers).tolist() == right
+    assert ours(name).sample_tokens(logits, rules, numbers).tolist() == right
+    assert THEIRS.sample_tokens(logits, rules, numbers).tolist() == right
 
 
 @every_set
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_what_torch_makes_by_default_does_not_matter(name: str, dtype: torch.dtype) -> None:
     logits = torch.randn(3, 700, generator=torch.Generator().manual_seed(4), dtype=torch.float32)
-    values, ids = ours(name).likeliest(logits, 600)
+    values, ids = ours(name).top_k_tokens(logits, 600)
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:
-        again, ids_again = ours(name).likeliest(logits, 600)
+        again, ids_again = ours(name).top_k_tokens(logits, 600)
     finally:
         torch.set_default_dtype(before)
     assert again.equal(values) and ids_again.equal(ids)
@@ -120,29 +123,32 @@ def test_rows_of_a_wider_table_are_read_where_they_lie(name: str) -> None:
     table = torch.randn(6, 640, generator=torch.Generator().manual_seed(9))
     table[:, 601:] = 99.0
     logits, rules, numbers = table[::2, :601], rules_of([{"temperature": 1.0}] * 3), np.array([0.2, 0.5, 0.9])
-    assert ours(name).choose(logits, rules, numbers).tolist() == THEIRS.choose(logits, rules, numbers).tolist()
-    assert ours(name).likeliest(logits, 3)[1].equal(THEIRS.likeliest(logits, 3)[1])
+    assert (
+        ours(name).sample_tokens(logits, rules, numbers).tolist()
+        == THEIRS.sample_tokens(logits, rules, numbers).tolist()
+    )
+    assert ours(name).top_k_tokens(logits, 3)[1].equal(THEIRS.top_k_tokens(logits, 3)[1])
     peaks = logits.amax(-1, keepdim=True)
-    assert torch.allclose(ours(name).log_sums(logits, peaks), THEIRS.log_sums(logits, peaks), rtol=1e-14)
+    assert torch.allclose(ours(name).logsumexp(logits, peaks), THEIRS.logsumexp(logits, peaks), rtol=1e-14)
 
 
 def test_a_set_that_is_not_here_is_an_error() -> None:
     with pytest.raises(MemoryError, match=r"could not do draw \(-2\)"):
-        ours("avx1024").choose(torch.zeros(1, 9), rules_of([{"temperature": 1.0}]), np.array([0.5]))
+        ours("avx1024").sample_tokens(torch.zeros(1, 9), rules_of([{"temperature": 1.0}]), np.array([0.5]))
 
 
 @every_set
-def test_a_row_is_drawn_alone_as_among_others_whoever_does_it(name: str) -> None:
+def test_a_row_samples_the_same_token_alone_and_in_a_batch_with_any_number_of_threads(name: str) -> None:
     dice = random.Random(f"alone {name}")
     logits = any_logits(dice, 30, 5000)
     rules = rules_of([any_rules(dice, 5000) for _ in range(30)])
     numbers = np.array([dice.random() for _ in range(30)])
-    together = ours(name).choose(logits, rules, numbers)
+    together = ours(name).sample_tokens(logits, rules, numbers)
     for members in (1, 3):
-        assert (ours(name, members).choose(logits, rules, numbers) == together).all()
+        assert (ours(name, members).sample_tokens(logits, rules, numbers) == together).all()
     for row in range(30):
         at = np.array([row])
-        assert ours(name).choose(logits[row : row + 1], rules.take(at), numbers[at])[0] == together[row]
+        assert ours(name).sample_tokens(logits[row : row + 1], rules.take(at), numbers[at])[0] == together[row]
 
 
 @every_set
@@ -152,11 +158,14 @@ def test_rules_of_the_whole_distribution_and_other_logits_are_torchs(name: str) 
     chosen = [{"top_k": 9}, {"typical_p": 0.6}, {}, {"epsilon_cutoff": 0.01}, {"top_p": 0.7}, {"eta_cutoff": 0.02}]
     rules, numbers = rules_of([{"temperature": 1.0, **each} for each in chosen]), np.linspace(0.05, 0.95, 6)
     for some in (logits, logits.double(), logits.t().contiguous().t()):
-        assert ours(name).choose(some, rules, numbers).tolist() == THEIRS.choose(some, rules, numbers).tolist()
+        assert (
+            ours(name).sample_tokens(some, rules, numbers).tolist()
+            == THEIRS.sample_tokens(some, rules, numbers).tolist()
+        )
     wide = logits.double()
-    assert ours(name).likeliest(wide, 4)[1].tolist() == THEIRS.likeliest(wide, 4)[1].tolist()
+    assert ours(name).top_k_tokens(wide, 4)[1].tolist() == THEIRS.top_k_tokens(wide, 4)[1].tolist()
     peaks = wide.amax(-1, keepdim=True)
-    assert ours(name).log_sums(wide, peaks).equal(THEIRS.log_sums(wide, peaks))
+    assert ours(name).logsumexp(wide, peaks).equal(THEIRS.logsumexp(wide, peaks))
 
 
 @every_set
@@ -166,8 +175,8 @@ def test_the_likeliest_come_in_order_and_of_equals_the_lower_id_first(name: str)
         rows, vocabulary = dice.randint(1, 5), dice.choice([1, 64, 65, 130, dice.randint(1, 4000), 49_152])
         logits = any_logits(dice, rows, vocabulary)
         for count in {0, 1, min(20, vocabulary), dice.randint(1, vocabulary), vocabulary + 3}:
-            values, ids = ours(name).likeliest(logits, count)
-            their_values, their_ids = THEIRS.likeliest(logits, count)
+            values, ids = ours(name).top_k_tokens(logits, count)
+            their_values, their_ids = THEIRS.top_k_tokens(logits, count)
             assert values.equal(their_values) and ids.equal(their_ids), (vocabulary, count)
 
 
@@ -178,4 +187,4 @@ def test_sums_are_those_of_float64(name: str) -> None:
         logits = any_logits(dice, dice.randint(1, 5), dice.choice([1, 7, 64, 1001, 20_000]))
         peaks = logits.amax(-1, keepdim=True)
         exact = (logits.double() - peaks.double()).exp().sum(-1, keepdim=True).log()
-        assert torch.allclose(ours(name).log_sums(logits, peaks), exact, rtol=1e-14, atol=1e-14)
+        assert torch.allclose(ours(name).logsumexp(logits, peaks), exact, rtol=1e-14, atol=1e-14)

@@ -10,13 +10,13 @@ import torch
 
 from chairlift.model.kernels.cpu import library
 from chairlift.model.kernels.cpu.packing import CHUNK_BYTES, LAYOUT, Arena, PackedWeight, Packer
-from chairlift.model.kernels.cpu.threads import pool_of
+from chairlift.model.kernels.cpu.threads import get_thread_pool
 from support_native import Operations, need_native
 
 
 def packer(kind: int = library.BFLOAT16) -> Packer:
     need_native()
-    return Packer(pool_of(2), kind)
+    return Packer(get_thread_pool(2), kind)
 
 
 def unpacked(weight: PackedWeight) -> torch.Tensor:

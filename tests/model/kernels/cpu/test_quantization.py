@@ -15,13 +15,13 @@ from torch.nn import functional
 
 from chairlift.llm.model_names import embedded_folder
 from chairlift.model.attention.reference import ReferenceAttention
-from chairlift.model.kernels.cpu.native_backend import NativeExecution
+from chairlift.model.kernels.cpu.native_backend import NativeBackend
 from chairlift.model.layers.causal_lm import CausalLM, ForwardContext
 from chairlift.model.layers.ops import TorchOps
 from chairlift.model.loading.model_config import ModelConfig, parse_config
-from chairlift.model.loading.parameter_loader import Take
+from chairlift.model.loading.parameter_loader import ParameterLoader
 from chairlift.model.loading.registry import load_model, random_model
-from chairlift.model.model_backend import Execution, TorchExecution
+from chairlift.model.model_backend import ModelBackend, TorchBackend
 from support_batches import Row, make_batch
 from support_native import need_native
 
@@ -55,27 +55,27 @@ class Q8Ops(TorchOps):
         return super().linear(q8_0(x), weight, bias)
 
 
-class Q8Execution(TorchExecution):
+class Q8Execution(TorchBackend):
     """A Q8_0 model: also its table, which is the head as well."""
 
-    def taking(self, take: Take) -> Take:
-        return replace(super().taking(take), packs_tables=True)
+    def wrap_loader(self, take: ParameterLoader) -> ParameterLoader:
+        return replace(super().wrap_loader(take), packs_tables=True)
 
 
-Loaded = Callable[[str, Execution | None], tuple[CausalLM, ModelConfig]]
+Loaded = Callable[[str, ModelBackend | None], tuple[CausalLM, ModelConfig]]
 
 
-def demo(dtype: str, execution: Execution | None) -> tuple[CausalLM, ModelConfig]:
+def demo(dtype: str, model_backend: ModelBackend | None) -> tuple[CausalLM, ModelConfig]:
     folder = embedded_folder(None)
     assert folder is not None
-    chosen = None if execution is None else lambda _: execution
-    return load_model(Path(folder), dtype=dtype, device=CPU, max_model_len=512, execution=chosen)
+    chosen = None if model_backend is None else lambda _: model_backend
+    return load_model(Path(folder), dtype=dtype, device=CPU, max_model_len=512, choose_backend=chosen)
 
 
-def drawn(dtype: str, execution: Execution | None) -> tuple[CausalLM, ModelConfig]:
-    chosen = None if execution is None else lambda _: execution
+def drawn(dtype: str, model_backend: ModelBackend | None) -> tuple[CausalLM, ModelConfig]:
+    chosen = None if model_backend is None else lambda _: model_backend
     return random_model(
-        SHAPE, seed=3, dtype=dtype, device=CPU, max_model_len=512, scale=0.09, execution=chosen,
+        SHAPE, seed=3, dtype=dtype, device=CPU, max_model_len=512, scale=0.09, choose_backend=chosen,
         change=lambda _, tensor: tensor.bfloat16().float(),
     )  # fmt: skip
 
@@ -95,14 +95,14 @@ class Kind:
 KINDS = {"demo": Kind(demo, 1.1), "random": Kind(drawn, 1.0)}
 
 
-def distributions(load: Loaded, execution: Execution | None, ids: Tensor) -> Tensor:
+def distributions(load: Loaded, model_backend: ModelBackend | None, ids: Tensor) -> Tensor:
     """Return the logarithms of the distributions behind every token of ids [S, L]: float64 [S * L, V]."""
-    is_native = isinstance(execution, NativeExecution)
-    model, _ = load("bfloat16" if is_native else "float32", execution)
-    backend = execution.attention()() if isinstance(execution, NativeExecution) else ReferenceAttention()
+    is_native = isinstance(model_backend, NativeBackend)
+    model, _ = load("bfloat16" if is_native else "float32", model_backend)
+    backend = model_backend.attention()() if isinstance(model_backend, NativeBackend) else ReferenceAttention()
     count, length = ids.shape
     blocks = -(-length // 16)
-    kv = backend.alloc_kv(
+    kv = backend.allocate_kv_cache(
         model.groups.layers_per_group, count * blocks, 16, model.num_kv_heads, model.head_dim, model.dtype, CPU
     )  # fmt: skip
     tables = [tuple(range(first, first + blocks)) for first in range(0, count * blocks, blocks)]
@@ -135,9 +135,9 @@ def test_groups_are_no_worse_than_q8_0_and_better_than_channels(kind: str) -> No
     ids = sequences(load)
     true = distributions(load, None, ids)
     found = {
-        name: divergence(true, distributions(load, execution, ids))
-        for name, execution in {
-            "bf16": NativeExecution(), "int8": NativeExecution("int8"), "int8-channel": NativeExecution("int8-channel"),
+        name: divergence(true, distributions(load, model_backend, ids))
+        for name, model_backend in {
+            "bf16": NativeBackend(), "int8": NativeBackend("int8"), "int8-channel": NativeBackend("int8-channel"),
             "q8_0": Q8Execution(Q8Ops()),
         }.items()
     }  # fmt: skip

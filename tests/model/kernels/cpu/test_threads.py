@@ -8,7 +8,7 @@ import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.kernels.cpu import threads
-from chairlift.model.kernels.cpu.threads import Pool, chosen_cpus, cpu_quota, pool_of, usable_cores
+from chairlift.model.kernels.cpu.threads import ThreadPool, chosen_cpus, cpu_quota, get_thread_pool, usable_cores
 from support_native import need_native
 
 
@@ -66,9 +66,9 @@ def test_quotas_of_both_versions(tmp_path: Path) -> None:
 
 def test_a_pool_is_made_once_and_can_be_closed() -> None:
     need_native()
-    assert pool_of(2) is pool_of(2)
+    assert get_thread_pool(2) is get_thread_pool(2)
     before = {*os.listdir("/proc/self/task")}
-    pool = Pool((-1, -1, -1))
+    pool = ThreadPool((-1, -1, -1))
     new = {*os.listdir("/proc/self/task")} - before
     assert len(new) == 2
     pool.close()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from chairlift.model.kernels.cpu import library, weight_store
 from chairlift.model.kernels.cpu.packing import PackedWeight, Packer
-from chairlift.model.kernels.cpu.threads import pool_of
+from chairlift.model.kernels.cpu.threads import get_thread_pool
 from chairlift.model.kernels.cpu.weight_store import WeightStore
 from chairlift.model.loading.parameter_loader import Part
 from support_native import need_native
@@ -40,7 +40,7 @@ def taken(
     path: Path | None, source: Source, kind: int = library.BFLOAT16, asked: Sequence[tuple[tuple[Part, ...], bool]] = ()
 ) -> tuple[WeightStore, list[PackedWeight]]:
     need_native()
-    store = WeightStore(Packer(pool_of(2), kind), path)
+    store = WeightStore(Packer(get_thread_pool(2), kind), path)
     weights = [store(parts, source, gated=gated) for parts, gated in asked or ASKED]
     store.finish()
     return store, weights

@@ -1,4 +1,4 @@
-"""Order of the waiting line: what every line can do, and the names users choose them by."""
+"""WaitingQueue: the protocol of every queue order, and the policy names that users choose."""
 
 from collections.abc import Callable, Iterator
 from typing import Protocol
@@ -14,47 +14,47 @@ from chairlift.engine.sequence import Sequence
 
 
 class WaitingQueue(Protocol):
-    """Waiting sequences in the order in which they should board. A victim that returns keeps its place.
+    """Orders waiting sequences for scheduling. A preempted sequence keeps its place.
 
-    What happens in every step is O(1) or O(log n) in the length of the line, the walk from its head included.
+    Operations of every step are O(1) or O(log n) in the length of the queue, the walk from its head included.
     """
 
     def add(self, sequence: Sequence) -> None:
-        """Take a sequence in, new or returning."""
+        """Add a sequence, new or preempted."""
         ...
 
     def remove(self, sequence: Sequence) -> None:
-        """Take it out; it must be in."""
+        """Remove a sequence; it must be in the queue."""
         ...
 
     def __iter__(self) -> Iterator[Sequence]:
-        """Walk the line from its head; the line does not change meanwhile."""
+        """Walk the queue from its head; the queue must not change meanwhile."""
         ...
 
     def __len__(self) -> int:
-        """Return how many wait."""
+        """Return the number of waiting sequences."""
         ...
 
     @property
     def tracks_service(self) -> bool:
-        """Whether served() must be called."""
+        """Whether record_service() must be called."""
         ...
 
     def record_service(self, tenant: str, num_tokens: int) -> None:
-        """Note that so many tokens of its prompts were let in, or so many output tokens delivered."""
+        """Charge a tenant for prompt tokens that started or output tokens that were delivered."""
         ...
 
     @property
     def can_preempt(self) -> bool:
-        """Whether somebody on board can be outranked by somebody in line."""
+        """Whether a waiting sequence can outrank a running one."""
         ...
 
-    def outranks(self, waiting: Sequence, riding: Sequence) -> bool:
-        """Say whether `riding` may be sent back to the line so that `waiting` can board."""
+    def outranks(self, waiting: Sequence, running: Sequence) -> bool:
+        """Return whether `running` may be preempted so that `waiting` can start."""
         ...
 
     def preemption_rank(self, sequence: Sequence) -> int:
-        """Who leaves first when blocks run out: the greatest; equals by what they lose."""
+        """Return the rank as a victim when blocks run out: the greatest goes first, equals by lost work."""
         ...
 
 
@@ -67,12 +67,12 @@ POLICIES: dict[str, Callable[[SchedulerConfig, KVCacheManager], WaitingQueue]] =
 
 
 def check_policy(name: str) -> None:
-    """Raise ConfigError, naming those that exist, when there is no line of that name."""
+    """Raise ConfigError with the known names when no policy has that name."""
     if name not in POLICIES:
         raise ConfigError(f"unknown policy {name!r}; there is {', '.join(sorted(POLICIES))}", option="policy")
 
 
 def make_waiting_queue(config: SchedulerConfig, cache: KVCacheManager) -> WaitingQueue:
-    """Make the line that config.policy names. Raises ConfigError when there is none."""
+    """Make the waiting queue that config.policy names. Raises ConfigError for an unknown name."""
     check_policy(config.policy)
     return POLICIES[config.policy](config, cache)

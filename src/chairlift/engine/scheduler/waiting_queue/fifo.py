@@ -1,4 +1,4 @@
-"""FifoLine: first come, first served."""
+"""FifoQueue: schedules sequences in order of arrival."""
 
 from bisect import insort
 from collections import OrderedDict
@@ -12,48 +12,48 @@ _arrival = attrgetter("arrival_index")
 
 
 class FifoQueue:
-    """Order of arrival, also for those that were preempted.
+    """Keeps the order of arrival, also for preempted sequences.
 
-    New arrivals append to a linked dict; the few that return lie in a short sorted list. Every operation is O(1) in
-    the length of the line (O(returned) for a return).
+    New arrivals append to a linked dict; the few preempted sequences lie in a short sorted list. Every operation is
+    O(1) in the length of the queue (O(preempted) for a preempted sequence).
     """
 
     tracks_service = False
     can_preempt = False
 
     def __init__(self) -> None:
-        self._fresh: OrderedDict[int, Sequence] = OrderedDict()
-        self._returned: list[Sequence] = []
+        self._arrivals: OrderedDict[int, Sequence] = OrderedDict()
+        self._preempted: list[Sequence] = []
         self._newest = -1
 
     def __len__(self) -> int:
-        return len(self._fresh) + len(self._returned)
+        return len(self._arrivals) + len(self._preempted)
 
     def __iter__(self) -> Iterator[Sequence]:
-        if not self._returned:
-            return iter(self._fresh.values())
-        return merge(self._returned, self._fresh.values(), key=_arrival)
+        if not self._preempted:
+            return iter(self._arrivals.values())
+        return merge(self._preempted, self._arrivals.values(), key=_arrival)
 
     def add(self, sequence: Sequence) -> None:
-        """Take a sequence in at its place of arrival."""
+        """Add a sequence at its place of arrival."""
         if sequence.arrival_index > self._newest:
             self._newest = sequence.arrival_index
-            self._fresh[sequence.arrival_index] = sequence
+            self._arrivals[sequence.arrival_index] = sequence
         else:
-            insort(self._returned, sequence, key=_arrival)
+            insort(self._preempted, sequence, key=_arrival)
 
     def remove(self, sequence: Sequence) -> None:
-        """Take it out."""
-        if self._fresh.pop(sequence.arrival_index, None) is None:
-            self._returned.remove(sequence)
+        """Remove a sequence."""
+        if self._arrivals.pop(sequence.arrival_index, None) is None:
+            self._preempted.remove(sequence)
 
     def record_service(self, tenant: str, num_tokens: int) -> None:
-        """Nothing that matters here."""
+        """Do nothing; the order ignores service."""
 
-    def outranks(self, waiting: Sequence, riding: Sequence) -> bool:
-        """Nobody."""
+    def outranks(self, waiting: Sequence, running: Sequence) -> bool:
+        """Return False; no sequence outranks another."""
         return False
 
     def preemption_rank(self, sequence: Sequence) -> int:
-        """All alike."""
+        """Return the same rank for all."""
         return 0

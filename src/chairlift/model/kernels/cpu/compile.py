@@ -19,7 +19,7 @@ SOURCES = HERE / "csrc"
 LIBRARY = "libchairlift_cpu.so"
 
 AVX512 = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma")
-SETS: Mapping[str, tuple[str, ...]] = {
+INSTRUCTION_SETS: Mapping[str, tuple[str, ...]] = {
     "avx512_bf16": (*AVX512, "-mavx512vnni", "-mavx512bf16"),
     "avx512": AVX512,
     "avx2": ("-mavx2", "-mfma"),
@@ -35,7 +35,7 @@ NOISE = ("-Wno-uninitialized", "-Wno-maybe-uninitialized", "-Wno-unused-function
 SANITIZED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g1", "-O1")
 
 
-class CannotCompile(Exception):
+class CompileFailed(Exception):
     """There is no compiler, or it failed; says which and how."""
 
 
@@ -46,7 +46,7 @@ def compile_library(target: Path, extra: Sequence[str] = ()) -> Path:
     """
     compiler = find_compiler()
     jobs: list[tuple[str, str, tuple[str, ...]]] = [(name, name, ()) for name in PLAIN]
-    for name, flags in sets().items():
+    for name, flags in instruction_set_flags().items():
         jobs.append(("isa.cpp", f"isa_{name}", (f"-DCHAIRLIFT_SET={name}", *flags)))
     with tempfile.TemporaryDirectory() as folder:
         objects = [Path(folder) / f"{name}.o" for _, name, _ in jobs]
@@ -73,35 +73,35 @@ def is_current(library: Path) -> bool:
     return all(source.stat().st_mtime < made for source in SOURCES.iterdir() if source.suffix in (".cpp", ".h"))
 
 
-def sets() -> Mapping[str, tuple[str, ...]]:
+def instruction_set_flags() -> Mapping[str, tuple[str, ...]]:
     """Return the instruction sets that this kind of processor may have, with their flags."""
     if platform.machine().lower() in ("x86_64", "amd64"):
-        return SETS
-    return {"portable": SETS["portable"]}
+        return INSTRUCTION_SETS
+    return {"portable": INSTRUCTION_SETS["portable"]}
 
 
 def find_compiler() -> list[str]:
     """Return the command of a C++ compiler. Raises CannotCompile where there is none, or none that is known to do."""
     if sys.platform != "linux":
-        raise CannotCompile(f"the kernels are made for Linux, this is {sys.platform}")
+        raise CompileFailed(f"the kernels are made for Linux, this is {sys.platform}")
     given = shlex.split(os.environ.get("CXX", ""))
     if given:
         if shutil.which(given[0]) is None:
-            raise CannotCompile(f"there is no {given[0]}, which $CXX names")
+            raise CompileFailed(f"there is no {given[0]}, which $CXX names")
         return given
     for name in ("g++", "c++", "clang++"):
         if shutil.which(name):
             return [name]
-    raise CannotCompile("there is no C++ compiler: neither g++, c++ nor clang++")
+    raise CompileFailed("there is no C++ compiler: neither g++, c++ nor clang++")
 
 
 def _run(command: Sequence[str]) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
-        raise CannotCompile(f"{command[0]} cannot be run: {error}") from error
+        raise CompileFailed(f"{command[0]} cannot be run: {error}") from error
     if done.returncode:
-        raise CannotCompile(f"{shlex.join(command)} failed with {done.returncode}:\n{done.stderr.strip()[-4000:]}")
+        raise CompileFailed(f"{shlex.join(command)} failed with {done.returncode}:\n{done.stderr.strip()[-4000:]}")
 
 
 def main(words: Sequence[str] = ()) -> int:
@@ -113,7 +113,7 @@ def main(words: Sequence[str] = ()) -> int:
     target = Path(targets[0]).resolve() if targets else HERE / LIBRARY
     try:
         made = compile_library(target, SANITIZED if "--sanitize" in words else ())
-    except CannotCompile as error:
+    except CompileFailed as error:
         sys.stderr.write(f"{error}\n")
         return 1
     sys.stdout.write(f"compiled {made}\n")

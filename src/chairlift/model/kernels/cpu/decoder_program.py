@@ -23,16 +23,16 @@ from torch import Tensor
 
 from chairlift.core.errors import TokenOutOfRange
 from chairlift.engine.step_plan import StepPlan
-from chairlift.model.attention.base import KV
+from chairlift.model.attention.base import PagedKV
 from chairlift.model.kernels.cpu import library
-from chairlift.model.kernels.cpu.native_attention import buffer_rows
+from chairlift.model.kernels.cpu.native_attention import buffer_view
 from chairlift.model.kernels.cpu.native_lm_head import Head
 from chairlift.model.kernels.cpu.packing import PackedWeight
-from chairlift.model.kernels.cpu.threads import Pool
+from chairlift.model.kernels.cpu.threads import ThreadPool
 from chairlift.model.layers.causal_lm import ForwardContext
-from chairlift.model.layers.decoder import Attention, DecoderLayer, DecoderParts, Linear, RMSNorm
-from chairlift.model.runner.input_batch import SlotTables
-from chairlift.model.sampling.lm_head_output import Scored, Wanted
+from chairlift.model.layers.decoder import Attention, DecoderLayer, DecoderSpec, Linear, RMSNorm
+from chairlift.model.runner.input_batch import SlotBlockTables
+from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
 
 _FIRST_TOKENS = 256
 
@@ -49,13 +49,13 @@ class _Buffers:
     y: int | None
 
 
-class Program:
+class DecoderProgram:
     """The operations of one decoder over a cache of one block size.
 
     Owns: the library's decoder, its buffers, and what its operations point at.
     """
 
-    def __init__(self, parts: DecoderParts, pool: Pool, instruction_set: str, block_size: int) -> None:
+    def __init__(self, parts: DecoderSpec, pool: ThreadPool, instruction_set: str, block_size: int) -> None:
         self.block_size = block_size
         self._native = library.load()
         self._parts = parts
@@ -80,19 +80,21 @@ class Program:
         if handle:
             self._native.decoder_free(handle)
 
-    def run_plan(self, plan: StepPlan, tables: SlotTables, kv: list[KV]) -> Tensor:
+    def run_plan(self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV]) -> Tensor:
         """Run a plan; returns bfloat16 [T, H] that the next run overwrites. Raises as run_step does."""
         self.run_step(plan, tables, kv)
         return self._output[: plan.num_tokens]
 
-    def score_plan(self, plan: StepPlan, tables: SlotTables, kv: list[KV], wanted: Wanted) -> Scored:
+    def score_plan(
+        self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV], wanted: LogitsRequest
+    ) -> LMHeadOutput:
         """Run a plan, and say of its sample rows what is wanted, in one call. Raises as run_step does."""
         count = len(plan.sample_rows)
         self.head.ask(count, wanted)
         self.run_step(plan, tables, kv, ctypes.byref(self.head.call))
         return self.head.answer(count, wanted)
 
-    def run_step(self, plan: StepPlan, tables: SlotTables, kv: list[KV], head: Any = None) -> None:
+    def run_step(self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV], head: Any = None) -> None:
         """Run a plan whose news the tables have, and a call of the head where there is one.
 
         Raises MemoryError, TokenOutOfRange, and RuntimeError for a plan that names what is not there.
@@ -118,7 +120,7 @@ class Program:
         if code < 0:
             raise RuntimeError("a step names a slot, a row, a token or a block that is not there")
 
-    def _look_at(self, tables: SlotTables) -> None:
+    def _look_at(self, tables: SlotBlockTables) -> None:
         """Note where tables lie, which are seldom others than in the last step."""
         planned, blocks = self._planned, tables.blocks
         self._blocks = weakref.ref(blocks)
@@ -136,14 +138,15 @@ class Program:
             to.block_table, to.max_blocks = group.block_table.data_ptr(), group.block_table.shape[1]
             to.slots = group.slot_mapping.data_ptr()
         step = library.Step(
-            batch.num_tokens, batch.num_seqs, input_ids.data_ptr(), batch.positions.data_ptr(), batch.cu_q.data_ptr(),
+            batch.num_tokens, batch.num_seqs, input_ids.data_ptr(), batch.positions.data_ptr(),
+            batch.cu_seqlens_q.data_ptr(),
             batch.seq_lens.data_ptr(), groups, self._caches_of(context.kv),
         )  # fmt: skip
         if self._native.run(self._handle, ctypes.byref(step)) < 0:
             raise MemoryError("no memory for a step")
         return self._output[: batch.num_tokens]
 
-    def score(self, hidden: Tensor, wanted: Wanted) -> Scored:
+    def score(self, hidden: Tensor, wanted: LogitsRequest) -> LMHeadOutput:
         """Multiply hidden states [R, H] by the head, and say what is wanted. Raises MemoryError."""
         count = len(hidden)
         if hidden.dtype is not torch.bfloat16 or hidden.stride(1) != 1:
@@ -154,14 +157,14 @@ class Program:
             raise MemoryError("no memory for the head")
         return self.head.answer(count, wanted)
 
-    def spent(self) -> dict[str, float]:
+    def op_seconds(self) -> dict[str, float]:
         """Return seconds by kind of operation since the last call."""
         room = 32
         names, seconds = (ctypes.c_char_p * room)(), (ctypes.c_double * room)()
         count = self._native.spent(self._handle, names, seconds, room)
         return {(names[index] or b"").decode(): seconds[index] for index in range(count)}
 
-    def _caches_of(self, kv: Sequence[KV]) -> ctypes.Array[library.StepCache]:
+    def _caches_of(self, kv: Sequence[PagedKV]) -> ctypes.Array[library.StepCache]:
         """Return the addresses of a cache, which is allocated as a whole and nearly always the one of the last step."""
         first = kv[0].key
         if self._first() is not first:
@@ -176,7 +179,7 @@ class Program:
             self._reserved = 0
             raise MemoryError(f"no memory for a step of {tokens} tokens")
         self._reserved = tokens
-        self._output = buffer_rows(self._handle, self._buffers.h, tokens)[:, : self._hidden]
+        self._output = buffer_view(self._handle, self._buffers.h, tokens)[:, : self._hidden]
 
     def _add_buffers(self) -> _Buffers:
         parts, native = self._parts, self._native

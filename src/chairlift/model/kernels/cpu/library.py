@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from chairlift.core.errors import ConfigError
-from chairlift.model.kernels.cpu.compile import LIBRARY, sets
+from chairlift.model.kernels.cpu.compile import LIBRARY, instruction_set_flags
 
 BFLOAT16, INT8_CHANNEL, INT8_GROUP = 0, 1, 2
 PANEL, GROUP, KEY_TILE = 64, 32, 16
@@ -82,7 +82,7 @@ class HeadCall(ctypes.Structure):
     )  # fmt: skip
 
 
-class Rule(ctypes.Structure):
+class TruncationStruct(ctypes.Structure):
     """draw.h: Rule."""
 
     _fields_ = (
@@ -119,7 +119,7 @@ _SIGNATURES = {
 """Function, less "chairlift_" -> result and arguments."""
 
 
-class Native:
+class NativeLibrary:
     """The library: its functions by their names, less "chairlift_"."""
 
     def __init__(self, path: Path) -> None:
@@ -135,7 +135,7 @@ class Native:
 
 
 @cache
-def load() -> Native:
+def load() -> NativeLibrary:
     """Return the library. Raises ConfigError that says why there is none."""
     path = Path(__file__).parent / os.environ.get(OTHER_LIBRARY, LIBRARY)
     if not path.exists():
@@ -145,7 +145,7 @@ def load() -> Native:
             option="kernels",
         )
     try:
-        return Native(path)
+        return NativeLibrary(path)
     except (OSError, AttributeError) as error:
         raise ConfigError(f"the native kernels cannot be loaded: {error}", option="kernels") from error
 
@@ -153,10 +153,10 @@ def load() -> Native:
 def instruction_sets() -> tuple[str, ...]:
     """Return those whose kernels are here and run on this processor, the best first. Raises ConfigError."""
     native = load()
-    return tuple(name for name in sets() if native.has(name.encode()))
+    return tuple(name for name in instruction_set_flags() if native.has(name.encode()))
 
 
-def chosen_set() -> str:
+def selected_instruction_set() -> str:
     """Return the instruction set to compute with. Raises ConfigError for a forced one that is not here."""
     here = instruction_sets()
     forced = os.environ.get(FORCED_SET)

@@ -13,23 +13,23 @@ import torch
 from torch import Tensor
 
 from chairlift.core.errors import ConfigError
-from chairlift.model.attention.base import KV, AttentionSpec, ForwardBatch, copy_blocks
+from chairlift.model.attention.base import AttentionSpec, ForwardBatch, PagedKV, copy_blocks
 from chairlift.model.kernels.cpu import library
-from chairlift.model.kernels.cpu.threads import Pool
-from chairlift.model.runner.page_prefault import promised_zeros
+from chairlift.model.kernels.cpu.threads import ThreadPool
+from chairlift.model.runner.page_prefault import lazy_zeros
 
 
 class NativeAttention:
     """An AttentionBackend in bfloat16 whose rows have the same bits in every batch."""
 
-    def __init__(self, pool: Pool, instruction_set: str) -> None:
+    def __init__(self, pool: ThreadPool, instruction_set: str) -> None:
         self._pool = pool
         self._instruction_set = instruction_set
 
-    def alloc_kv(
+    def allocate_kv_cache(
         self, layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int,
         dtype: torch.dtype, device: torch.device,
-    ) -> list[KV]:  # fmt: skip
+    ) -> list[PagedKV]:  # fmt: skip
         """Make one zeroed KV for each layer index. Raises ConfigError for a shape that the kernels cannot have."""
         if dtype != torch.bfloat16 or block_size % library.KEY_TILE or head_dim % library.KEY_TILE:
             raise ConfigError(
@@ -38,7 +38,7 @@ class NativeAttention:
                 option="kernels",
             )
         shape = (num_blocks, block_size, kv_heads, head_dim)
-        return [KV(promised_zeros(shape, dtype), promised_zeros(shape, dtype)) for _ in range(layers)]
+        return [PagedKV(lazy_zeros(shape, dtype), lazy_zeros(shape, dtype)) for _ in range(layers)]
 
     def reserve(self, max_seqs: int, max_tokens: int, max_blocks: int) -> None:
         """Nothing to reserve."""
@@ -46,7 +46,7 @@ class NativeAttention:
     def plan(self, batch: ForwardBatch) -> None:
         """Nothing to prepare: the library plans a step by itself."""
 
-    def write_kv(self, key: Tensor, value: Tensor, kv: KV, slot_mapping: Tensor) -> None:
+    def write_kv(self, key: Tensor, value: Tensor, kv: PagedKV, slot_mapping: Tensor) -> None:
         """Store key and value [T, kv_heads, head_dim] at slot_mapping [T]; -1 is skipped."""
         real = slot_mapping >= 0
         slots, blocks, block_size, (heads, dim) = slot_mapping[real], *kv.key.shape[:2], kv.key.shape[2:]
@@ -57,11 +57,13 @@ class NativeAttention:
         values = kv.value.view(blocks, heads, block_size // 2, dim, 2)
         values[block, :, offset // 2, :, offset % 2] = value[real]
 
-    def copy_blocks(self, kv: list[KV], pairs: Tensor) -> None:
+    def copy_blocks(self, kv: list[PagedKV], pairs: Tensor) -> None:
         """Copy whole blocks, all as they were before: pairs int [C, 2] of (from, to)."""
         copy_blocks(kv, pairs)
 
-    def attend(self, query: Tensor, kv: KV, batch: ForwardBatch, spec: AttentionSpec, plan: Any, out: Tensor) -> None:
+    def attend(
+        self, query: Tensor, kv: PagedKV, batch: ForwardBatch, spec: AttentionSpec, plan: Any, out: Tensor
+    ) -> None:
         """Attend query [T, heads, head_dim] to the cache, causally, into out (same shape); padding gets zeros."""
         native = library.load()
         tokens, heads, dim = query.shape
@@ -78,23 +80,30 @@ class NativeAttention:
             )  # fmt: skip
             if native.reserve(decoder, tokens) < 0:
                 raise MemoryError(f"no memory for a step of {tokens} tokens")
-            buffer_rows(decoder, asked, tokens)[:, : heads * dim] = query.reshape(tokens, -1)
+            buffer_view(decoder, asked, tokens)[:, : heads * dim] = query.reshape(tokens, -1)
             group = batch.groups[spec.group]
             groups = (library.StepGroup * 1)(
                 library.StepGroup(group.block_table.data_ptr(), group.block_table.shape[1], None)
             )
             caches = (library.StepCache * 1)(library.StepCache(kv.key.data_ptr(), kv.value.data_ptr()))
             step = library.Step(
-                tokens, batch.num_seqs, None, None, batch.cu_q.data_ptr(), batch.seq_lens.data_ptr(), groups, caches
+                tokens,
+                batch.num_seqs,
+                None,
+                None,
+                batch.cu_seqlens_q.data_ptr(),
+                batch.seq_lens.data_ptr(),
+                groups,
+                caches,
             )
             if native.run(decoder, ctypes.byref(step)) < 0:
                 raise MemoryError("no memory for a step")
-            out.copy_(buffer_rows(decoder, answered, tokens)[:, : heads * dim].view(query.shape))
+            out.copy_(buffer_view(decoder, answered, tokens)[:, : heads * dim].view(query.shape))
         finally:
             native.decoder_free(decoder)
 
 
-def buffer_rows(decoder: int, buffer: int, tokens: int) -> Tensor:
+def buffer_view(decoder: int, buffer: int, tokens: int) -> Tensor:
     """Return a buffer of bfloat16 as [tokens, stride]; good as long as the decoder's buffers are."""
     stride = ctypes.c_size_t()
     address = library.load().buffer(decoder, buffer, ctypes.byref(stride))

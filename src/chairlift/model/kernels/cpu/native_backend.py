@@ -10,18 +10,18 @@ import torch
 from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import AttentionBackend
-from chairlift.model.kernels.cpu.library import ACTIVATIONS, KEY_TILE, chosen_set
+from chairlift.model.kernels.cpu.library import ACTIVATIONS, KEY_TILE, selected_instruction_set
 from chairlift.model.kernels.cpu.native_attention import NativeAttention
 from chairlift.model.kernels.cpu.native_decoder import NativeDecoder
-from chairlift.model.kernels.cpu.native_sampling import NativeDrawing
+from chairlift.model.kernels.cpu.native_sampling import NativeSamplingOps
 from chairlift.model.kernels.cpu.packing import KINDS, Packer
-from chairlift.model.kernels.cpu.threads import ANYWHERE, pool_of
+from chairlift.model.kernels.cpu.threads import ANYWHERE, get_thread_pool
 from chairlift.model.kernels.cpu.weight_store import WeightStore
 from chairlift.model.layers.causal_lm import CausalLM
-from chairlift.model.layers.decoder import DecoderParts
+from chairlift.model.layers.decoder import DecoderSpec
 from chairlift.model.loading.model_config import ModelConfig
-from chairlift.model.loading.parameter_loader import Take
-from chairlift.model.sampling.sampling_ops import Drawing
+from chairlift.model.loading.parameter_loader import ParameterLoader
+from chairlift.model.sampling.sampling_ops import SamplingOps
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ CHUNK_TOKENS = 256
 """
 
 
-class NativeExecution:
+class NativeBackend:
     """Runs all layers of a step in one call of the library.
 
     Attributes:
@@ -55,13 +55,13 @@ class NativeExecution:
         Raises ConfigError where they cannot be had.
         """
         self.quantization = quantization
-        self._pool = pool_of(threads)
+        self._pool = get_thread_pool(threads)
         self._store = WeightStore(Packer(self._pool, KINDS[quantization]), kept)
-        self.instruction_set = chosen_set()
+        self.instruction_set = selected_instruction_set()
         self.threads = len(self._pool.cpus)
         self.cpus = tuple(sorted(usable_cpus())) if ANYWHERE in self._pool.cpus else self._pool.cpus
 
-    def taking(self, take: Take) -> Take:
+    def wrap_loader(self, take: ParameterLoader) -> ParameterLoader:
         """See Execution: weights go into panels, a table that is the head as well, too."""
         return replace(take, pack=self._store, packs_tables=True)
 
@@ -69,7 +69,7 @@ class NativeExecution:
         """See Execution: rotations are float32."""
         return torch.float32
 
-    def decoder(self, parts: DecoderParts) -> CausalLM:
+    def decoder(self, parts: DecoderSpec) -> CausalLM:
         """See Execution."""
         self._store.finish()
         for name, error in self._store.errors.items():
@@ -80,9 +80,9 @@ class NativeExecution:
         """See Execution."""
         return lambda: NativeAttention(self._pool, self.instruction_set)
 
-    def drawing(self) -> Drawing:
+    def sampling_ops(self) -> SamplingOps:
         """See Execution."""
-        return NativeDrawing(self._pool, self.instruction_set)
+        return NativeSamplingOps(self._pool, self.instruction_set)
 
     def report(self) -> tuple[tuple[str, str], ...]:
         """See Execution."""
@@ -105,7 +105,7 @@ def check_fit(config: ModelConfig, device: torch.device, block_size: int) -> Non
         raise _unfit(f"head_dim must be a multiple of {KEY_TILE} up to {MAX_HEAD_DIM}, not {config.head_dim}")
     if config.activation not in ACTIVATIONS:
         raise _unfit(f"they have no activation {config.activation}")
-    chosen_set()
+    selected_instruction_set()
 
 
 def _unfit(why: str) -> ConfigError:

@@ -5,13 +5,13 @@ import torch
 from torch import Tensor
 
 from chairlift.engine.step_plan import StepPlan
-from chairlift.model.attention.base import KV
-from chairlift.model.kernels.cpu.decoder_program import Program
-from chairlift.model.kernels.cpu.threads import Pool
+from chairlift.model.attention.base import PagedKV
+from chairlift.model.kernels.cpu.decoder_program import DecoderProgram
+from chairlift.model.kernels.cpu.threads import ThreadPool
 from chairlift.model.layers.causal_lm import ForwardContext, LayerGroups
-from chairlift.model.layers.decoder import DecoderParts
-from chairlift.model.runner.input_batch import SlotTables
-from chairlift.model.sampling.lm_head_output import Scored, Wanted
+from chairlift.model.layers.decoder import DecoderSpec
+from chairlift.model.runner.input_batch import SlotBlockTables
+from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
 
 
 class NativeDecoder:
@@ -22,7 +22,7 @@ class NativeDecoder:
         dtype: bfloat16, of hidden states and cache.
     """
 
-    def __init__(self, parts: DecoderParts, pool: Pool, instruction_set: str) -> None:
+    def __init__(self, parts: DecoderSpec, pool: ThreadPool, instruction_set: str) -> None:
         """Take parts whose matrices are PackedWeights and whose rotation tables are float32."""
         config = parts.config
         self.groups = LayerGroups.of(config.layer_windows)
@@ -33,9 +33,9 @@ class NativeDecoder:
         self._parts = parts
         self._pool = pool
         self._instruction_set = instruction_set
-        self._program: Program | None = None
+        self._program: DecoderProgram | None = None
 
-    def padded(self, num_tokens: int) -> int:
+    def padded_size(self, num_tokens: int) -> int:
         """Return the same number: every number of rows is as good as its neighbours."""
         return num_tokens
 
@@ -46,29 +46,31 @@ class NativeDecoder:
         """
         return self._program_of(context.kv).run(input_ids, context)
 
-    def forward_plan(self, plan: StepPlan, tables: SlotTables, kv: list[KV]) -> Tensor:
+    def forward_plan(self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV]) -> Tensor:
         """See TakesPlans; the states are good until the next call."""
         return self._program_of(kv).run_plan(plan, tables, kv)
 
-    def score_plan(self, plan: StepPlan, tables: SlotTables, kv: list[KV], wanted: Wanted) -> Scored:
+    def score_plan(
+        self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV], wanted: LogitsRequest
+    ) -> LMHeadOutput:
         """See TakesPlans."""
         return self._program_of(kv).score_plan(plan, tables, kv, wanted)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Turn hidden states [R, H] into logits float32 [R, V]."""
-        return self.head(hidden, Wanted(np.ones(len(hidden), bool))).logits
+        return self.head(hidden, LogitsRequest(np.ones(len(hidden), bool))).logits
 
-    def head(self, hidden: Tensor, wanted: Wanted) -> Scored:
+    def head(self, hidden: Tensor, wanted: LogitsRequest) -> LMHeadOutput:
         """Say of R hidden states what is wanted of their logits, float32; what is not wanted is written nowhere."""
         assert self._program is not None, "logits before the first step"
         return self._program.score(hidden, wanted)
 
-    def spent(self) -> dict[str, float]:
+    def op_seconds(self) -> dict[str, float]:
         """Return seconds of one thread by kind of operation, since the last call."""
-        return {} if self._program is None else self._program.spent()
+        return {} if self._program is None else self._program.op_seconds()
 
-    def _program_of(self, kv: list[KV]) -> Program:
+    def _program_of(self, kv: list[PagedKV]) -> DecoderProgram:
         block_size = kv[0].key.shape[1]
         if self._program is None or self._program.block_size != block_size:
-            self._program = Program(self._parts, self._pool, self._instruction_set, block_size)
+            self._program = DecoderProgram(self._parts, self._pool, self._instruction_set, block_size)
         return self._program

@@ -11,49 +11,52 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from chairlift.model.kernels.cpu.library import Rule, load
-from chairlift.model.kernels.cpu.threads import Pool
-from chairlift.model.sampling.sampling_ops import TorchDrawing
-from chairlift.model.sampling.truncated_sampling import Float64, Rows, Truncation
+from chairlift.model.kernels.cpu.library import TruncationStruct, load
+from chairlift.model.kernels.cpu.threads import ThreadPool
+from chairlift.model.sampling.sampling_ops import TorchSamplingOps
+from chairlift.model.sampling.truncated_sampling import Float64, Rows, TruncationParams
 
 
-class NativeDrawing:
+class NativeSamplingOps:
     """A Drawing for float32 on the CPU; other logits, and rules that look at the whole distribution, are torch's.
 
     Sums are in float64, by blocks of ids instead of one after another: a draw differs from torch's where a sum lies
     within the last places of a border (of the number, of top_p), and a row's token still depends on that row alone.
     """
 
-    def __init__(self, pool: Pool, instruction_set: str) -> None:
+    def __init__(self, pool: ThreadPool, instruction_set: str) -> None:
         self._pool = pool
         self._native = load()
         self._set = instruction_set.encode()
-        self._torch = TorchDrawing()
+        self._torch = TorchSamplingOps()
 
-    def choose(self, logits: Tensor, rules: Truncation, numbers: Float64) -> Rows:
+    def sample_tokens(self, logits: Tensor, rules: TruncationParams, numbers: Float64) -> Rows:
         """See Drawing."""
         ours = ~rules.by_entropy
         if not _fits(logits) or not ours.any():
-            return self._torch.choose(logits, rules, numbers)
+            return self._torch.sample_tokens(logits, rules, numbers)
         if ours.all():
             return self._draw(logits, rules, numbers)
         tokens = np.empty(len(numbers), np.int64)
-        for rows, choose in ((np.flatnonzero(ours), self._draw), (np.flatnonzero(~ours), self._torch.choose)):
-            tokens[rows] = choose(logits[torch.from_numpy(rows)], rules.take(rows), numbers[rows])
+        for rows, sample_tokens in (
+            (np.flatnonzero(ours), self._draw),
+            (np.flatnonzero(~ours), self._torch.sample_tokens),
+        ):
+            tokens[rows] = sample_tokens(logits[torch.from_numpy(rows)], rules.take(rows), numbers[rows])
         return tokens
 
-    def _draw(self, logits: Tensor, rules: Truncation, numbers: Float64) -> Rows:
+    def _draw(self, logits: Tensor, rules: TruncationParams, numbers: Float64) -> Rows:
         tokens = np.empty(len(numbers), np.int64)
         columns = (rules.temperature, rules.top_p, rules.min_p, numbers, rules.top_k)
         each = zip(*(column.tolist() for column in columns), strict=True)
-        asked = (Rule * len(numbers))(*(Rule(*values) for values in each))
+        asked = (TruncationStruct * len(numbers))(*(TruncationStruct(*values) for values in each))
         self._run("draw", logits, ctypes.addressof(asked), tokens.ctypes.data)
         return tokens
 
-    def likeliest(self, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    def top_k_tokens(self, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """See Drawing."""
         if not _fits(logits):
-            return self._torch.likeliest(logits, count)
+            return self._torch.top_k_tokens(logits, count)
         shape = len(logits), min(count, logits.shape[1])
         values = torch.empty(shape, dtype=torch.float32, device="cpu")
         ids = torch.empty(shape, dtype=torch.int64, device="cpu")
@@ -61,10 +64,10 @@ class NativeDrawing:
             self._run("likeliest", logits, shape[1], values.data_ptr(), ids.data_ptr())
         return values, ids
 
-    def log_sums(self, logits: Tensor, peaks: Tensor) -> Tensor:
+    def logsumexp(self, logits: Tensor, peaks: Tensor) -> Tensor:
         """See Drawing."""
         if not _fits(logits):
-            return self._torch.log_sums(logits, peaks)
+            return self._torch.logsumexp(logits, peaks)
         sums = torch.empty((len(logits), 1), dtype=torch.float64, device="cpu")
         self._run("log_sums", logits, sums.data_ptr())
         return sums

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from chairlift.model.kernels.cpu import library
-from chairlift.model.kernels.cpu.threads import Pool
+from chairlift.model.kernels.cpu.threads import ThreadPool
 from chairlift.model.runner.host_memory import huge_pages
 
 KINDS = {"none": library.BFLOAT16, "int8-channel": library.INT8_CHANNEL, "int8": library.INT8_GROUP}
@@ -61,7 +61,7 @@ class Packer:
         kind: one of KINDS' values.
     """
 
-    pool: Pool
+    pool: ThreadPool
     kind: int
     _arena: Arena = field(default_factory=Arena)
 

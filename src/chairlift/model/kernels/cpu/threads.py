@@ -20,7 +20,7 @@ SHARED_WITH_OTHERS = 2
 """Up to so many processors the kernels take all."""
 
 
-class Pool:
+class ThreadPool:
     """Threads that stay on processors, and the caller's among them; several callers take turns.
 
     Attributes:
@@ -44,9 +44,9 @@ class Pool:
 
 
 @cache
-def pool_of(threads: int | None) -> Pool:
+def get_thread_pool(threads: int | None) -> ThreadPool:
     """Return this process's pool of so many members; None is what suits this machine."""
-    return Pool(chosen_cpus(threads))
+    return ThreadPool(chosen_cpus(threads))
 
 
 def chosen_cpus(threads: int | None) -> tuple[int, ...]:

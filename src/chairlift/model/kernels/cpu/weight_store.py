@@ -32,7 +32,7 @@ READ_BYTES = 16 * 2**20
 READERS = 4
 
 
-class Entry(msgspec.Struct, frozen=True):
+class PackedEntry(msgspec.Struct, frozen=True):
     """One weight in the file.
 
     Attributes:
@@ -48,12 +48,12 @@ class Entry(msgspec.Struct, frozen=True):
     places: tuple[tuple[int, int], ...]
 
 
-class Header(msgspec.Struct, frozen=True):
+class PackedHeader(msgspec.Struct, frozen=True):
     """What the file holds: its layout, the kind of its weights, and each of them."""
 
     layout: int
     kind: int
-    entries: tuple[Entry, ...]
+    entries: tuple[PackedEntry, ...]
 
 
 class WeightStore:
@@ -71,14 +71,14 @@ class WeightStore:
         self._made: list[tuple[tuple[Part, ...], bool, float | None, PackedWeight]] = []
         self._is_new = False
         self._file: BinaryIO | None = None
-        self._entries: Sequence[Entry] = ()
+        self._entries: Sequence[PackedEntry] = ()
         if path is not None:
             self._open(path)
 
     def __call__(self, parts: Sequence[Part], read: Read, *, gated: bool) -> PackedWeight:
         """Return the weight that these parameters make. Raises MemoryError or OSError."""
         asked = tuple((name, tuple(shape)) for name, shape in parts)
-        weight, error = self._kept(asked, gated) or self._packed(asked, read, gated)
+        weight, error = self._read_next(asked, gated) or self._packed(asked, read, gated)
         if error is not None:
             self.errors[" + ".join(name for name, _ in asked)] = error**0.5
         if self._path is not None:
@@ -123,7 +123,7 @@ class WeightStore:
             file.close()
             log.warning("packed weights in %s are passed over: %s", path, error)
 
-    def _kept(self, parts: tuple[Part, ...], gated: bool) -> tuple[PackedWeight, float | None] | None:
+    def _read_next(self, parts: tuple[Part, ...], gated: bool) -> tuple[PackedWeight, float | None] | None:
         """Read the next weight of the file, if it is the one that is asked for; if not, nothing more is read."""
         if self._file is None or self._is_new or len(self._made) >= len(self._entries):
             return None
@@ -189,19 +189,19 @@ class WeightStore:
                 for piece in weight.memory:
                     places.append((offset, piece.nbytes))
                     offset = _paged(offset + piece.nbytes)
-                entries.append(Entry(parts, gated, error, tuple(places)))
-            return msgspec.json.encode(Header(LAYOUT, self._packer.kind, tuple(entries)))
+                entries.append(PackedEntry(parts, gated, error, tuple(places)))
+            return msgspec.json.encode(PackedHeader(LAYOUT, self._packer.kind, tuple(entries)))
 
         room = _paged(len(MAGIC) + 8 + 2 * len(made(0)))  # offsets become longer, by less than all that there is
         return made(room), room
 
 
-def _read_header(file: BinaryIO) -> Header:
+def _read_header(file: BinaryIO) -> PackedHeader:
     start = file.read(len(MAGIC) + 8)
     length, size = int.from_bytes(start[len(MAGIC) :], "little"), os.fstat(file.fileno()).st_size
     if len(start) < len(MAGIC) + 8 or not start.startswith(MAGIC) or length > size:
         raise ValueError("this is no file of packed weights")
-    header = msgspec.json.decode(file.read(length), type=Header)
+    header = msgspec.json.decode(file.read(length), type=PackedHeader)
     if any(offset + count > size for entry in header.entries for offset, count in entry.places):
         raise ValueError("it is truncated")
     return header

@@ -1,4 +1,4 @@
-"""Floors and nevers hold: by import-linter's contracts, by syntax trees, and by importing with torch blocked."""
+"""Layers and forbidden imports: import-linter contracts, syntax trees, and imports with torch blocked."""
 
 import ast
 import subprocess
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support_tree import PACKAGE, ROOT, imported, module_name, room, shown, tree_of
+from support_tree import PACKAGE, ROOT, imported, module_name, package_files, shown, tree_of
 
 WITHOUT_TORCH = ("core", "observability", "text", "protocol", "engine", "web", "llm", "server", "cli")
 
@@ -48,8 +48,8 @@ def test_importing_chairlift_loads_no_torch() -> None:
 
 
 @pytest.mark.parametrize("name", WITHOUT_TORCH)
-def test_every_module_of_the_room_can_be_imported_with_torch_blocked(name: str) -> None:
-    modules = [module_name(path) for path in room(name) if path.stem != "__main__"]
+def test_every_module_of_the_package_can_be_imported_with_torch_blocked(name: str) -> None:
+    modules = [module_name(path) for path in package_files(name) if path.stem != "__main__"]
     done = python("-c", BLOCKER, "chairlift", *modules)
     assert done.returncode == 0, done.stderr
 
@@ -68,28 +68,28 @@ def test_the_blocker_blocks() -> None:
 def test_core_imports_the_standard_library_and_itself_only() -> None:
     foreign = [
         f"{shown(path)}:{line} {name}"
-        for path in room("core")
+        for path in package_files("core")
         for name, line in imported(tree_of(path))
         if not name.startswith("chairlift.core") and name.partition(".")[0] not in sys.stdlib_module_names
     ]
-    assert room("core") and foreign == []
+    assert package_files("core") and foreign == []
 
 
 def test_the_engine_never_imports_an_event_loop() -> None:
     """The contract sees whole packages only; zmq.asyncio is a part of one."""
     found = [
         f"{shown(path)}:{line} {name}"
-        for path in room("engine")
+        for path in package_files("engine")
         for name, line in imported(tree_of(path))
         if "asyncio" in name.split(".")
     ]
-    assert room("engine") and found == []
+    assert package_files("engine") and found == []
 
 
 def test_llm_reaches_the_model_only_in_build_and_only_inside_functions() -> None:
     """The settings are free of torch and may stand at the top."""
     found = []
-    for path in room("llm"):
+    for path in package_files("llm"):
         tree = tree_of(path)
         inside = {
             line
