@@ -44,9 +44,10 @@ WAIT = 120.0
 MAX_MODEL_LEN = 512
 PLENTY = 3000
 GAPS = (0, 1, 2, 4)
+"""Steps between two arrivals that a forced preemption must survive: when a request comes is not the test's to say."""
+
 ATTEMPTS = 3
 """Runs of a case at most, until an abort reaches the engine before its request has finished."""
-"""Steps between two arrivals that a forced preemption must survive: when a request comes is not the test's to say."""
 
 
 @dataclass(slots=True)

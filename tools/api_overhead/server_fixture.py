@@ -14,7 +14,7 @@ from chairlift.bench.offline.subprocess_run import environ_with
 from chairlift.bench.server.http_client import Client
 from chairlift.bench.server.server_address import Address
 
-ADMIN_KEY = "the-door-cost-admin"
+ADMIN_KEY = "the-api-overhead-admin"
 START_SECONDS = 60.0
 TICKS = os.sysconf("SC_CLK_TCK")
 

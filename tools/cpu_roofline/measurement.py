@@ -41,7 +41,7 @@ def measure(model: str, options: dict[str, Any]) -> dict[str, Any]:
     """Measure everything once. Raises ConfigError and ModelError."""
     shape = Shape.of(json.loads(Path(model, "config.json").read_text(encoding="utf-8")))
     cpus = chosen_cpus(options.get("cpu_threads"))
-    with tempfile.TemporaryDirectory(prefix="cpu-floors-") as folder:
+    with tempfile.TemporaryDirectory(prefix="cpu-roofline-") as folder:
         reader = Reader(Path(folder), cpus)
         prepared = prepare(model, cast("Options", {**options, "enable_prefix_caching": False}))
         with closing((service := prepared.start()).client):

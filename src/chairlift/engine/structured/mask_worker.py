@@ -1,7 +1,7 @@
-"""Masking: what may be drawn next in the rows that follow a grammar, found out in a thread while the model runs.
+"""MaskWorker: computes the token masks of rows with a grammar in a thread, while the model runs.
 
-    commit ──ahead──► masks of those that have just got a token ──┐    the engine's thread delivers, schedules, launches
-    launch ──begun──► masks of whoever else draws in the step ────┴──► Masks
+    commit ──prefetch──► masks of sequences that have just got a token ──┐  the engine thread delivers and schedules
+    launch ──for_step──► masks of the other sampled rows of the step ────┴──► TokenMasks
 
 Masks that are begun together are made in one call that does not hold Python's lock: the engine's thread goes on. Where
 the runner leaves no processor to that thread, the engine's makes some of the masks, too, and waits a little for the
@@ -83,7 +83,7 @@ class MaskWorker:
         self._left: Items[Grammar] = ()
 
     def prefetch(self, grammars: Items[Grammar]) -> None:
-        """Begin with masks that are wanted soon; nobody may touch these grammars before a step with them is begun()."""
+        """Begin with masks that are wanted soon; these grammars must not be touched before for_step() has them."""
         count = len(grammars) // 2 + LEAD if self.shares else len(grammars)
         self._left = ()
         with suppress(MemoryError, RuntimeError):  # then they are made, or it is said, when they are wanted
