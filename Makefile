@@ -9,7 +9,7 @@
 # make bench-cpu  W1 to W3 against the engines that can be installed here, in turns: an hour or more (PEERS=build/peers, ARGS="--models smol135")
 # make cpu-roofline how near the native kernels come to what this machine can do: W1, one stream, attention (ARGS="FOLDER --json FILE")
 # make demo-model train the embedded model again, examine it, put it in place (an hour or two; faster with a C++ compiler)
-# make docs       write docs/config.md, metrics.md and errors.md again, from what the code declares
+# make docs       write docs/settings.md, metrics.md and errors.md again, from what the code declares
 # make lint       style, types and floors
 # make format     let ruff rewrite what it can
 

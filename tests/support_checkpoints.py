@@ -1,4 +1,4 @@
-"""Published models' config.json, written by hand, and safetensors files of their full size that take no disk."""
+"""Published models' config.json, written by hand, and sparse safetensors files of their full size."""
 
 import json
 import math

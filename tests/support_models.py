@@ -74,7 +74,7 @@ def _scaled(name: str, drawn: torch.Tensor, gemma: bool) -> torch.Tensor:
 
 
 def tiny_hf_model(kind: str, seed: int = 0, dtype: torch.dtype = torch.float64, **changes: Any) -> Any:
-    """Make the transformers model of a kind with weights drawn from a seed; eval mode, attention "sdpa"."""
+    """Make the transformers model of a kind with random weights from a seed; eval mode, attention "sdpa"."""
     model = getattr(transformers, VARIANTS[kind][1])._from_config(
         tiny_config(kind, **changes), dtype=dtype, attn_implementation="sdpa"
     )

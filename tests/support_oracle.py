@@ -1,6 +1,6 @@
-"""The oracle of whole runs: transformers' greedy `generate()` on tiny float64 models, and cases that cross all factors.
+"""Reference for whole runs: transformers' greedy `generate()` on tiny float64 models, and cases that cross all factors.
 
-Case           one point of the crossing: family, block size, chunk, prefix hit, preemption, client ...
+Case           one combination of factors: architecture, block size, chunk, prefix hit, preemption, client ...
 cases(count)   seeded, pairwise covered: every two values of every two factors occur together somewhere
 Oracle         prompts of one model variant and their greedy continuations, computed once and kept
 """
@@ -21,12 +21,12 @@ from chairlift.engine.scheduler.waiting_queue.base import POLICIES
 from support_models import EOS_TOKEN_IDS, VOCAB_SIZE, save_tiny, tiny_hf_model
 
 SLIDING = {"mistral": "sliding_window", "qwen2-sliding": "sliding_window", "gemma3": "sliding_window"}
-FAMILIES = ("llama", "llama-llama3", "llama-yarn", "mistral", "qwen2", "qwen2-sliding", "qwen3", "gemma3")
+ARCHITECTURES = ("llama", "llama-llama3", "llama-yarn", "mistral", "qwen2", "qwen2-sliding", "qwen3", "gemma3")
 MAX_OUTPUT = 24
 BASE_PREFIX = 120
 
 FACTORS: dict[str, tuple[Any, ...]] = {
-    "family": FAMILIES,
+    "architecture": ARCHITECTURES,
     "arrival": ("at once", "staggered", "shuffled"),
     "requests": (1, 2, 5, 12, 32),
     "block_size": (1, 16, 32, 37),
@@ -45,9 +45,9 @@ FACTORS: dict[str, tuple[Any, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One point of the crossing; see FACTORS."""
+    """One combination of factors; see FACTORS."""
 
-    family: str
+    architecture: str
     arrival: str
     requests: int
     block_size: int
@@ -65,24 +65,26 @@ class Case:
 
     @property
     def variant(self) -> tuple[str, int | None]:
-        """The model: a family, and its window where it has one."""
-        return self.family, (20 if self.crossed else 400) if self.family in SLIDING else None
+        """The model: an architecture, and its window if it has one."""
+        return self.architecture, (20 if self.crossed else 400) if self.architecture in SLIDING else None
 
 
 def _possible(point: dict[str, Any]) -> bool:
-    """What cannot be together: a family without a window crosses none, one request has no neighbour ..."""
-    if point["crossed"] and point["family"] not in SLIDING:
+    """Whether a case can have these values together: an architecture without a window crosses none, for example."""
+    if point["crossed"] and point["architecture"] not in SLIDING:
         return False
     if point["requests"] == 1 and (point["preemption"] or point["aborts"] or point["hit"] == "in flight"):
         return False
     if point["preemption"] and point["batching"] in {"fifo", "static", "decode_first"}:
-        return False  # they let too few board together to run out of blocks
+        return False  # too few sequences run together to use up the blocks
     shares = point["hit"] != "none"
-    if point["preemption"] and shares and (point["crossed"] or point["family"] == "mistral"):
-        return False  # long prompts give back more behind their window than they grow; shared ones are let in with care
+    if point["preemption"] and shares and (point["crossed"] or point["architecture"] == "mistral"):
+        return (
+            False  # long prompts free more blocks behind their window than they need; shared ones wait for free blocks
+        )
     apart = point["requests"] == 2 or (point["hit"] == "exact prompt" and point["chunk"] == 1)
     if point["preemption"] and point["block_size"] > MAX_OUTPUT and apart:
-        return False  # an output needs one block more, at one moment, and they need not be there together
+        return False  # an output needs only one more block, and the sequences may not need theirs at the same time
     return not (point["block_size"] == 1 and point["hit"] == "partial block")
 
 
@@ -90,7 +92,7 @@ def _pairs(point: dict[str, Any]) -> set[tuple[Any, ...]]:
     return {(a, point[a], b, point[b]) for a, b in itertools.combinations(FACTORS, 2)}
 
 
-def _draw(rng: random.Random) -> dict[str, Any]:
+def _random_point(rng: random.Random) -> dict[str, Any]:
     while True:
         point = {name: rng.choice(values) for name, values in FACTORS.items()}
         if _possible(point):
@@ -100,17 +102,17 @@ def _draw(rng: random.Random) -> dict[str, Any]:
 def possible_pairs() -> set[tuple[Any, ...]]:
     """Every pair of values that some possible case has."""
     rng = random.Random(1)
-    return set().union(*(_pairs(_draw(rng)) for _ in range(40_000)))
+    return set().union(*(_pairs(_random_point(rng)) for _ in range(40_000)))
 
 
 @cache
 def cases(count: int) -> tuple[Case, ...]:
-    """Return seeded cases; the first ones cover all pairs greedily, the rest are drawn at random."""
+    """Return seeded cases; the first ones cover all pairs greedily, the rest are random."""
     rng, uncovered = random.Random(2026), possible_pairs()
     made: list[Case] = []
     while len(made) < count:
-        drawn = [_draw(rng) for _ in range(60 if uncovered else 1)]
-        best = max(drawn, key=lambda point: len(_pairs(point) & uncovered))
+        points = [_random_point(rng) for _ in range(60 if uncovered else 1)]
+        best = max(points, key=lambda point: len(_pairs(point) & uncovered))
         uncovered -= _pairs(best)
         made.append(Case(**best, seed=len(made)))
     return tuple(made)
@@ -125,30 +127,30 @@ def covered_pairs(chosen: tuple[Case, ...]) -> set[tuple[Any, ...]]:
 class Oracle:
     """One model variant in float64: its folder, and what transformers generates for a prompt."""
 
-    def __init__(self, family: str, window: int | None) -> None:
-        changes = {} if window is None else {SLIDING[family]: window}
-        self.model = tiny_hf_model(family, 0, torch.float64, **changes)
-        self._kept = tempfile.TemporaryDirectory(prefix="chairlift-oracle-")
-        self.folder = save_tiny(family, Path(self._kept.name), 0, **changes)
-        self._known: dict[tuple[tuple[int, ...], bool], list[int]] = {}
+    def __init__(self, architecture: str, window: int | None) -> None:
+        changes = {} if window is None else {SLIDING[architecture]: window}
+        self.model = tiny_hf_model(architecture, 0, torch.float64, **changes)
+        self._folder = tempfile.TemporaryDirectory(prefix="chairlift-oracle-")
+        self.folder = save_tiny(architecture, Path(self._folder.name), 0, **changes)
+        self._continuations: dict[tuple[tuple[int, ...], bool], list[int]] = {}
 
     def continuation(self, prompt: tuple[int, ...], *, ignore_eos: bool) -> list[int]:
         """Greedy tokens after the prompt, MAX_OUTPUT at most, end of sequence included."""
         key = prompt, ignore_eos
-        if key not in self._known:
+        if key not in self._continuations:
             eos = {"eos_token_id": None} if ignore_eos else {"eos_token_id": list(EOS_TOKEN_IDS)}
             made = self.model.generate(
                 torch.tensor([prompt]), max_new_tokens=MAX_OUTPUT, do_sample=False, pad_token_id=0, **eos
             )
-            self._known[key] = made[0, len(prompt) :].tolist()
-        return self._known[key]
+            self._continuations[key] = made[0, len(prompt) :].tolist()
+        return self._continuations[key]
 
 
 @cache
-def oracle(family: str, window: int | None) -> Oracle:
+def oracle(architecture: str, window: int | None) -> Oracle:
     """Return the oracle of a model variant, made once a test process."""
     torch.set_num_threads(1)
-    return Oracle(family, window)
+    return Oracle(architecture, window)
 
 
 def own_prompt(number: int, length: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Engines in other processes for tests: fakes with faults on demand, sinks that keep all news, waits with an end."""
+"""Engines in other processes for tests: fake runners that fail on demand, recording sinks and bounded waits."""
 
 import os
 import sys
@@ -23,12 +23,12 @@ from chairlift.engine.step_plan import StepPlan
 
 TESTS = Path(__file__).parent
 PATIENCE = 60.0
-"""Seconds; the end of every wait. Only a test that fails takes so long."""
+"""Timeout of every wait, in seconds. Only a failing test waits this long."""
 
 BRISK = LivenessConfig(heartbeat_timeout=2.0, stop_timeout=6.0, first_backoff=0.05)
 
 HANG, DIE, EXIT, PRINT = 250, 251, 252, 253
-"""Tokens at which, in a prompt, the runner of `faulty` sleeps for ever, gives up, takes the process along, prints."""
+"""Prompt tokens for which the runner of `faulty` sleeps for ever, raises EngineDead, exits the process or prints."""
 
 
 def fake_spec(config: FakeConfig | None = None) -> RunnerSpec:
@@ -36,7 +36,7 @@ def fake_spec(config: FakeConfig | None = None) -> RunnerSpec:
 
 
 def spec_of(factory: Callable[[bytes], Any], config: FakeConfig | None = None) -> RunnerSpec:
-    """Name a factory of this module; the child finds it when PYTHONPATH has the tests' folder."""
+    """Make the spec of a factory of this module; the child finds it if PYTHONPATH has the tests' folder."""
     return RunnerSpec(f"support_process:{factory.__name__}", msgspec.msgpack.encode(config or FakeConfig()))
 
 
@@ -44,7 +44,7 @@ def faulty(payload: bytes) -> FakeRunner:
     def hook(plan: StepPlan, stage: str) -> None:
         if stage != "launch":
             return
-        ids = [token for card in plan.new_sequences for token in card.token_ids[: -card.num_output_tokens or None]]
+        ids = [token for new in plan.new_sequences for token in new.token_ids[: -new.num_output_tokens or None]]
         if HANG in ids:
             time.sleep(3600)
         if DIE in ids:
@@ -59,7 +59,7 @@ def faulty(payload: bytes) -> FakeRunner:
 
 
 class _Start:
-    """A runner whose start() does something first."""
+    """A runner whose start() first calls a function."""
 
     def __init__(self, payload: bytes, first: Callable[[], None]) -> None:
         self._runner, self._first = FakeRunner(msgspec.msgpack.decode(payload, type=FakeConfig)), first
@@ -101,13 +101,13 @@ def no_model(payload: bytes) -> Any:
 
 def broken_start(payload: bytes) -> Any:
     def first() -> None:
-        raise ZeroDivisionError("nobody expected this")
+        raise ZeroDivisionError("an unexpected error")
 
     return _Start(payload, first)
 
 
 def fails_once_gone(payload: bytes) -> Any:
-    """Starts once; every later start fails: the flag file that the environment names says which it is."""
+    """Make a runner that starts once; later starts fail because the flag file in CHAIRLIFT_TEST_FLAG exists."""
     flag = Path(os.environ["CHAIRLIFT_TEST_FLAG"])
 
     def first() -> None:
@@ -119,13 +119,15 @@ def fails_once_gone(payload: bytes) -> Any:
 
 
 def make_request(name: str, prompt: tuple[int, ...] = (1, 2, 3), **fields: Any) -> GenerateRequest:
-    outside = {key: fields.pop(key) for key in ("timeout", "tenant", "eos_token_ids", "cache_salt") if key in fields}
+    request_fields = {
+        key: fields.pop(key) for key in ("timeout", "tenant", "eos_token_ids", "cache_salt") if key in fields
+    }
     params = SamplingParams(**fields).with_defaults({}, max_tokens=16, seed=len(name))
-    return GenerateRequest(request_id=name, prompt_token_ids=prompt, params=params, **outside)
+    return GenerateRequest(request_id=name, prompt_token_ids=prompt, params=params, **request_fields)
 
 
-class News:
-    """A sink that keeps everything, and says when requests have ended."""
+class RecordingSink:
+    """A sink that records all outputs and lets a test wait for them."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -143,25 +145,25 @@ class News:
             self._changed.notify_all()
 
     def end(self, name: str) -> EngineOutput:
-        """Wait for the one last Output of a request."""
+        """Wait for the final output of a request; asserts that it is the only one."""
         self.wait(lambda: name in self.ends)
         (last,) = self.ends[name]
         return last
 
     def wait(self, condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
         with self._changed:
-            assert self._changed.wait_for(condition, seconds), f"nothing came of it in {seconds} s"
+            assert self._changed.wait_for(condition, seconds), f"the condition is still false after {seconds} s"
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, f"nothing came of it in {seconds} s"
+        assert time.monotonic() < end, f"the condition is still false after {seconds} s"
         time.sleep(0.01)
 
 
 def is_gone(pid: int) -> bool:
-    """Whether a process has ended (a zombie that nobody reaped counts as ended)."""
+    """Whether a process has ended; a zombie that was not reaped counts as ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
@@ -191,13 +193,13 @@ def engine(
 
 def works(client: ProcessClient, name: str = "probe") -> bool:
     """Whether a request gets all its tokens."""
-    news = News()
-    client.submit(make_request(name, max_tokens=3), news)
-    return news.end(name).finish_reason is FinishReason.LENGTH and len(news.tokens[name]) == 3
+    sink = RecordingSink()
+    client.submit(make_request(name, max_tokens=3), sink)
+    return sink.end(name).finish_reason is FinishReason.LENGTH and len(sink.tokens[name]) == 3
 
 
 def child_environment() -> dict[str, str]:
-    """The environment in which a child finds this module."""
+    """Return the environment in which a child process finds this module."""
     return os.environ | {"PYTHONPATH": os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])}
 
 

@@ -1,4 +1,4 @@
-"""Engines and requests made up from a seed, turned for a while and proved on the way."""
+"""Random engines and requests from a seed, run for some steps and checked on the way."""
 
 import random
 from typing import Any
@@ -11,19 +11,19 @@ from chairlift.engine.runner.fake import FakeConfig
 from chairlift.engine.scheduler.batching_policy import NAMES
 from chairlift.engine.scheduler.waiting_queue.base import POLICIES
 from chairlift.engine.step_plan import StepPlan
-from support_engine import Lift, ask
+from support_engine import EngineHarness, make_request
 
 BAD_TOKENS = (48, 49)
-"""Poison and NaN, where a ride has them; prompts avoid them more often than not."""
+"""The poison and the NaN token of a run that has them; nine of ten prompts avoid both."""
 
 
-def peak_of(windows: tuple[int | None, ...], block_size: int, num_tokens: int, lookahead: int) -> int:
-    """Most blocks that one sequence of that many tokens holds."""
+def peak_blocks(windows: tuple[int | None, ...], block_size: int, num_tokens: int, lookahead: int) -> int:
+    """Return the most blocks that one sequence of num_tokens tokens holds."""
     return sum(LayerGroupLayout(window, block_size).peak_blocks(num_tokens, lookahead) for window in windows)
 
 
-def made_up_lift(rng: random.Random, *, calm: bool, keep_plans: bool = False) -> Lift:
-    """Make an engine with drawn limits, from very tight to roomy ones."""
+def make_random_engine(rng: random.Random, *, no_faults: bool, keep_plans: bool = False) -> EngineHarness:
+    """Make an engine with random limits, from very small to large ones."""
     options: dict[str, Any] = {
         "max_batch_tokens": rng.choice([4, 16, 64, 512]),
         "max_running_requests": rng.choice([1, 3, 32, 32, 32]),
@@ -44,64 +44,68 @@ def made_up_lift(rng: random.Random, *, calm: bool, keep_plans: bool = False) ->
     block_size = rng.choice([1, 2, 4, 16, 37])
     windows = rng.choice([(None,), (None,), (8,), (None, 8, 8), (None, 20), (3, 11), (1,)])
     config = SchedulerConfig(**options)
-    blind = windows == (1,)  # sees no past, so it need not compute one, and a bad token in it harms nobody
-    peak = peak_of(windows, block_size, 80, config.max_prefill_chunk * config.max_in_flight_steps)
+    sees_no_past = windows == (1,)  # a token sees only itself, so a bad token in the past does no harm
+    peak = peak_blocks(windows, block_size, 80, config.max_prefill_chunk * config.max_in_flight_steps)
     fake = FakeConfig(
         vocab_size=50, max_model_len=80, num_blocks=int(peak * rng.choice([0.6, 1, 1.3, 1.3, 1.6, 2, 6])) + 1,
         block_size=block_size, windows=windows, seed=rng.randrange(1000), seconds_per_step=0.002,
         seconds_per_token=0.0005,
-        poison=BAD_TOKENS[0] if rng.random() < 0.4 and not blind else None,
-        nan=BAD_TOKENS[1] if rng.random() < 0.4 and not blind else None,
+        poison=BAD_TOKENS[0] if rng.random() < 0.4 and not sees_no_past else None,
+        nan=BAD_TOKENS[1] if rng.random() < 0.4 and not sees_no_past else None,
     )  # fmt: skip
-    faults = random.Random(rng.random())
-    trouble = 0.0 if calm else rng.choice([0, 0, 0.02, 0.2])
+    failure_rng = random.Random(rng.random())
+    failure_rate = 0.0 if no_faults else rng.choice([0, 0, 0.02, 0.2])
 
     def hook(plan: StepPlan, stage: str) -> None:
-        if faults.random() < trouble:
+        if failure_rng.random() < failure_rate:
             raise RuntimeError(f"{stage} fails")
 
     def row_faults(plan: StepPlan) -> list[tuple[int, ChairliftError]]:
-        if faults.random() < trouble / 2:
-            return [(faults.randrange(plan.num_rows), SamplingFailed("drawn to fail"))]
+        if failure_rng.random() < failure_rate / 2:
+            return [(failure_rng.randrange(plan.num_rows), SamplingFailed("chosen to fail"))]
         return []
 
-    return Lift(fake, caching=rng.random() < 0.8, hook=hook, row_faults=row_faults, keep_plans=keep_plans, **options)
+    return EngineHarness(
+        fake, caching=rng.random() < 0.8, hook=hook, row_faults=row_faults, keep_plans=keep_plans, **options
+    )
 
 
-def made_up_request(rng: random.Random, name: str, prefixes: list[list[int]], *, calm: bool) -> GenerateRequest:
+def make_random_request(
+    rng: random.Random, name: str, prefixes: list[list[int]], *, no_faults: bool
+) -> GenerateRequest:
     """Make a request that often shares a prefix with others, sometimes of another tenant."""
     base = rng.choice(prefixes)
     top = 50 if rng.random() < 0.1 else BAD_TOKENS[0]
     prompt = base[: rng.randrange(len(base) + 1)] + [rng.randrange(top) for _ in range(rng.randrange(1, 20))]
-    timeout = rng.uniform(0.01, 1.5) if not calm and rng.random() < 0.2 else None
+    timeout = rng.uniform(0.01, 1.5) if not no_faults and rng.random() < 0.2 else None
     stop = (7,) if rng.random() < 0.3 else ()
     outputs = rng.randrange(1, 82 - len(prompt) if rng.random() < 0.99 else 100)
     tenant, priority = rng.choice(["", "", "other"]), rng.choice([0, 0, -1, 5])
-    return ask(name, prompt, outputs, stop=stop, tenant=tenant, timeout=timeout, priority=priority)
+    return make_request(name, prompt, outputs, stop=stop, tenant=tenant, timeout=timeout, priority=priority)
 
 
-def ride(seed: int, steps: int, *, keep_plans: bool = False) -> Lift:
-    """Turn one made-up engine for about that many steps, then let everybody leave; proves all of it on the way."""
+def run_random_engine(seed: int, steps: int, *, keep_plans: bool = False) -> EngineHarness:
+    """Run a random engine for about `steps` steps, then until all requests have ended; check it on the way."""
     rng = random.Random(seed)
-    calm = rng.random() < 0.4
-    lift = made_up_lift(rng, calm=calm, keep_plans=keep_plans)
+    no_faults = rng.random() < 0.4
+    harness = make_random_engine(rng, no_faults=no_faults, keep_plans=keep_plans)
     prefixes = [[rng.randrange(BAD_TOKENS[0]) for _ in range(rng.randrange(40))] for _ in range(3)]
-    rush = rng.choice([0.05, 0.3, 1.0])
+    arrival_rate = rng.choice([0.05, 0.3, 1.0])
     try:
         for _ in range(steps):
-            if rng.random() < rush and len(lift.scheduler.sequences) < 60:
-                lift.submit(made_up_request(rng, str(len(lift.requests)), prefixes, calm=calm))
-            if not calm and rng.random() < 0.03 and lift.scheduler.sequences:
-                lift.abort(rng.choice(list(lift.scheduler.sequences)))
+            if rng.random() < arrival_rate and len(harness.scheduler.sequences) < 60:
+                harness.submit(make_random_request(rng, str(len(harness.requests)), prefixes, no_faults=no_faults))
+            if not no_faults and rng.random() < 0.03 and harness.scheduler.sequences:
+                harness.abort(rng.choice(list(harness.scheduler.sequences)))
             if rng.random() < 0.005:
-                lift.cache.evict_all()
-            if not lift.loop.is_idle:
-                lift.step()
-            lift.clock.advance(rng.choice([0.0, 0.01, 0.05]))
+                harness.cache.evict_all()
+            if not harness.loop.is_idle:
+                harness.step()
+            harness.clock.advance(rng.choice([0.0, 0.01, 0.05]))
             if rng.random() < 0.02:
-                assert lift.loop.check_integrity() == []
-        lift.drain()
-        lift.prove(calm=calm)
+                assert harness.loop.check_integrity() == []
+        harness.drain()
+        harness.check_outputs(no_faults=no_faults)
     finally:
-        lift.close()
-    return lift
+        harness.close()
+    return harness

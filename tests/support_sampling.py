@@ -1,4 +1,4 @@
-"""A slow model of the sampler, in numpy and by the definitions, and short ways to make requests for tests."""
+"""A slow numpy model of the sampler by the definitions, and helpers that make requests and samplers for tests."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -6,14 +6,17 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.step_plan import NewSequence, TokenMasks
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest, compute_lm_head_output
 from chairlift.model.sampling.philox import uniforms
+from chairlift.model.sampling.sampler import Sampler
 
 EOS = (3, 5)
+VOCAB = 40
 
 
 def params(**chosen: object) -> SamplingParams:
@@ -24,9 +27,9 @@ def params(**chosen: object) -> SamplingParams:
 def sequence(
     slot: int, chosen: SamplingParams, prompt: tuple[int, ...] = (1, 2), outputs: tuple[int, ...] = (), **more: object
 ) -> NewSequence:
-    """Make what a runner is told of a sequence."""
-    made = NewSequence(slot, prompt + outputs, len(outputs), chosen, EOS)
-    return replace(made, **more)
+    """Make the NewSequence that a runner gets."""
+    new_sequence = NewSequence(slot, prompt + outputs, len(outputs), chosen, EOS)
+    return replace(new_sequence, **more)
 
 
 def head_of(logits: Tensor) -> Callable[[LogitsRequest], LMHeadOutput]:
@@ -42,7 +45,7 @@ def masks_of(vocab_size: int, allowed: Mapping[int, set[int]]) -> TokenMasks:
     return TokenMasks(np.array(list(allowed), np.int32), np.packbits(bits, axis=1, bitorder="little").view(np.int32))
 
 
-def shaped_logits(raw: np.ndarray, new: NewSequence) -> np.ndarray:
+def processed_logits(raw: np.ndarray, new: NewSequence) -> np.ndarray:
     """Move raw logits [V] by penalties, bias and bans, one token at a time; no processors, no masks."""
     p, logits = new.params, raw.astype(np.float64).copy()
     outputs = new.token_ids[len(new.token_ids) - new.num_output_tokens :] if new.num_output_tokens else ()
@@ -76,58 +79,60 @@ def is_forbidden(token_ids: tuple[int, ...], p: SamplingParams) -> bool:
 
 
 def probabilities(raw: np.ndarray, new: NewSequence) -> np.ndarray:
-    """Return the distribution [V] from which the next token is drawn; a greedy request's has one token."""
-    p, logits = new.params, shaped_logits(raw, new)
+    """Return the distribution [V] from which the next token is sampled; for a greedy request it has one token."""
+    p, logits = new.params, processed_logits(raw, new)
     if p.greedy:
         return np.eye(len(raw))[int(np.argmax(logits))]
     logits = logits / p.temperature
     if 0 < p.top_k < len(raw):
         logits = np.where(logits >= np.sort(logits)[-p.top_k], logits, -np.inf)
     if p.top_p < 1:
-        likely, kept, mass = _softmax(logits), np.zeros(len(raw), bool), 0.0
+        probs, kept, mass = _softmax(logits), np.zeros(len(raw), bool), 0.0
         for token in sorted(range(len(raw)), key=lambda token: (-logits[token], token)):
             if mass >= p.top_p:
                 break
-            kept[token], mass = True, mass + likely[token]
+            kept[token], mass = True, mass + probs[token]
         logits = np.where(kept, logits, -np.inf)
-    likely = _softmax(logits)
-    likely = np.where(likely < p.min_p * likely.max(), 0.0, likely)
-    return cut_by_entropy(likely / likely.sum(), p)
+    probs = _softmax(logits)
+    probs = np.where(probs < p.min_p * probs.max(), 0.0, probs)
+    return cut_by_entropy(probs / probs.sum(), p)
 
 
-def cut_by_entropy(likely: np.ndarray, p: SamplingParams) -> np.ndarray:
-    """Apply typical_p, epsilon_cutoff and eta_cutoff to a distribution [V], each to what the one before left."""
+def cut_by_entropy(probs: np.ndarray, p: SamplingParams) -> np.ndarray:
+    """Apply typical_p, epsilon_cutoff and eta_cutoff to a distribution [V], one after another."""
 
     def entropy() -> float:
-        return -sum(share * math.log(share) for share in likely if share > 0)
+        return -sum(share * math.log(share) for share in probs if share > 0)
 
     if p.typical_p < 1:
         mean = entropy()
-        far = {token: abs(-math.log(share) - mean) for token, share in enumerate(likely) if share > 0}
+        deviations = {token: abs(-math.log(share) - mean) for token, share in enumerate(probs) if share > 0}
         mass, limit = 0.0, 0.0
-        for token in sorted(far, key=lambda token: (far[token], token)):
+        for token in sorted(deviations, key=lambda token: (deviations[token], token)):
             if mass >= p.typical_p:
                 break
-            mass, limit = mass + likely[token], far[token]
-        likely = np.array([share if far.get(token, math.inf) <= limit else 0.0 for token, share in enumerate(likely)])
-        likely = likely / likely.sum()
+            mass, limit = mass + probs[token], deviations[token]
+        probs = np.array(
+            [share if deviations.get(token, math.inf) <= limit else 0.0 for token, share in enumerate(probs)]
+        )
+        probs = probs / probs.sum()
     for bound in ("epsilon_cutoff", "eta_cutoff"):
-        least = getattr(p, bound)
-        if not least:
+        cutoff = getattr(p, bound)
+        if not cutoff:
             continue
         if bound == "eta_cutoff":
-            least = min(least, math.sqrt(least) * math.exp(-entropy()))
-        likely = np.where((likely < least) & (likely < likely.max()), 0.0, likely)
-        likely = likely / likely.sum()
-    return likely
+            cutoff = min(cutoff, math.sqrt(cutoff) * math.exp(-entropy()))
+        probs = np.where((probs < cutoff) & (probs < probs.max()), 0.0, probs)
+        probs = probs / probs.sum()
+    return probs
 
 
-def token_of(likely: np.ndarray, number: float) -> int:
+def token_of(probs: np.ndarray, number: float) -> int:
     """Return the first token, by id, whose running sum exceeds the number."""
-    return int(np.searchsorted(np.cumsum(likely), number, side="right"))
+    return int(np.searchsorted(np.cumsum(probs), number, side="right"))
 
 
-def drawn_by_model(raw: np.ndarray, new: NewSequence) -> int:
+def token_by_model(raw: np.ndarray, new: NewSequence) -> int:
     """Return the token that the request's own seed, choice and position give."""
     row = [np.array([part], np.int64) for part in (new.params.seed, new.choice_index, new.num_output_tokens)]
     return token_of(probabilities(raw, new), float(uniforms(*row)[0]))
@@ -136,3 +141,42 @@ def drawn_by_model(raw: np.ndarray, new: NewSequence) -> int:
 def _softmax(logits: np.ndarray) -> np.ndarray:
     weights = np.exp(logits - logits.max())
     return weights / weights.sum()
+
+
+def logits_of(rows: int, seed: int = 0, vocab_size: int = VOCAB, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    new_sequence = torch.randn(rows, vocab_size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) * 2
+    return new_sequence.to(dtype)
+
+
+def sampler_with(sequences: list[NewSequence], vocab_size: int = VOCAB) -> Sampler:
+    sampler = Sampler(len(sequences), vocab_size)
+    for new in sequences:
+        sampler.add_sequence(new)
+    return sampler
+
+
+def random_params(rng: np.random.Generator) -> SamplingParams:
+    def maybe(value: object, neutral: object) -> object:
+        return value if rng.random() < 0.4 else neutral
+
+    return params(
+        seed=int(rng.integers(-(2**62), 2**62)), temperature=maybe(0.0, rng.uniform(0.3, 2)),
+        top_k=maybe(int(rng.integers(1, 60)), 0), top_p=maybe(rng.uniform(0.05, 1), 1.0),
+        min_p=maybe(rng.uniform(0, 0.3), 0.0), repetition_penalty=maybe(rng.uniform(0.5, 2), 1.0),
+        presence_penalty=maybe(rng.uniform(-2, 2), 0.0), frequency_penalty=maybe(rng.uniform(-2, 2), 0.0),
+        logit_bias=maybe({int(token): float(rng.choice([-100, -1.5, 2])) for token in rng.integers(0, VOCAB, 4)}, {}),
+        typical_p=maybe(rng.uniform(0.2, 1), 1.0), epsilon_cutoff=maybe(rng.uniform(0, 0.1), 0.0),
+        eta_cutoff=maybe(rng.uniform(0, 0.3), 0.0), no_repeat_ngram_size=maybe(int(rng.integers(1, 4)), 0),
+        bad_words_ids=maybe(tuple(tuple(word) for word in rng.integers(0, VOCAB, (6, 2)).tolist()), ()),
+        allowed_token_ids=maybe(tuple(range(int(rng.integers(10)), VOCAB)), ()),
+        min_tokens=maybe(int(rng.integers(0, 6)), 0), stop_token_ids=maybe((8,), ()), logprobs=maybe(3, None),
+    )  # fmt: skip
+
+
+def random_sequences(count: int, seed: int) -> list[NewSequence]:
+    rng = np.random.default_rng(seed)
+    new_sequence = []
+    for slot in range(count):
+        prompt, outputs = (tuple(rng.integers(0, VOCAB, size).tolist()) for size in rng.integers(1, 12, 2))
+        new_sequence.append(sequence(slot, random_params(rng), prompt, outputs if rng.random() < 0.7 else ()))
+    return new_sequence

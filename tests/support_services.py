@@ -63,7 +63,7 @@ def fake_service(
     tokenizer: Tokenizer | None = None, with_tokenizer: bool = True, defaults: ModelDefaults | None = None,
     seeds: random.Random | None = None, **scheduler: Any,
 ) -> TextService:  # fmt: skip
-    """Start an engine over a fake and put a service around it; whoever asks for one closes its client."""
+    """Start an engine over a fake and put a service around it; the caller closes its client."""
     options = SchedulerConfig(**scheduler)
     reader = (tokenizer or AsciiTokenizer()) if with_tokenizer else None
     return TextService(

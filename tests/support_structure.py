@@ -1,4 +1,4 @@
-"""Grammars over bytes for tests: what a mask allows, and outputs drawn through it."""
+"""Grammars over bytes for tests: what a mask allows, and random outputs that it allows."""
 
 import random
 from collections.abc import Callable
@@ -40,10 +40,10 @@ def written(grammar: Grammar, pick: Callable[[list[int]], int], longest: int = 4
             return bytes(output)
         grammar.advance(token)
         output.append(token)
-    assert grammar.is_terminated, "the output has no end"
+    assert grammar.is_terminated, "the output did not end"
     return bytes(output)
 
 
 def at_random(seed: int) -> Callable[[list[int]], int]:
-    """Pick any of those allowed."""
+    """Pick a random allowed token."""
     return random.Random(seed).choice

@@ -1,4 +1,4 @@
-"""Faults around an engine in a process of its own: killed, stopped, hanging, deaf, or without a spawner."""
+"""Failures of an engine process: killed, stopped, hanging, without its spawner, or with a client that does not read."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ from support_process import (
     HANG,
     PATIENCE,
     TESTS,
-    News,
+    RecordingSink,
     child_environment,
     engine,
     fails_once_gone,
@@ -50,27 +50,27 @@ def _children_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", child_environment()["PYTHONPATH"])
 
 
-def open_many(client: ProcessClient, news: News, stream: bool) -> list[str]:
+def open_many(client: ProcessClient, sink: RecordingSink, stream: bool) -> list[str]:
     names = [f"r{number}" for number in range(OPEN)]
     for name in names:
-        client.submit(make_request(name, max_tokens=900), news)
+        client.submit(make_request(name, max_tokens=900), sink)
     if stream:
-        news.wait(lambda: sum(map(bool, news.tokens.values())) > OPEN // 2)
+        sink.wait(lambda: sum(map(bool, sink.tokens.values())) > OPEN // 2)
     return names
 
 
-def all_died_once(news: News, names: list[str]) -> None:
+def check_all_failed_once(sink: RecordingSink, names: list[str]) -> None:
     for name in names:
-        last = news.end(name)
+        last = sink.end(name)
         assert type(last.error) is EngineDead and last.finish_reason is FinishReason.ERROR
         assert last.usage is not None and last.usage.prompt_tokens > 0
-    batches = len(news.batches)
+    batches = len(sink.batches)
     time.sleep(0.3)
-    assert all(len(news.ends[name]) == 1 for name in names) and len(news.batches) == batches
+    assert all(len(sink.ends[name]) == 1 for name in names) and len(sink.batches) == batches
 
 
-def came_back(client: ProcessClient, old: int) -> None:
-    """The next request works, in another process; nothing of the old one is left."""
+def check_restarted(client: ProcessClient, old: int) -> None:
+    """Check that the next request works in another process and nothing of the old one is left."""
     assert works(client)
     assert client.restarts == 1 and pid_of(client) != old and is_gone(old)
     assert client.check_integrity() == [] and client.load().running_requests == 0
@@ -79,11 +79,11 @@ def came_back(client: ProcessClient, old: int) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 def test_kill_9_ends_every_open_request_once_and_the_next_one_works(stream: bool) -> None:
     with engine(fake_spec(SLOW)) as client:
-        news, pid, socket = News(), pid_of(client), socket_of(client)
-        names = open_many(client, news, stream)
+        sink, pid, socket = RecordingSink(), pid_of(client), socket_of(client)
+        names = open_many(client, sink, stream)
         os.kill(pid, signal.SIGKILL)
-        all_died_once(news, names)
-        came_back(client, pid)
+        check_all_failed_once(sink, names)
+        check_restarted(client, pid)
         assert not socket.parent.exists()
 
 
@@ -92,41 +92,41 @@ def test_an_idle_engine_that_is_killed_comes_back() -> None:
         pid = pid_of(client)
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: client.restarts == 1 and client.load().state is ReplicaState.READY)
-        came_back(client, pid)
+        check_restarted(client, pid)
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_stopped_engine_is_noticed_by_its_silence(stream: bool) -> None:
     with engine(fake_spec(SLOW), watch=LivenessConfig(heartbeat_timeout=1.0)) as client:
-        news, pid = News(), pid_of(client)
-        names = open_many(client, news, stream)
+        sink, pid = RecordingSink(), pid_of(client)
+        names = open_many(client, sink, stream)
         os.kill(pid, signal.SIGSTOP)
-        all_died_once(news, names)
-        assert "silent" in str(news.end("r0").error)
-        came_back(client, pid)
+        check_all_failed_once(sink, names)
+        assert "silent" in str(sink.end("r0").error)
+        check_restarted(client, pid)
 
 
 def test_a_step_that_hangs_is_noticed_although_the_process_answers() -> None:
     watch = LivenessConfig(heartbeat_timeout=1.0, step_timeout=1.0)
     with engine(spec_of(faulty), watch=watch) as client:
-        news, pid = News(), pid_of(client)
-        client.submit(make_request("neighbour", max_tokens=1000), news)
-        client.submit(make_request("hang", (HANG,)), news)
-        all_died_once(news, ["neighbour", "hang"])
-        assert "hangs" in str(news.end("hang").error)
-        came_back(client, pid)
+        sink, pid = RecordingSink(), pid_of(client)
+        client.submit(make_request("neighbour", max_tokens=1000), sink)
+        client.submit(make_request("hang", (HANG,)), sink)
+        check_all_failed_once(sink, ["neighbour", "hang"])
+        assert "hangs" in str(sink.end("hang").error)
+        check_restarted(client, pid)
 
 
-@pytest.mark.parametrize(("token", "said"), [(DIE, "the device fell off the bus"), (EXIT, "exit code 3")])
-def test_a_runner_that_is_beyond_help_ends_its_process(token: int, said: str) -> None:
+@pytest.mark.parametrize(("token", "message"), [(DIE, "the device fell off the bus"), (EXIT, "exit code 3")])
+def test_a_runner_with_a_fatal_error_ends_its_process(token: int, message: str) -> None:
     with engine(spec_of(faulty, SLOW)) as client:
-        news, pid = News(), pid_of(client)
-        client.submit(make_request("neighbour", max_tokens=900), news)
-        news.wait(lambda: "neighbour" in news.tokens)
-        client.submit(make_request("bad", (token,)), news)
-        all_died_once(news, ["neighbour", "bad"])
-        assert said in str(news.end("bad").error)
-        came_back(client, pid)
+        sink, pid = RecordingSink(), pid_of(client)
+        client.submit(make_request("neighbour", max_tokens=900), sink)
+        sink.wait(lambda: "neighbour" in sink.tokens)
+        client.submit(make_request("bad", (token,)), sink)
+        check_all_failed_once(sink, ["neighbour", "bad"])
+        assert message in str(sink.end("bad").error)
+        check_restarted(client, pid)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -137,31 +137,31 @@ def test_signals_that_may_reach_the_whole_group_are_not_for_the_engine(number: i
         assert works(client) and pid_of(client) == pid
 
 
-def test_questions_end_with_the_engine() -> None:
+def test_calls_end_with_the_engine() -> None:
     with engine(fake_spec(FakeConfig(seconds_per_step=3600))) as client:
-        news, pid = News(), pid_of(client)
-        client.submit(make_request("a"), news)
+        sink, pid = RecordingSink(), pid_of(client)
+        client.submit(make_request("a"), sink)
         wait_until(lambda: client.load().step_age_seconds > 0)
         failed: list[Exception] = []
 
-        def ask() -> None:
+        def call() -> None:
             try:
                 client.check_integrity()
             except EngineDead as error:
                 failed.append(error)
 
-        asker = threading.Thread(target=ask)
-        asker.start()
+        caller = threading.Thread(target=call)
+        caller.start()
         time.sleep(0.2)
         os.kill(pid, signal.SIGKILL)
-        asker.join(PATIENCE)
+        caller.join(PATIENCE)
         assert len(failed) == 1
         client.abort("a")
         assert client.check_integrity() == []
 
 
 def test_what_is_submitted_while_there_is_no_engine_waits_for_the_next_one() -> None:
-    """Also its timeouts and aborts work meanwhile."""
+    """Timeouts and aborts work in the meantime."""
     watch = LivenessConfig(heartbeat_timeout=2.0, first_backoff=2.0)
     with engine(watch=watch) as client:
         os.kill(pid_of(client), signal.SIGKILL)
@@ -169,16 +169,16 @@ def test_what_is_submitted_while_there_is_no_engine_waits_for_the_next_one() -> 
         assert works(client)
         os.kill(pid_of(client), signal.SIGKILL)
         wait_until(lambda: client.restarts == 2)
-        news = News()
+        sink = RecordingSink()
         for name, timeout in (("waits", None), ("late", 0.3), ("aborted", None), ("in time", 60.0)):
-            client.submit(make_request(name, max_tokens=3, timeout=timeout), news)
+            client.submit(make_request(name, max_tokens=3, timeout=timeout), sink)
         client.abort("aborted")
         assert client.load().state is ReplicaState.STARTING
-        assert news.end("aborted").finish_reason is FinishReason.ABORT
-        assert news.end("late").error is not None and news.end("late").error.code == "timeout"  # type: ignore[union-attr]
-        assert "waits" not in news.ends, "the pause is not over"
-        assert news.end("waits").finish_reason is FinishReason.LENGTH
-        assert news.end("in time").finish_reason is FinishReason.LENGTH
+        assert sink.end("aborted").finish_reason is FinishReason.ABORT
+        assert sink.end("late").error is not None and sink.end("late").error.code == "timeout"  # type: ignore[union-attr]
+        assert "waits" not in sink.ends, "the pause is not over"
+        assert sink.end("waits").finish_reason is FinishReason.LENGTH
+        assert sink.end("in time").finish_reason is FinishReason.LENGTH
 
 
 def test_a_restart_that_fails_ends_the_requests_that_waited_for_it(
@@ -187,38 +187,38 @@ def test_a_restart_that_fails_ends_the_requests_that_waited_for_it(
     monkeypatch.setenv("CHAIRLIFT_TEST_FLAG", str(tmp_path / "flag"))
     watch = LivenessConfig(heartbeat_timeout=2.0, first_backoff=0.2, max_restarts=3)
     with engine(spec_of(fails_once_gone), watch=watch) as client:
-        news = News()
+        sink = RecordingSink()
         os.kill(pid_of(client), signal.SIGKILL)
         wait_until(lambda: client.restarts >= 1)
         ended = 0
         while client.load().state is not ReplicaState.DEAD and ended < 100:
             try:
-                client.submit(make_request(f"r{ended}"), news)
+                client.submit(make_request(f"r{ended}"), sink)
             except EngineDead:
                 break
-            error = news.end(f"r{ended}").error
+            error = sink.end(f"r{ended}").error
             assert type(error) is EngineDead and "the model folder is gone" in str(error)
             ended += 1
         assert ended >= 1
         wait_until(lambda: client.load().state is ReplicaState.DEAD)
         with pytest.raises(EngineDead, match="the model folder is gone"):
-            client.submit(make_request("after"), news)
+            client.submit(make_request("after"), sink)
 
 
-def test_the_state_says_where_an_engine_is_in_its_lives() -> None:
+def test_the_state_follows_the_engine_through_its_restarts() -> None:
     watch = LivenessConfig(heartbeat_timeout=2.0, first_backoff=2.0, max_restarts=2)
 
-    def lives(restarts: int) -> None:
+    def run_and_kill(restarts: int) -> None:
         wait_until(lambda: (client.restarts, client.state) == (restarts, ReplicaState.READY))
         assert works(client, f"life {restarts}")
         os.kill(pid_of(client), signal.SIGKILL)
 
     with engine(fake_spec(), watch=watch) as client:
-        lives(0)
-        lives(1)
+        run_and_kill(0)
+        run_and_kill(1)
         wait_until(lambda: client.restarts == 2)
         assert client.state is client.load().state is ReplicaState.STARTING
-        lives(2)
+        run_and_kill(2)
         wait_until(lambda: client.state is ReplicaState.DEAD)
         assert client.load().state is ReplicaState.DEAD and client.restarts == 2
     assert (client.state, client.restarts) == (ReplicaState.STOPPED, 2)
@@ -227,29 +227,29 @@ def test_the_state_says_where_an_engine_is_in_its_lives() -> None:
 def test_an_engine_that_dies_again_and_again_is_dead_for_good() -> None:
     watch = LivenessConfig(heartbeat_timeout=2.0, first_backoff=0.01, max_restarts=2)
     with engine(spec_of(faulty), watch=watch) as client:
-        news = News()
+        sink = RecordingSink()
         for attempt in range(3):
-            client.submit(make_request(f"r{attempt}", (EXIT,)), news)
-            assert type(news.end(f"r{attempt}").error) is EngineDead
+            client.submit(make_request(f"r{attempt}", (EXIT,)), sink)
+            assert type(sink.end(f"r{attempt}").error) is EngineDead
         wait_until(lambda: client.load().state is ReplicaState.DEAD)
         with pytest.raises(EngineDead, match="exit code 3"):
-            client.submit(make_request("after"), news)
+            client.submit(make_request("after"), sink)
         assert client.restarts == 2 and client.process is None
 
 
-def test_a_second_client_learns_of_the_death_and_cannot_restart() -> None:
+def test_a_second_client_sees_the_exit_and_cannot_restart() -> None:
     with engine(fake_spec(SLOW)) as owner:
         assert owner.process is not None
         other = connect(owner.process.address, watch=LivenessConfig(heartbeat_timeout=1.0))
         try:
-            news, pid = News(), pid_of(owner)
-            other.submit(make_request("a", max_tokens=900), news)
-            news.wait(lambda: "a" in news.tokens)
+            sink, pid = RecordingSink(), pid_of(owner)
+            other.submit(make_request("a", max_tokens=900), sink)
+            sink.wait(lambda: "a" in sink.tokens)
             os.kill(pid, signal.SIGKILL)
-            assert type(news.end("a").error) is EngineDead
+            assert type(sink.end("a").error) is EngineDead
             wait_until(lambda: other.load().state is ReplicaState.DEAD)
             assert (other.state, other.restarts) == (ReplicaState.DEAD, 0)
-            came_back(owner, pid)
+            check_restarted(owner, pid)
         finally:
             other.close()
         assert (other.state, owner.state) == (ReplicaState.STOPPED, ReplicaState.READY)
@@ -283,10 +283,10 @@ def test_malformed_bytes_are_dropped_and_the_engine_lives() -> None:
 def test_a_client_that_does_not_read_is_dropped_and_its_requests_end() -> None:
     fake = FakeConfig(max_model_len=1_000_000, num_blocks=100_000, verify=False, seconds_per_step=0.0005)
     with engine(fake_spec(fake), SchedulerConfig(max_model_len=20_000)) as client:
-        with zmq.Context() as context, raw_client(context, client) as deaf:
-            deaf.send(encode(Hello(PROTOCOL, 100.0, 600.0)))
+        with zmq.Context() as context, raw_client(context, client) as unread:
+            unread.send(encode(Hello(PROTOCOL, 100.0, 600.0)))
             for number in range(64):
-                deaf.send(encode(Submit(make_request(f"r{number}", max_tokens=15_000))))
+                unread.send(encode(Submit(make_request(f"r{number}", max_tokens=15_000))))
             wait_until(lambda: client.load().running_requests == 64)
             assert works(client), "its neighbours do not wait"
             wait_until(lambda: client.load().running_requests == 0)
@@ -310,11 +310,11 @@ sys.path.insert(0, {tests!r})
 from support_process import *
 from chairlift.engine.client.process import connect
 client = connect(sys.argv[1], watch=BRISK)
-news = News()
-client.submit(make_request("a", max_tokens=900), news)
-news.wait(lambda: "a" in news.tokens)
+sink = RecordingSink()
+client.submit(make_request("a", max_tokens=900), sink)
+sink.wait(lambda: "a" in sink.tokens)
 print("streams", flush=True)
-print(news.end("a").error, flush=True)
+print(sink.end("a").error, flush=True)
 assert works(client)
 print("works again", flush=True)
 client.close()
@@ -336,7 +336,7 @@ def test_requests_of_a_client_process_that_is_killed_are_aborted() -> None:
         assert client.load().output_tokens < 900
 
 
-def test_a_client_that_was_stopped_too_long_is_told_so_and_may_go_on() -> None:
+def test_a_client_that_was_stopped_too_long_gets_an_error_and_may_go_on() -> None:
     with engine(fake_spec(SLOW)) as client:
         assert client.process is not None
         with other_process(client.process.address) as other:
@@ -357,8 +357,8 @@ import os, sys
 sys.path.insert(0, {tests!r})
 from support_process import *
 client = start_engine_process(spec_of(faulty, FakeConfig(seconds_per_step=0.02)), SchedulerConfig(), watch=BRISK)
-news = News()
-client.submit(make_request("a", ({token},), max_tokens=900), news)
+sink = RecordingSink()
+client.submit(make_request("a", ({token},), max_tokens=900), sink)
 {fork}
 print(pid_of(client), socket_of(client), flush=True)
 time.sleep(3600)

@@ -1,4 +1,4 @@
-"""Structures that mean nothing, or are made to cost too much: an error of their request alone, nothing is fetched."""
+"""Invalid or very costly structured outputs fail only their own request, and nothing is fetched."""
 
 import asyncio
 import json
@@ -58,45 +58,45 @@ def test_they_end_alone(overlap: bool) -> None:
 
 
 def test_nothing_is_fetched_for_a_schema() -> None:
-    """Nobody calls at the door that it names, neither by its address nor by way of a proxy."""
-    with socket.create_server(("127.0.0.1", 0)) as door:
-        address = f"127.0.0.1:{door.getsockname()[1]}"
-        named: list[dict[str, Any]] = [
+    """No connection to the address that a schema names, neither directly nor through a proxy."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        schemas: list[dict[str, Any]] = [
             {"$ref": f"http://{address}/schema.json"}, {"$ref": f"http://{address}/a#/$defs/b"},
             {"$schema": f"http://{address}/", "type": "null"}, {"$id": f"http://{address}/", "$ref": "other.json"},
         ]  # fmt: skip
-        asked = [SamplingParams(structured=StructuredOutput(json_schema=schema), max_tokens=20) for schema in named]
+        params = [SamplingParams(structured=StructuredOutput(json_schema=schema), max_tokens=20) for schema in schemas]
         with pytest.MonkeyPatch.context() as patch, LLM(RANDOM) as llm:
             for proxy in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
                 patch.setenv(proxy, f"http://{address}")
-            results = llm.generate(["x"] * len(asked), asked, use_tqdm=False)
-        assert [isinstance(result.error, InvalidRequest) for result in results] == [True] * len(named)
-        door.settimeout(0.5)
+            results = llm.generate(["x"] * len(params), params, use_tqdm=False)
+        assert [isinstance(result.error, InvalidRequest) for result in results] == [True] * len(schemas)
+        server.settimeout(0.5)
         with pytest.raises(TimeoutError):
-            door.accept()
+            server.accept()
 
 
 def test_a_stream_goes_on_while_the_compiler_is_stuck() -> None:
-    """A grammar is made beside the engine: its neighbour's tokens come while it is made, from the first on."""
+    """Grammars compile beside the engine: tokens of another request arrive in the meantime."""
 
     async def run() -> list[str]:
-        heard: list[str] = []
+        events: list[str] = []
         async with AsyncLLM(RANDOM, client="process") as llm:
 
             async def stuck() -> None:
                 params = SamplingParams(max_tokens=5, structured=StructuredOutput(**MEANINGLESS[11]))
                 async for event in llm.generate("x", params):
-                    heard.append(f"stuck {event.error.code if event.error else ''}")
+                    events.append(f"stuck {event.error.code if event.error else ''}")
 
             async def healthy() -> None:
                 async for event in llm.generate("y", SamplingParams(max_tokens=10, ignore_eos=True)):
-                    heard.extend(["token"] * len(event.token_ids))
+                    events.extend(["token"] * len(event.token_ids))
 
             await asyncio.gather(stuck(), healthy())
-        return heard
+        return events
 
-    heard = asyncio.run(run())
-    assert heard == [*["token"] * 10, "stuck invalid_request"]
+    events = asyncio.run(run())
+    assert events == [*["token"] * 10, "stuck invalid_request"]
 
 
 SCRIPT = """
@@ -126,5 +126,5 @@ def test_thousands_of_schemas_in_a_row_leave_memory_flat() -> None:
     count = 10_000 if FULL else 1_500
     done = subprocess.run([sys.executable, "-c", SCRIPT, str(count)], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
-    seen = json.loads(done.stdout)
-    assert max(seen[5:]) - seen[4] < 24 * 2**20, [value >> 20 for value in seen]
+    resident_bytes = json.loads(done.stdout)
+    assert max(resident_bytes[5:]) - resident_bytes[4] < 24 * 2**20, [value >> 20 for value in resident_bytes]

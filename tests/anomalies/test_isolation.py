@@ -31,17 +31,17 @@ GREEDY = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
 DRAWN = SamplingParams(temperature=1, seed=4, max_tokens=20, ignore_eos=True, logit_bias={POISON: -100})
 NEIGHBOURS = [list(own_prompt(number, 5 + 7 * number)) for number in range(6)]
 PARAMS = [GREEDY if number % 2 else DRAWN for number in range(6)]
-ILL = [9, 9, POISON, 9]
+FAILING_PROMPT = [9, 9, POISON, 9]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that goes mad when it reads POISON: that row of its embedding is NaN."""
-    made = save_tiny("llama", tmp_path_factory.mktemp("poisoned"), 0)
-    weights = load_file(made / "model.safetensors")
+    results = save_tiny("llama", tmp_path_factory.mktemp("poisoned"), 0)
+    weights = load_file(results / "model.safetensors")
     weights["model.embed_tokens.weight"][POISON] = float("nan")
-    save_file(weights, made / "model.safetensors", metadata={"format": "pt"})
-    return made
+    save_file(weights, results / "model.safetensors", metadata={"format": "pt"})
+    return results
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "overlap"])
@@ -50,7 +50,7 @@ def options(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def healthy(folder: Path) -> list[list[int]]:
+def expected(folder: Path) -> list[list[int]]:
     with LLM(folder, dtype="float64", num_blocks=120, block_size=4) as llm:
         return tokens(llm.generate(NEIGHBOURS, PARAMS, use_tqdm=False))
 
@@ -59,26 +59,26 @@ def tokens(outputs: list[Any]) -> list[list[int]]:
     return [output.outputs[0].token_ids for output in outputs]
 
 
-def with_the_ill(llm: LLM, ill: SamplingParams = GREEDY) -> tuple[Any, list[Any]]:
-    prompts, params = [*NEIGHBOURS[:3], ILL, *NEIGHBOURS[3:]], [*PARAMS[:3], ill, *PARAMS[3:]]
-    made = llm.generate(prompts, params, use_tqdm=False)
-    return made[3], made[:3] + made[4:]
+def run_with_failing_request(llm: LLM, failed: SamplingParams = GREEDY) -> tuple[Any, list[Any]]:
+    prompts, params = [*NEIGHBOURS[:3], FAILING_PROMPT, *NEIGHBOURS[3:]], [*PARAMS[:3], failed, *PARAMS[3:]]
+    results = llm.generate(prompts, params, use_tqdm=False)
+    return results[3], results[:3] + results[4:]
 
 
-def test_nan_logits_fail_one_request(folder: Path, options: dict[str, Any], healthy: list[list[int]]) -> None:
+def test_nan_logits_fail_one_request(folder: Path, options: dict[str, Any], expected: list[list[int]]) -> None:
     with LLM(folder, **options) as llm:
         for _ in range(2):  # the second time over the blocks that held the NaN
-            ill, others = with_the_ill(llm)
-            assert isinstance(ill.error, NonFiniteLogits)
-            assert ill.outputs[0].finish_reason == "error"
-            assert tokens(others) == healthy
+            failed, others = run_with_failing_request(llm)
+            assert isinstance(failed.error, NonFiniteLogits)
+            assert failed.outputs[0].finish_reason == "error"
+            assert tokens(others) == expected
             assert llm.check_integrity() == []
         llm.flush_cache()
         again = llm.generate(NEIGHBOURS * 3, PARAMS * 3, use_tqdm=False)
-        assert tokens(again) == healthy * 3
+        assert tokens(again) == expected * 3
 
 
-class Sick:
+class FailingModel:
     """A CausalLM whose forward raises when it reads POISON."""
 
     def __init__(self, model: Any) -> None:
@@ -94,11 +94,11 @@ class Sick:
 
 
 @pytest.fixture
-def sick(folder: Path, options: dict[str, Any]) -> Iterator[InlineClient]:
+def failing_client(folder: Path, options: dict[str, Any]) -> Iterator[InlineClient]:
     config = RunnerConfig(model=str(folder), dtype="float64", num_blocks=120, block_size=4)
     loaded = load(config)
-    ill = LoadedModel(Sick(loaded.model), loaded.config, loaded.device, "sick")  # type: ignore[arg-type]
-    client = InlineClient(EngineLoop(TorchRunner(config, ill), SchedulerConfig(overlap=options["overlap"])))
+    failed = LoadedModel(FailingModel(loaded.model), loaded.config, loaded.device, "sick")  # type: ignore[arg-type]
+    client = InlineClient(EngineLoop(TorchRunner(config, failed), SchedulerConfig(overlap=options["overlap"])))
     yield client
     client.close()
 
@@ -107,62 +107,68 @@ def collect(client: InlineClient, prompts: list[list[int]], params: list[Samplin
     """Run requests on a bare client: (tokens, last Output) of each."""
     from queue import SimpleQueue
 
-    news: SimpleQueue[Any] = SimpleQueue()
+    outputs: SimpleQueue[Any] = SimpleQueue()
     for number, (prompt, own) in enumerate(zip(prompts, params, strict=True)):
         resolved = own.with_defaults({}, max_tokens=20, seed=0)
         client.submit(
-            GenerateRequest(request_id=str(number), prompt_token_ids=tuple(prompt), params=resolved), news.put
+            GenerateRequest(request_id=str(number), prompt_token_ids=tuple(prompt), params=resolved), outputs.put
         )
-    made: dict[str, list[int]] = {str(number): [] for number in range(len(prompts))}
+    results: dict[str, list[int]] = {str(number): [] for number in range(len(prompts))}
     last: dict[str, Any] = {}
     while len(last) < len(prompts):
-        for output in news.get(timeout=60):
-            made[output.request_id] += output.token_ids
+        for output in outputs.get(timeout=60):
+            results[output.request_id] += output.token_ids
             if output.finish_reason is not None:
                 assert output.request_id not in last
                 last[output.request_id] = output
-    return [(made[name], last[name]) for name in made]
+    return [(results[name], last[name]) for name in results]
 
 
-def test_a_forward_that_raises_fails_the_culprit_alone(sick: InlineClient, healthy: list[list[int]]) -> None:
-    made = collect(sick, [*NEIGHBOURS[:3], ILL, *NEIGHBOURS[3:], ILL[1:]], [*PARAMS[:3], GREEDY, *PARAMS[3:], DRAWN])
-    for ill in (made.pop(7), made.pop(3)):
-        assert isinstance(ill[1].error, ForwardFailed)
-    assert [own for own, _ in made] == healthy
-    assert sick.scheduler_state()["failed_steps"] > 1
-    assert sick.check_integrity() == []
+def test_a_forward_that_raises_fails_the_culprit_alone(failing_client: InlineClient, expected: list[list[int]]) -> None:
+    results = collect(
+        failing_client,
+        [*NEIGHBOURS[:3], FAILING_PROMPT, *NEIGHBOURS[3:], FAILING_PROMPT[1:]],
+        [*PARAMS[:3], GREEDY, *PARAMS[3:], DRAWN],
+    )
+    for failed in (results.pop(7), results.pop(3)):
+        assert isinstance(failed[1].error, ForwardFailed)
+    assert [own for own, _ in results] == expected
+    assert failing_client.scheduler_state()["failed_steps"] > 1
+    assert failing_client.check_integrity() == []
 
 
 def test_a_request_that_bans_every_token_fails_alone(
-    folder: Path, options: dict[str, Any], healthy: list[list[int]]
+    folder: Path, options: dict[str, Any], expected: list[list[int]]
 ) -> None:
     with LLM(folder, **options) as llm:
-        ill, others = with_the_ill(llm, SamplingParams(max_tokens=5, logit_bias=dict.fromkeys(range(304), -100)))
-        assert isinstance(ill.error, NonFiniteLogits), "it reads POISON as well"
-        assert tokens(others) == healthy
+        failed, others = run_with_failing_request(
+            llm, SamplingParams(max_tokens=5, logit_bias=dict.fromkeys(range(304), -100))
+        )
+        assert isinstance(failed.error, NonFiniteLogits), "it reads POISON as well"
+        assert tokens(others) == expected
         banned = SamplingParams(max_tokens=5, logit_bias=dict.fromkeys(range(304), -100))
-        made = llm.generate([*NEIGHBOURS, [8, 9]], [*PARAMS, banned], use_tqdm=False)
-        assert isinstance(made[-1].error, SamplingFailed)
-        assert tokens(made[:-1]) == healthy
+        results = llm.generate([*NEIGHBOURS, [8, 9]], [*PARAMS, banned], use_tqdm=False)
+        assert isinstance(results[-1].error, SamplingFailed)
+        assert tokens(results[:-1]) == expected
 
 
 def test_a_sampler_that_raises_fails_one_request(
-    folder: Path, options: dict[str, Any], healthy: list[list[int]], monkeypatch: pytest.MonkeyPatch
+    folder: Path, options: dict[str, Any], expected: list[list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sound = RowLogitsProcessor.bans
+    real_bans = RowLogitsProcessor.bans
 
-    def bans(shaper: RowLogitsProcessor, num_outputs: int) -> Any:
-        if shaper._min_tokens == 3 and num_outputs == 2:
+    def bans(processor: RowLogitsProcessor, num_outputs: int) -> Any:
+        if processor._min_tokens == 3 and num_outputs == 2:
             raise RuntimeError("a sampler's fault")
-        return sound(shaper, num_outputs)
+        return real_bans(processor, num_outputs)
 
     monkeypatch.setattr(RowLogitsProcessor, "bans", bans)
-    cursed = SamplingParams(temperature=0, max_tokens=9, min_tokens=3, stop_token_ids=(8,))
+    failing_params = SamplingParams(temperature=0, max_tokens=9, min_tokens=3, stop_token_ids=(8,))
     with LLM(folder, **options) as llm:
-        made = llm.generate([*NEIGHBOURS, [8, 9]], [*PARAMS, cursed], use_tqdm=False)
-        assert isinstance(made[-1].error, SamplingFailed)
-        assert len(made[-1].outputs[0].token_ids) == 2
-        assert tokens(made[:-1]) == healthy
+        results = llm.generate([*NEIGHBOURS, [8, 9]], [*PARAMS, failing_params], use_tqdm=False)
+        assert isinstance(results[-1].error, SamplingFailed)
+        assert len(results[-1].outputs[0].token_ids) == 2
+        assert tokens(results[:-1]) == expected
         assert llm.check_integrity() == []
 
 
@@ -174,20 +180,22 @@ def test_an_id_outside_the_vocabulary_raises_before_anything_is_queued(folder: P
         assert llm.scheduler_state()["steps"] == 0
 
 
-def test_a_duplicate_id_is_refused_and_the_first_goes_on(sick: InlineClient, healthy: list[list[int]]) -> None:
+def test_a_duplicate_id_is_refused_and_the_first_goes_on(
+    failing_client: InlineClient, expected: list[list[int]]
+) -> None:
     from queue import SimpleQueue
 
-    news: SimpleQueue[Any] = SimpleQueue()
+    outputs: SimpleQueue[Any] = SimpleQueue()
     params = PARAMS[1].with_defaults({}, max_tokens=20, seed=0)
     request = GenerateRequest(request_id="twice", prompt_token_ids=tuple(NEIGHBOURS[1]), params=params)
-    sick.submit(request, news.put)
+    failing_client.submit(request, outputs.put)
     with pytest.raises(DuplicateRequestId, match="twice"):
-        sick.submit(request, news.put)
-    made: list[int] = []
+        failing_client.submit(request, outputs.put)
+    results: list[int] = []
     while True:
-        (output,) = news.get(timeout=60)
-        made += output.token_ids
+        (output,) = outputs.get(timeout=60)
+        results += output.token_ids
         if output.finish_reason is not None:
             break
     assert output.finish_reason is FinishReason.LENGTH
-    assert made == healthy[1]
+    assert results == expected[1]

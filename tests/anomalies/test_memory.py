@@ -1,4 +1,4 @@
-"""A full pool stays within the memory that was promised for it."""
+"""A full pool takes no more memory than its configured share."""
 
 import json
 import subprocess
@@ -10,8 +10,8 @@ import pytest
 from support_models import save_tiny
 
 MIB = 2**20
-ROOM = 24 * MIB
-"""What Python, the tokens and the allocator may take besides."""
+ALLOWANCE_BYTES = 24 * MIB
+"""Bytes that Python, the tokens and the allocator may take in addition."""
 
 SCRIPT = """
 import json, sys
@@ -50,15 +50,15 @@ def test_a_full_pool_takes_no_more_than_its_promised_share(tmp_path: Path, backe
         [sys.executable, "-c", SCRIPT, str(folder), backend, str(pool)], capture_output=True, text=True, timeout=200
     )
     assert done.returncode == 0, done.stderr
-    seen = json.loads(done.stdout)
-    assert seen["wrong"] == [] and seen["tokens"] == 120 * 90
-    assert seen["free"] <= 0.1 * seen["total"], "the pool was not full"
-    promised = pool + step_bytes(seen["report"]["memory of a step"])
-    assert seen["peak"] - seen["idle"] <= promised + ROOM, seen
-    assert seen["peak"] - seen["idle"] >= pool / 2, "the test looks at the wrong memory"
+    measured = json.loads(done.stdout)
+    assert measured["wrong"] == [] and measured["tokens"] == 120 * 90
+    assert measured["free"] <= 0.1 * measured["total"], "the pool was not full"
+    promised = pool + step_bytes(measured["report"]["memory of a step"])
+    assert measured["peak"] - measured["idle"] <= promised + ALLOWANCE_BYTES, measured
+    assert measured["peak"] - measured["idle"] >= pool / 2, "the test looks at the wrong memory"
 
 
-def step_bytes(said: str) -> float:
+def step_bytes(text: str) -> float:
     """Read "19.7 MiB (estimated from above)"."""
-    amount, unit = said.split()[:2]
+    amount, unit = text.split()[:2]
     return float(amount) * {"MiB": MIB, "GiB": 1024 * MIB}[unit]

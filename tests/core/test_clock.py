@@ -1,4 +1,4 @@
-"""SystemClock never runs back; FakeClock moves only by advance()."""
+"""SystemClock never goes back; FakeClock moves only by advance()."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""cpu_affinity: pinning and priorities of processes and threads; each story runs in its own process."""
+"""cpu_affinity: pinning and priorities of processes and threads; each script runs in its own process."""
 
 import os
 import subprocess
@@ -29,9 +29,11 @@ def made():
 """
 
 
-def output_of(story: str) -> str:
-    """Run a story and return its output."""
-    done = subprocess.run([sys.executable, "-c", BEGIN + story], capture_output=True, text=True, timeout=60, check=True)
+def output_of(script: str) -> str:
+    """Run a script and return its output."""
+    done = subprocess.run(
+        [sys.executable, "-c", BEGIN + script], capture_output=True, text=True, timeout=60, check=True
+    )
     return done.stdout.strip()
 
 
@@ -111,17 +113,17 @@ def test_who_works_beside_others_keeps_off_their_processors_or_off_the_first(mon
 def test_a_pinned_thread_and_its_child_threads_stay_pinned() -> None:
     every = usable_cpus()
     one = frozenset(sorted(every)[:1])
-    seen: list[frozenset[int]] = []
+    affinities: list[frozenset[int]] = []
 
     def work() -> None:
         pin_thread(one)
-        inner = threading.Thread(target=lambda: seen.append(usable_cpus()))
+        inner = threading.Thread(target=lambda: affinities.append(usable_cpus()))
         inner.start()
         inner.join()
-        pin_thread({1 << 9})  # is not there: nothing changes
-        seen.append(usable_cpus())
+        pin_thread({1 << 9})  # this processor does not exist, so nothing changes
+        affinities.append(usable_cpus())
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert seen == [one, one] and usable_cpus() == every
+    assert affinities == [one, one] and usable_cpus() == every

@@ -40,35 +40,33 @@ def test_a_choice_that_has_ended_keeps_its_end_where_the_request_ends_behind_it(
     assert collector.drain() == [over, EngineOutput("a", (5,), choice_index=1), abort]
 
 
-def story(chance: random.Random) -> list[EngineOutput]:
+def random_outputs(rng: random.Random) -> list[EngineOutput]:
     """Return the outputs of two requests in a possible order: some choices end, then the request does."""
     by_request: dict[str, list[EngineOutput]] = {}
     for name in "ab":
-        outputs = [
-            EngineOutput(name, (token,), choice_index=chance.randrange(3)) for token in range(chance.randrange(12))
-        ]
-        over = {choice for choice in range(3) if chance.random() < 0.5}
+        outputs = [EngineOutput(name, (token,), choice_index=rng.randrange(3)) for token in range(rng.randrange(12))]
+        over = {choice for choice in range(3) if rng.random() < 0.5}
         ends = [
             EngineOutput(name, (100 + choice,), finish_reason=FinishReason.STOP, choice_index=choice) for choice in over
         ]
-        chance.shuffle(ends)
+        rng.shuffle(ends)
         last = ends.pop()._replace(usage=USAGE) if len(over) == 3 else EngineOutput(
-            name, finish_reason=FinishReason.ABORT, usage=USAGE, choice_index=chance.randrange(3)
+            name, finish_reason=FinishReason.ABORT, usage=USAGE, choice_index=rng.randrange(3)
         )  # fmt: skip
         by_request[name] = [*outputs, *ends, last]
     whose = [name for name, outputs in by_request.items() for _ in outputs]
-    chance.shuffle(whose)
+    rng.shuffle(whose)
     return [by_request[name].pop(0) for name in whose]
 
 
 @given(st.randoms(use_true_random=False), st.floats(0, 1))
 def test_however_often_it_is_taken_nothing_is_lost_and_every_end_stands_where_it_did(
-    chance: random.Random, often: float
+    rng: random.Random, often: float
 ) -> None:
-    collector, drained, outputs = OutputCollector(), list[EngineOutput](), story(chance)
+    collector, drained, outputs = OutputCollector(), list[EngineOutput](), random_outputs(rng)
     for output in outputs:
         collector.put(output)
-        if chance.random() < often:
+        if rng.random() < often:
             drained += collector.drain()
     drained += collector.drain()
     for name in "ab":

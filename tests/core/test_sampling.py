@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from chairlift.core.errors import InvalidRequest, TokenOutOfRange
+from chairlift.core.errors import InvalidRequest
 from chairlift.core.sampling import (
     MAX_ALLOWED_TOKEN_IDS,
     MAX_BAD_WORD_TOKENS,
@@ -25,26 +25,25 @@ from chairlift.core.sampling import (
     MAX_STOP_STRINGS,
     MAX_STOP_TOKEN_IDS,
     MAX_TOKENS,
-    NEUTRAL_VALUES,
     SAMPLING_FIELDS,
     LogitBias,
     SamplingParams,
 )
 from chairlift.core.structured_output import StructuredOutput
 
-TINY = 5e-324
-NUMBERS = {  # field: (taken, refused)
-    "temperature": ([0, -0.0, TINY, 1, 2, 2.0], [-TINY, 2.0000001]),
-    "top_p": ([TINY, 0.5, 1], [0, -0.0, -0.1, 1.0000001]),
-    "min_p": ([0, 0.5, 1], [-TINY, 1.0000001]),
-    "typical_p": ([TINY, 0.5, 1], [0, -0.0, -0.1, 1.0000001]),
-    "epsilon_cutoff": ([0, 0.5, 1], [-TINY, 1.0000001]),
-    "eta_cutoff": ([0, 0.5, 1], [-TINY, 1.0000001]),
-    "repetition_penalty": ([TINY, 1, 10], [0, -1, 10.0001]),
+SMALLEST = 5e-324
+NUMBERS = {  # field: (accepted values, rejected values)
+    "temperature": ([0, -0.0, SMALLEST, 1, 2, 2.0], [-SMALLEST, 2.0000001]),
+    "top_p": ([SMALLEST, 0.5, 1], [0, -0.0, -0.1, 1.0000001]),
+    "min_p": ([0, 0.5, 1], [-SMALLEST, 1.0000001]),
+    "typical_p": ([SMALLEST, 0.5, 1], [0, -0.0, -0.1, 1.0000001]),
+    "epsilon_cutoff": ([0, 0.5, 1], [-SMALLEST, 1.0000001]),
+    "eta_cutoff": ([0, 0.5, 1], [-SMALLEST, 1.0000001]),
+    "repetition_penalty": ([SMALLEST, 1, 10], [0, -1, 10.0001]),
     "presence_penalty": ([-2, 0, 2], [-2.0001, 2.0001]),
     "frequency_penalty": ([-2, 0, 2], [-2.0001, 2.0001]),
 }
-WHOLES = {
+INTEGERS = {
     "top_k": ([-1, 0, 1, MAX_TOKENS], [-2, MAX_TOKENS + 1]),
     "max_tokens": ([1, MAX_TOKENS], [0, -1, MAX_TOKENS + 1]),
     "min_tokens": ([0, 5, MAX_TOKENS], [-1, MAX_TOKENS + 1]),
@@ -81,7 +80,7 @@ def pairs(table: dict[str, tuple[list[Any], list[Any]]], column: int) -> list[tu
     return [(name, value) for name, columns in table.items() for value in columns[column]]
 
 
-def refused(name: str, value: Any) -> InvalidRequest:
+def check_rejected(name: str, value: Any) -> InvalidRequest:
     with pytest.raises(InvalidRequest) as caught:
         SamplingParams(**{name: value})
     assert caught.value.details == {"param": name}
@@ -91,49 +90,49 @@ def refused(name: str, value: Any) -> InvalidRequest:
 
 
 def test_the_tables_of_this_file_name_every_field() -> None:
-    assert {*NUMBERS, *WHOLES, *FLAGS, *LISTS, "structured"} == set(SAMPLING_FIELDS)
+    assert {*NUMBERS, *INTEGERS, *FLAGS, *LISTS, "structured"} == set(SAMPLING_FIELDS)
 
 
-@pytest.mark.parametrize(("name", "value"), [*pairs(NUMBERS, 0), *pairs(WHOLES, 0)])
+@pytest.mark.parametrize(("name", "value"), [*pairs(NUMBERS, 0), *pairs(INTEGERS, 0)])
 def test_a_value_on_its_bound_is_taken(name: str, value: Any) -> None:
     kept = getattr(SamplingParams(**{name: value}), name)
     assert kept == (0 if (name, value) == ("top_k", -1) else value)
     assert type(kept) is (float if name in NUMBERS else int)
 
 
-@pytest.mark.parametrize(("name", "value"), [*pairs(NUMBERS, 1), *pairs(WHOLES, 1)])
+@pytest.mark.parametrize(("name", "value"), [*pairs(NUMBERS, 1), *pairs(INTEGERS, 1)])
 def test_a_value_past_its_bound_is_refused(name: str, value: Any) -> None:
-    message = str(refused(name, value))
+    message = str(check_rejected(name, value))
     assert str(value) in message
 
 
-@pytest.mark.parametrize("name", [*NUMBERS, *WHOLES])
+@pytest.mark.parametrize("name", [*NUMBERS, *INTEGERS])
 @pytest.mark.parametrize("value", NOT_FINITE, ids=lambda value: str(value)[:9] if isinstance(value, float) else "huge")
 def test_what_is_not_finite_or_huge_is_refused(name: str, value: Any) -> None:
-    refused(name, value)
+    check_rejected(name, value)
 
 
-@pytest.mark.parametrize("name", [*NUMBERS, *WHOLES])
+@pytest.mark.parametrize("name", [*NUMBERS, *INTEGERS])
 @pytest.mark.parametrize("value", NOT_NUMBERS, ids=lambda value: type(value).__name__)
 def test_what_is_no_number_is_refused(name: str, value: Any) -> None:
-    assert type(value).__name__ in str(refused(name, value))
+    assert type(value).__name__ in str(check_rejected(name, value))
 
 
-@pytest.mark.parametrize("name", WHOLES)
+@pytest.mark.parametrize("name", INTEGERS)
 @pytest.mark.parametrize("value", [1.0, 0.5, np.float64(1), Fraction(1)])
 def test_a_whole_number_must_be_an_integer(name: str, value: Any) -> None:
-    assert "must be an integer" in str(refused(name, value))
+    assert "must be an integer" in str(check_rejected(name, value))
 
 
 @pytest.mark.parametrize("name", ["presence_penalty", "frequency_penalty", "min_tokens", "n", *FLAGS])
 def test_a_field_without_a_default_of_the_model_cannot_be_none(name: str) -> None:
-    refused(name, None)
+    check_rejected(name, None)
 
 
 @pytest.mark.parametrize("name", FLAGS)
 @pytest.mark.parametrize("value", [0, 1, "yes", np.bool_(True), []])
 def test_a_flag_is_true_or_false_and_nothing_like_it(name: str, value: Any) -> None:
-    refused(name, value)
+    check_rejected(name, value)
 
 
 class Level(IntEnum):
@@ -145,7 +144,7 @@ class Word(StrEnum):
 
 
 def test_numbers_of_numpy_and_enums_are_kept_as_plain_ones() -> None:
-    """A codec knows plain types only: numpy.float64 is a float to isinstance and a stranger to msgspec."""
+    """msgspec encodes plain types only; numpy.float64 passes isinstance(value, float), but msgspec rejects it."""
     params = SamplingParams(
         temperature=np.float64(0.5), top_p=np.float32(0.5), min_p=Fraction(1, 4), top_k=np.int64(3), seed=np.uint8(7),
         max_tokens=Level.ONE, stop=Word.END, stop_token_ids=[np.int32(2)], logit_bias={np.int16(5): np.float16(1.5)},
@@ -174,43 +173,45 @@ def test_none_is_an_empty_list(name: str) -> None:
     assert len(getattr(SamplingParams(**{name: None}), name)) == 0
 
 
-def endless() -> Any:
+def endless_iterator() -> Any:
     while True:
         yield 1
 
 
 @pytest.mark.parametrize("name", ["stop", "stop_token_ids", "bad_words", "bad_words_ids", "allowed_token_ids"])
-@pytest.mark.parametrize("value", [{}, {"a": 1}, {1, 2}, range(10**30), endless(), 1.5, False, object(), b"END"])
+@pytest.mark.parametrize(
+    "value", [{}, {"a": 1}, {1, 2}, range(10**30), endless_iterator(), 1.5, False, object(), b"END"]
+)
 def test_what_is_no_list_is_refused_without_being_read(name: str, value: Any) -> None:
-    """A set has no order that repeats, and an iterator may have no end."""
-    refused(name, value)
+    """The order of a set is not stable, and an iterator may have no end."""
+    check_rejected(name, value)
 
 
 @pytest.mark.parametrize("value", [[1], [b"x"], [None], ["ok", True], [["a"]], 0, "", [""], ["ok", ""]])
 def test_a_stop_string_is_a_string_that_is_not_empty(value: Any) -> None:
-    refused("stop", value)
+    check_rejected("stop", value)
 
 
 @pytest.mark.parametrize("value", ["ok" + chr(half) for half in (0xD800, 0xDC80, 0xDFFF)])
 def test_half_a_character_is_no_stop_string(value: str) -> None:
-    """It could never be written to a wire."""
-    assert "surrogate" in str(refused("stop", value))
+    """Half a surrogate pair cannot be encoded as UTF-8."""
+    assert "surrogate" in str(check_rejected("stop", value))
 
 
 def test_stop_strings_are_bounded_in_number_and_length() -> None:
     assert len(SamplingParams(stop=["x" * MAX_STOP_STRING_CHARS] * MAX_STOP_STRINGS).stop) == MAX_STOP_STRINGS
-    assert "has 17 entries, the limit is 16" in str(refused("stop", ["x"] * (MAX_STOP_STRINGS + 1)))
-    assert "1 to 1024 characters, got 1025" in str(refused("stop", "x" * (MAX_STOP_STRING_CHARS + 1)))
+    assert "has 17 entries, the limit is 16" in str(check_rejected("stop", ["x"] * (MAX_STOP_STRINGS + 1)))
+    assert "1 to 1024 characters, got 1025" in str(check_rejected("stop", "x" * (MAX_STOP_STRING_CHARS + 1)))
 
 
 @pytest.mark.parametrize("value", [["7"], "7", [7.0], [None], [True], -1, [-1], [MAX_TOKENS + 1], [10**400]])
 def test_a_stop_token_is_a_possible_id(value: Any) -> None:
-    refused("stop_token_ids", value)
+    check_rejected("stop_token_ids", value)
 
 
 def test_stop_tokens_are_bounded_in_number() -> None:
     assert len(SamplingParams(stop_token_ids=list(range(MAX_STOP_TOKEN_IDS))).stop_token_ids) == MAX_STOP_TOKEN_IDS
-    assert "has 257 entries, the limit is 256" in str(refused("stop_token_ids", [1] * (MAX_STOP_TOKEN_IDS + 1)))
+    assert "has 257 entries, the limit is 256" in str(check_rejected("stop_token_ids", [1] * (MAX_STOP_TOKEN_IDS + 1)))
 
 
 @pytest.mark.parametrize(
@@ -222,13 +223,13 @@ def test_stop_tokens_are_bounded_in_number() -> None:
     ],
 )  # fmt: skip
 def test_a_bias_maps_possible_ids_to_possible_numbers(value: Any) -> None:
-    refused("logit_bias", value)
+    check_rejected("logit_bias", value)
 
 
 def test_biases_are_bounded_in_number() -> None:
     assert len(SamplingParams(logit_bias=dict.fromkeys(range(MAX_LOGIT_BIAS), -100)).logit_bias) == MAX_LOGIT_BIAS
     many = dict.fromkeys(range(MAX_LOGIT_BIAS + 1), 1)
-    assert "has 1025 entries, the limit is 1024" in str(refused("logit_bias", many))
+    assert "has 1025 entries, the limit is 1024" in str(check_rejected("logit_bias", many))
 
 
 def test_the_callers_lists_and_mappings_are_not_kept() -> None:
@@ -297,79 +298,13 @@ def test_a_temperature_of_nothing_is_greedy(temperature: float | None, greedy: b
     assert SamplingParams(temperature=temperature).greedy is greedy
 
 
-def test_what_is_none_takes_the_models_default_then_the_neutral_value() -> None:
-    params = SamplingParams(top_k=7).with_defaults({"temperature": 0.6, "top_k": 50}, max_tokens=11, seed=3)
-    assert (params.temperature, params.top_k) == (0.6, 7)
-    assert (params.top_p, params.min_p, params.repetition_penalty) == (1.0, 0.0, 1.0)
-    assert (params.max_tokens, params.seed, params.logprobs) == (11, 3, None)
-
-
-@pytest.mark.parametrize("name", NEUTRAL_VALUES)
-def test_a_default_of_none_counts_as_absent(name: str) -> None:
-    params = SamplingParams().with_defaults({name: None}, max_tokens=1, seed=0)
-    assert getattr(params, name) == NEUTRAL_VALUES[name]
-
-
-def test_a_zero_that_was_asked_for_is_not_absent() -> None:
-    explicit = SamplingParams(temperature=0, top_k=0, min_p=0.0, seed=0)
-    defaults = {"temperature": 0.6, "top_k": 50, "min_p": 0.1}
-    params = explicit.with_defaults(defaults, max_tokens=1, seed=9)
-    assert (params.temperature, params.top_k, params.min_p, params.seed) == (0, 0, 0, 0)
-
-
-def test_resolving_twice_changes_nothing_and_the_original_stays() -> None:
-    original = SamplingParams()
-    once = original.with_defaults({"top_p": 0.9}, max_tokens=5, seed=1)
-    assert once.with_defaults({"top_p": 0.1, "temperature": 0.1}, max_tokens=99, seed=99) == once
-    assert original == SamplingParams()
-
-
-def test_other_defaults_of_a_model_do_not_matter() -> None:
-    assert (
-        SamplingParams().with_defaults({"do_sample": True, "stop": "x", "num_beams": 4}, max_tokens=1, seed=0).stop
-        == ()
-    )
-
-
-def test_an_impossible_default_is_refused_by_its_name() -> None:
-    with pytest.raises(InvalidRequest, match="temperature must be between 0 and 2, got 3"):
-        SamplingParams().with_defaults({"temperature": 3}, max_tokens=1, seed=0)
-
-
-def test_more_min_tokens_than_fit_are_refused() -> None:
-    with pytest.raises(InvalidRequest, match="min_tokens is 10, more than max_tokens 9"):
-        SamplingParams(min_tokens=10).with_defaults({}, max_tokens=9, seed=0)
-
-
-@pytest.mark.parametrize(
-    "explicit",
-    [
-        {"stop_token_ids": (3, 304)}, {"logit_bias": {304: 1.0, 2: 1.0}}, {"allowed_token_ids": (0, 304)},
-        {"bad_words_ids": ((5,), (3, 304, 7))},
-    ],
-)  # fmt: skip
-def test_ids_are_checked_against_the_vocabulary(explicit: dict[str, Any]) -> None:
-    params = SamplingParams(**explicit)
-    params.check_vocabulary(305)
-    with pytest.raises(TokenOutOfRange, match="304 is outside the vocabulary of 304") as caught:
-        params.check_vocabulary(304)
-    assert caught.value.details == {"param": next(iter(explicit)), "token_id": 304, "vocab_size": 304}
-
-
-def test_plain_parameters_fit_any_vocabulary() -> None:
-    SamplingParams(top_k=MAX_TOKENS).check_vocabulary(1)
-
-
-# -- what came later ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("more", [{"echo": True}, {"prompt_logprobs": 0}])
-def test_no_token_at_all_may_be_asked_for_where_something_is_said_of_the_prompt(more: dict[str, Any]) -> None:
+def test_max_tokens_may_be_zero_with_echo_or_prompt_logprobs(more: dict[str, Any]) -> None:
     assert SamplingParams(max_tokens=0, **more).is_prompt_logprobs_only
     assert not SamplingParams(max_tokens=1, **more).is_prompt_logprobs_only
 
 
-def test_fewer_drawn_than_wanted_are_refused() -> None:
+def test_best_of_below_n_is_refused() -> None:
     assert SamplingParams(n=2, best_of=2).num_choices == 2 and SamplingParams(n=2, best_of=5).num_choices == 5
     with pytest.raises(InvalidRequest, match="best_of is 2, less than n 3"):
         SamplingParams(n=3, best_of=2)
@@ -377,7 +312,7 @@ def test_fewer_drawn_than_wanted_are_refused() -> None:
 
 @pytest.mark.parametrize("value", [[[]], [[1], []], [["a"]], [[True]], [[-1]], [[MAX_TOKENS + 1]], [{1: 2}], ["ab"]])
 def test_a_bad_word_is_at_least_one_possible_id(value: Any) -> None:
-    refused("bad_words_ids", value)
+    check_rejected("bad_words_ids", value)
 
 
 def test_bad_words_may_be_lists_of_ids_or_single_ids() -> None:
@@ -385,11 +320,11 @@ def test_bad_words_may_be_lists_of_ids_or_single_ids() -> None:
 
 
 def test_words_and_ids_are_bounded_in_number() -> None:
-    refused("bad_words", ["x"] * (MAX_BAD_WORDS + 1))
-    refused("bad_words_ids", [[1]] * (2 * MAX_BAD_WORDS + 1))
-    refused("bad_words_ids", [[1] * (MAX_BAD_WORD_TOKENS + 1)])
-    refused("allowed_token_ids", range(0))
-    refused("allowed_token_ids", [1] * (MAX_ALLOWED_TOKEN_IDS + 1))
+    check_rejected("bad_words", ["x"] * (MAX_BAD_WORDS + 1))
+    check_rejected("bad_words_ids", [[1]] * (2 * MAX_BAD_WORDS + 1))
+    check_rejected("bad_words_ids", [[1] * (MAX_BAD_WORD_TOKENS + 1)])
+    check_rejected("allowed_token_ids", range(0))
+    check_rejected("allowed_token_ids", [1] * (MAX_ALLOWED_TOKEN_IDS + 1))
 
 
 @pytest.mark.parametrize(
@@ -414,12 +349,12 @@ def test_logits_processors_are_names_with_arguments(given: Any, kept: Any) -> No
     ],
 )  # fmt: skip
 def test_impossible_logits_processors_are_refused(value: Any) -> None:
-    refused("logits_processors", value)
+    check_rejected("logits_processors", value)
 
 
 @pytest.mark.parametrize("value", ["[0-9]+", {"regex": "a"}, 5, True, ["a"]])
 def test_a_structure_is_a_structured_output(value: Any) -> None:
-    refused("structured", value)
+    check_rejected("structured", value)
 
 
 def test_everything_together_survives_the_wire() -> None:

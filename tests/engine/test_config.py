@@ -62,7 +62,7 @@ def test_the_fair_chunk_is_a_quarter_of_the_prompt_tokens_of_a_step() -> None:
     assert SchedulerConfig(max_batch_tokens=3).fair_prefill_chunk == 1
 
 
-def test_the_final_chunk_is_half_of_them_where_nothing_else_is_said() -> None:
+def test_the_final_chunk_is_half_of_them_by_default() -> None:
     assert SchedulerConfig(max_batch_tokens=2048).final_prefill_chunk == 1024
     assert SchedulerConfig(max_batch_tokens=2048, max_chunk_tokens=600).final_prefill_chunk == 600
     assert SchedulerConfig(max_batch_tokens=2048, long_prefill_threshold=100).final_prefill_chunk == 100
@@ -72,7 +72,7 @@ def test_overlap_means_two_launches() -> None:
     assert (SchedulerConfig().max_in_flight_steps, SchedulerConfig(overlap=True).max_in_flight_steps) == (1, 2)
 
 
-def test_what_a_runner_likes_holds_where_nothing_is_set() -> None:
+def test_the_runners_default_holds_where_nothing_is_set() -> None:
     assert SchedulerConfig().with_runner_defaults(256).prefill_budget == 256
     assert SchedulerConfig(max_batch_tokens=64).with_runner_defaults(256).prefill_budget == 64
     assert SchedulerConfig(max_prefill_tokens=1000).with_runner_defaults(256).prefill_budget == 1000

@@ -18,7 +18,7 @@ def _restored() -> Iterator[None]:
     gc.unfreeze()
 
 
-def test_what_is_there_is_looked_at_no_more_and_new_cycles_still_go() -> None:
+def test_existing_objects_are_frozen_and_new_cycles_are_still_collected() -> None:
     class Thing:
         pass
 

@@ -10,7 +10,7 @@ from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.request_limits import MAX_REQUEST_ID_CHARS, RequestLimits, validate_request
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.runner.fake import FakeConfig
-from support_engine import Lift, ask
+from support_engine import EngineHarness, make_request
 
 
 def limits(
@@ -21,55 +21,55 @@ def limits(
 
 
 def test_what_fits_is_taken() -> None:
-    validate_request(ask("a", 20, 10), limits())
+    validate_request(make_request("a", 20, 10), limits())
 
 
 @pytest.mark.parametrize("length", [MAX_REQUEST_ID_CHARS + 1, 10_000])
 def test_a_long_id_is_refused(length: int) -> None:
     with pytest.raises(InvalidRequest, match=f"1 to 256 characters, got {length}"):
-        validate_request(ask("x" * length, 3), limits())
+        validate_request(make_request("x" * length, 3), limits())
 
 
 @pytest.mark.parametrize("token", [-1, 100, 2**40])
 def test_a_token_that_does_not_exist_is_refused(token: int) -> None:
     """Pitfall 17."""
     with pytest.raises(TokenOutOfRange, match=f"token id {token} is outside the vocabulary of 100"):
-        validate_request(ask("a", [5, token, 7]), limits())
+        validate_request(make_request("a", [5, token, 7]), limits())
 
 
 def test_a_stop_token_or_a_bias_that_does_not_exist_is_refused() -> None:
     """Pitfall 17."""
     with pytest.raises(TokenOutOfRange, match="stop_token_ids: token id 100"):
-        validate_request(ask("a", 3, stop=[100]), limits())
+        validate_request(make_request("a", 3, stop=[100]), limits())
     biased = SamplingParams(logit_bias={250: 1.0}, max_tokens=3).with_defaults({}, max_tokens=1, seed=0)
-    request = ask("a", 3)
+    request = make_request("a", 3)
     with pytest.raises(TokenOutOfRange, match="logit_bias: token id 250"):
         validate_request(type(request)(request_id="a", prompt_token_ids=(1,), params=biased), limits())
 
 
 def test_a_prompt_that_leaves_no_token_is_refused() -> None:
     with pytest.raises(ContextLengthExceeded, match="prompt has 30 tokens, the limit is 30 with at least one"):
-        validate_request(ask("a", 30, 1), limits())
+        validate_request(make_request("a", 30, 1), limits())
 
 
 def test_prompt_and_output_together_are_held_against_the_limit() -> None:
-    validate_request(ask("a", 20, 10), limits())
+    validate_request(make_request("a", 20, 10), limits())
     with pytest.raises(
         ContextLengthExceeded, match="prompt has 20 tokens and max_tokens is 11, together the limit is 30"
     ):
-        validate_request(ask("a", 20, 11), limits())
+        validate_request(make_request("a", 20, 11), limits())
 
 
 def test_what_the_whole_pool_cannot_hold_is_refused() -> None:
     """Pitfall 4."""
-    validate_request(ask("a", 15, 6), limits(num_blocks=5))
+    validate_request(make_request("a", 15, 6), limits(num_blocks=5))
     with pytest.raises(RequestTooLarge, match="needs 6 blocks of KV cache, the whole pool has 5"):
-        validate_request(ask("a", 15, 7), limits(num_blocks=5))
+        validate_request(make_request("a", 15, 7), limits(num_blocks=5))
 
 
 def test_a_time_that_is_up_at_once_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="timeout must be a positive number of seconds, got 0"):
-        validate_request(ask("a", 3, timeout=0), limits())
+        validate_request(make_request("a", 3, timeout=0), limits())
 
 
 def test_the_smaller_of_two_lengths_holds() -> None:
@@ -89,10 +89,10 @@ def test_room_is_exactly_what_the_check_lets_through(
         if outputs < 1:
             continue
         if outputs <= room:
-            validate_request(ask("a", prompt, outputs), held)
+            validate_request(make_request("a", prompt, outputs), held)
         else:
             with pytest.raises((ContextLengthExceeded, RequestTooLarge)):
-                validate_request(ask("a", prompt, outputs), held)
+                validate_request(make_request("a", prompt, outputs), held)
 
 
 @pytest.mark.parametrize("windows", [(None,), (6,), (None, 6), (2, 9)])
@@ -104,9 +104,11 @@ def test_whatever_is_admitted_runs_to_its_end_alone_in_the_pool(windows: tuple[i
     for prompt, outputs in ((1, 40), (20, 20), (40, 1), (33, 7)):
         needed = RequestLimits.from_config(config, info).blocks_needed(prompt + outputs - 1)
         fake = FakeConfig(vocab_size=99, max_model_len=64, num_blocks=needed, block_size=3, windows=windows)
-        lift = Lift(fake, overlap=overlap, max_batch_tokens=8)
-        lift.submit(ask("a", prompt, outputs))
-        lift.drain()
-        lift.prove(calm=True)
-        assert prompt < 20 or lift.scheduler.counters.max_in_flight == 1 + overlap, "no room for two chunks in flight"
-        lift.close()
+        harness = EngineHarness(fake, overlap=overlap, max_batch_tokens=8)
+        harness.submit(make_request("a", prompt, outputs))
+        harness.drain()
+        harness.check_outputs(no_faults=True)
+        assert prompt < 20 or harness.scheduler.counters.max_in_flight == 1 + overlap, (
+            "no room for two chunks in flight"
+        )
+        harness.close()

@@ -5,11 +5,11 @@ import pytest
 from chairlift.core.errors import ForwardFailed
 from chairlift.core.request import FinishReason, RequestState
 from chairlift.engine.sequence import Sequence, SequenceStatus
-from support_engine import answer, ask, make_scheduler, turn
+from support_engine import make_request, make_result, make_scheduler, run_step
 
 
 def make(prompt: int = 6, outputs: int = 3, **options: object) -> Sequence:
-    return Sequence(ask("a", prompt, outputs, **options), 0, b"root", 10.0)
+    return Sequence(make_request("a", prompt, outputs, **options), 0, b"root", 10.0)
 
 
 def test_a_new_sequence_wants_its_whole_prompt() -> None:
@@ -51,9 +51,17 @@ def test_a_new_sequence_says_how_many_tokens_are_outputs() -> None:
     sequence = make(adapter="x", eos_token_ids=(2,))
     sequence.token_ids += [8, 9]
     sequence.slot = 5
-    card = sequence.to_new_sequence()
-    assert (card.slot, card.token_ids, card.num_output_tokens) == (5, (1, 2, 3, 4, 5, 6, 8, 9), 2)
-    assert (card.adapter, card.eos_token_ids, card.params) == ("x", (2,), sequence.request.params)
+    new_sequence = sequence.to_new_sequence()
+    assert (new_sequence.slot, new_sequence.token_ids, new_sequence.num_output_tokens) == (
+        5,
+        (1, 2, 3, 4, 5, 6, 8, 9),
+        2,
+    )
+    assert (new_sequence.adapter, new_sequence.eos_token_ids, new_sequence.params) == (
+        "x",
+        (2,),
+        sequence.request.params,
+    )
 
 
 @pytest.mark.parametrize(
@@ -63,7 +71,7 @@ def test_a_new_sequence_says_how_many_tokens_are_outputs() -> None:
         (FinishReason.ABORT, RequestState.CANCELLED), (FinishReason.ERROR, RequestState.FAILED),
     ],
 )  # fmt: skip
-def test_the_last_state_tells_how_it_ended(reason: FinishReason, state: RequestState) -> None:
+def test_the_last_state_follows_the_finish_reason(reason: FinishReason, state: RequestState) -> None:
     sequence = make()
     sequence.status, sequence.finish_reason = SequenceStatus.FINISHED, reason
     assert sequence.state is state
@@ -71,22 +79,22 @@ def test_the_last_state_tells_how_it_ended(reason: FinishReason, state: RequestS
 
 def test_the_states_of_a_chunked_prompt_with_a_preemption() -> None:
     scheduler = make_scheduler(max_chunk_tokens=4)
-    scheduler.add_request(ask("a", 6, 3), 0.0)
+    scheduler.add_request(make_request("a", 6, 3), 0.0)
     sequence = scheduler.sequences["a"]
-    seen = [sequence.state]
+    states = [sequence.state]
     for _ in range(2):
         plan = scheduler.schedule(0.0)
         assert plan is not None
-        seen.append(sequence.state)
-        scheduler.commit(answer(plan), 0.0)
-        seen.append(sequence.state)
+        states.append(sequence.state)
+        scheduler.commit(make_result(plan), 0.0)
+        states.append(sequence.state)
     scheduler.table.preempt(sequence, 0.0)
-    seen.append(sequence.state)
-    turn(scheduler)
-    seen.append(sequence.state)
-    turn(scheduler)
-    seen.append(sequence.state)
-    assert seen == [
+    states.append(sequence.state)
+    run_step(scheduler)
+    states.append(sequence.state)
+    run_step(scheduler)
+    states.append(sequence.state)
+    assert states == [
         "pending", "prefilling_split", "split_pending_remainder", "prefilling", "decoding",
         "pending", "decoding", "finished",
     ]  # fmt: skip
@@ -94,7 +102,7 @@ def test_the_states_of_a_chunked_prompt_with_a_preemption() -> None:
 
 def test_a_whole_prompt_in_one_step_is_prefilling() -> None:
     scheduler = make_scheduler()
-    scheduler.add_request(ask("a", 6, 3), 0.0)
+    scheduler.add_request(make_request("a", 6, 3), 0.0)
     plan = scheduler.schedule(0.0)
     assert plan is not None and scheduler.sequences["a"].state is RequestState.PREFILLING
     sequence = scheduler.sequences["a"]

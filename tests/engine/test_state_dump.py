@@ -1,15 +1,15 @@
 """Snapshots: waiting requests in order with reasons, and how full the pool is."""
 
 from chairlift.engine.state_dump import cache_state, scheduler_state
-from support_engine import answer, ask, make_scheduler, turn
+from support_engine import make_request, make_result, make_scheduler, run_step
 
 
 def test_the_waiting_queue_in_order_and_why_each_waits() -> None:
     scheduler = make_scheduler(max_batch_tokens=8, max_chunk_tokens=4, max_running_requests=2)
-    scheduler.add_request(ask("a", 16, 9), 0.0)
-    scheduler.add_request(ask("twin", 16, 9), 0.0)
-    scheduler.add_request(ask("b", [9] * 6, 9), 0.0)
-    scheduler.add_request(ask("c", [8], 9), 0.0)
+    scheduler.add_request(make_request("a", 16, 9), 0.0)
+    scheduler.add_request(make_request("twin", 16, 9), 0.0)
+    scheduler.add_request(make_request("b", [9] * 6, 9), 0.0)
+    scheduler.add_request(make_request("c", [8], 9), 0.0)
     plan = scheduler.schedule(0.0)
     assert plan is not None
     state = scheduler_state(scheduler)
@@ -19,11 +19,11 @@ def test_the_waiting_queue_in_order_and_why_each_waits() -> None:
     assert state["states"] == {
         "a": "prefilling_split", "twin": "pending", "b": "prefilling_split", "c": "pending",
     }  # fmt: skip
-    scheduler.commit(answer(plan), 0.0)
+    scheduler.commit(make_result(plan), 0.0)
     assert scheduler_state(scheduler)["steps"] == 1
 
 
-def test_an_idle_scheduler_has_nothing_to_tell() -> None:
+def test_the_state_of_an_idle_scheduler_is_empty() -> None:
     state = scheduler_state(make_scheduler())
     assert state["waiting_order"] == [] and state["wait_reasons"] == {} and state["states"] == {}
 
@@ -31,17 +31,17 @@ def test_an_idle_scheduler_has_nothing_to_tell() -> None:
 def test_a_snapshot_does_not_change_afterwards() -> None:
     scheduler = make_scheduler()
     state = scheduler_state(scheduler)
-    scheduler.add_request(ask("a", 3, 1), 0.0)
-    turn(scheduler)
+    scheduler.add_request(make_request("a", 3, 1), 0.0)
+    run_step(scheduler)
     assert state["finished_by_reason"]["length"] == 0
 
 
 def test_the_pool_in_numbers() -> None:
     scheduler = make_scheduler(num_blocks=20, block_size=4)
-    scheduler.add_request(ask("a", 8, 1), 0.0)
-    turn(scheduler)
-    scheduler.add_request(ask("b", [9] * 10, 9), 0.0)
-    turn(scheduler)
+    scheduler.add_request(make_request("a", 8, 1), 0.0)
+    run_step(scheduler)
+    scheduler.add_request(make_request("b", [9] * 10, 9), 0.0)
+    run_step(scheduler)
     assert cache_state(scheduler.cache) == {
         "total_blocks": 20, "free_blocks": 15, "cached_blocks": 2, "allocated_blocks": 3, "block_size": 4,
         "memory_utilization": 0.15, "window_blocks_freed": 0,

@@ -7,8 +7,8 @@ import pytest
 from chairlift.core.request import Timeline
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.engine.timeline import QueueWaitClock, TimelineRecorder, WaitReason
-from support_engine import Lift, ask
-from support_requests import ride
+from support_engine import EngineHarness, make_request
+from support_requests import run_random_engine
 
 
 def test_the_clock_counts_each_reason_for_as_long_as_it_holds() -> None:
@@ -71,8 +71,8 @@ def queue_seconds(timeline: Timeline) -> float:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_seconds_waited_add_up_to_the_time_in_the_queue(seed: int) -> None:
-    """Whatever happens: preemptions, aborts, faults, prefixes; and the events are in order of time."""
-    for final in ride(seed, 60).finals.values():
+    """Also with preemptions, aborts, failures and prefix waits. Events are in order of time."""
+    for final in run_random_engine(seed, 60).finals.values():
         if final.timeline is not None:
             assert sum(seconds for _, seconds in final.timeline.wait_seconds) == pytest.approx(
                 queue_seconds(final.timeline)
@@ -83,36 +83,36 @@ def test_the_seconds_waited_add_up_to_the_time_in_the_queue(seed: int) -> None:
 
 
 def test_every_reason_is_recorded() -> None:
-    """One after another: slots, blocks, the step's tokens, another's prefix."""
+    """The reasons are slots, blocks, the tokens of the step, and the prefix of another sequence."""
     rng = random.Random(1)
-    tells = {
+    cases_by_reason = {
         "running_limit": ({"max_running_requests": 1}, [[1, 2], [3, 4]], 64),
         "blocks": ({}, [[rng.randrange(200) for _ in range(20)] for _ in range(2)], 8),
         "budget": ({"max_batch_tokens": 8, "long_prefill_threshold": 8}, [[1] * 16, [2] * 16], 64),
         "prefix": ({"max_batch_tokens": 8, "max_chunk_tokens": 4}, [[1] * 16, [1] * 16], 64),
     }
-    for reason, (options, prompts, num_blocks) in tells.items():
-        lift = Lift(FakeConfig(vocab_size=200, num_blocks=num_blocks, block_size=4), **options)
-        lift.submit(*[ask(str(number), prompt, 5) for number, prompt in enumerate(prompts)])
-        lift.drain()
-        timeline = lift.finals["1"].timeline
+    for reason, (options, prompts, num_blocks) in cases_by_reason.items():
+        harness = EngineHarness(FakeConfig(vocab_size=200, num_blocks=num_blocks, block_size=4), **options)
+        harness.submit(*[make_request(str(number), prompt, 5) for number, prompt in enumerate(prompts)])
+        harness.drain()
+        timeline = harness.finals["1"].timeline
         assert timeline is not None and [name for name, _ in timeline.wait_seconds] == [reason], reason
 
 
 def test_a_request_that_gave_its_prefix_up_waits_for_something_else_from_then_on() -> None:
     fake = FakeConfig(vocab_size=200, num_blocks=12, block_size=4)
-    lift = Lift(fake, max_chunk_tokens=1, prefix_wait_steps=3)
-    lift.submit(ask("a", 20, 20), ask("b", 20, 20))
-    lift.step()
-    lift.clock.advance(1.0)
-    assert lift.sequence("b").timeline_recorder.waits_for_prefix
+    harness = EngineHarness(fake, max_chunk_tokens=1, prefix_wait_steps=3)
+    harness.submit(make_request("a", 20, 20), make_request("b", 20, 20))
+    harness.step()
+    harness.clock.advance(1.0)
+    assert harness.sequence("b").timeline_recorder.waits_for_prefix
     for _ in range(5):
-        lift.step()
-        lift.clock.advance(1.0)
-    assert lift.sequence("b").table is None, "it was to find no room"
-    assert not lift.sequence("b").timeline_recorder.waits_for_prefix
-    lift.drain()
-    timeline = lift.finals["b"].timeline
+        harness.step()
+        harness.clock.advance(1.0)
+    assert harness.sequence("b").table is None, "b should find no free blocks"
+    assert not harness.sequence("b").timeline_recorder.waits_for_prefix
+    harness.drain()
+    timeline = harness.finals["b"].timeline
     assert timeline is not None
     waited = dict(timeline.wait_seconds)
     assert waited["prefix"] == pytest.approx(3.0) and waited["blocks"] > 0

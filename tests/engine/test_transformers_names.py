@@ -7,7 +7,7 @@ from chairlift import FIFOScheduler, PagedAttentionCache, PrefillFirstScheduler,
 from chairlift.core.errors import ConfigError, ContextLengthExceeded
 from chairlift.engine.config import CacheConfig, SchedulerConfig
 from chairlift.engine.scheduler.scheduler import Scheduler
-from support_engine import ask, turn
+from support_engine import make_request, run_step
 
 
 def cache() -> PagedAttentionCache:
@@ -17,12 +17,12 @@ def cache() -> PagedAttentionCache:
 def test_a_scheduler_is_made_of_a_cache_alone() -> None:
     scheduler = FIFOScheduler(cache())
     assert isinstance(scheduler, Scheduler) and scheduler.config.batching == "fifo"
-    scheduler.add_request(ask("a", 3, 2), 0.0)
-    turn(scheduler)
-    turn(scheduler)
+    scheduler.add_request(make_request("a", 3, 2), 0.0)
+    run_step(scheduler)
+    run_step(scheduler)
     assert scheduler.is_idle and scheduler.check_integrity() == []
     with pytest.raises(ContextLengthExceeded, match="together the limit is 40"):
-        scheduler.add_request(ask("b", 20, 22), 0.0)
+        scheduler.add_request(make_request("b", 20, 22), 0.0)
 
 
 def test_the_safety_margin_is_the_schedulers_and_the_rest_is_the_configs() -> None:
@@ -34,10 +34,10 @@ def test_the_safety_margin_is_the_schedulers_and_the_rest_is_the_configs() -> No
 
 def test_prefill_first_puts_prompts_first() -> None:
     scheduler = PrefillFirstScheduler(cache(), SchedulerConfig(max_batch_tokens=4, max_running_requests=2))
-    scheduler.add_request(ask("a", 4, 4), 0.0)
-    turn(scheduler)
-    scheduler.add_request(ask("b", [7] * 4, 4), 0.0)
-    plan, _ = turn(scheduler)
+    scheduler.add_request(make_request("a", 4, 4), 0.0)
+    run_step(scheduler)
+    scheduler.add_request(make_request("b", [7] * 4, 4), 0.0)
+    plan, _ = run_step(scheduler)
     assert [card.token_ids for card in plan.new_sequences] == [(7, 7, 7, 7)] and plan.num_rows == 1
 
 

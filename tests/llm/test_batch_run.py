@@ -23,12 +23,12 @@ def service() -> Iterator[TextService]:
     made.client.close()
 
 
-def assemblers(service: TextService, count: int, params: SamplingParams = SEEDED) -> list[OutputProcessor]:
+def make_processors(service: TextService, count: int, params: SamplingParams = SEEDED) -> list[OutputProcessor]:
     return [service.prepare_completion(f"prompt {number}", params) for number in range(count)]
 
 
 def test_every_request_gets_one_last_event_and_the_engine_has_let_go(service: TextService) -> None:
-    given = assemblers(service, 10)
+    given = make_processors(service, 10)
     ended = [each for each, event in run_batch(service.client, given, 4) if event.finish_reason is not None]
     assert len(ended) == 10 and {id(each) for each in ended} == {id(each) for each in given}
     assert service.client.scheduler_state()["states"] == {}
@@ -41,24 +41,24 @@ def test_no_more_than_the_window_are_sent_and_not_heard_of(
 ) -> None:
     sent, submit = [], service.client.submit
     monkeypatch.setattr(service.client, "submit", lambda request, sink: (sent.append(request), submit(request, sink)))
-    heard: set[str] = set()
-    for assembler, _ in run_batch(service.client, assemblers(service, 9), 2):
-        heard.add(assembler.request.request_id)
-        assert len(sent) - len(heard) <= 2
-    assert len(sent) == len(heard) == 9
+    finished: set[str] = set()
+    for processor, _ in run_batch(service.client, make_processors(service, 9), 2):
+        finished.add(processor.request.request_id)
+        assert len(sent) - len(finished) <= 2
+    assert len(sent) == len(finished) == 9
 
 
 def test_a_narrow_window_leaves_no_slot_empty(service: TextService) -> None:
     most = 0
     for _ in run_batch(
-        service.client, assemblers(service, 9, SamplingParams(max_tokens=60, seed=1, ignore_eos=True)), 2
+        service.client, make_processors(service, 9, SamplingParams(max_tokens=60, seed=1, ignore_eos=True)), 2
     ):
         most = max(most, service.client.load().running_requests)
     assert most > 4
 
 
 def test_closing_it_aborts_what_is_open_and_submits_nothing_more(service: TextService) -> None:
-    events = run_batch(service.client, assemblers(service, 9, SamplingParams(max_tokens=400, seed=1)), 3)
+    events = run_batch(service.client, make_processors(service, 9, SamplingParams(max_tokens=400, seed=1)), 3)
     next(events)
     events.close()
     wait_until(lambda: is_idle(service))
@@ -71,7 +71,7 @@ def test_an_engine_that_dies_ends_every_request_with_its_error() -> None:
             raise EngineDead("the engine died of the test")
 
     service = fake_service(hook=hook)
-    given = assemblers(service, 12, SamplingParams(max_tokens=50, seed=1))
+    given = make_processors(service, 12, SamplingParams(max_tokens=50, seed=1))
     for _ in run_batch(service.client, given, 4):
         pass
     results = [each.result() for each in given]
@@ -82,7 +82,7 @@ def test_an_engine_that_dies_ends_every_request_with_its_error() -> None:
 
 
 def test_an_engine_that_is_dead_already_raises(service: TextService) -> None:
-    given = assemblers(service, 3)
+    given = make_processors(service, 3)
     service.client.close()
     with pytest.raises(EngineDead):
         list(run_batch(service.client, given, 4))

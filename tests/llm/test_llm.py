@@ -1,7 +1,5 @@
-"""LLM over a fake model: order, kinds of prompts, rejections, stops, failures, timeouts, threads and closing."""
+"""LLM on a fake model: order, kinds of prompts, rejections, chat, stops, seeds and states."""
 
-import signal
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -13,27 +11,21 @@ import torch
 from chairlift import LLM, SamplingParams
 from chairlift.core.errors import (
     ContextLengthExceeded,
-    DetokenizeFailed,
-    EngineDead,
-    ForwardFailed,
     InvalidRequest,
-    NonFiniteLogits,
-    RequestTimeout,
     TokenOutOfRange,
 )
-from chairlift.engine.runner.fake import FakeConfig
 from chairlift.llm.text_service import ModelDefaults, TextService
-from support_services import FAKE, AsciiTokenizer, Gate, fake_service, is_idle, text_of, tokens_of, wait_until
+from support_services import FAKE, fake_service, is_idle, text_of, tokens_of
 
 SEEDED = SamplingParams(max_tokens=24, seed=3)
 
 
 @pytest.fixture
 def service() -> Iterator[TextService]:
-    made = fake_service()
-    yield made
-    assert made.client.check_integrity() == []
-    made.client.close()
+    service = fake_service()
+    yield service
+    assert service.client.check_integrity() == []
+    service.client.close()
 
 
 @pytest.fixture
@@ -86,7 +78,7 @@ def test_strings_and_ids_may_stand_side_by_side(llm: LLM) -> None:
 
 
 @pytest.mark.parametrize("resume", [5, "ab", {}, [], [()], [(), (), ()], [5, 6]])
-def test_what_is_no_list_of_outputs_to_resume_from_is_refused(llm: LLM, resume: Any) -> None:
+def test_resume_must_be_a_list_of_outputs(llm: LLM, resume: Any) -> None:
     with pytest.raises(InvalidRequest, match="resume") as caught:
         llm.generate(["a", "b"], SEEDED, resume=resume, use_tqdm=False)
     assert caught.value.details["param"] == "resume"
@@ -273,7 +265,7 @@ def test_logprobs_are_one_a_token_also_where_a_stop_string_cuts(llm: LLM) -> Non
     assert without.outputs[0].logprobs is None
 
 
-def test_the_timeline_tells_the_life_in_order(llm: LLM) -> None:
+def test_the_timeline_lists_the_events_in_order(llm: LLM) -> None:
     (result,) = run(llm, "x")
     events = result.timeline.events
     assert [event.name for event in events] == ["queued", "scheduled", "first_token", "finished"]
@@ -309,156 +301,10 @@ def test_the_models_defaults_hold_where_a_request_asks_for_nothing() -> None:
     assert len(close_to_the_end.outputs[0].token_ids) == 3  # what fits, not an error
 
 
-# -- failures ----------------------------------------------------------------------------------------------------------
+# -- states ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("fault", "kind"), [("nan", NonFiniteLogits), ("poison", ForwardFailed)])
-@pytest.mark.parametrize("overlap", [False, True])
-def test_a_request_that_fails_does_not_raise_and_its_neighbours_do_not_notice(
-    fault: str, kind: type[Exception], overlap: bool
-) -> None:
-    bad = 126  # in no neighbour's context
-    quiet = [
-        (prompt, params)
-        for prompt, params in ((f"prompt {n}", SamplingParams(max_tokens=16, seed=n)) for n in range(40))
-        if bad not in tokens_of(prompt, params)
-    ][:8]
-    config = FakeConfig(
-        vocab_size=128, max_model_len=512, num_blocks=128, block_size=4,
-        nan=bad if fault == "nan" else None, poison=bad if fault == "poison" else None,
-    )  # fmt: skip
-    prompts = [prompt for prompt, _ in quiet]
-    service = fake_service(config, overlap=overlap)
-    with LLM.from_service(service) as llm:
-        results = run(llm, [*prompts[:4], "bad " + chr(bad), *prompts[4:]],
-                      [*(params for _, params in quiet[:4]), SEEDED, *(params for _, params in quiet[4:])])  # fmt: skip
-        failed = results.pop(4)
-        assert is_idle(service) and llm.check_integrity() == []
-    assert len(quiet) == 8
-    assert isinstance(failed.error, kind)
-    assert failed.outputs[0].finish_reason == "error" and failed.outputs[0].token_ids == []
-    assert [result.outputs[0].token_ids for result in results] == [tokens_of(*pair) for pair in quiet]
-    assert all(result.error is None for result in results)
-
-
-def test_text_that_cannot_be_made_fails_that_request_alone() -> None:
-    whole = tokens_of("x", SEEDED)
-    broken = whole[12]
-    at = whole.index(broken)
-    other = next(n for n in range(99) if broken not in tokens_of("x", SamplingParams(max_tokens=24, seed=n)))
-    service = fake_service(tokenizer=AsciiTokenizer(broken=broken))
-    with LLM.from_service(service) as llm:
-        bad, good = run(llm, ["x", "x"], [SEEDED, SamplingParams(max_tokens=24, seed=other)])
-        assert is_idle(service)
-    assert isinstance(bad.error, DetokenizeFailed)
-    assert bad.outputs[0].finish_reason == "error"
-    assert bad.outputs[0].text == bytes(whole[:at]).decode()
-    assert bad.outputs[0].token_ids == whole[: at + 1]
-    assert good.error is None and good.outputs[0].text == text_of("x", SamplingParams(max_tokens=24, seed=other))
-
-
-def test_a_timeout_keeps_what_was_said_so_far() -> None:
-    gate = Gate(after=4)
-    service = fake_service(hook=gate)
-    with LLM.from_service(service) as llm:
-        timer = threading.Timer(0.4, gate.opened.set)
-        timer.start()
-        (result,) = run(llm, "x", SamplingParams(max_tokens=400, seed=3), timeout=0.2)
-        timer.join()
-        assert is_idle(service)
-    assert isinstance(result.error, RequestTimeout) and "0.2 s" in str(result.error)
-    choice = result.outputs[0]
-    assert choice.finish_reason == "error"
-    assert 4 <= len(choice.token_ids) < 400
-    assert choice.token_ids == tokens_of("x", SamplingParams(max_tokens=400, seed=3))[: len(choice.token_ids)]
-    assert choice.text == bytes(choice.token_ids).decode()
-
-
-def test_more_prompts_than_the_line_takes_are_served_all_the_same() -> None:
-    with LLM.from_service(fake_service(max_queue_size=3, max_running_requests=2)) as llm:
-        results = run(llm, [f"prompt {number}" for number in range(20)])
-    assert [result.error for result in results] == [None] * 20
-
-
-def test_requests_of_two_threads_are_batched_even_when_they_fill_the_queue() -> None:
-    service = fake_service(max_queue_size=4, max_running_requests=2)
-    results_by_thread: dict[int, Any] = {}
-
-    def generate_in_thread(number: int) -> None:
-        prompts = [f"thread {number} prompt {n}" for n in range(15)]
-        results_by_thread[number] = [
-            (result.error, result.outputs[0].token_ids) for result in run(LLM.from_service(service), prompts)
-        ]
-
-    threads = [threading.Thread(target=generate_in_thread, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    for number in range(3):
-        assert results_by_thread[number] == [
-            (None, tokens_of(f"thread {number} prompt {n}", SEEDED)) for n in range(15)
-        ]
-    assert is_idle(service)
-    service.client.close()
-
-
-@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals reach the main thread")
-def test_ctrl_c_aborts_what_is_open() -> None:
-    gate = Gate(after=3)
-    service = fake_service(hook=gate)
-
-    main = threading.get_ident()
-
-    def interrupt() -> None:
-        gate.reached.wait(30)
-        signal.pthread_kill(main, signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        run(LLM.from_service(service), ["a", "b"], SamplingParams(max_tokens=300, seed=1))
-    thread.join()
-    gate.opened.set()
-    wait_until(lambda: is_idle(service))
-    assert service.client.scheduler_state()["finished_by_reason"]["abort"] == 2
-    service.client.close()
-
-
-def test_closing_ends_open_requests_with_an_error() -> None:
-    gate = Gate(after=3)
-    service = fake_service(hook=gate)
-    llm = LLM.from_service(service)
-    results_by_thread: list[Any] = []
-    thread = threading.Thread(
-        target=lambda: results_by_thread.extend(run(llm, ["a", "b"], SamplingParams(max_tokens=300, seed=1)))
-    )
-    thread.start()
-    assert gate.reached.wait(30)
-    closer = threading.Thread(target=llm.close)
-    closer.start()
-    gate.opened.set()
-    closer.join(30)
-    thread.join(30)
-    assert [type(result.error) for result in results_by_thread] == [EngineDead, EngineDead]
-    assert all(result.outputs[0].finish_reason == "error" for result in results_by_thread)
-
-
-def test_a_closed_engine_says_so_and_may_be_closed_again() -> None:
-    llm = LLM.from_service(fake_service())
-    with llm:
-        run(llm, "x")
-    llm.close()
-    with pytest.raises(EngineDead):
-        run(llm, "x")
-    with pytest.raises(EngineDead):
-        llm.cache_state()
-
-
-# -- what is going on --------------------------------------------------------------------------------------------------
-
-
-def test_the_states_name_what_is_promised(llm: LLM) -> None:
+def test_the_states_have_the_documented_keys(llm: LLM) -> None:
     run(llm, ["a", "b"])
     assert llm.cache_state().keys() >= {
         "total_blocks", "free_blocks", "cached_blocks", "allocated_blocks", "block_size", "memory_utilization",
@@ -478,23 +324,6 @@ def test_a_warm_up_changes_nothing(llm: LLM) -> None:
     assert (llm.load(), llm.cache_state()) == before
     (again,) = run(llm, "a b")
     assert again.outputs[0].token_ids == first.outputs[0].token_ids
-
-
-def test_who_waits_is_seen_in_order_with_the_reason() -> None:
-    gate = Gate(after=2)
-    service = fake_service(hook=gate, max_running_requests=1)
-    llm = LLM.from_service(service)
-    thread = threading.Thread(target=run, args=(llm, ["a", "b", "c"]))
-    thread.start()
-    assert gate.reached.wait(30)
-    gate.after = 2
-    threading.Timer(0.05, gate.opened.set).start()
-    state = llm.scheduler_state()
-    thread.join(30)
-    service.client.close()
-    assert (state["active_requests"], state["waiting_requests"]) == (1, 2)
-    assert [name.rpartition("-")[2] for name in state["waiting_order"]] == ["1", "2"]
-    assert set(state["wait_reasons"].values()) == {"running_limit"}
 
 
 def test_a_model_without_a_tokenizer_takes_ids_and_gives_ids() -> None:

@@ -123,7 +123,7 @@ def test_an_engines_error_keeps_what_was_said() -> None:
     assert event.error is error and event.is_final
     result = under_test.result()
     assert result.error is error and result.outputs[0].text == "so far"
-    assert result.usage == Usage(3, 6, 0)  # the engine could not say, so it is counted here
+    assert result.usage == Usage(3, 6, 0)  # the engine sent no usage, so it is counted here
 
 
 def test_text_that_cannot_be_made_is_a_typed_error_and_asks_for_an_abort() -> None:

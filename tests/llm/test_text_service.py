@@ -34,7 +34,7 @@ def test_a_request_is_resolved_with_the_models_defaults(service: TextService) ->
     assert (request.priority, request.tenant, request.timeout) == (0, "", None)
 
 
-def test_what_is_asked_for_arrives_in_the_request(service: TextService) -> None:
+def test_what_is_messages_for_arrives_in_the_request(service: TextService) -> None:
     request = service.prepare_completion("ab", None, request_id="mine", priority=-3, tenant="t", timeout=2.5).request
     assert (request.request_id, request.priority, request.tenant, request.timeout) == ("mine", -3, "t", 2.5)
     chat = service.prepare_chat([{"role": "user", "content": "x"}], None, tenant="t", timeout=1.0)
@@ -45,53 +45,55 @@ def test_tools_reach_the_template_through_every_api_or_are_rejected(service: Tex
     assert service.tokenizer is not None
     template = ChatTemplate({"default": "{{ tools[0].function.name }}:{{ messages[0].content }}"}, service.tokenizer)
     with_tools = replace(service, chat_template=template)
-    asked, tools = [{"role": "user", "content": "x"}], [{"function": {"name": "f"}}]
+    messages, tools = [{"role": "user", "content": "x"}], [{"function": {"name": "f"}}]
     one = SamplingParams(max_tokens=1)
 
     async def ask() -> str:
-        return [event async for event in AsyncLLM.from_service(with_tools).chat(asked, one, tools=tools)][-1].request_id
+        return [event async for event in AsyncLLM.from_service(with_tools).chat(messages, one, tools=tools)][
+            -1
+        ].request_id
 
-    assert with_tools.prepare_chat(asked, None, tools=tools).prompt == "f:x"
-    results = LLM.from_service(with_tools).chat([asked, asked], one, tools=tools, use_tqdm=False)
+    assert with_tools.prepare_chat(messages, None, tools=tools).prompt == "f:x"
+    results = LLM.from_service(with_tools).chat([messages, messages], one, tools=tools, use_tqdm=False)
     assert [result.prompt for result in results] == ["f:x"] * 2
     assert asyncio.run(ask())
     with pytest.raises(InvalidRequest, match=r"tools\[0\] must be an object"):
-        with_tools.prepare_chat(asked, None, tools=["f"])  # type: ignore[list-item]
+        with_tools.prepare_chat(messages, None, tools=["f"])  # type: ignore[list-item]
 
 
 def test_an_answer_that_begins_already_stands_at_the_end_of_the_prompt(service: TextService) -> None:
-    asked = [{"role": "user", "content": "x"}]
-    begun = service.prepare_chat(asked, None, prefill='{"name": ')
-    assert begun.prompt == 'user=x;a={"name": '
-    assert begun.request.prompt_token_ids == tuple(b'user=x;a={"name": ')
-    assert service.prepare_chat(asked, None).prompt == "user=x;a="
+    messages = [{"role": "user", "content": "x"}]
+    with_prefill = service.prepare_chat(messages, None, prefill='{"name": ')
+    assert with_prefill.prompt == 'user=x;a={"name": '
+    assert with_prefill.request.prompt_token_ids == tuple(b'user=x;a={"name": ')
+    assert service.prepare_chat(messages, None).prompt == "user=x;a="
 
 
 def test_special_tokens_of_a_prefill_are_such_and_those_that_a_user_spells_are_text() -> None:
     service = fake_service(replace(FAKE, vocab_size=300))
-    asked = [{"role": "user", "content": "<|eos|>"}]
-    ids = service.prepare_chat(asked, None, prefill="<|eos|>b").request.prompt_token_ids
+    messages = [{"role": "user", "content": "<|eos|>"}]
+    ids = service.prepare_chat(messages, None, prefill="<|eos|>b").request.prompt_token_ids
     assert ids == (*b"user=<|eos|>;a=", 257, *b"b")
     service.client.close()
 
 
 def test_a_prefill_is_held_against_the_model_like_all_of_the_prompt(service: TextService) -> None:
-    asked = [{"role": "user", "content": "x"}]
+    messages = [{"role": "user", "content": "x"}]
     with pytest.raises(InvalidRequest):
-        service.prepare_chat(asked, None, prefill="half \ud800 of a pair")
+        service.prepare_chat(messages, None, prefill="half \ud800 of a pair")
     with pytest.raises(TokenOutOfRange):
-        service.prepare_chat(asked, None, prefill="<|eos|>")
+        service.prepare_chat(messages, None, prefill="<|eos|>")
     with pytest.raises(InvalidRequest, match="512"):
-        service.prepare_chat(asked, None, prefill="x" * 512)
+        service.prepare_chat(messages, None, prefill="x" * 512)
 
 
 def test_a_salt_arrives_in_the_request_and_without_one_it_is_empty(service: TextService) -> None:
-    asked = [{"role": "user", "content": "x"}]
+    messages = [{"role": "user", "content": "x"}]
     assert service.prepare_completion("ab", None, cache_salt="s").request.cache_salt == "s"
-    assert service.prepare_chat(asked, None, cache_salt="s").request.cache_salt == "s"
+    assert service.prepare_chat(messages, None, cache_salt="s").request.cache_salt == "s"
     assert (
         service.prepare_completion("ab", None).request.cache_salt
-        == service.prepare_chat(asked, None).request.cache_salt
+        == service.prepare_chat(messages, None).request.cache_salt
         == ""
     )
 
@@ -171,7 +173,7 @@ def test_what_is_no_output_to_resume_from_is_refused(service: TextService, resum
 # -- texts that are much too long --------------------------------------------------------------------------------------
 
 
-class Counting(AsciiTokenizer):
+class CountingTokenizer(AsciiTokenizer):
     """Counts the characters that it encodes; `chars` of them are one token."""
 
     def __init__(self, chars: int = 1) -> None:
@@ -186,24 +188,24 @@ class Counting(AsciiTokenizer):
 LIMIT = FAKE.max_model_len
 
 
-@pytest.mark.parametrize("asked", [
+@pytest.mark.parametrize("prepare", [
     lambda service, text: service.prepare_completion(text, None),
     lambda service, text: service.prepare_chat([{"role": "user", "content": text}], None),
 ])  # fmt: skip
-def test_of_a_text_that_is_much_too_long_only_the_beginning_becomes_tokens(asked: Callable[..., object]) -> None:
-    tokenizer = Counting()
+def test_of_a_text_that_is_much_too_long_only_the_beginning_becomes_tokens(prepare: Callable[..., object]) -> None:
+    tokenizer = CountingTokenizer()
     service, text = fake_service(tokenizer=tokenizer), "x" * 1_000_000
     message = f"prompt has {8 * LIMIT} tokens or more, the limit is {LIMIT}"
     try:
         with pytest.raises(ContextLengthExceeded, match=message):
-            asked(service, text)
+            prepare(service, text)
         assert tokenizer.num_chars == 8 * LIMIT
     finally:
         service.client.close()
 
 
 def test_a_long_text_of_few_tokens_is_taken() -> None:
-    service, text = fake_service(tokenizer=Counting(chars=100)), "x" * 25 * LIMIT
+    service, text = fake_service(tokenizer=CountingTokenizer(chars=100)), "x" * 25 * LIMIT
     try:
         assert len(service.prepare_completion(text, None).request.prompt_token_ids) == 25 * LIMIT / 100 > 100
     finally:
@@ -211,7 +213,7 @@ def test_a_long_text_of_few_tokens_is_taken() -> None:
 
 
 def test_a_text_that_is_a_little_too_long_is_counted_exactly() -> None:
-    tokenizer = Counting()
+    tokenizer = CountingTokenizer()
     service, length = fake_service(tokenizer=tokenizer), 10 * LIMIT
     try:
         with pytest.raises(ContextLengthExceeded, match=f"prompt has {length} tokens, the limit"):

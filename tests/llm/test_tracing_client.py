@@ -21,7 +21,7 @@ from chairlift.engine.stats import StepStats
 from chairlift.llm import tracing_client
 from chairlift.llm.model_names import RANDOM
 from chairlift.llm.tracing_client import StepClock, TracingClient, open_trace
-from support_process import News, engine, make_request, pid_of, wait_until, works
+from support_process import RecordingSink, engine, make_request, pid_of, wait_until, works
 from support_stats import make_stats
 from support_traces import Event, check_trace, read_trace, requests_of, steps_of
 
@@ -32,9 +32,9 @@ def inline(**options: Any) -> InlineClient:
     return InlineClient(EngineLoop(FakeRunner(FAKE), SchedulerConfig(**options)))
 
 
-def run_requests(client: TracingClient, count: int = 12) -> News:
-    """Run requests that need more blocks than there are, and one that is aborted."""
-    sink, tokens = News(), {}
+def run_requests(client: TracingClient, count: int = 12) -> RecordingSink:
+    """Run requests that need more blocks than the pool has, and one that is aborted."""
+    sink, tokens = RecordingSink(), {}
     for number in range(count):
         request = make_request(f"r{number}", tuple(range(1, 40 + number)), max_tokens=60)
         tokens[request.request_id] = expected_tokens(request.prompt_token_ids, request.params, FAKE)
@@ -88,7 +88,7 @@ def test_steps_and_requests_of_an_engine_in_another_process_and_of_the_next_one(
 
 
 def test_a_sink_gets_one_list_a_step_and_all_taps_are_let_go(tmp_path: Path) -> None:
-    client, sink = TracingClient(inline(), open_trace(tmp_path / "t.json")), News()
+    client, sink = TracingClient(inline(), open_trace(tmp_path / "t.json")), RecordingSink()
     for number in range(5):
         client.submit(make_request(f"r{number}", max_tokens=9), sink)
     for number in range(5):
@@ -99,10 +99,10 @@ def test_a_sink_gets_one_list_a_step_and_all_taps_are_let_go(tmp_path: Path) -> 
 
 
 def test_what_is_refused_leaves_no_trace_and_what_is_open_goes_on(tmp_path: Path) -> None:
-    client, sink = TracingClient(inline(), open_trace(tmp_path / "t.json")), News()
+    client, sink = TracingClient(inline(), open_trace(tmp_path / "t.json")), RecordingSink()
     client.submit(make_request("a", max_tokens=900), sink)
     with pytest.raises(DuplicateRequestId):
-        client.submit(make_request("a"), News())
+        client.submit(make_request("a"), RecordingSink())
     client.abort("a")
     assert sink.end("a").finish_reason is FinishReason.ABORT
     client.close()
@@ -165,7 +165,7 @@ def test_the_clocks_are_joined_where_a_step_is_shown_soonest(at: Callable[[float
     at(1030.0)
     assert clock.shift(ended(10.0)) == pytest.approx(20.0)
     at(1036.0)
-    assert clock.shift(ended(20.0, 1)) == pytest.approx(20.0), "the steps of one life share one shift"
+    assert clock.shift(ended(20.0, 1)) == pytest.approx(20.0), "the steps of one engine process share one shift"
     assert clock.of_request(36.0) == pytest.approx(40.0), "a time of now happened when that step ended"
 
 

@@ -1,4 +1,4 @@
-"""A seeded request draws the same tokens whatever rides with it: alone, in 50 batches, preempted, after a flush."""
+"""A seeded request samples the same tokens alone, in 50 batches, after a preemption and after a flush."""
 
 import os
 import random
@@ -34,7 +34,7 @@ def folder(request: pytest.FixtureRequest) -> str:
 
 
 def neighbours(rng: random.Random, count: int) -> tuple[list[list[int]], list[SamplingParams]]:
-    """Requests of every kind, some with the same beginning as PROMPT."""
+    """Make requests of every kind, some with the same beginning as PROMPT."""
     prompts, params = [], []
     for number in range(count):
         kinds = (own_prompt(rng.randrange(40), rng.randrange(1, 70)), shared_prompt(number, 40, rng.randrange(1, 20)))
@@ -71,13 +71,15 @@ def test_the_batch_does_not_change_a_draw(folder: str, name: str) -> None:
 
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("name", DRAWN)
-@pytest.mark.parametrize("family", ["llama", "qwen3"])
-def test_a_preemption_does_not_change_a_draw(family: str, name: str, overlap: bool) -> None:
-    folder, params = oracle(family, None).folder, DRAWN[name]
+@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
+def test_a_preemption_does_not_change_a_draw(architecture: str, name: str, overlap: bool) -> None:
+    folder, params = oracle(architecture, None).folder, DRAWN[name]
     options = {"dtype": "float64", "block_size": 4, "max_chunk_tokens": 16, "overlap": overlap}
     with LLM(folder, num_blocks=900, **options) as roomy:
         (alone,) = roomy.generate([PROMPT], params, use_tqdm=False)
-    others = [] if params.n > 1 else [PROMPT, list(own_prompt(2, 40))]  # who shares the most loses the least
+    others = (
+        [] if params.n > 1 else [PROMPT, list(own_prompt(2, 40))]
+    )  # the victim is the sequence with the least unshared work
     long = SamplingParams(temperature=0, max_tokens=29, ignore_eos=True)
     with LLM(folder, num_blocks=36 if others else 21, max_model_len=70, **options) as tight:
         made = tight.generate([*others, PROMPT], [*[long] * len(others), params], use_tqdm=False)[-1]
@@ -102,9 +104,9 @@ MADE = {
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize("name", MADE)
 def test_the_batch_does_not_change_what_a_structure_or_a_processor_makes(name: str, overlap: bool) -> None:
-    """With neighbours of the same kinds, some of which are sent away for want of blocks."""
+    """With other requests of the same kinds, some of which are preempted because blocks run out."""
     prompt, processors = (
-        "who rides the lift, and " * 3,
+        "the sky is blue, and it is " * 3,
         {"top": "transformers:TopKLogitsWarper", "cold": "transformers:TemperatureLogitsWarper"},
     )
     options = {"dtype": "float64", "block_size": 4, "logits_processors": processors, "overlap": overlap}

@@ -1,4 +1,4 @@
-"""Several choices of one request: the same tokens however they ride, and the first is what one choice alone gives."""
+"""Several choices of one request: the same tokens with every engine option; the first equals that of n=1."""
 
 import pytest
 
@@ -14,14 +14,14 @@ def folder(request: pytest.FixtureRequest) -> str:
     return str(oracle(request.param, 20 if request.param == "gemma3" else None).folder)
 
 
-def tokens(folder: str, asked: SamplingParams = ASKED, **options: object) -> list[list[list[int]]]:
+def tokens(folder: str, params: SamplingParams = ASKED, **options: object) -> list[list[list[int]]]:
     with LLM(folder, dtype="float64", **{"num_blocks": 600, **options}) as llm:  # type: ignore[arg-type]
-        results = llm.generate(PROMPTS, asked, use_tqdm=False)
+        results = llm.generate(PROMPTS, params, use_tqdm=False)
         assert llm.check_integrity() == []
     return [[choice.token_ids for choice in result.outputs] for result in results]
 
 
-def test_they_are_the_same_however_they_ride(folder: str) -> None:
+def test_choices_are_the_same_with_every_engine_option(folder: str) -> None:
     plain = tokens(folder)
     assert all(len({tuple(choice) for choice in choices}) == 4 for choices in plain)
     for options in (
@@ -42,9 +42,9 @@ def test_of_many_drawn_those_with_the_highest_mean_logprob_come_back(folder: str
     from dataclasses import replace
 
     with LLM(folder, dtype="float64", num_blocks=600) as llm:
-        drawn = llm.generate(PROMPTS, replace(ASKED, logprobs=0), use_tqdm=False)
+        all_choices = llm.generate(PROMPTS, replace(ASKED, logprobs=0), use_tqdm=False)
         best = llm.generate(PROMPTS, replace(ASKED, n=2, best_of=4), use_tqdm=False)
-    for every, kept in zip(drawn, best, strict=True):
+    for every, kept in zip(all_choices, best, strict=True):
         ranked = sorted(every.outputs, key=lambda choice: -sum(entry.logprob for entry in choice.logprobs or []) / 24)
         assert [choice.token_ids for choice in kept.outputs] == [choice.token_ids for choice in ranked[:2]]
         assert kept.usage.completion_tokens == 4 * 24

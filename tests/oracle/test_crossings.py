@@ -1,7 +1,7 @@
-"""Whole runs against transformers: greedy tokens are equal, token for token, whatever happens around a request.
+"""Whole runs against transformers: greedy tokens are equal in every combination of factors.
 
-Every case proves that its factors really happened: preemptions, cached tokens, freed window blocks, two launches in
-flight, aborted neighbours.
+Every case checks that its factors happened: preemptions, cached tokens, freed window blocks, two launches in flight,
+aborted requests.
 """
 
 import os
@@ -44,22 +44,22 @@ WAIT = 120.0
 MAX_MODEL_LEN = 512
 PLENTY = 3000
 GAPS = (0, 1, 2, 4)
-"""Steps between two arrivals that a forced preemption must survive: when a request comes is not the test's to say."""
+"""Steps between two arrivals with which a preemption must happen; the test cannot fix the arrival times."""
 
 ATTEMPTS = 3
-"""Runs of a case at most, until an abort reaches the engine before its request has finished."""
+"""Most runs of a case until an abort reaches the engine before its request has finished."""
 
 
 @dataclass(slots=True)
 class Run:
-    """What is asked of the engine in one case."""
+    """The requests and the engine configuration of one case."""
 
     warm_up: list[GenerateRequest]
     kept: list[GenerateRequest]
     aborted: list[GenerateRequest]
     num_blocks: int
     config: SchedulerConfig
-    news: "SimpleQueue[list[EngineOutput]]" = field(default_factory=SimpleQueue)
+    outputs: "SimpleQueue[list[EngineOutput]]" = field(default_factory=SimpleQueue)
 
 
 def request_of(
@@ -73,21 +73,21 @@ def request_of(
     )
 
 
-def own_tokens(case: Case, prefix: int, drawn: int) -> int:
-    """How many tokens of its own a prompt gets.
+def own_tokens(case: Case, prefix: int, random_length: int) -> int:
+    """Return how many tokens a prompt has behind the shared prefix.
 
-    Where somebody must be preempted all are about equally long, and their outputs need another block.
+    If a preemption must happen, all prompts are about equally long and their outputs need one more block.
     """
     size = case.block_size
     if not case.preemption:
-        return drawn
-    if case.crossed:  # short at first, or the blocks behind the window make the room
+        return random_length
+    if case.crossed:  # short, else the blocks freed behind the window are enough
         return max(6, size - 3)
-    return (size - 3 - prefix) % size or size if size > MAX_OUTPUT else max(1, 45 - prefix + drawn % 4)
+    return (size - 3 - prefix) % size or size if size > MAX_OUTPUT else max(1, 45 - prefix + random_length % 4)
 
 
 def prompts_of(case: Case, rng: random.Random) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
-    """Return (prompts for the warm-up, prompts of the batch) so that the case's kind of hit must happen."""
+    """Return (prompts for the warm-up, prompts of the batch) such that the case's kind of prefix hit happens."""
     size, count, sizes = case.block_size, case.requests, lengths(case)
     if case.hit == "none":
         return [], [own_prompt(number, own_tokens(case, 0, next(sizes))) for number in range(count)]
@@ -104,25 +104,25 @@ def prompts_of(case: Case, rng: random.Random) -> tuple[list[tuple[int, ...]], l
 
 
 def tightest(case: Case, run: Run, windows: tuple[int | None, ...]) -> int:
-    """The smallest pool that the largest request fits into."""
+    """Return the smallest pool, in blocks, that the largest request fits into."""
     info = RunnerInfo(
         vocab_size=304, max_model_len=MAX_MODEL_LEN, num_blocks=PLENTY, block_size=case.block_size, windows=windows
     )
     limits = RequestLimits.from_config(run.config, info)
-    everybody = [*run.warm_up, *run.kept, *run.aborted]
-    return max(limits.blocks_needed(len(r.prompt_token_ids) + (r.params.max_tokens or 0) - 1) for r in everybody)
+    all_requests = [*run.warm_up, *run.kept, *run.aborted]
+    return max(limits.blocks_needed(len(r.prompt_token_ids) + (r.params.max_tokens or 0) - 1) for r in all_requests)
 
 
-def ordered(case: Case, line: list[GenerateRequest]) -> list[GenerateRequest]:
-    """The order in which requests arrive."""
-    line = list(line)
+def ordered(case: Case, arrivals: list[GenerateRequest]) -> list[GenerateRequest]:
+    """Return the requests in the order in which they arrive."""
+    arrivals = list(arrivals)
     if case.arrival == "shuffled":
-        random.Random(f"order {case.seed}").shuffle(line)
-    return line
+        random.Random(f"order {case.seed}").shuffle(arrivals)
+    return arrivals
 
 
 def preemptions(case: Case, run: Run, windows: tuple[int | None, ...], num_blocks: int, gap: int) -> int:
-    """How often somebody is preempted in a fake run of the same requests, `gap` steps between two arrivals."""
+    """Return the preemptions in a fake run of the same requests with `gap` steps between two arrivals."""
     fake = FakeConfig(
         vocab_size=304, max_model_len=MAX_MODEL_LEN, num_blocks=num_blocks, block_size=case.block_size,
         windows=windows, verify=False,
@@ -144,7 +144,7 @@ def preemptions(case: Case, run: Run, windows: tuple[int | None, ...], num_block
 
 
 def preempting_pool(case: Case, run: Run, windows: tuple[int | None, ...]) -> int:
-    """The smallest pool in which somebody must be preempted, whether they arrive at once or one after another."""
+    """Return the smallest pool with a preemption for every gap between two arrivals."""
     smallest = tightest(case, run, windows)
     for num_blocks in range(smallest, 8 * smallest + 200, max(1, smallest // 12)):
         if all(preemptions(case, run, windows, num_blocks, gap) for gap in GAPS):
@@ -153,22 +153,22 @@ def preempting_pool(case: Case, run: Run, windows: tuple[int | None, ...]) -> in
 
 
 def windows_of(case: Case) -> tuple[int | None, ...]:
-    """The layer groups of the case's model."""
+    """Return the windows of the layer groups of the case's model."""
     window = case.variant[1]
     return {"mistral": (window,), "qwen2-sliding": (None, window, window), "gemma3": (window,) * 3 + (None,)}.get(
-        case.family, (None,)
+        case.architecture, (None,)
     )
 
 
 def run_of(case: Case) -> Run:
     rng = random.Random(f"run {case.seed}")
     ignore_eos = case.preemption or case.aborts or rng.random() < 0.3
-    warm, batch = prompts_of(case, rng)
+    warm_prompts, batch = prompts_of(case, rng)
     config = SchedulerConfig(
         max_batch_tokens=rng.choice((64, 256, 2048)), max_chunk_tokens=case.chunk, overlap=case.overlap,
         max_running_requests=64, max_model_len=MAX_MODEL_LEN, policy=case.policy, batching=case.batching,
     )  # fmt: skip
-    tenants = ("", "other") if case.hit == "none" else ("",)  # a tenant meets its own prefixes only
+    tenants = ("", "other") if case.hit == "none" else ("",)  # a tenant shares only its own prefixes
     output = MAX_OUTPUT if case.preemption else None
     kept = [
         request_of(
@@ -183,9 +183,9 @@ def run_of(case: Case) -> Run:
     ]
     if case.crossed:
         kept[0] = request_of("kept-0", batch[0], MAX_OUTPUT, True)
-    gone = max(1, case.requests // 3) if case.aborts else 0
-    aborted = [request_of(f"gone-{n}", own_prompt(40 + n, 9), MAX_OUTPUT, True) for n in range(gone)]
-    warm_up = [request_of(f"warm-{n}", prompt, 2, True) for n, prompt in enumerate(warm)]
+    num_aborted = max(1, case.requests // 3) if case.aborts else 0
+    aborted = [request_of(f"gone-{n}", own_prompt(40 + n, 9), MAX_OUTPUT, True) for n in range(num_aborted)]
+    warm_up = [request_of(f"warm-{n}", prompt, 2, True) for n, prompt in enumerate(warm_prompts)]
     run = Run(warm_up, kept, aborted, PLENTY, config)
     if case.preemption:
         run.num_blocks = preempting_pool(case, run, windows_of(case))
@@ -211,87 +211,91 @@ def client_of(case: Case, run: Run) -> Iterator[EngineClient]:
         client.close()
 
 
-class Passenger:
-    """What came back for one request so far."""
+class RequestRecord:
+    """The outputs of one request so far."""
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
         self.last: EngineOutput | None = None
 
 
-def ride(case: Case, run: Run, client: EngineClient) -> dict[str, Passenger]:
-    """Submit everything as the case's arrival says, abort who is to be aborted, and wait for every last Output."""
+def run_case(case: Case, run: Run, client: EngineClient) -> dict[str, RequestRecord]:
+    """Submit all requests as the case's arrival says, abort those to abort, and wait for every final output."""
     rng = random.Random(f"ride {case.seed}")
-    passengers: dict[str, Passenger] = defaultdict(Passenger)
+    records: dict[str, RequestRecord] = defaultdict(RequestRecord)
     for request in run.warm_up:
-        client.submit(request, run.news.put)
-    _collect(run, client, passengers, {request.request_id for request in run.warm_up}, {})
-    late = run.aborted if case.preemption else []  # whom nobody misses must not make the room before it is scarce
-    line = ordered(case, run.kept if late else [*run.aborted, *run.kept])
+        client.submit(request, run.outputs.put)
+    _collect(run, client, records, {request.request_id for request in run.warm_up}, {})
+    late = run.aborted if case.preemption else []  # their aborts must not free blocks before the pool is full
+    arrivals = ordered(case, run.kept if late else [*run.aborted, *run.kept])
     aborts = {request.request_id: rng.randrange(1, MAX_OUTPUT // 2) for request in run.aborted}
-    awaited = {request.request_id for request in [*line, *late]}
-    step = len(line) if case.arrival != "staggered" else max(2, len(line) - 1 if case.preemption else len(line) // 3)
-    for start in range(0, len(line), step):
-        for request in line[start : start + step]:
-            client.submit(request, run.news.put)
-        if start + step < len(line):
-            _take(run, client, passengers, aborts)
+    awaited = {request.request_id for request in [*arrivals, *late]}
+    step = (
+        len(arrivals)
+        if case.arrival != "staggered"
+        else max(2, len(arrivals) - 1 if case.preemption else len(arrivals) // 3)
+    )
+    for start in range(0, len(arrivals), step):
+        for request in arrivals[start : start + step]:
+            client.submit(request, run.outputs.put)
+        if start + step < len(arrivals):
+            _receive(run, client, records, aborts)
     while (
         late
         and not client.scheduler_state()["preemptions"]
-        and any(passengers[r.request_id].last is None for r in line)
+        and any(records[r.request_id].last is None for r in arrivals)
     ):
-        _take(run, client, passengers, aborts)
+        _receive(run, client, records, aborts)
     for request in late:
-        client.submit(request, run.news.put)
-    _collect(run, client, passengers, awaited, aborts)
-    return passengers
+        client.submit(request, run.outputs.put)
+    _collect(run, client, records, awaited, aborts)
+    return records
 
 
-def _take(run: Run, client: EngineClient, passengers: dict[str, Passenger], aborts: dict[str, int]) -> None:
-    for output in run.news.get(timeout=WAIT):
-        passenger = passengers[output.request_id]
-        assert passenger.last is None, f"{output.request_id} has news after its last Output"
-        passenger.tokens += output.token_ids
+def _receive(run: Run, client: EngineClient, records: dict[str, RequestRecord], aborts: dict[str, int]) -> None:
+    for output in run.outputs.get(timeout=WAIT):
+        record = records[output.request_id]
+        assert record.last is None, f"{output.request_id} has outputs after its final one"
+        record.tokens += output.token_ids
         if output.finish_reason is not None:
-            passenger.last = output
-        elif len(passenger.tokens) >= aborts.get(output.request_id, MAX_OUTPUT + 1):
+            record.last = output
+        elif len(record.tokens) >= aborts.get(output.request_id, MAX_OUTPUT + 1):
             client.abort(output.request_id)
 
 
 def _collect(
-    run: Run, client: EngineClient, passengers: dict[str, Passenger], awaited: set[str], aborts: dict[str, int]
+    run: Run, client: EngineClient, records: dict[str, RequestRecord], awaited: set[str], aborts: dict[str, int]
 ) -> None:
-    while any(passengers[name].last is None for name in awaited):
-        _take(run, client, passengers, aborts)
+    while any(records[name].last is None for name in awaited):
+        _receive(run, client, records, aborts)
 
 
-def check_tokens(case: Case, run: Run, passengers: dict[str, Passenger]) -> None:
-    truth = oracle(*case.variant)
+def check_tokens(case: Case, run: Run, records: dict[str, RequestRecord]) -> None:
+    reference = oracle(*case.variant)
     for request in [*run.warm_up, *run.kept]:
-        wanted = truth.continuation(request.prompt_token_ids, ignore_eos=request.params.ignore_eos)
+        expected = reference.continuation(request.prompt_token_ids, ignore_eos=request.params.ignore_eos)
         limit = request.params.max_tokens
-        passenger = passengers[request.request_id]
-        assert passenger.last is not None
-        assert passenger.last.error is None, passenger.last.error
-        assert passenger.tokens == wanted[:limit], f"{request.request_id} of {case}"
+        record = records[request.request_id]
+        assert record.last is not None
+        assert record.last.error is None, record.last.error
+        assert record.tokens == expected[:limit], f"{request.request_id} of {case}"
     for request in run.aborted:
-        wanted = truth.continuation(request.prompt_token_ids, ignore_eos=True)
-        assert passengers[request.request_id].tokens == wanted[: len(passengers[request.request_id].tokens)]
+        expected = reference.continuation(request.prompt_token_ids, ignore_eos=True)
+        assert records[request.request_id].tokens == expected[: len(records[request.request_id].tokens)]
 
 
-def aborted_in_time(run: Run, passengers: dict[str, Passenger]) -> bool:
+def aborted_in_time(run: Run, records: dict[str, RequestRecord]) -> bool:
     """Whether an abort reached the engine before its request had finished, which depends on the machine's load."""
-    return any(passengers[r.request_id].last.finish_reason is FinishReason.ABORT for r in run.aborted)  # type: ignore[union-attr]
+    return any(records[r.request_id].last.finish_reason is FinishReason.ABORT for r in run.aborted)  # type: ignore[union-attr]
 
 
-def check_factors(case: Case, run: Run, passengers: dict[str, Passenger], client: EngineClient) -> None:
-    """Every factor that the case names has really happened."""
+def check_factors(case: Case, run: Run, records: dict[str, RequestRecord], client: EngineClient) -> None:
+    """Check that every factor of the case happened."""
     scheduler, cache = client.scheduler_state(), client.cache_state()
     assert scheduler["max_in_flight"] == (2 if case.overlap else 1)
     assert (scheduler["preemptions"] > 0) == case.preemption
     assert (cache["window_blocks_freed"] > 0) == case.crossed
-    cached = [passengers[r.request_id].last.usage.cached_tokens for r in run.kept]  # type: ignore[union-attr]
+    cached = [records[r.request_id].last.usage.cached_tokens for r in run.kept]  # type: ignore[union-attr]
     if case.hit == "none":
         assert not any(cached)
     elif not case.preemption:
@@ -303,7 +307,7 @@ def check_factors(case: Case, run: Run, passengers: dict[str, Passenger], client
         prefix = {1: 20, 16: 32}.get(case.block_size, case.block_size)
         assert cached == [prefix] * len(cached)
     if case.aborts:
-        assert aborted_in_time(run, passengers)
+        assert aborted_in_time(run, records)
     assert client.check_integrity() == []
     assert cache["allocated_blocks"] == 0
 
@@ -317,9 +321,9 @@ def test_tokens_equal_generate(case: Case) -> None:
     for attempt in range(ATTEMPTS):
         run = run_of(case)
         with client_of(case, run) as client:
-            passengers = ride(case, run, client)
-            check_tokens(case, run, passengers)
-            if attempt < ATTEMPTS - 1 and case.aborts and not aborted_in_time(run, passengers):
+            records = run_case(case, run, client)
+            check_tokens(case, run, records)
+            if attempt < ATTEMPTS - 1 and case.aborts and not aborted_in_time(run, records):
                 continue
-            check_factors(case, run, passengers, client)
+            check_factors(case, run, records, client)
             break

@@ -5,7 +5,7 @@ import torch
 
 from chairlift import LLM, SamplingParams
 from support_models import save_tiny, tiny_hf_model
-from support_oracle import FAMILIES, own_prompt
+from support_oracle import ARCHITECTURES, own_prompt
 
 NEAR_TIE = 1e-4
 PROMPTS = [list(own_prompt(number, length)) for number, length in enumerate((1, 5, 17, 33, 50, 64))]
@@ -16,12 +16,12 @@ def first_difference(ours: list[int], theirs: list[int]) -> int | None:
     return next((at for at, pair in enumerate(zip(ours, theirs, strict=True)) if pair[0] != pair[1]), None)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("chunk", [7, None])
-def test_float32_tokens_equal_generate_but_at_near_ties(family: str, chunk: int | None, tmp_path) -> None:
+def test_float32_tokens_equal_generate_but_at_near_ties(architecture: str, chunk: int | None, tmp_path) -> None:
     torch.set_num_threads(1)
-    model = tiny_hf_model(family, 1, torch.float32)
-    folder = save_tiny(family, tmp_path, 1)
+    model = tiny_hf_model(architecture, 1, torch.float32)
+    folder = save_tiny(architecture, tmp_path, 1)
     params = SamplingParams(temperature=0, max_tokens=OUTPUT, ignore_eos=True)
     with LLM(folder, dtype="float32", num_blocks=400, max_chunk_tokens=chunk) as llm:
         made = llm.generate(PROMPTS, params, use_tqdm=False)
@@ -31,8 +31,8 @@ def test_float32_tokens_equal_generate_but_at_near_ties(family: str, chunk: int 
             torch.tensor([prompt]), max_new_tokens=OUTPUT, do_sample=False, eos_token_id=None, pad_token_id=0,
             output_logits=True, return_dict_in_generate=True,
         )  # fmt: skip
-        wanted = theirs.sequences[0, len(prompt) :].tolist()
-        at = first_difference(output.outputs[0].token_ids, wanted)
+        expected = theirs.sequences[0, len(prompt) :].tolist()
+        at = first_difference(output.outputs[0].token_ids, expected)
         if at is None:
             same += 1
             continue

@@ -1,6 +1,6 @@
 """Logits at every position against transformers (attention "sdpa"), under teacher forcing over the paged cache.
 
-transformers computes each sequence alone and at once; here several ride together in random chunks over scattered
+transformers computes each sequence alone and at once; here several run together in random chunks over scattered
 blocks, poisoned with NaN wherever nothing was written or a window has passed.
 """
 
@@ -25,8 +25,8 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 def sequences(seed: int, lengths: tuple[int, ...]) -> list[list[int]]:
-    dice = random.Random(seed)
-    return [[dice.randrange(VOCAB_SIZE) for _ in range(length)] for length in lengths]
+    rng = random.Random(seed)
+    return [[rng.randrange(VOCAB_SIZE) for _ in range(length)] for length in lengths]
 
 
 def oracle(model: Any, tokens: list[int]) -> torch.Tensor:
@@ -88,8 +88,8 @@ def test_bfloat16_is_no_further_from_float32_than_transformers(folders: dict[str
 def test_a_sequence_has_the_same_logits_in_any_company(folders: dict[str, Path], seed: int) -> None:
     tokens = sequences(9, (90,))[0]
     alone = ours(folders["gemma3"], "float64", [tokens], 16, 10_000)[0]
-    company = ours(folders["gemma3"], "float64", [tokens, *sequences(seed, (40, 60, 8))], 5, 30, seed)[0]
-    assert furthest(company, alone) < 1e-6
+    batched = ours(folders["gemma3"], "float64", [tokens, *sequences(seed, (40, 60, 8))], 5, 30, seed)[0]
+    assert furthest(batched, alone) < 1e-6
 
 
 def test_positions_past_the_pretraining_length_are_scaled_as_transformers_does(folders: dict[str, Path]) -> None:

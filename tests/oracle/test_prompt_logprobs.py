@@ -7,18 +7,18 @@ from chairlift import LLM, SamplingParams
 from chairlift.core.request import TokenLogprob
 from support_oracle import Oracle, oracle, own_prompt
 
-FAMILIES = ("llama", "mistral", "qwen3", "gemma3")
+ARCHITECTURES = ("llama", "mistral", "qwen3", "gemma3")
 
 
-def expected(made: Oracle, prompt: list[int]) -> torch.Tensor:
+def expected(reference: Oracle, prompt: list[int]) -> torch.Tensor:
     """Return [len(prompt) - 1, V]: of each token but the first, given those before it."""
     with torch.inference_mode():
-        return made.model(torch.tensor([prompt])).logits[0, :-1].log_softmax(-1)
+        return reference.model(torch.tensor([prompt])).logits[0, :-1].log_softmax(-1)
 
 
-def check(scores: list[TokenLogprob | None] | None, right: torch.Tensor, prompt: list[int], top: int) -> None:
-    assert scores is not None and scores[0] is None and len(scores) == len(prompt)
-    for at, entry in enumerate(scores[1:]):
+def check(logprobs: list[TokenLogprob | None] | None, right: torch.Tensor, prompt: list[int], top: int) -> None:
+    assert logprobs is not None and logprobs[0] is None and len(logprobs) == len(prompt)
+    for at, entry in enumerate(logprobs[1:]):
         assert entry is not None and entry.token_id == prompt[at + 1]
         assert abs(entry.logprob - float(right[at, prompt[at + 1]])) < 1e-6
         values = right[at].sort(descending=True).values[:top]
@@ -26,26 +26,26 @@ def check(scores: list[TokenLogprob | None] | None, right: torch.Tensor, prompt:
 
 
 @pytest.mark.parametrize("chunk", [None, 1, 7, 16])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_they_are_those_of_the_whole_prompt(family: str, chunk: int | None) -> None:
-    made = oracle(family, 20 if family in {"mistral", "gemma3"} else None)
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_they_are_those_of_the_whole_prompt(architecture: str, chunk: int | None) -> None:
+    reference = oracle(architecture, 20 if architecture in {"mistral", "gemma3"} else None)
     prompts = [list(own_prompt(number, length)) for number, length in enumerate((1, 2, 33, 64))]
-    asked = SamplingParams(temperature=0, max_tokens=2, prompt_logprobs=3)
-    with LLM(str(made.folder), dtype="float64", num_blocks=300, max_chunk_tokens=chunk) as llm:
+    params = SamplingParams(temperature=0, max_tokens=2, prompt_logprobs=3)
+    with LLM(str(reference.folder), dtype="float64", num_blocks=300, max_chunk_tokens=chunk) as llm:
         llm.generate(prompts, SamplingParams(max_tokens=1), use_tqdm=False)  # now they are all in the cache
-        results = llm.generate(prompts, asked, use_tqdm=False)
+        results = llm.generate(prompts, params, use_tqdm=False)
     for prompt, result in zip(prompts, results, strict=True):
         assert result.usage.cached_tokens == 0
-        check(result.prompt_logprobs, expected(made, prompt), prompt, 3)
+        check(result.prompt_logprobs, expected(reference, prompt), prompt, 3)
 
 
-def test_no_output_need_be_asked_for_and_the_prompt_may_be_said_again() -> None:
-    made = oracle("llama", None)
+def test_max_tokens_may_be_zero_with_echo() -> None:
+    reference = oracle("llama", None)
     prompt = list(own_prompt(5, 20))
-    asked = SamplingParams(max_tokens=0, echo=True, prompt_logprobs=0)
-    with LLM(str(made.folder), dtype="float64", num_blocks=100) as llm:
-        (result,) = llm.generate([prompt], asked, use_tqdm=False)
-    check(result.prompt_logprobs, expected(made, prompt), prompt, 0)
+    params = SamplingParams(max_tokens=0, echo=True, prompt_logprobs=0)
+    with LLM(str(reference.folder), dtype="float64", num_blocks=100) as llm:
+        (result,) = llm.generate([prompt], params, use_tqdm=False)
+    check(result.prompt_logprobs, expected(reference, prompt), prompt, 0)
     assert result.outputs[0].token_ids == [] and result.usage.completion_tokens == 0
 
 
@@ -53,8 +53,8 @@ def test_the_head_goes_over_a_prompt_in_parts(monkeypatch: pytest.MonkeyPatch) -
     from chairlift.model.sampling import prompt_logprobs
 
     monkeypatch.setattr(prompt_logprobs, "CHUNK_ELEMENTS", 1000)  # three rows of this vocabulary
-    made = oracle("llama", None)
+    reference = oracle("llama", None)
     prompt = list(own_prompt(6, 50))
-    with LLM(str(made.folder), dtype="float64", num_blocks=100) as llm:
+    with LLM(str(reference.folder), dtype="float64", num_blocks=100) as llm:
         (result,) = llm.generate([prompt], SamplingParams(max_tokens=1, prompt_logprobs=1), use_tqdm=False)
-    check(result.prompt_logprobs, expected(made, prompt), prompt, 1)
+    check(result.prompt_logprobs, expected(reference, prompt), prompt, 1)

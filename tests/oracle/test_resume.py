@@ -22,7 +22,7 @@ STRUCTURES = (
 )  # fmt: skip
 
 
-def drawn(number: int) -> tuple[str, SamplingParams]:
+def random_request(number: int) -> tuple[str, SamplingParams]:
     rng = random.Random(number)
     prompt = "".join(rng.choice("abcdef ghij") for _ in range(rng.randrange(1, 60)))
     chosen: dict[str, Any] = {"seed": rng.getrandbits(60), "max_tokens": rng.randrange(4, 40)}
@@ -49,8 +49,8 @@ def cut(result: RequestOutput, rng: random.Random) -> list[list[int]]:
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_the_whole_equals_the_uncut_run(overlap: bool) -> None:
-    asked = [drawn(number) for number in range(COUNT)]
-    prompts, params = [prompt for prompt, _ in asked], [chosen for _, chosen in asked]
+    requests = [random_request(number) for number in range(COUNT)]
+    prompts, params = [prompt for prompt, _ in requests], [chosen for _, chosen in requests]
     with LLM(RANDOM, **OPTIONS) as llm:
         whole = llm.generate(prompts, params, use_tqdm=False)
     stopped = sum(isinstance(choice.stop_reason, str) for result in whole for choice in result.outputs)
@@ -63,15 +63,17 @@ def test_the_whole_equals_the_uncut_run(overlap: bool) -> None:
         assert before.error is None and after.error is None
         assert before.usage.completion_tokens == after.usage.completion_tokens
         for left, right in zip(before.outputs, after.outputs, strict=True):
-            told = len(right.token_ids) - len(right.logprobs or [])
-            for one, other in zip(left.logprobs[told:] if left.logprobs else (), right.logprobs or (), strict=True):
+            num_delivered = len(right.token_ids) - len(right.logprobs or [])
+            for one, other in zip(
+                left.logprobs[num_delivered:] if left.logprobs else (), right.logprobs or (), strict=True
+            ):
                 assert one.token_id == other.token_id and one.logprob == pytest.approx(other.logprob, abs=1e-9)
             assert replace(left, logprobs=None) == replace(right, logprobs=None)
 
 
 def test_it_goes_on_in_an_engine_of_another_process() -> None:
-    asked = [drawn(number) for number in range(24)]
-    prompts, params = [prompt for prompt, _ in asked], [chosen for _, chosen in asked]
+    requests = [random_request(number) for number in range(24)]
+    prompts, params = [prompt for prompt, _ in requests], [chosen for _, chosen in requests]
     with LLM(RANDOM, **OPTIONS) as llm:
         whole = llm.generate(prompts, params, use_tqdm=False)
     resume = [cut(result, random.Random(5)) for result in whole]
@@ -80,8 +82,8 @@ def test_it_goes_on_in_an_engine_of_another_process() -> None:
         resumed = fresh.generate(prompts, params, resume=resume, use_tqdm=False)
     for before, after in zip(whole, resumed, strict=True):
         assert after.error is None and before.usage.completion_tokens == after.usage.completion_tokens
-        told = [replace(choice, logprobs=None) for choice in before.outputs]
-        assert told == [replace(choice, logprobs=None) for choice in after.outputs]
+        expected = [replace(choice, logprobs=None) for choice in before.outputs]
+        assert expected == [replace(choice, logprobs=None) for choice in after.outputs]
 
 
 def test_tokens_that_no_grammar_of_the_request_allows_are_refused() -> None:

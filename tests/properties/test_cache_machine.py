@@ -1,4 +1,4 @@
-"""KVCache against an obvious model: what each block holds, who holds it, and the longest prefix by brute force."""
+"""KVCacheManager against a simple model: contents and holders of each block, and the longest prefix by brute force."""
 
 from dataclasses import dataclass, field
 
@@ -17,12 +17,12 @@ from support_engine import FULL
 
 ROOT = b"root"
 Name = tuple[int, tuple[int, ...]]
-"""(group, the tokens up to the block's end): what a hash stands for."""
+"""What a block hash stands for: the layer group and the tokens up to the end of the block."""
 
 
 @dataclass
-class Rider:
-    """One sequence: its tokens, its real table, and the blocks the model says it holds."""
+class ModelSequence:
+    """A sequence: its tokens, its block table, and the blocks that it holds in the model."""
 
     tokens: list[int]
     table: BlockTable
@@ -33,7 +33,7 @@ class Rider:
 
 
 class CacheAgainstAModel(RuleBasedStateMachine):
-    """Two letters make the tokens, so that prefixes meet often."""
+    """Random operations on both; there are only two token ids, so that prefixes are often equal."""
 
     @initialize(
         size=sampled_from([1, 2, 3]), num_blocks=integers(4, 30),
@@ -45,19 +45,19 @@ class CacheAgainstAModel(RuleBasedStateMachine):
         self.order = list(range(num_blocks))
         self.references = dict.fromkeys(range(num_blocks), 0)
         self.names: dict[Name, int] = {}
-        self.riders: list[Rider] = []
+        self.sequences: list[ModelSequence] = []
 
     # -- the model ---------------------------------------------------------------------------------------------------
 
     def first_needed(self, group: int, num_tokens: int) -> int:
-        """First block with a position that a token at num_tokens, or a later one, sees."""
+        """Return the first block with a position that a token at num_tokens or later attends to."""
         window = self.windows[group]
         return 0 if window is None else max(0, num_tokens - window + 1) // self.size
 
     def name(self, group: int, tokens: list[int], index: int) -> Name:
         return group, tuple(tokens[: (index + 1) * self.size])
 
-    def longest(self, tokens: list[int]) -> int:
+    def longest_prefix(self, tokens: list[int]) -> int:
         for length in reversed(range((len(tokens) - 1) // self.size + 1)):
             needed = [
                 self.name(group, tokens, index)
@@ -66,15 +66,15 @@ class CacheAgainstAModel(RuleBasedStateMachine):
             ]
             if all(name in self.names for name in needed):
                 return length
-        raise AssertionError("no prefix at all is always there")
+        raise AssertionError("the empty prefix is always cached")
 
-    def took(self, blocks: list[int]) -> None:
+    def record_allocated(self, blocks: list[int]) -> None:
         assert blocks == self.order[: len(blocks)], "blocks were not taken in the order of eviction"
         del self.order[: len(blocks)]
         self.names = {name: block for name, block in self.names.items() if block not in blocks}
         self.references.update(dict.fromkeys(blocks, 1))
 
-    def gave_back(self, block: int) -> None:
+    def record_freed(self, block: int) -> None:
         self.references[block] -= 1
         if not self.references[block]:
             self.order.insert(len(self.order) if block in self.names.values() else 0, block)
@@ -87,95 +87,99 @@ class CacheAgainstAModel(RuleBasedStateMachine):
         return hashes
 
     def check_hit(self, hit: PrefixHit, tokens: list[int]) -> None:
-        length = self.longest(tokens)
+        length = self.longest_prefix(tokens)
         assert hit.num_tokens == length * self.size < len(tokens)
         for group, blocks in enumerate(hit.blocks):
             first = self.first_needed(group, hit.num_tokens)
-            wanted = [self.names[self.name(group, tokens, index)] for index in range(min(first, length), length)]
-            assert list(blocks) == [NULL_BLOCK] * min(first, length) + wanted
+            num_tokens_wanted = [
+                self.names[self.name(group, tokens, index)] for index in range(min(first, length), length)
+            ]
+            assert list(blocks) == [NULL_BLOCK] * min(first, length) + num_tokens_wanted
         shared = [block for blocks in hit.blocks for block in blocks if block != NULL_BLOCK]
         assert hit.num_shared == len(shared)
         assert hit.num_reactivated == sum(1 for block in shared if not self.references[block])
 
     @rule(tokens=lists(integers(0, 1), min_size=1, max_size=14), choice=data())
-    def board(self, tokens: list[int], choice: DataObject) -> None:
+    def allocate(self, tokens: list[int], choice: DataObject) -> None:
         hashes = self.hashes_of(tokens)
         hit = self.cache.match(hashes, len(tokens))
         self.check_hit(hit, tokens)
-        wanted = choice.draw(integers(hit.num_tokens + 1, len(tokens)))
-        new = sum(-(-wanted // self.size) - len(blocks) for blocks in hit.blocks)
+        num_tokens_wanted = choice.draw(integers(hit.num_tokens + 1, len(tokens)))
+        new = sum(-(-num_tokens_wanted // self.size) - len(blocks) for blocks in hit.blocks)
         if new + hit.num_reactivated > len(self.order):
             with pytest.raises(OutOfBlocks):
-                self.cache.allocate_table(hit, wanted, hashes)
+                self.cache.allocate_table(hit, num_tokens_wanted, hashes)
             return
-        table = self.cache.allocate_table(hit, wanted, hashes)
-        rider = Rider(tokens, table, hit.num_tokens, [{} for _ in self.windows], hit.num_tokens // self.size, hashes)
+        table = self.cache.allocate_table(hit, num_tokens_wanted, hashes)
+        sequence = ModelSequence(
+            tokens, table, hit.num_tokens, [{} for _ in self.windows], hit.num_tokens // self.size, hashes
+        )
         for group, blocks in enumerate(hit.blocks):
             for index, block in enumerate(blocks):
                 if block != NULL_BLOCK:
                     if not self.references[block]:
                         self.order.remove(block)
                     self.references[block] += 1
-                    rider.held[group][index] = block
-        taken = []
+                    sequence.held[group][index] = block
+        new_blocks = []
         for group in range(len(self.windows)):
-            for index in range(len(hit.blocks[group]), -(-wanted // self.size)):
-                rider.held[group][index] = table.groups[group][index]
-                taken.append(table.groups[group][index])
-        self.took(taken)
-        self.riders.append(rider)
+            for index in range(len(hit.blocks[group]), -(-num_tokens_wanted // self.size)):
+                sequence.held[group][index] = table.groups[group][index]
+                new_blocks.append(table.groups[group][index])
+        self.record_allocated(new_blocks)
+        self.sequences.append(sequence)
 
-    @precondition(lambda self: self.riders)
-    @rule(choice=data(), more=lists(integers(0, 1), max_size=5))
-    def grow(self, choice: DataObject, more: list[int]) -> None:
-        rider = choice.draw(sampled_from(self.riders))
-        rider.tokens += more
-        rider.hashes = self.hashes_of(rider.tokens)
-        wanted = -(-len(rider.tokens) // self.size)
-        missing = sum(max(0, wanted - len(blocks)) for blocks in rider.table.groups)
+    @precondition(lambda self: self.sequences)
+    @rule(choice=data(), more_tokens=lists(integers(0, 1), max_size=5))
+    def grow(self, choice: DataObject, more_tokens: list[int]) -> None:
+        sequence = choice.draw(sampled_from(self.sequences))
+        sequence.tokens += more_tokens
+        sequence.hashes = self.hashes_of(sequence.tokens)
+        num_tokens_wanted = -(-len(sequence.tokens) // self.size)
+        missing = sum(max(0, num_tokens_wanted - len(blocks)) for blocks in sequence.table.groups)
         if missing > len(self.order):
             with pytest.raises(OutOfBlocks):
-                self.cache.reserve(rider.table, len(rider.tokens))
+                self.cache.reserve(sequence.table, len(sequence.tokens))
             return
-        new = self.cache.reserve(rider.table, len(rider.tokens))
+        new = self.cache.reserve(sequence.table, len(sequence.tokens))
         assert len(new) == missing
-        self.took([block for _, _, block in new])
+        self.record_allocated([block for _, _, block in new])
         for group, index, block in new:
-            assert index not in rider.held[group]
-            rider.held[group][index] = block
+            assert index not in sequence.held[group]
+            sequence.held[group][index] = block
 
-    @precondition(lambda self: self.riders)
+    @precondition(lambda self: self.sequences)
     @rule(choice=data())
     def publish(self, choice: DataObject) -> None:
-        rider = choice.draw(sampled_from(self.riders))
-        most = min(len(rider.tokens), rider.table.capacity)
-        rider.computed = choice.draw(integers(min(rider.computed, most), most))
-        self.cache.publish(rider.table, rider.hashes, rider.computed)
-        full = rider.computed // self.size
-        for index in range(rider.published, full):
-            for group, held in enumerate(rider.held):
-                block, name = held.get(index), self.name(group, rider.tokens, index)
+        sequence = choice.draw(sampled_from(self.sequences))
+        most = min(len(sequence.tokens), sequence.table.capacity)
+        sequence.computed = choice.draw(integers(min(sequence.computed, most), most))
+        self.cache.publish(sequence.table, sequence.hashes, sequence.computed)
+        full = sequence.computed // self.size
+        for index in range(sequence.published, full):
+            for group, held in enumerate(sequence.held):
+                block, name = held.get(index), self.name(group, sequence.tokens, index)
                 if block is not None and name not in self.names and block not in self.names.values():
                     self.names[name] = block
-        rider.published = max(rider.published, full)
-        for group, held in enumerate(rider.held):
+        sequence.published = max(sequence.published, full)
+        for group, held in enumerate(sequence.held):
             for index in sorted(held):
-                if index < self.first_needed(group, rider.computed):
-                    self.gave_back(held.pop(index))
+                if index < self.first_needed(group, sequence.computed):
+                    self.record_freed(held.pop(index))
 
-    @precondition(lambda self: self.riders)
+    @precondition(lambda self: self.sequences)
     @rule(choice=data())
     def release(self, choice: DataObject) -> None:
-        rider = choice.draw(sampled_from(self.riders))
-        self.riders.remove(rider)
-        self.cache.release(rider.table, rider.hashes)
+        sequence = choice.draw(sampled_from(self.sequences))
+        self.sequences.remove(sequence)
+        self.cache.release(sequence.table, sequence.hashes)
         tail_first = sorted(
-            ((-index, group) for group, held in enumerate(rider.held) for index in held), key=lambda item: item
+            ((-index, group) for group, held in enumerate(sequence.held) for index in held), key=lambda item: item
         )
         for index, group in tail_first:
-            self.gave_back(rider.held[group][-index])
+            self.record_freed(sequence.held[group][-index])
         with pytest.raises(AssertionError, match="released twice"):
-            self.cache.release(rider.table, rider.hashes)
+            self.cache.release(sequence.table, sequence.hashes)
 
     @rule()
     def flush(self) -> None:
@@ -189,11 +193,13 @@ class CacheAgainstAModel(RuleBasedStateMachine):
             return
         assert self.cache.check_integrity() == []
         assert list(self.cache.pool._free_list) == self.order
-        for rider in self.riders:
-            held = [(group, index, block) for group, held in enumerate(rider.held) for index, block in held.items()]
-            assert sorted(rider.table.held()) == sorted(held)
+        for sequence in self.sequences:
+            held = [(group, index, block) for group, held in enumerate(sequence.held) for index, block in held.items()]
+            assert sorted(sequence.table.held()) == sorted(held)
         for name in self.cache._pending:
-            assert any(name in rider.hashes[rider.published :] for rider in self.riders), "pending, and nobody computes"
+            assert any(name in sequence.hashes[sequence.published :] for sequence in self.sequences), (
+                "a pending block that no sequence computes"
+            )
 
 
 TestCacheAgainstAModel = CacheAgainstAModel.TestCase

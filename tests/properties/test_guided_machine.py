@@ -1,7 +1,7 @@
-"""Requests with grammars among others, through preemption, aborts, failed steps and overlap: each draws as if alone.
+"""Requests with grammars among others, with preemption, aborts, failures and overlap: each choice samples as if alone.
 
-A mask is begun ahead of the step that wants it, and a row with a grammar is taken in like any other, so this is where a
-mask of yesterday, a token that is taken twice, or a grammar that two threads touch would show.
+Masks are computed ahead of their step, and rows with a grammar are committed like any other row. A stale mask, a token
+that advances a grammar twice, or a grammar that two threads change would show here.
 """
 
 import os
@@ -18,10 +18,10 @@ from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner, masked_token, next_token
 from chairlift.engine.step_plan import StepPlan
 from chairlift.engine.structured.grammar import Grammar
-from support_engine import ask
+from support_engine import make_request
 from support_structure import EOS, VOCAB_SIZE, grammar_of
 
-LIVES = 400 if os.environ.get("CHAIRLIFT_FULL") == "1" else 40
+NUM_SEEDS = 400 if os.environ.get("CHAIRLIFT_FULL") == "1" else 40
 REGEXES = ("[ab]{3}c", "[a-m]*x", "([a-m]*x|[n-z]+y|[^q]{3,20}){2,9}", "a?b?c?d", "(yes|no)( (yes|no)){0,3}", ".{0,60}")
 SCHEMA = {
     "type": "object", "properties": {"a": {"type": "integer"}, "b": {"enum": ["x", "yy"]}}, "required": ["a", "b"],
@@ -30,8 +30,8 @@ SCHEMA = {
 
 
 @dataclass
-class Rider:
-    """What was asked, and what came of each choice."""
+class RequestRun:
+    """A request and the tokens of each choice."""
 
     request: GenerateRequest
     grammar: Grammar | None
@@ -39,8 +39,8 @@ class Rider:
     was_disturbed: bool = False
     has_ended: bool = False
 
-    def hear(self, output: EngineOutput) -> None:
-        assert not self.has_ended, "a word behind the last one"
+    def receive(self, output: EngineOutput) -> None:
+        assert not self.has_ended, "an output after the final one"
         self.tokens.setdefault(output.choice_index, []).extend(output.token_ids)
         self.has_ended = output.is_final
         if output.error is not None:
@@ -48,18 +48,18 @@ class Rider:
             self.was_disturbed = True
 
 
-def alone(rider: Rider, fake: FakeConfig, choice: int) -> list[int]:
-    """Draw a choice by the definitions: no batch, no cache, a new mask for each token."""
-    request, grammar = rider.request, None if rider.grammar is None else rider.grammar.copy()
-    context, drawn = list(request.prompt_token_ids), []
-    while len(drawn) < (request.params.max_tokens or 0):
+def expected_choice(run: RequestRun, fake: FakeConfig, choice: int) -> list[int]:
+    """Return the tokens of a choice by the definitions: no batch, no cache, a new mask for each token."""
+    request, grammar = run.request, None if run.grammar is None else run.grammar.copy()
+    context, sampled = list(request.prompt_token_ids), []
+    while len(sampled) < (request.params.max_tokens or 0):
         token: int | None = next_token(context, request.params, fake, choice)
         if grammar is not None:
             bits = np.zeros(grammar.width, np.int32)
             grammar.fill(bits)
             token = masked_token(token, bits, fake.vocab_size)
         assert token is not None
-        drawn.append(token)
+        sampled.append(token)
         context.append(token)
         if token in request.all_stop_token_ids:
             break
@@ -67,7 +67,7 @@ def alone(rider: Rider, fake: FakeConfig, choice: int) -> list[int]:
             grammar.advance(token)
             if grammar.is_terminated:
                 break
-    return drawn
+    return sampled
 
 
 @pytest.fixture(scope="module")
@@ -75,58 +75,58 @@ def grammars() -> list[Grammar]:
     return [*(grammar_of(regex=regex) for regex in REGEXES), grammar_of(json_schema=SCHEMA)]
 
 
-@pytest.mark.parametrize("seed", range(LIVES))
-def test_each_draws_what_it_draws_alone(seed: int, grammars: list[Grammar]) -> None:
-    dice = random.Random(seed)
+@pytest.mark.parametrize("seed", range(NUM_SEEDS))
+def test_each_choice_samples_what_it_samples_alone(seed: int, grammars: list[Grammar]) -> None:
+    rng = random.Random(seed)
     fake = FakeConfig(
-        vocab_size=VOCAB_SIZE, num_blocks=dice.choice([30, 64, 200]), block_size=4, max_model_len=110,
-        windows=dice.choice([(None,), (None,), (None, 8), (12,)]),
-        cpus=tuple(sorted(usable_cpus())) if seed % 3 else (),
+        vocab_size=VOCAB_SIZE, num_blocks=rng.choice([30, 64, 200]), block_size=4, max_model_len=110,
+        windows=rng.choice([(None,), (None,), (None, 8), (12,)]),
+        busy_cpus=tuple(sorted(usable_cpus())) if seed % 3 else (),
     )  # fmt: skip
-    failures = dice.choice([0, 0, 6])
+    failures = rng.choice([0, 0, 6])
 
     def hook(plan: StepPlan, stage: str) -> None:
         nonlocal failures
-        if failures and dice.random() < 0.05:
+        if failures and rng.random() < 0.05:
             failures -= 1
             raise ValueError("a step that fails")
 
     config = SchedulerConfig(
-        max_running_requests=dice.choice([4, 8, 16]), max_batch_tokens=dice.choice([16, 40, 128]),
-        overlap=dice.random() < 0.5,
+        max_running_requests=rng.choice([4, 8, 16]), max_batch_tokens=rng.choice([16, 40, 128]),
+        overlap=rng.random() < 0.5,
     )  # fmt: skip
-    loop = EngineLoop(FakeRunner(fake, hook=hook), config, enable_prefix_caching=dice.random() < 0.7)
+    loop = EngineLoop(FakeRunner(fake, hook=hook), config, enable_prefix_caching=rng.random() < 0.7)
     loop.start()
-    riders: dict[str, Rider] = {}
+    runs: dict[str, RequestRun] = {}
 
-    def hear(outputs: list[EngineOutput]) -> None:
+    def receive(outputs: list[EngineOutput]) -> None:
         for output in outputs:
-            riders[output.request_id].hear(output)
+            runs[output.request_id].receive(output)
 
     try:
-        coming = dice.randint(3, 20)
-        while coming or not loop.is_idle:
-            if coming and dice.random() < 0.4:
-                coming -= 1
-                request = ask(
-                    f"r{coming}", dice.choice([list(range(1, 13)), [dice.randrange(256) for _ in range(9)]]),
-                    dice.randint(1, 60), n=dice.choice([1, 1, 3]), seed=dice.randrange(99), eos_token_ids=(EOS,),
-                    stop=[dice.randrange(256)] if dice.random() < 0.2 else [],
+        num_to_come = rng.randint(3, 20)
+        while num_to_come or not loop.is_idle:
+            if num_to_come and rng.random() < 0.4:
+                num_to_come -= 1
+                request = make_request(
+                    f"r{num_to_come}", rng.choice([list(range(1, 13)), [rng.randrange(256) for _ in range(9)]]),
+                    rng.randint(1, 60), n=rng.choice([1, 1, 3]), seed=rng.randrange(99), eos_token_ids=(EOS,),
+                    stop=[rng.randrange(256)] if rng.random() < 0.2 else [],
                 )  # fmt: skip
-                rider = riders[request.request_id] = Rider(request, dice.choice([None, *grammars]))
-                copies = [rider.grammar.copy() for _ in range(request.params.num_choices)] if rider.grammar else []
-                hear(loop.submit(request, copies))
-            if riders and dice.random() < 0.03:
-                name = dice.choice(list(riders))
-                riders[name].was_disturbed = True
+                run = runs[request.request_id] = RequestRun(request, rng.choice([None, *grammars]))
+                copies = [run.grammar.copy() for _ in range(request.params.num_choices)] if run.grammar else []
+                receive(loop.submit(request, copies))
+            if runs and rng.random() < 0.03:
+                name = rng.choice(list(runs))
+                runs[name].was_disturbed = True
                 ended = loop.abort(name)
-                hear([] if ended is None else [ended])
-            hear(loop.step())
+                receive([] if ended is None else [ended])
+            receive(loop.step())
         assert loop.check_integrity() == []
     finally:
         loop.stop()
-    for rider in riders.values():
-        assert rider.has_ended
-        for choice in range(rider.request.params.num_choices):
-            expected, found = alone(rider, fake, choice), rider.tokens.get(choice, [])
-            assert found == (expected[: len(found)] if rider.was_disturbed else expected), (seed, rider.request)
+    for run in runs.values():
+        assert run.has_ended
+        for choice in range(run.request.params.num_choices):
+            expected, tokens = expected_choice(run, fake, choice), run.tokens.get(choice, [])
+            assert tokens == (expected[: len(tokens)] if run.was_disturbed else expected), (seed, run.request)

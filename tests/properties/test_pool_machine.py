@@ -16,25 +16,25 @@ NAMES: list[BlockKey] = [(group, bytes([number])) for group in range(2) for numb
 
 
 class PoolAgainstAModel(RuleBasedStateMachine):
-    """`order` is the free list, `held` who is referenced how often, `names` what each block holds."""
+    """The model: `free_list` in order, `references` of each block, and `names`, the block of each key."""
 
     def __init__(self) -> None:
         super().__init__()
         self.pool = BlockPool(TOTAL)
-        self.order = list(range(TOTAL))
-        self.held: Counter[int] = Counter()
+        self.free_list = list(range(TOTAL))
+        self.references: Counter[int] = Counter()
         self.names: dict[BlockKey, int] = {}
 
     @rule(count=integers(0, TOTAL + 1))
-    def take(self, count: int) -> None:
-        if count > len(self.order):
-            with pytest.raises(OutOfBlocks, match=f"{count} blocks needed, {len(self.order)} of {TOTAL} are free"):
+    def allocate(self, count: int) -> None:
+        if count > len(self.free_list):
+            with pytest.raises(OutOfBlocks, match=f"{count} blocks needed, {len(self.free_list)} of {TOTAL} are free"):
                 self.pool.allocate(count)
             return
-        wanted, self.order = self.order[:count], self.order[count:]
-        assert self.pool.allocate(count) == wanted
-        self.names = {name: block for name, block in self.names.items() if block not in wanted}
-        self.held.update(wanted)
+        expected, self.free_list = self.free_list[:count], self.free_list[count:]
+        assert self.pool.allocate(count) == expected
+        self.names = {name: block for name, block in self.names.items() if block not in expected}
+        self.references.update(expected)
 
     @precondition(lambda self: self.names)
     @rule(choice=data())
@@ -43,44 +43,44 @@ class PoolAgainstAModel(RuleBasedStateMachine):
         block = self.pool.lookup(name)
         assert block == self.names[name]
         self.pool.add_reference(block)
-        if not self.held[block]:
-            self.order.remove(block)
-        self.held[block] += 1
+        if not self.references[block]:
+            self.free_list.remove(block)
+        self.references[block] += 1
 
-    @precondition(lambda self: +self.held)
+    @precondition(lambda self: +self.references)
     @rule(choice=data())
-    def give_back(self, choice: DataObject) -> None:
-        block = choice.draw(sampled_from(sorted(+self.held)))
+    def free(self, choice: DataObject) -> None:
+        block = choice.draw(sampled_from(sorted(+self.references)))
         self.pool.free([block])
-        self.held[block] -= 1
-        if not self.held[block]:
+        self.references[block] -= 1
+        if not self.references[block]:
             named = block in self.names.values()
-            self.order.insert(len(self.order) if named else 0, block)
+            self.free_list.insert(len(self.free_list) if named else 0, block)
 
-    @precondition(lambda self: +self.held)
+    @precondition(lambda self: +self.references)
     @rule(choice=data(), name=sampled_from(NAMES))
     def publish(self, choice: DataObject, name: BlockKey) -> None:
-        block = choice.draw(sampled_from(sorted(+self.held)))
+        block = choice.draw(sampled_from(sorted(+self.references)))
         self.pool.publish(block, name)
         if name not in self.names and block not in self.names.values():
             self.names[name] = block
 
     @rule()
     def forget_cached(self) -> None:
-        cached = {name for name, block in self.names.items() if not self.held[block]}
+        cached = {name for name, block in self.names.items() if not self.references[block]}
         assert self.pool.evict_all_cached() == len(cached)
         self.names = {name: block for name, block in self.names.items() if name not in cached}
 
     @invariant()
     def the_same(self) -> None:
-        assert self.pool.check(self.held.elements()) == []
-        assert list(self.pool._free_list) == self.order
+        assert self.pool.check(self.references.elements()) == []
+        assert list(self.pool._free_list) == self.free_list
         assert {name: block for name in NAMES if (block := self.pool.lookup(name)) is not None} == self.names
         counts = self.pool.counts()
-        cached = sum(1 for block in self.names.values() if not self.held[block])
-        assert (counts.cached, counts.held) == (cached, len(+self.held))
+        cached = sum(1 for block in self.names.values() if not self.references[block])
+        assert (counts.cached, counts.held) == (cached, len(+self.references))
         assert counts.free + counts.cached + counts.held == counts.total == TOTAL
-        assert all(self.pool.references(block) == self.held[block] for block in range(TOTAL))
+        assert all(self.pool.references(block) == self.references[block] for block in range(TOTAL))
 
 
 TestPoolAgainstAModel = PoolAgainstAModel.TestCase

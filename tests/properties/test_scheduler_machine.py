@@ -1,4 +1,4 @@
-"""Scheduler and fake runner under any sequence of events: every plan within its limits, every request one right end."""
+"""Scheduler and fake runner under random events: every plan keeps the limits, every request ends once and correctly."""
 
 import random
 from dataclasses import replace
@@ -14,14 +14,14 @@ from chairlift.engine.runner.fake import FakeConfig
 from chairlift.engine.scheduler.batching_policy import NAMES
 from chairlift.engine.scheduler.waiting_queue.base import POLICIES
 from chairlift.engine.step_plan import StepPlan
-from support_engine import FULL, Lift, ask, expected_end, key_of
-from support_requests import BAD_TOKENS, peak_of
+from support_engine import FULL, EngineHarness, expected_outcome, make_request, seq_id_of
+from support_requests import BAD_TOKENS, peak_blocks
 
 LONGEST = 40
 
 
-class Machine(RuleBasedStateMachine):
-    """support_engine.Audit holds each plan against budgets, chunks, seats, passing and the waiting bound."""
+class SchedulerMachine(RuleBasedStateMachine):
+    """Random events; support_audit.Audit checks each plan: budgets, chunks, slots, bypasses and the waiting bound."""
 
     @initialize(
         overlap=booleans(), block_size=sampled_from([1, 3, 16]), room=sampled_from([1.0, 1.5, 4.0]),
@@ -39,14 +39,14 @@ class Machine(RuleBasedStateMachine):
         trouble: bool, **options: Any,
     ) -> None:  # fmt: skip
         config = SchedulerConfig(overlap=overlap, **options)
-        peak = peak_of(windows, block_size, LONGEST, config.max_prefill_chunk * config.max_in_flight_steps)
+        peak = peak_blocks(windows, block_size, LONGEST, config.max_prefill_chunk * config.max_in_flight_steps)
         poison, nan = BAD_TOKENS if trouble else (None, None)
         fake = FakeConfig(vocab_size=50, max_model_len=LONGEST, num_blocks=int(peak * room), block_size=block_size,
                           windows=windows, poison=poison, nan=nan, seconds_per_step=0.002,
                           seconds_per_token=0.0005)  # fmt: skip
         self.failing: dict[tuple[int, str], object] = {}
         self.bad_rows: dict[int, int] = {}
-        self.lift = Lift(
+        self.harness = EngineHarness(
             fake,
             caching=caching,
             hook=self.hook,
@@ -55,7 +55,7 @@ class Machine(RuleBasedStateMachine):
             max_queue_size=8,
             **options,
         )
-        self.disturbed = False
+        self.may_differ = False
 
     def hook(self, plan: StepPlan, stage: str) -> None:
         if self.failing.pop((plan.step_id, stage), None):
@@ -69,81 +69,83 @@ class Machine(RuleBasedStateMachine):
         prefix=integers(0, 2), length=integers(0, 20), more=integers(1, 12), outputs=integers(1, 20),
         stop=sampled_from([(), (7, 8, 9)]), tenant=sampled_from(["", "other"]),
         timeout=none() | sampled_from([0.5, 3.0]), priority=integers(-2, 2), n=sampled_from([1, 1, 2, 5]),
-        scores=sampled_from([None, None, 0]), delivered=none() | lists(integers(0, 20), max_size=5),
+        prompt_logprobs_asked=sampled_from([None, None, 0]), delivered=none() | lists(integers(0, 20), max_size=5),
     )  # fmt: skip
     def submit(
         self, prefix: int, length: int, more: int, outputs: int, stop: tuple[int, ...], tenant: str,
-        timeout: float | None, priority: int, n: int, scores: int | None, delivered: list[int] | None,
+        timeout: float | None, priority: int, n: int, prompt_logprobs_asked: int | None, delivered: list[int] | None,
     ) -> None:  # fmt: skip
-        number = len(self.lift.requests)
+        number = len(self.harness.requests)
         rng = random.Random(number)
         prompt = [(prefix * 7 + position) % 40 for position in range(length)] + [rng.randrange(50) for _ in range(more)]
         outputs = min(outputs, LONGEST - len(prompt))
-        self.disturbed = self.disturbed or timeout is not None
-        request = ask(
+        self.may_differ = self.may_differ or timeout is not None
+        request = make_request(
             str(number), prompt, outputs, stop=stop, tenant=tenant, timeout=timeout, priority=priority, n=n,
-            seed=number, prompt_logprobs=scores,
+            seed=number, prompt_logprobs=prompt_logprobs_asked,
         )  # fmt: skip
-        if delivered is not None:  # by an engine that is gone
-            whole = [expected_end(request, self.lift.fake, index)[0] for index in range(n)]
+        if delivered is not None:  # by an engine that has stopped
+            whole = [expected_outcome(request, self.harness.fake, index)[0] for index in range(n)]
             cut = [tuple(tokens[:count]) for tokens, count in zip(whole, delivered, strict=False)]
             request = replace(request, resume=tuple(cut))
-        self.lift.submit(request)
+        self.harness.submit(request)
 
-    @precondition(lambda self: not self.lift.loop.is_idle)
+    @precondition(lambda self: not self.harness.loop.is_idle)
     @rule(times=integers(1, 6))
     def step(self, times: int) -> None:
         for _ in range(times):
-            if not self.lift.loop.is_idle:
-                self.lift.step()
+            if not self.harness.loop.is_idle:
+                self.harness.step()
 
-    @precondition(lambda self: self.lift.requests)
+    @precondition(lambda self: self.harness.requests)
     @rule(choice=data(), index=none() | integers(0, 2))
     def abort(self, choice: DataObject, index: int | None) -> None:
-        name, scheduler = choice.draw(sampled_from(sorted(self.lift.requests))), self.lift.scheduler
-        is_open = name in scheduler.sequence_groups if index is None else key_of(name, index) in scheduler.sequences
-        self.disturbed = self.disturbed or is_open
-        assert (self.lift.abort(name, index) is not None) == is_open
+        name, scheduler = choice.draw(sampled_from(sorted(self.harness.requests))), self.harness.scheduler
+        is_open = name in scheduler.sequence_groups if index is None else seq_id_of(name, index) in scheduler.sequences
+        self.may_differ = self.may_differ or is_open
+        assert (self.harness.abort(name, index) is not None) == is_open
 
     @rule(seconds=sampled_from([0.1, 0.3, 1.0]))
     def advance(self, seconds: float) -> None:
-        self.lift.clock.advance(seconds)
+        self.harness.clock.advance(seconds)
 
     @rule(stage=sampled_from(["launch", "collect"]), steps=lists(integers(0, 4), min_size=1, max_size=3))
     def fail(self, stage: str, steps: list[int]) -> None:
-        self.disturbed = True
+        self.may_differ = True
         for ahead in steps:
-            self.failing[self.lift.scheduler._steps + ahead, stage] = True
+            self.failing[self.harness.scheduler._steps + ahead, stage] = True
 
     @rule(row=integers(0, 8), ahead=integers(0, 3))
     def fail_a_row(self, row: int, ahead: int) -> None:
-        self.disturbed = True
-        self.bad_rows[self.lift.scheduler._steps + ahead] = row
+        self.may_differ = True
+        self.bad_rows[self.harness.scheduler._steps + ahead] = row
 
     @rule()
     def flush(self) -> None:
-        self.lift.cache.evict_all()
+        self.harness.cache.evict_all()
 
     @invariant()
-    def ledger(self) -> None:
+    def check_integrity_and_order(self) -> None:
         if not hasattr(self, "lift"):
             return
-        scheduler = self.lift.scheduler
+        scheduler = self.harness.scheduler
         assert scheduler.check_integrity() == []
         assert scheduler.waiting_tokens == sum(len(sequence.token_ids) for sequence in scheduler.waiting)
         order = list(scheduler.waiting)
-        assert len(set(order)) == len(order) == len(scheduler.waiting), "somebody is in line twice, or not at all"
+        assert len(set(order)) == len(order) == len(scheduler.waiting), (
+            "a sequence is in the waiting queue twice or not at all"
+        )
         if scheduler.config.policy == "fifo":
-            assert order == sorted(order, key=lambda each: each.arrival_index), "somebody lost its place"
+            assert order == sorted(order, key=lambda each: each.arrival_index), "a sequence lost its place in the queue"
 
     def teardown(self) -> None:
         if hasattr(self, "lift"):
             try:
-                self.lift.drain()
-                self.lift.prove(calm=not self.disturbed)
+                self.harness.drain()
+                self.harness.check_outputs(no_faults=not self.may_differ)
             finally:
-                self.lift.close()
+                self.harness.close()
 
 
-TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=1500 if FULL else 120, stateful_step_count=50)
+TestSchedulerMachine = SchedulerMachine.TestCase
+TestSchedulerMachine.settings = settings(max_examples=1500 if FULL else 120, stateful_step_count=50)

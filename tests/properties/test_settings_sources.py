@@ -1,4 +1,4 @@
-"""Whatever is set means the same as a flag, a variable, or a key of a file."""
+"""Settings mean the same as a flag, an environment variable or a key of a file."""
 
 import argparse
 import tempfile

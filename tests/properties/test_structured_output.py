@@ -1,4 +1,4 @@
-"""Output under a structure parses and validates, whatever the weights say; and every valid instance can be written.
+"""Structured output parses and validates with any weights, and every valid instance can be generated.
 
 500 schemas over the keywords of JSON Schema (each in at least 40 of them), regular expressions and choices; greedy and
 sampled, streamed, preempted, overlapped, in batches of 32, by a model of random weights.
@@ -35,6 +35,9 @@ TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d:([0-5]\d|60)(\.\d+)?(Z|[+-]([01]\d|2
 OPTIONS: dict[str, Any] = {"num_blocks": 700, "max_running_requests": BATCH, "seed": 3}
 TIGHT: dict[str, Any] = {"num_blocks": 240, "block_size": 4, "max_running_requests": 96}
 CHECKER = jsonschema.FormatChecker(("date", "uuid", "ipv4", "ipv6"))
+JsonSchemaValidator: Any = jsonschema.validators.validator_for(
+    {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+)
 REGEXES = (
     "[0-9]{1,4}",
     r"\d{2}:\d{2}(am|pm)?",
@@ -46,16 +49,16 @@ REGEXES = (
 
 
 def test_each_keyword_is_in_many_of_the_schemas() -> None:
-    seen: Counter[str] = sum((keywords_of(schema) for schema in schemas(COUNT)), Counter())
-    assert {name: seen[name] for name in KEYWORDS if seen[name] < EACH} == {}
-    assert all(jsonschema.Draft202012Validator.check_schema(schema) is None for schema in schemas(COUNT))
+    counts: Counter[str] = sum((keywords_of(schema) for schema in schemas(COUNT)), Counter())
+    assert {name: counts[name] for name in KEYWORDS if counts[name] < EACH} == {}
+    assert all(JsonSchemaValidator.check_schema(schema) is None for schema in schemas(COUNT))
 
 
 def check(schema: Any, result: RequestOutput) -> None:
     for choice in result.outputs:
         assert result.error is None, (schema, result.error)
         assert choice.finish_reason == "stop", (schema, choice.text)
-        jsonschema.validate(json.loads(choice.text), schema, jsonschema.Draft202012Validator, format_checker=CHECKER)
+        jsonschema.validate(json.loads(choice.text), schema, JsonSchemaValidator, format_checker=CHECKER)
 
 
 def params(number: int, schema: Any, **more: Any) -> SamplingParams:
@@ -72,8 +75,10 @@ def test_outputs_validate_in_batches(options: dict[str, Any]) -> None:
     with LLM(RANDOM, **{**OPTIONS, **options}) as llm:
         for start in range(0, len(share), BATCH):
             some = share[start : start + BATCH]
-            asked = [params(start + at, schema, n=4 if is_tight else 1 + at % 2) for at, schema in enumerate(some)]
-            for schema, result in zip(some, llm.generate(["{"] * len(some), asked, use_tqdm=False), strict=True):
+            params_list = [
+                params(start + at, schema, n=4 if is_tight else 1 + at % 2) for at, schema in enumerate(some)
+            ]
+            for schema, result in zip(some, llm.generate(["{"] * len(some), params_list, use_tqdm=False), strict=True):
                 check(schema, result)
         assert llm.check_integrity() == []
         assert (llm.load().preemptions > 0) == is_tight
@@ -93,7 +98,7 @@ def test_outputs_validate_as_they_stream() -> None:
 
             some = schemas(COUNT)[5 : 5 + BATCH]
             for schema, text in zip(some, await asyncio.gather(*map(one, range(BATCH), some)), strict=True):
-                jsonschema.validate(json.loads(text), schema, jsonschema.Draft202012Validator, format_checker=CHECKER)
+                jsonschema.validate(json.loads(text), schema, JsonSchemaValidator, format_checker=CHECKER)
 
     asyncio.run(run())
 
@@ -103,14 +108,14 @@ def test_regexes_and_choices_hold_too() -> None:
     structures = [StructuredOutput(regex=regex) for regex in REGEXES] + [
         StructuredOutput(choice=some) for some in choices
     ]
-    asked = [
+    params_list = [
         SamplingParams(
             structured=structures[number % len(structures)], temperature=number % 2, seed=number, max_tokens=99
         )
         for number in range(64)
     ]
     with LLM(RANDOM, **OPTIONS, overlap=True) as llm:
-        results = llm.generate(["?"] * len(asked), asked, use_tqdm=False)
+        results = llm.generate(["?"] * len(params_list), params_list, use_tqdm=False)
     for number, result in enumerate(results):
         structured, text = structures[number % len(structures)], result.outputs[0].text
         assert result.error is None
@@ -121,13 +126,13 @@ def test_regexes_and_choices_hold_too() -> None:
             assert re.fullmatch(str(structured.regex), text, re.ASCII)
 
 
-def as_draft_7(schema: Any) -> Any:
-    """Return the schema as hypothesis-jsonschema understands it, which knows no prefixItems."""
+def as_json_schema_7(schema: Any) -> Any:
+    """Return the schema in the older form that hypothesis-jsonschema reads, without prefixItems."""
     if isinstance(schema, list):
-        return [as_draft_7(part) for part in schema]
+        return [as_json_schema_7(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {name: part if name in ("enum", "const") else as_draft_7(part) for name, part in schema.items()}
+    made = {name: part if name in ("enum", "const") else as_json_schema_7(part) for name, part in schema.items()}
     if "prefixItems" in made:
         made["additionalItems"] = made.pop("items")
         made["items"] = made.pop("prefixItems")
@@ -136,25 +141,25 @@ def as_draft_7(schema: Any) -> Any:
 
 @cache
 def instances(number: int) -> tuple[Any, ...]:
-    """Draw valid instances of a schema."""
+    """Return random valid instances of a schema."""
     from hypothesis_jsonschema import from_schema
 
-    schema, found = schemas(COUNT)[number], []
+    schema, instances_found = schemas(COUNT)[number], []
 
     @settings(max_examples=20, database=None, derandomize=True, deadline=None, phases=[Phase.generate],
               suppress_health_check=list(HealthCheck))  # fmt: skip
-    @given(from_schema(as_draft_7(schema), custom_formats={"uuid": uuids().map(str)}))
+    @given(from_schema(as_json_schema_7(schema), custom_formats={"uuid": uuids().map(str)}))
     def draw(value: Any) -> None:
-        found.append(value)
+        instances_found.append(value)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         draw()
-    return tuple(found)
+    return tuple(instances_found)
 
 
 def in_order(value: Any, schema: Any, root: Any) -> Any:
-    """Return the value with the properties of its objects in the order of the schema, the only one that is written."""
+    """Return the value with the properties of its objects in the order of the schema, as the grammar requires."""
     if not isinstance(schema, dict) or not isinstance(value, dict | list):
         return value
     if "$ref" in schema:
@@ -170,14 +175,14 @@ def in_order(value: Any, schema: Any, root: Any) -> Any:
 
 
 def test_times_are_those_of_rfc_3339() -> None:
-    """They have no longest one, for the digits of a second have no end; so they are not among the schemas."""
+    """The digits of a second are unlimited, so there is no longest time, and the schemas have none."""
     grammar = grammar_of(json_schema={"type": "string", "format": "time"})
     for seed in range(40):
         assert TIME.fullmatch(json.loads(written(grammar.copy(), at_random(seed))))
 
 
 def validator(schema: Any) -> Any:
-    return jsonschema.Draft202012Validator(schema, format_checker=CHECKER)
+    return JsonSchemaValidator(schema, format_checker=CHECKER)
 
 
 @pytest.mark.parametrize("number", range(0, COUNT, 1 if FULL else 5))
@@ -190,7 +195,7 @@ def test_every_valid_instance_can_be_written(number: int) -> None:
         value, separators = in_order(drawn, schema, schema), rng.choice([(", ", ": "), (",", ":")])
         assert validator(schema).is_valid(value)
         text = json.dumps(value, ensure_ascii=False, separators=separators, indent=rng.choice([None, 1]))
-        text = text.replace("\x7f", "\\u007f")  # characters stand for themselves, and whatever controls is escaped
+        text = text.replace("\x7f", "\\u007f")  # control characters are escaped, all others are not
         grammar = template.copy()
         for token in text.encode():
             assert token in allowed(grammar), text

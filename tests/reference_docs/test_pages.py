@@ -8,7 +8,7 @@ from chairlift.cli.settings import settings
 from chairlift.core import errors
 from chairlift.observability.metrics import METRICS, Metrics
 from reference_docs.__main__ import main
-from reference_docs.pages import PAGES, config_page, errors_page, metrics_page
+from reference_docs.pages import PAGES, errors_page, metrics_page, settings_page
 
 
 def rows(page: str) -> dict[str, list[str]]:
@@ -22,7 +22,7 @@ def rows(page: str) -> dict[str, list[str]]:
 
 
 def test_every_setting_has_its_four_names_and_its_default() -> None:
-    page = config_page()
+    page = settings_page()
     for title, group in settings.GROUPS:
         assert f"\n## {title}\n" in page
         for setting in group:

@@ -2,6 +2,7 @@
 
 import os
 import re
+from pathlib import Path
 
 import chairlift
 from support_tree import PACKAGE, ROOT, shown
@@ -55,3 +56,19 @@ def test_the_changelog_has_a_place_for_what_comes_and_for_no_later_version() -> 
     headings = re.findall(r"^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
     assert headings[0] == "Unreleased"
     assert all(heading <= chairlift.__version__ for heading in headings[1:])
+
+
+def test_every_link_between_documents_leads_to_a_file_and_a_heading() -> None:
+    broken = []
+    for page in [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")]:
+        for target, _, heading in re.findall(r"\]\(([^)#:]*)(#([\w-]+))?\)", page.read_text(encoding="utf-8")):
+            file = (page.parent / target) if target else page
+            if not file.exists() or (heading and heading not in headings(file)):
+                broken.append(f"{shown(page)}: {target}#{heading}")
+    assert broken == []
+
+
+def headings(page: Path) -> set[str]:
+    """Return the anchors that GitHub makes of a page's headings."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}

@@ -1,4 +1,4 @@
-"""Every example of the README runs: each python block by itself, each console block line by line.
+"""Every example of the README and of the first pages of docs/ runs: python by block, console line by line.
 
 A fenced block counts as an example when its language is `python` or `console`. A block may be left out only with a
 reason, in a comment right above it: `<!-- not run: reason -->`. Blocks of a language share an empty folder and run in
@@ -23,8 +23,15 @@ from support_tree import ROOT
 
 SERVED = "localhost:8000"
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = ("README.md", "docs/quickstart.md", "docs/python.md", "docs/contributing.md")
+"""Pages whose examples run."""
+
 REASON = r"(?:^<!-- not run: (?P<reason>[^\n]+?) -->\n)?"
 FENCE = re.compile(REASON + r"^```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text(encoding="utf-8")
 
 
 class Example(NamedTuple):
@@ -69,17 +76,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("readme")
 
 
-def test_the_python_examples_run(folder: Path, address: str) -> None:
-    blocks = [example for example in examples(README) if example.language == "python"]
+@pytest.mark.parametrize("page", PAGES[:3])
+def test_the_python_examples_run(page: str, folder: Path, address: str) -> None:
+    blocks = [example for example in examples(text_of(page)) if example.language == "python"]
     assert len(blocks) >= 2
     for example in blocks:
         script = folder / f"line_{example.line}.py"
         script.write_text(example.body.replace(SERVED, address), encoding="utf-8")
-        assert run([sys.executable, str(script)], folder).strip(), f"README.md:{example.line} prints nothing"
+        assert run([sys.executable, str(script)], folder).strip(), f"{page}:{example.line} prints nothing"
 
 
-def test_the_console_examples_run(folder: Path, address: str) -> None:
-    blocks = [example for example in examples(README) if example.language == "console" and not example.reason]
+@pytest.mark.parametrize("page", PAGES[:2])
+def test_the_console_examples_run(page: str, folder: Path, address: str) -> None:
+    blocks = [example for example in examples(text_of(page)) if example.language == "console" and not example.reason]
     lines = [line for example in blocks for line in commands(example.body)]
     assert any(line.startswith("chairlift generate") for line in lines)
     for line in lines:
@@ -96,9 +105,10 @@ def test_the_result_that_the_readme_shows_has_the_fields_of_a_real_one(folder: P
     assert json.loads(shown)["usage"].keys() == real["usage"].keys()
 
 
-def test_a_block_is_left_out_with_a_reason_only() -> None:
+@pytest.mark.parametrize("page", PAGES)
+def test_a_block_is_left_out_with_a_reason_only(page: str) -> None:
     """The commands that set up the machine are what runs these tests; running them in here would never end."""
-    left_out = [example for example in examples(README) if example.reason]
+    left_out = [example for example in examples(text_of(page)) if example.reason]
     assert all(line.startswith("make ") for example in left_out for line in commands(example.body))
     assert all(example.language == "console" for example in left_out)
 

@@ -1,4 +1,4 @@
-"""docs/config.md, docs/metrics.md and docs/errors.md say what the code declares."""
+"""docs/settings.md, docs/metrics.md and docs/errors.md say what the code declares."""
 
 import pytest
 

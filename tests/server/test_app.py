@@ -78,17 +78,17 @@ def full_door(keys: KeyRing | None = None, **options: Any) -> tuple[ServerApp, R
 
 def test_a_full_line_turns_work_away_by_its_head_and_nothing_else() -> None:
     door, replica = full_door()
-    assert door.gate is not None
+    assert door.early_check is not None
     for path in (CHAT, COMPLETIONS):
-        away = door.gate(path.encode(), JSON)
+        away = door.early_check(path.encode(), JSON)
         assert isinstance(away, Rejection) and (away.route, away.tenant) == (path, "")
         assert isinstance(away.error, Overloaded) and away.error.details["retry_after"] >= 1.0
         assert away.error.__traceback__ is None, "it has frames that would hold it until garbage is looked for"
         assert replica.admission.open_requests == 1
     for target in ("/tokenize", "/v1/models", CHAT + "?a=b", "/v1/chat", ""):
-        assert door.gate(target.encode(), JSON) is None, target
+        assert door.early_check(target.encode(), JSON) is None, target
     replica.admission.renew(AdmissionLimits())
-    admit = door.gate(CHAT.encode(), JSON)
+    admit = door.early_check(CHAT.encode(), JSON)
     assert callable(admit) and replica.admission.waiting_requests == 1
     permit = admit()
     assert isinstance(permit, Permit) and replica.admission.waiting_requests == 2
@@ -100,17 +100,17 @@ def test_a_full_line_turns_work_away_by_its_head_and_nothing_else() -> None:
 
 def test_who_would_be_refused_before_that_for_another_reason_is_not_turned_away() -> None:
     door, replica = full_door(ring())
-    assert door.gate is not None
+    assert door.early_check is not None
     for headers in (JSON, [*JSON, (b"authorization", b"Bearer wrong")], [KEY, (b"content-type", b"text/plain")]):
-        assert door.gate(CHAT.encode(), headers) is None, headers
-    away = door.gate(CHAT.encode(), [*JSON, KEY])
+        assert door.early_check(CHAT.encode(), headers) is None, headers
+    away = door.early_check(CHAT.encode(), [*JSON, KEY])
     assert isinstance(away, Rejection) and away.tenant == "alice"
     replica.lifecycle.drain()
-    assert door.gate(CHAT.encode(), [*JSON, KEY]) is None
+    assert door.early_check(CHAT.encode(), [*JSON, KEY]) is None
 
 
 def test_where_pages_of_other_sites_may_ask_nobody_is_turned_away_by_a_head() -> None:
-    assert full_door(cors_origins=("https://a.example",))[0].gate is None
+    assert full_door(cors_origins=("https://a.example",))[0].early_check is None
 
 
 def test_metrics_may_be_open() -> None:

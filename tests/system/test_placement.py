@@ -36,7 +36,7 @@ def niceness(pid: int) -> dict[int, int]:
 
 
 def fake(*cpus: int) -> FakeConfig:
-    return FakeConfig(vocab_size=128, max_model_len=512, num_blocks=512, cpus=cpus)
+    return FakeConfig(vocab_size=128, max_model_len=512, num_blocks=512, busy_cpus=cpus)
 
 
 def text_of(server: Server) -> str:

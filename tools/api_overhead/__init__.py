@@ -1,1 +1,1 @@
-"""What a replica's door costs: chunks a second of one API process, and the time that it adds to a request."""
+"""Overhead of a replica's API process: chunks per second of one process, and the time that it adds to a request."""

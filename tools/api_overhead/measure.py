@@ -1,4 +1,4 @@
-"""Measure: streams that are counted, requests that are timed, and both while somebody reads the metrics."""
+"""Measurements: chunk rate of streams, with and without metric scrapes, and the time of requests outside the engine."""
 
 import asyncio
 import json
@@ -9,25 +9,28 @@ from itertools import count, pairwise
 from random import Random
 from typing import Any
 
-from api_overhead.server_fixture import ADMIN_KEY, Place
+from api_overhead.server_fixture import ADMIN_KEY, RunningReplica
 from chairlift.bench.report.percentiles import summarize
 from chairlift.bench.server.http_client import Client, ExchangeEndKind, Headers, NoResponse
 from chairlift.core.sampling import SamplingParams
 from chairlift.llm.async_llm import AsyncLLM
 from chairlift.llm.text_service import TextService
 
-WARM_SECONDS = 2.0
+WARMUP_SECONDS = 2.0
 FINISHED = "finished"
-REMEMBERED = 900
-"""Requests whose life can be asked for; a server remembers a hundred more."""
+MAX_TIMELINES = 900
+"""Requests whose timeline is fetched. A server keeps the timelines of its last 1,000 requests."""
 
-MARK = b"data: "
+IN_PROCESS = "in process"
+"""The report's name of requests that go to the engine without an API process."""
+
+EVENT_MARK = b"data: "
 PROMPT = list(b"hello")
-"""As ids: the fake has none for the mark that a text would begin with."""
+"""Token ids, because the fake tokenizer has no id for the token that starts a text."""
 
 
-class _Counter:
-    """Counts the events of a stream; of one in so many streams the times, too."""
+class _EventCounter:
+    """Counts the events of a stream and, if `times` is a list, records when they arrived."""
 
     def __init__(self, total: list[int], times: list[float] | None) -> None:
         self._total = total
@@ -36,124 +39,138 @@ class _Counter:
 
     def head(self, status: int, headers: Headers) -> None:
         if status != 200:
-            raise ValueError(f"a stream was answered with {status}")
+            raise ValueError(f"the response to a stream has status {status}, expected 200")
 
     def body(self, piece: bytes, now: float) -> None:
-        seen = self._tail + piece
-        found, self._tail = seen.count(MARK), seen[1 - len(MARK) :]
-        self._total[0] += found
-        if self._times is not None and found:
+        data = self._tail + piece
+        num_events, self._tail = data.count(EVENT_MARK), data[1 - len(EVENT_MARK) :]
+        self._total[0] += num_events
+        if self._times is not None and num_events:
             self._times.append(now)
 
 
-async def chunks(place: Place, streams: int, seconds: float, *, scrapes: float = 0.0) -> dict[str, Any]:
-    """Read so many streams for so long, and /metrics so many times a second; tells chunks and what they cost."""
-    client, total, seeds = place.client(), [0], count()
-    times: list[list[float]] = [[] for _ in range(max(1, streams // 10))]
+async def measure_streams(
+    replica: RunningReplica, num_streams: int, seconds: float, *, scrapes_per_second: float = 0.0
+) -> dict[str, Any]:
+    """Read streams and scrape /metrics, and return the chunk rate and its CPU cost."""
+    client, total, seeds = replica.client(), [0], count()
+    times: list[list[float]] = [[] for _ in range(max(1, num_streams // 10))]
 
-    async def read(number: int) -> None:
+    async def read(index: int) -> None:
         while True:
-            counter = _Counter(total, times[number] if number < len(times) else None)
-            ended = await client.ask(_request(client, next(seeds), 4000), counter, 600.0)
+            counter = _EventCounter(total, times[index] if index < len(times) else None)
+            ended = await client.send(_request(client, next(seeds), 4000), counter, 600.0)
             if ended.how is not ExchangeEndKind.COMPLETE:
                 raise NoResponse(f"a stream was cut: {ended.why}")
 
     async def scrape() -> None:
-        while scrapes:
+        while scrapes_per_second:
             await client.fetch("GET", "/metrics")
-            await asyncio.sleep(1 / scrapes)
+            await asyncio.sleep(1 / scrapes_per_second)
 
-    tasks = [asyncio.create_task(read(number)) for number in range(streams)]
-    await asyncio.sleep(WARM_SECONDS)
+    tasks = [asyncio.create_task(read(index)) for index in range(num_streams)]
+    await asyncio.sleep(WARMUP_SECONDS)
     tasks.append(asyncio.create_task(scrape()))
-    before, cpu, began = total[0], place.seconds(), time.monotonic()
+    total_before, cpu_before, started_at = total[0], replica.cpu_seconds(), time.monotonic()
     await asyncio.sleep(seconds)
-    counted, used, took = total[0] - before, place.seconds() - cpu, time.monotonic() - began
-    await _stopped(tasks)
+    num_chunks, cpu_seconds = total[0] - total_before, replica.cpu_seconds() - cpu_before
+    elapsed = time.monotonic() - started_at
+    await _cancel(tasks)
     client.close()
-    gaps = [later - sooner for each in times for sooner, later in pairwise(each) if sooner >= began]
+    gaps = [later - earlier for each in times for earlier, later in pairwise(each) if earlier >= started_at]
     return {
-        "streams": streams, "seconds": took, "chunks_per_second": counted / took, "api_core_share": used / took,
-        "chunks_per_core_second": counted / used if used else None, "scrapes_per_second": scrapes,
-        "gap_seconds": {**summarize(gaps), "max": max(gaps, default=None)},
+        "streams": num_streams, "seconds": elapsed, "chunks_per_second": num_chunks / elapsed,
+        "api_core_share": cpu_seconds / elapsed,
+        "chunks_per_core_second": num_chunks / cpu_seconds if cpu_seconds else None,
+        "scrapes_per_second": scrapes_per_second, "gap_seconds": {**summarize(gaps), "max": max(gaps, default=None)},
     }  # fmt: skip
 
 
-async def requests(place: Place, rate: float, tokens: int, seconds: float, *, stream: bool) -> dict[str, Any]:
-    """Send requests at random moments; tells what each took, and how much of that the engine did not have it."""
-    client, admin, seeds = place.client(), place.client(ADMIN_KEY), Random(7)
+async def measure_requests(
+    replica: RunningReplica, rate: float, tokens: int, seconds: float, *, stream: bool
+) -> dict[str, Any]:
+    """Send requests at random times, and return their total time and their time outside the engine."""
+    client, admin, seeds = replica.client(), replica.client(ADMIN_KEY), Random(7)
 
-    async def send(name: str) -> None:
-        request = _request(client, seeds.randrange(2**31), tokens, stream=stream, name=name)
-        ended = await client.ask(request, _Counter([0], None), 600.0)
+    async def send(request_id: str) -> None:
+        request = _request(client, seeds.randrange(2**31), tokens, stream=stream, request_id=request_id)
+        ended = await client.send(request, _EventCounter([0], None), 600.0)
         if ended.how is not ExchangeEndKind.COMPLETE:
-            raise NoResponse(f"{name} was cut: {ended.why}")
+            raise NoResponse(f"request {request_id} was cut: {ended.why}")
 
-    took = await _timed(send, rate, seconds)
+    request_seconds = await _send_at_random_times(send, rate, seconds)
     outside: list[float] = []
-    for name in list(took)[-REMEMBERED:]:
-        status, body = await admin.fetch("GET", f"/admin/requests/{name}")
+    for request_id in list(request_seconds)[-MAX_TIMELINES:]:
+        status, body = await admin.fetch("GET", f"/admin/requests/{request_id}")
         if status != 200:
-            raise NoResponse(f"nothing is known of {name} ({status})")
-        outside.append(took[name] - next(at for event, at, _ in json.loads(body)["events"] if event == FINISHED))
+            raise NoResponse(f"the server has no timeline of request {request_id} (status {status})")
+        finished_at = next(at for event, at, _ in json.loads(body)["events"] if event == FINISHED)
+        outside.append(request_seconds[request_id] - finished_at)
     client.close()
     admin.close()
-    return {"how": "streamed" if stream else "whole", **_told([*took.values()], outside, rate, tokens)}
+    return {"how": "streamed" if stream else "whole", **_summary([*request_seconds.values()], outside, rate, tokens)}
 
 
-async def direct(service: TextService, rate: float, tokens: int, seconds: float) -> dict[str, Any]:
-    """Do the same without a door: this process gives the requests to the engine itself."""
+async def measure_in_process(service: TextService, rate: float, tokens: int, seconds: float) -> dict[str, Any]:
+    """Measure the same requests without an API process: this process sends them to the engine."""
     llm, seeds = AsyncLLM.from_service(service), Random(7)
-    inside: dict[str, float] = {}
+    engine_seconds: dict[str, float] = {}
 
-    async def send(name: str) -> None:
+    async def send(request_id: str) -> None:
         params = SamplingParams(max_tokens=tokens, seed=seeds.randrange(2**31))
         async with aclosing(llm.generate(PROMPT, params)) as events:
             async for event in events:
                 if event.error is not None:
                     raise event.error
                 if event.timeline is not None:
-                    inside[name] = next(moment.at for moment in event.timeline.events if moment.name == FINISHED)
+                    engine_seconds[request_id] = next(
+                        moment.at for moment in event.timeline.events if moment.name == FINISHED
+                    )
 
-    took = await _timed(send, rate, seconds)
-    outside = [seconds - inside[name] for name, seconds in took.items()]
-    return {"how": "without a door", **_told([*took.values()], outside, rate, tokens)}
+    request_seconds = await _send_at_random_times(send, rate, seconds)
+    outside = [total - engine_seconds[request_id] for request_id, total in request_seconds.items()]
+    return {"how": IN_PROCESS, **_summary([*request_seconds.values()], outside, rate, tokens)}
 
 
-async def _timed(send: Callable[[str], Coroutine[Any, Any, None]], rate: float, seconds: float) -> dict[str, float]:
-    """Begin at the same random moments each time; returns name -> seconds of each."""
-    took: dict[str, float] = {}
+async def _send_at_random_times(
+    send: Callable[[str], Coroutine[Any, Any, None]], rate: float, seconds: float
+) -> dict[str, float]:
+    """Send requests at the same random times in each run.
 
-    async def once(name: str) -> None:
-        began = time.monotonic()
-        await send(name)
-        took[name] = time.monotonic() - began
+    Returns: request id -> seconds that the request took.
+    """
+    durations: dict[str, float] = {}
 
-    random, due, began = Random(11), 0.0, time.monotonic()
+    async def send_timed(request_id: str) -> None:
+        started_at = time.monotonic()
+        await send(request_id)
+        durations[request_id] = time.monotonic() - started_at
+
+    random, due, started_at = Random(11), 0.0, time.monotonic()
     tasks: list[asyncio.Task[None]] = []
     while (due := due + random.expovariate(rate)) <= seconds:
-        await asyncio.sleep(max(0.0, began + due - time.monotonic()))
-        tasks.append(asyncio.create_task(once(f"cost-{len(tasks)}")))
+        await asyncio.sleep(max(0.0, started_at + due - time.monotonic()))
+        tasks.append(asyncio.create_task(send_timed(f"cost-{len(tasks)}")))
     await asyncio.gather(*tasks)
-    return took
+    return durations
 
 
-def _told(took: list[float], outside: list[float], rate: float, tokens: int) -> dict[str, Any]:
+def _summary(durations: list[float], outside: list[float], rate: float, tokens: int) -> dict[str, Any]:
     return {
-        "requests": len(took), "requests_per_second": rate, "tokens": tokens,
-        "concurrent": rate * sum(took) / len(took), "request_seconds": summarize(took),
+        "requests": len(durations), "requests_per_second": rate, "tokens": tokens,
+        "concurrent": rate * sum(durations) / len(durations), "request_seconds": summarize(durations),
         "outside_seconds": summarize(outside),
     }  # fmt: skip
 
 
-def _request(client: Client, seed: int, tokens: int, *, stream: bool = True, name: str = "") -> bytes:
+def _request(client: Client, seed: int, tokens: int, *, stream: bool = True, request_id: str = "") -> bytes:
     body = {"model": "fake", "prompt": PROMPT, "max_tokens": tokens, "seed": seed, "stream": stream}
-    named = f"x-request-id: {name}\r\n" if name else ""
-    return client.request("POST", "/v1/completions", json.dumps(body).encode(), named)
+    header = f"x-request-id: {request_id}\r\n" if request_id else ""
+    return client.request("POST", "/v1/completions", json.dumps(body).encode(), header)
 
 
-async def _stopped(tasks: "list[asyncio.Task[Any]]") -> None:
-    """Cancel tasks. Raises what one of them had failed with."""
+async def _cancel(tasks: "list[asyncio.Task[Any]]") -> None:
+    """Cancel tasks and wait for them. Raises the error of a task that had failed before."""
     for task in tasks:
         task.cancel()
     for task in tasks:

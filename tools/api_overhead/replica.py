@@ -1,4 +1,4 @@
-"""A whole replica over a fake engine: `python -m api_overhead.replica SECONDS_PER_STEP`, keys from the environment."""
+"""`python -m api_overhead.replica SECONDS_PER_STEP`: a replica over a fake engine, with keys from the environment."""
 
 import os
 import random
@@ -20,14 +20,13 @@ from chairlift.web.auth import read_keys
 
 MODEL = "fake"
 FAKE = FakeConfig(vocab_size=128, max_model_len=4096, num_blocks=65_536, verify=False)
-"""All of its tokens are ASCII letters and signs."""
-
+"""A vocabulary of 128 tokens: every token is an ASCII character."""
 
 SCHEDULER = SchedulerConfig(max_running_requests=512)
 
 
-def service(seconds_per_step: float) -> TextService:
-    """Start an engine in a process of its own; whoever asks for it closes its client."""
+def start_service(seconds_per_step: float) -> TextService:
+    """Start an engine process and return a text service over it. The caller closes the service's client."""
     fake = replace(FAKE, seconds_per_step=seconds_per_step)
     spec = RunnerSpec("chairlift.engine.runner.fake:build", msgspec.msgpack.encode(fake))
     return TextService(
@@ -37,23 +36,23 @@ def service(seconds_per_step: float) -> TextService:
 
 
 def main(seconds_per_step: float) -> int:
-    """Serve until told to leave; returns the exit code."""
+    """Serve until SIGTERM and return the exit code."""
     return run(ServerParts(
         config=ServerConfig(served_names=(MODEL,)), listening=ListenAddress(port=0),
-        read_keys=lambda: read_keys(None, os.environ), start=partial(service, seconds_per_step),
+        read_keys=lambda: read_keys(None, os.environ), start=partial(start_service, seconds_per_step),
         engine_pid=engine_pid,
-        budget=SCHEDULER.max_batch_tokens, max_running=SCHEDULER.max_running_sequences, print_line=_say,
+        budget=SCHEDULER.max_batch_tokens, max_running=SCHEDULER.max_running_sequences, print_line=_print_line,
     ))  # fmt: skip
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 
 
 def engine_pid(service: TextService) -> int | None:
-    """Return the process id of its engine."""
-    assert isinstance(service.client, ProcessClient), "it has a process of its own"
+    """Return the process id of a service's engine."""
+    assert isinstance(service.client, ProcessClient), "the engine runs in its own process"
     process = service.client.process
     return None if process is None else process.pid
 

@@ -77,9 +77,9 @@ def _single(service: TextService, shape: Shape, reader: Reader) -> dict[str, Any
     rounds, before = [], reader.rate()
     with watching(service.client) as spent:
         for _ in range(ROUNDS):
-            (ride,) = drive_workload(service, Workload(name="single", seed=0, items=(item,))).rides
+            (record,) = drive_workload(service, Workload(name="single", seed=0, items=(item,))).records
             after = reader.rate()
-            rounds.append(((ride.stamps[-1] - ride.stamps[0]) / (output - 1), (before + after) / 2))
+            rounds.append(((record.stamps[-1] - record.stamps[0]) / (output - 1), (before + after) / 2))
             before = after
     bytes_per_token = spent.weight_bytes + shape.kv_bytes(prompt + output // 2)
     floors = [(seconds, bytes_per_token / rate / 1e9) for seconds, rate in rounds]

@@ -1,4 +1,4 @@
-"""Pages: docs/config.md, docs/metrics.md and docs/errors.md, from the tables that the code itself reads."""
+"""Pages: docs/settings.md, docs/metrics.md and docs/errors.md, from the tables that the code itself reads."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,12 +26,12 @@ ABOUT = {
 }
 """Which commands have the settings of a group."""
 
-CONFIG_INTRO = """# Settings
+SETTINGS_INTRO = """# Settings
 
 Every setting has four places. A flag wins over the environment, the environment over the file of `--config FILE.yaml`
 (or `CHAIRLIFT_CONFIG`), the file over the default. `chairlift config show` tells what holds and where it comes from;
 `chairlift config validate FILE.yaml` says everything that is wrong with a file. How a file is read stands in
-[operate.md](operate.md#settings-in-a-file-chairlift-config).
+[serving.md](serving.md#settings-in-a-file-chairlift-config).
 
 A flag that is true or false has a `--no-` form. What is marked * a server reads again on SIGHUP."""
 
@@ -47,10 +47,10 @@ Retryable errors say when in `retry-after`; the others have `x-should-retry: fal
 itself. In a stream that has begun, an error is an event `error` with the same object, and no `[DONE]` follows."""
 
 
-def config_page() -> str:
-    """Return docs/config.md."""
+def settings_page() -> str:
+    """Return docs/settings.md."""
     sections = [f"## {title}\n\n{ABOUT[title]}\n\n{_settings(group)}" for title, group in settings.GROUPS]
-    return _page(CONFIG_INTRO, *sections)
+    return _page(SETTINGS_INTRO, *sections)
 
 
 def metrics_page() -> str:
@@ -83,7 +83,7 @@ def errors_page() -> str:
 
 
 PAGES: Mapping[str, Callable[[], str]] = {
-    "config.md": config_page, "metrics.md": metrics_page, "errors.md": errors_page,
+    "settings.md": settings_page, "metrics.md": metrics_page, "errors.md": errors_page,
 }  # fmt: skip
 
 

@@ -17,8 +17,8 @@ from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.runner.base import Runner, RunnerInfo
 from chairlift.engine.runner.threaded import ThreadedRunner
+from chairlift.engine.scheduler.in_flight_step import InFlightStep
 from chairlift.engine.scheduler.scheduler import Scheduler
-from chairlift.engine.scheduler.step_builder import InFlightStep
 from chairlift.engine.stats import StepStats
 from chairlift.engine.step_plan import StepPlan
 from chairlift.engine.structured.grammar import Grammar

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypedDict
 from chairlift.core.request import FinishReason
 
 if TYPE_CHECKING:
-    from chairlift.engine.scheduler.step_builder import InFlightStep
+    from chairlift.engine.scheduler.in_flight_step import InFlightStep
 
 
 @dataclass(slots=True)

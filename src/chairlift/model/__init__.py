@@ -1,1 +1,1 @@
-"""Tensors: model families, attention backends, the sampler and the runner. The only room that imports torch."""
+"""Models: architectures, attention backends, the sampler and the runner. The only package that imports torch."""

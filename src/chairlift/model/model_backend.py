@@ -11,6 +11,7 @@ from chairlift.core.cpu_affinity import usable_cpus
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import AttentionBackend
 from chairlift.model.attention.registry import AUTO
+from chairlift.model.dtypes import torch_dtype
 from chairlift.model.layers.causal_lm import CausalLM
 from chairlift.model.layers.decoder import DecoderSpec, TorchDecoder
 from chairlift.model.layers.fused_ops import ops_for
@@ -124,7 +125,6 @@ def select_backend(
     Raises ConfigError if native kernels are required, by name or for a quantization, and cannot run the model.
     """
     from chairlift.model.kernels.cpu.native_backend import NativeBackend, check_fit
-    from chairlift.model.loading.registry import torch_dtype
 
     needed, why = config.kernels == "native" or config.quantization != "none", "torch"
     if config.kernels != "torch" and config.attention_backend == AUTO:

@@ -24,10 +24,10 @@ class FastCounter:
         self._value += amount
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the family, as it is now."""
-        family = CounterMetricFamily(self._name, self._help)
-        family.add_metric([], self._value)
-        yield family
+        """Yield the metric with its current value."""
+        metric = CounterMetricFamily(self._name, self._help)
+        metric.add_metric([], self._value)
+        yield metric
 
 
 class FastHistogram:
@@ -46,8 +46,8 @@ class FastHistogram:
         self._sum += value
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the family, as it is now."""
+        """Yield the metric with its current value."""
         names = [*map(floatToGoString, self._bounds), "+Inf"]
-        family = HistogramMetricFamily(self._name, self._help)
-        family.add_metric([], list(zip(names, accumulate(self._counts), strict=True)), self._sum)
-        yield family
+        metric = HistogramMetricFamily(self._name, self._help)
+        metric.add_metric([], list(zip(names, accumulate(self._counts), strict=True)), self._sum)
+        yield metric

@@ -78,7 +78,7 @@ class AliasCollector:
         self._labels = labels
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the renamed metric families with their current values."""
+        """Yield the renamed metrics with their current values."""
         metrics = {metric.name: metric for metric in self._metrics.registry.collect()}
         for name, alias in self._aliases.items():
             metric = metrics[PREFIX + alias.source]

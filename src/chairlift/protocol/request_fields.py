@@ -1,6 +1,6 @@
-"""Fields: every field of a request's body, declared once.
+"""CHAT, COMPLETION, TOKENIZE, DETOKENIZE: the fields of each route's request body, declared once.
 
-What is parsed, what is ignored by name, what is refused, and the OpenAPI page come from these tables.
+Parsing, the list of ignored fields, the rejection of unsupported ones and the OpenAPI page use these tables.
 """
 
 from collections.abc import Mapping
@@ -43,23 +43,23 @@ MAX_DETOKENIZED = 1_000_000
 
 
 class Effect(Enum):
-    """What becomes of a field."""
+    """How the server treats a field."""
 
     USED = "used"
     IGNORED = "ignored"  # the header x-ignored-parameters names it
-    REFUSED = "refused"  # it would change what the client gets in kind, and it cannot be done
+    REFUSED = "refused"  # the response would differ in kind, and the server does not support it
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field.
+    """Declare one field of a request body.
 
     Attributes:
-        schema: of its value; null is the same as absent, unless it is required.
-        help: one line.
-        effect: what becomes of it.
+        schema: schema of its value; null is the same as absent, unless the field is required.
+        help: description in one line.
+        effect: how the server treats it.
         sampling: whether it is a field of SamplingParams by the same name.
-        required: whether there is no request without it.
+        required: whether a request without it is invalid.
     """
 
     schema: Schema
@@ -84,7 +84,7 @@ def number(name: str, help: str) -> Field:
 
 
 def whole(name: str, help: str, least: int | None = None) -> Field:
-    """Declare a field of SamplingParams that is an integer; a route may ask for more at `least`."""
+    """Declare a field of SamplingParams that is an integer; `least` replaces its lower bound."""
     low, high = INT_BOUNDS[name]
     low = low if least is None else least
     return Field({"type": "integer", "minimum": low, "maximum": high}, help, sampling=True)
@@ -107,37 +107,37 @@ def _refused(help: str) -> Field:
 
 
 MODEL: Schema = {"type": "string", "minLength": 1, "maxLength": MAX_MODEL_CHARS}
-"""A name; a server knows its own ones."""
+"""Name of a model; /v1/models lists those of the server."""
 
 _SAMPLING: Mapping[str, Field] = {
     "temperature": number("temperature", "0 is greedy"),
-    "top_p": number("top_p", "the likeliest tokens that reach this probability stay"),
-    "n": whole("n", "choices"),
-    "seed": whole("seed", "of the draws; the same seed gives the same output"),
-    "presence_penalty": number("presence_penalty", "subtracted from logits of tokens in the output"),
-    "frequency_penalty": number("frequency_penalty", "subtracted for each time a token is in the output"),
+    "top_p": number("top_p", "sample from the likeliest tokens whose probabilities sum to this"),
+    "n": whole("n", "number of choices"),
+    "seed": whole("seed", "seed of sampling; the same seed gives the same output"),
+    "presence_penalty": number("presence_penalty", "subtracted from the logits of tokens in the output"),
+    "frequency_penalty": number("frequency_penalty", "subtracted from a token's logit per appearance in the output"),
     "logit_bias": Field(
         {"type": "object", "maxProperties": MAX_LOGIT_BIAS, "propertyNames": {"pattern": "^[0-9]{1,10}$"},
          "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100}},
         "token id -> value added to its logit; -100 bans it", sampling=True,
     ),
     "stop": Field(one_or_many(_SHORT, MAX_STOPS), "the output ends where one of these appears", sampling=True),
-    "top_k": whole("top_k", "the K likeliest tokens stay; 0 or -1 keeps all"),
-    "min_p": number("min_p", "tokens below this share of the likeliest one are dropped"),
-    "typical_p": number("typical_p", "tokens of typical surprise that reach this stay"),
-    "epsilon_cutoff": number("epsilon_cutoff", "tokens less likely than this are dropped"),
-    "eta_cutoff": number("eta_cutoff", "the same with a bound that falls with the entropy"),
-    "repetition_penalty": number("repetition_penalty", "divides the logits of tokens seen anywhere"),
-    "no_repeat_ngram_size": whole("no_repeat_ngram_size", "no run of so many tokens appears twice"),
-    "min_tokens": whole("min_tokens", "output tokens at least"),
+    "top_k": whole("top_k", "sample from the K likeliest tokens; 0 or -1 is all"),
+    "min_p": number("min_p", "drop tokens below this share of the likeliest one's probability"),
+    "typical_p": number("typical_p", "sample from the most typical tokens whose probabilities sum to this"),
+    "epsilon_cutoff": number("epsilon_cutoff", "drop tokens less likely than this"),
+    "eta_cutoff": number("eta_cutoff", "like epsilon_cutoff, with a bound that falls with the entropy"),
+    "repetition_penalty": number("repetition_penalty", "divides the logits of tokens in the prompt or the output"),
+    "no_repeat_ngram_size": whole("no_repeat_ngram_size", "no sequence of this many tokens appears twice"),
+    "min_tokens": whole("min_tokens", "minimum number of output tokens"),
     "ignore_eos": _flag("the model's end-of-text tokens do not end the output", sampling=True),
     "stop_token_ids": _ids(MAX_STOP_TOKEN_IDS, "token ids that end the output"),
-    "allowed_token_ids": _ids(MAX_ALLOWED_TOKEN_IDS, "only these tokens are drawn"),
-    "bad_words": Field(one_or_many(_SHORT, MAX_BAD_WORDS), "these are not written", sampling=True),
+    "allowed_token_ids": _ids(MAX_ALLOWED_TOKEN_IDS, "only these tokens are sampled"),
+    "bad_words": Field(one_or_many(_SHORT, MAX_BAD_WORDS), "the output contains none of these", sampling=True),
     "skip_special_tokens": _flag("leave special tokens out of the text", sampling=True),
     "include_stop_str_in_output": _flag("keep the stop string in the text", sampling=True),
     "logits_processors": Field(
-        processors(_SHORT, MAX_LOGITS_PROCESSORS), "names of processors that this server was given", sampling=True
+        processors(_SHORT, MAX_LOGITS_PROCESSORS), "names of processors that this server has loaded", sampling=True
     ),
 }  # fmt: skip
 
@@ -145,21 +145,23 @@ _OURS: Mapping[str, Field] = {
     "regex": Field(_LONG, "the output matches this regular expression"),
     "grammar": Field(_LONG, "the output follows this grammar"),
     "choice": Field(one_or_many(_LONG, MAX_CHOICE_STRINGS, least=1), "the output is one of these"),
-    "priority": Field({"type": "integer", "minimum": 0, "maximum": 2**31 - 1}, "smaller rides first"),
-    "timeout": Field({"type": "number", "exclusiveMinimum": 0, "maximum": 86400}, "seconds that it may take"),
+    "priority": Field(
+        {"type": "integer", "minimum": 0, "maximum": 2**31 - 1}, "a request with a smaller number is scheduled first"
+    ),
+    "timeout": Field({"type": "number", "exclusiveMinimum": 0, "maximum": 86400}, "seconds that the request may take"),
     "return_token_ids": _flag("every choice has token_ids, every chunk its output position"),
     "resume": Field(
         {"type": "array", "items": _TOKENS}, "for each choice the output tokens that were delivered before"
     ),
     "cache_salt": Field(
         {"type": "string", "minLength": 1, "maxLength": MAX_SALT_CHARS},
-        "requests share cached prefixes only with those of the same salt",
+        "requests share cached prefixes only with requests of the same salt",
     ),
 }
 
 _COMMON: Mapping[str, Field] = {
-    "model": Field(MODEL, "one that /v1/models names", required=True),
-    "stream": _flag("answer in server-sent events"),
+    "model": Field(MODEL, "name of a model in /v1/models", required=True),
+    "stream": _flag("send the response as server-sent events"),
     "stream_options": Field(
         STREAM_OPTIONS, "include_usage: a last chunk with token counts; without stream it is ignored"
     ),
@@ -169,32 +171,35 @@ _COMMON: Mapping[str, Field] = {
     **_SAMPLING,
     **_OURS,
     "user": Field({"type": "string"}, "shown in the log"),
-    "chat_template": _refused("a template never comes from a request"),
-    "chat_template_kwargs": _refused("what a template is given is the operator's choice"),
-    "prompt_logprobs": _refused("scores of the prompt come with echo and logprobs of /v1/completions"),
+    "chat_template": _refused("the operator chooses the chat template"),
+    "chat_template_kwargs": _refused("the operator chooses the variables of the chat template"),
+    "prompt_logprobs": _refused("use echo and logprobs of /v1/completions"),
 }  # fmt: skip
 
 _MESSAGES: Schema = {"type": "array", "items": MESSAGE, "minItems": 1, "maxItems": MAX_MESSAGES}
-_TOOLS = Field({"type": "array", "items": TOOL, "maxItems": MAX_TOOLS}, "what may be called")
+_TOOLS = Field({"type": "array", "items": TOOL, "maxItems": MAX_TOOLS}, "functions that the model may call")
 
 CHAT: Mapping[str, Field] = {
     **_COMMON,
     "messages": Field(_MESSAGES, "the conversation", required=True),
-    "max_tokens": whole("max_tokens", "output tokens at most; as many as fit when it is absent", 1),
-    "max_completion_tokens": Field(whole("max_tokens", "", 1).schema, "the newer name of max_tokens, and wins over it"),
-    "logprobs": _flag("log-probabilities of the output's tokens"),
-    "top_logprobs": Field({"type": "integer", "minimum": 0, "maximum": MAX_CHAT_LOGPROBS}, "and of the likeliest ones"),
+    "max_tokens": whole("max_tokens", "maximum number of output tokens; without it as many as fit", 1),
+    "max_completion_tokens": Field(whole("max_tokens", "", 1).schema, "newer name of max_tokens; it takes precedence"),
+    "logprobs": _flag("whether to return the logprobs of the output's tokens"),
+    "top_logprobs": Field(
+        {"type": "integer", "minimum": 0, "maximum": MAX_CHAT_LOGPROBS},
+        "number of likeliest tokens to return with each token",
+    ),
     "tools": _TOOLS,
     "tool_choice": Field(TOOL_CHOICE, "none, auto, required, or the function to call"),
-    "parallel_tool_calls": _flag("whether an answer may have several calls (default)"),
-    "modalities": Field(one_or_many({"const": "text"}, MAX_MODALITIES), "text alone"),
+    "parallel_tool_calls": _flag("whether a response may have several calls (default)"),
+    "modalities": Field(one_or_many({"const": "text"}, MAX_MODALITIES), "only text is supported"),
     "functions": _refused("use tools"),
     "function_call": _refused("use tool_choice"),
     **dict.fromkeys(("store", "audio", "metadata", "moderation", "prediction", "reasoning_effort", "safety_identifier",
                      "service_tier", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "verbosity",
                      "web_search_options"), _ignored()),
 }  # fmt: skip
-"""Field -> what it is, of /v1/chat/completions."""
+"""Name of each field of /v1/chat/completions -> its declaration."""
 
 COMPLETION: Mapping[str, Field] = {
     **_COMMON,
@@ -205,27 +210,32 @@ COMPLETION: Mapping[str, Field] = {
         ]},
         "text or token ids, or a list of either", required=True,
     ),
-    "max_tokens": whole("max_tokens", "output tokens at most; as many as fit when it is absent; 0 with echo"),
-    "best_of": whole("best_of", "draw so many and return the n likeliest; not with stream"),
+    "max_tokens": whole("max_tokens", "maximum number of output tokens; without it as many as fit; 0 with echo"),
+    "best_of": whole("best_of", "number of choices to sample, of which the n likeliest are returned; not with stream"),
     "echo": _flag("the text begins with the prompt"),
-    "logprobs": Field({"type": "integer", "minimum": 0, "maximum": MAX_COMPLETION_LOGPROBS}, "of each token"),
-    "suffix": _refused("there is no model here that fills gaps"),
+    "logprobs": Field(
+        {"type": "integer", "minimum": 0, "maximum": MAX_COMPLETION_LOGPROBS},
+        "number of likeliest tokens to return with each token",
+    ),
+    "suffix": _refused("no model here supports infilling"),
 }  # fmt: skip
-"""Field -> what it is, of /v1/completions."""
+"""Name of each field of /v1/completions -> its declaration."""
 
 TOKENIZE: Mapping[str, Field] = {
-    "model": Field(MODEL, "one that /v1/models names; the one that is served when it is absent"),
-    "prompt": Field({"type": "string"}, "a text"),
-    "messages": Field(_MESSAGES, "or a conversation, whose tokens are those of the prompt that it makes"),
+    "model": Field(MODEL, "name of a model in /v1/models; without it the served model"),
+    "prompt": Field({"type": "string"}, "text to tokenize"),
+    "messages": Field(_MESSAGES, "or a conversation, which is rendered to a prompt and tokenized"),
     "tools": _TOOLS,
-    "add_special_tokens": _flag("to a text: those with which the model's prompts begin (default)"),
-    "add_generation_prompt": _flag("to a conversation: the beginning of an answer (default)"),
-    "return_token_strs": _flag("the text of each token, too"),
+    "add_special_tokens": _flag("for a text: whether to add the tokens with which the model's prompts begin (default)"),
+    "add_generation_prompt": _flag(
+        "for a conversation: whether to add the beginning of the assistant's message (default)"
+    ),
+    "return_token_strs": _flag("whether to return the text of each token, too"),
 }
-"""Field -> what it is, of /tokenize."""
+"""Name of each field of /tokenize -> its declaration."""
 
 DETOKENIZE: Mapping[str, Field] = {
     "model": TOKENIZE["model"],
     "tokens": Field({**_TOKENS, "maxItems": MAX_DETOKENIZED}, "token ids", required=True),
 }
-"""Field -> what it is, of /detokenize."""
+"""Name of each field of /detokenize -> its declaration."""

@@ -1,4 +1,4 @@
-"""Answers: schemas of what the routes answer, as far as clients may rely on it."""
+"""JSON schemas of the response bodies, with the fields that clients may rely on."""
 
 from typing import Any
 
@@ -11,22 +11,22 @@ IDS: Schema = {"type": "array", "items": COUNT}
 
 
 def object_schema(**properties: Schema) -> Schema:
-    """Return the schema of an object that always has these."""
+    """Return the schema of an object that always has these properties."""
     return {"type": "object", "required": [*properties], "properties": properties}
 
 
 def with_optional(schema: Schema, **properties: Schema) -> Schema:
-    """Return the schema of an object that may have these, too."""
+    """Return the schema of an object that may have these properties, too."""
     return {**schema, "properties": {**schema["properties"], **properties}}
 
 
 def array_schema(items: Schema, least: int = 0) -> Schema:
-    """Return the schema of a list."""
+    """Return the schema of an array of at least `least` items."""
     return {"type": "array", "items": items, "minItems": least}
 
 
 def nullable(schema: Schema) -> Schema:
-    """Return the schema of this or null."""
+    """Return a schema that also allows null."""
     return {"anyOf": [schema, {"type": "null"}]}
 
 
@@ -38,26 +38,27 @@ _USAGE = object_schema(
     total_tokens=COUNT,
     prompt_tokens_details=object_schema(cached_tokens=COUNT),
 )
-_REASON: Schema = {"enum": ["stop", "length", "tool_calls", "abort"]}
-_SCORE: Schema = {"type": "number", "maximum": 0}
+_FINISH_REASON: Schema = {"enum": ["stop", "length", "tool_calls", "abort"]}
+_LOGPROB: Schema = {"type": "number", "maximum": 0}
 _BYTES: Schema = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 255}}
-_TOKEN = object_schema(token=TEXT, logprob=_SCORE, bytes=_BYTES)
-_CHAT_SCORES = object_schema(
+_TOKEN = object_schema(token=TEXT, logprob=_LOGPROB, bytes=_BYTES)
+_CHAT_LOGPROBS = object_schema(
     content=array_schema(with_optional(object_schema(**_TOKEN["properties"], top_logprobs=array_schema(_TOKEN)))),
     refusal={"type": "null"},
 )
-_SCORES = object_schema(
-    tokens=array_schema(TEXT), token_logprobs=array_schema(nullable(_SCORE)), text_offset=IDS,
-    top_logprobs=array_schema(nullable({"type": "object", "additionalProperties": _SCORE})),
+_LOGPROBS = object_schema(
+    tokens=array_schema(TEXT), token_logprobs=array_schema(nullable(_LOGPROB)), text_offset=IDS,
+    top_logprobs=array_schema(nullable({"type": "object", "additionalProperties": _LOGPROB})),
 )  # fmt: skip
-_CALL = object_schema(id=TEXT, type={"const": "function"}, function=object_schema(name=TEXT, arguments=TEXT))
+_TOOL_CALL = object_schema(id=TEXT, type={"const": "function"}, function=object_schema(name=TEXT, arguments=TEXT))
 _MESSAGE = with_optional(
     object_schema(role={"const": "assistant"}, content=MAYBE_TEXT, refusal={"type": "null"}),
-    reasoning_content=TEXT, tool_calls=array_schema(_CALL, 1),
+    reasoning_content=TEXT, tool_calls=array_schema(_TOOL_CALL, 1),
 )  # fmt: skip
 
 
-def _generated(kind: str, choice: Schema) -> Schema:
+def _completion(kind: str, choice: Schema) -> Schema:
+    """Return the schema of a completion object of one of OpenAI's kinds."""
     return object_schema(
         id=TEXT, object={"const": kind}, created=COUNT, model=TEXT, system_fingerprint=TEXT,
         choices=array_schema(choice, 1),
@@ -66,13 +67,13 @@ def _generated(kind: str, choice: Schema) -> Schema:
 
 
 CHAT = with_optional(
-    _generated("chat.completion", with_optional(
-        object_schema(index=COUNT, message=_MESSAGE, logprobs=nullable(_CHAT_SCORES), finish_reason=_REASON),
+    _completion("chat.completion", with_optional(
+        object_schema(index=COUNT, message=_MESSAGE, logprobs=nullable(_CHAT_LOGPROBS), finish_reason=_FINISH_REASON),
         token_ids=IDS
     )), prompt_token_ids=IDS,
 )  # fmt: skip
-COMPLETION = _generated("text_completion", with_optional(
-    object_schema(index=COUNT, text=TEXT, logprobs=nullable(_SCORES), finish_reason=_REASON),
+COMPLETION = _completion("text_completion", with_optional(
+    object_schema(index=COUNT, text=TEXT, logprobs=nullable(_LOGPROBS), finish_reason=_FINISH_REASON),
     token_ids=IDS, prompt_token_ids=IDS,
 ))  # fmt: skip
 
@@ -102,7 +103,7 @@ REQUEST: Schema = {
     "anyOf": [
         object_schema(request_id=TEXT, outcome=TEXT, seconds=_SECONDS, events=array_schema({"type": "array"}),
               wait_seconds={"type": "object"}, usage=nullable(array_schema(COUNT))),
-        object_schema(request_id=TEXT, rides={"type": "object"}),
+        object_schema(request_id=TEXT, sequences={"type": "object"}),
     ]
 }  # fmt: skip
-"""How a request went, or where it is."""
+"""A finished request's record, or the sequences of an open one."""

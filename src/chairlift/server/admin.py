@@ -50,16 +50,16 @@ class AdminRoutes:
         await send_object(send, body)
 
     async def request(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send how a request went, or its current state. Raises NotFound."""
+        """Send a finished request's record, or the state of an open one's sequences. Raises NotFound."""
         request_id = scope["path_params"]["id"]
         body = self._replica.telemetry.record(request_id)
         if body is None and self._replica.lifecycle.phase == "serving":
             state = await self._replica.llm.scheduler_state()
-            running = {
+            sequences = {
                 seq_name: {"state": status, "wait_reason": state["wait_reasons"].get(seq_name)}
                 for seq_name, status in state["states"].items() if seq_name.rpartition(".")[0] == request_id
             }  # fmt: skip
-            body = {"request_id": request_id, "rides": running} if running else None
+            body = {"request_id": request_id, "sequences": sequences} if sequences else None
         if body is None:
             raise NotFound(f"nothing is known of request {request_id[:64]!r}")
         await send_object(send, body)

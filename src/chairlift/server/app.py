@@ -37,7 +37,8 @@ class ServerApp:
     Attributes:
         app: the application that uvicorn runs.
         auth: the key check; its keys may be replaced.
-        gate: the early check before the generation routes; None where CORS headers need the whole application.
+        early_check: admits or rejects a request to a generation route by its header block; None where CORS headers need
+            the whole application.
     """
 
     def __init__(self, replica: Replica, keys: KeyRing, drain: Callable[[], Awaitable[None]]) -> None:
@@ -47,7 +48,7 @@ class ServerApp:
         open_paths = OPEN | ({"/metrics"} if config.open_metrics else set())
         self.auth = Auth(_with_router(router), keys, frozenset(open_paths))
         self._admission, self._lifecycle = replica.admission, replica.lifecycle
-        self.gate: EarlyCheck | None = None if config.cors_origins else self._early_check
+        self.early_check: EarlyCheck | None = None if config.cors_origins else self._early_check
         app: App = RequestMiddleware(self.auth, quiet=UNLOGGED_PATHS, on_response=replica.telemetry.record_response)
         if config.cors_origins:
             app = CORSMiddleware(

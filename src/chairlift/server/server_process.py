@@ -315,7 +315,7 @@ class _Server:
 
     def _http_config(self) -> uvicorn.Config:
         config, listening = self._parts.config, self._parts.listening
-        on_response, early_check = self._replica.telemetry.record_response, self._app.gate
+        on_response, early_check = self._replica.telemetry.record_response, self._app.early_check
         http = uvicorn.Config(
             self._app.app, http=bounded_protocol(config.head, config.write_seconds, on_response, early_check),
             ws="none", lifespan="off", log_config=None,

@@ -42,7 +42,6 @@ class Tokenizer(Protocol):
     """The tokenizer interface of the text service. Thread-safe."""
 
     vocab_size: int  # largest id + 1
-    bos_token_id: int | None
     eos_token_ids: tuple[int, ...]
     special_tokens: Mapping[str, int]  # spelled -> id
     named_tokens: Mapping[str, str]  # bos_token, eos_token, ... -> spelled, as chat templates know them
@@ -112,7 +111,6 @@ class ByteTokenizer:
     """One token per byte: ids 0..255 are bytes, 256 begins a text, 257 ends it, 258 pads. Needs no files."""
 
     vocab_size = 259
-    bos_token_id: int | None = 256
     eos_token_ids: tuple[int, ...] = (257,)
     special_tokens: Mapping[str, int] = {"<|bos|>": 256, "<|eos|>": 257, "<|pad|>": 258}
     named_tokens: Mapping[str, str] = {"bos_token": "<|bos|>", "eos_token": "<|eos|>", "pad_token": "<|pad|>"}
@@ -182,7 +180,6 @@ class HFTokenizer:
         self._backend = backend
         self._special_ids = frozenset(token_id for token_id, token in decoder.items() if token.special)
         self.special_tokens: Mapping[str, int] = {decoder[i].content: i for i in sorted(self._special_ids)}
-        self.bos_token_id = self._named_id("bos_token")
         eos = self._named_id("eos_token")
         self.eos_token_ids: tuple[int, ...] = () if eos is None else (eos,)
         vocabulary = backend.get_vocab(with_added_tokens=True)

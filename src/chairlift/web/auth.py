@@ -105,7 +105,7 @@ def key_line(key: str, tenant: str, *, admin: bool = False) -> str:
     line = f"{tenant} sha256:{hashlib.sha256(key.encode()).hexdigest()}{' admin' if admin else ''}"
     match = _LINE.match(line)
     if match is None or match["tenant"] != tenant:
-        raise ConfigError(f"a tenant is 1 to 128 letters, digits and ._-, got {tenant!r}", option="tenant")
+        raise ConfigError(f"a tenant is 1 to 128 characters of A-Z, a-z, 0-9 and ._-, got {tenant!r}", option="tenant")
     return line
 
 

@@ -11,6 +11,6 @@ _HARMLESS = re.compile(rf"[A-Za-z0-9._:-]{{1,{MAX_ID_CHARS}}}\Z")
 
 
 def request_id(client_id: bytes | None) -> str:
-    """Return the client's id if it is one short word of ASCII letters, digits and ._:-, else a new id."""
+    """Return the client's id if it is at most MAX_ID_CHARS characters of A-Z, a-z, 0-9 and ._:-, else a new one."""
     text = (client_id or b"").decode("latin-1")
     return text if _HARMLESS.match(text) else f"req-{_random.getrandbits(96):024x}"

@@ -1,8 +1,8 @@
-"""The cost bench lets its arms take turns, each in its own process, and covers every policy."""
+"""Scheduler cost: the cases alternate, each in its own process, and cover every policy."""
 
 import pytest
 
-from chairlift.bench.micro.scheduler_cost import FLATNESS, RUNNING, every_arm, flatness_arms, measure
+from chairlift.bench.micro.scheduler_cost import FLATNESS, RUNNING, all_cases, flatness_cases, measure
 from chairlift.bench.micro.scheduler_cost_rig import CostCase
 from chairlift.core.errors import EngineDead
 from chairlift.engine.scheduler.batching_policy import NAMES as BATCHINGS
@@ -10,20 +10,20 @@ from chairlift.engine.scheduler.waiting_queue.base import POLICIES
 
 
 def test_arms_take_turns_and_come_back_in_order() -> None:
-    said: list[str] = []
-    arms = [
+    messages: list[str] = []
+    cases = [
         CostCase(running=32, waiting=40),
         CostCase(running=32, waiting=80),
         CostCase(policy="priority", running=16, waiting=10),
     ]
-    found = measure(arms, windows=3, steps=5, note=said.append)
+    found = measure(cases, windows=3, steps=5, note=messages.append)
     assert [(each["policy"], each["running"], each["waiting"]) for each in found] == [
         ("fifo", 32, 40), ("fifo", 32, 80), ("priority", 16, 10),
     ]  # fmt: skip
     for each in found:
         assert len(each["by_window"]) == 3 and sorted(each["by_window"])[1] == each["ms_per_step"]
     assert found[0]["over_first"] == 1.0
-    assert len([line for line in said if line.startswith("window")]) == 3
+    assert len([line for line in messages if line.startswith("window")]) == 3
 
 
 def test_an_arm_whose_process_ends_is_an_error_and_not_a_wait(capfd: pytest.CaptureFixture[str]) -> None:
@@ -33,7 +33,7 @@ def test_an_arm_whose_process_ends_is_an_error_and_not_a_wait(capfd: pytest.Capt
 
 
 def test_every_policy_and_every_batching_is_measured_at_both_sizes() -> None:
-    arms = every_arm()
-    assert {(arm.policy, arm.running) for arm in arms} == {(name, size) for name in POLICIES for size in RUNNING}
-    assert {(arm.batching, arm.running) for arm in arms} == {(name, size) for name in BATCHINGS for size in RUNNING}
-    assert [arm.waiting for arm in flatness_arms("fair")] == list(FLATNESS)
+    cases = all_cases()
+    assert {(case.policy, case.running) for case in cases} == {(name, size) for name in POLICIES for size in RUNNING}
+    assert {(case.batching, case.running) for case in cases} == {(name, size) for name in BATCHINGS for size in RUNNING}
+    assert [case.waiting for case in flatness_cases("fair")] == list(FLATNESS)

@@ -1,4 +1,4 @@
-"""Arms: they take turns on the same work, and what counts is the ratio of medians."""
+"""Comparison: arms alternate on the same workload, and the result is the ratio of medians."""
 
 import sys
 from pathlib import Path
@@ -14,8 +14,8 @@ from chairlift.bench.report.machine_noise import NoiseSample
 from chairlift.core.errors import ConfigError
 from chairlift.llm.model_names import RANDOM
 
-ORDER = RunSpec(model="m", options={"policy": "fifo", "batching": "mixed"}, workload=WorkloadSpec(name="w1"))
-PEER = Peer(name="other", command=("other", "run"), given={"slots": "3"})
+SPEC = RunSpec(model="m", options={"policy": "fifo", "batching": "mixed"}, workload=WorkloadSpec(name="w1"))
+PEER = Peer(name="other", command=("other", "run"), setting_values={"slots": "3"})
 
 
 def run(speed: float, p99: float | None = 1.0, digest: str = "d") -> dict[str, Any]:
@@ -25,11 +25,11 @@ def run(speed: float, p99: float | None = 1.0, digest: str = "d") -> dict[str, A
     }  # fmt: skip
 
 
-def turns(*speeds: float, name: str = "x") -> ArmRuns:
+def arm_runs(*speeds: float, name: str = "x") -> ArmRuns:
     return ArmRuns(Arm(name=name, command=()), [run(speed) for speed in speeds])
 
 
-# -- who ---------------------------------------------------------------------------------------------------------------
+# -- arms --------------------------------------------------------------------------------------------------------------
 
 
 def test_without_a_comparison_there_is_one_arm() -> None:
@@ -61,7 +61,7 @@ def test_peers_need_a_model_of_files_and_requests_that_come_at_once() -> None:
         check_comparison(both, "m", rated)
 
 
-# -- turns -------------------------------------------------------------------------------------------------------------
+# -- runs --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(autouse=True)
@@ -69,71 +69,71 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "wait_until_quiet", lambda patience: NoiseSample(0.01, 0.002, patience))
 
 
-class Sent:
-    """Stands in for processes."""
+class FakeSend:
+    """A fake of send() that records its calls."""
 
     def __init__(self, **digests: str) -> None:
         self.digests = digests
         self.seen: list[tuple[str, dict[str, Any], Any]] = []
         self.settings: list[dict[str, str]] = []
 
-    def __call__(self, command: tuple[str, ...], order: RunSpec, *, threads: int | None, shown: bool) -> dict[str, Any]:
-        self.seen.append((command[-1], order.options, threads))
-        self.settings.append(order.settings)
+    def __call__(self, command: tuple[str, ...], spec: RunSpec, *, threads: int | None, shown: bool) -> dict[str, Any]:
+        self.seen.append((command[-1], spec.options, threads))
+        self.settings.append(spec.settings)
         return run(float(len(self.seen)), digest=self.digests.get(command[-1], "d"))
 
 
 def test_arms_take_turns_with_their_own_options_over_the_shared_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent, told = Sent(), []
+    sent, messages = FakeSend(), []
     monkeypatch.setattr(comparison, "send", sent)
-    given = [
+    setting_values = [
         Arm(name="a", command=("a",), options={"batching": "static"}),
         Arm(name="b", command=("b",), settings={"slots": "3"}, is_peer=True),
     ]
     made = run_interleaved(
-        given, ORDER, repeat=2, threads=3, note=lambda arm, number, _: told.append((arm.name, number))
+        setting_values, SPEC, repeat=2, threads=3, note=lambda arm, number, _: messages.append((arm.name, number))
     )
-    assert [name for name, _, _ in sent.seen] == ["a", "b", "b", "a"], "nobody is always the last"
+    assert [name for name, _, _ in sent.seen] == ["a", "b", "b", "a"], "no arm is always the last"
     assert sent.seen[0] == ("a", {"policy": "fifo", "batching": "static", "cpu_threads": 3}, 3)
     assert sent.settings == [{}, {"slots": "3"}, {"slots": "3"}, {}]
     assert sent.seen[1] == ("b", {"policy": "fifo", "batching": "mixed"}, 3)
-    assert told == [("a", 0), ("b", 0), ("b", 1), ("a", 1)]
+    assert messages == [("a", 0), ("b", 0), ("b", 1), ("a", 1)]
     assert [[each["output_tokens_per_second"] for each in one.runs] for one in made] == [[1, 4], [2, 3]]
-    gaps = {"lost": 0.01, "longest_seconds": 0.002, "waited_seconds": comparison.PATIENCE_SECONDS}
-    assert [run["gaps_before"] for one in made for run in one.runs] == [gaps] * 4, "each turn waited for calm"
+    gaps = {"lost": 0.01, "longest_seconds": 0.002, "waited_seconds": comparison.MAX_QUIET_WAIT_SECONDS}
+    assert [run["gaps_before"] for one in made for run in one.runs] == [gaps] * 4, "each run waited for a quiet machine"
 
 
 def test_threads_that_an_arm_names_itself_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent = Sent()
+    sent = FakeSend()
     monkeypatch.setattr(comparison, "send", sent)
-    run_interleaved([Arm(name="a", command=("a",), options={"cpu_threads": 1})], ORDER, repeat=1, threads=3)
-    run_interleaved([Arm(name="a", command=("a",))], ORDER, repeat=1)
+    run_interleaved([Arm(name="a", command=("a",), options={"cpu_threads": 1})], SPEC, repeat=1, threads=3)
+    run_interleaved([Arm(name="a", command=("a",))], SPEC, repeat=1)
     assert [options.get("cpu_threads") for _, options, _ in sent.seen] == [1, None]
 
 
 def test_arms_that_did_other_work_are_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(comparison, "send", Sent(b="other"))
+    monkeypatch.setattr(comparison, "send", FakeSend(b="other"))
     with pytest.raises(ConfigError, match="b and a did not get the same workload"):
-        run_interleaved([Arm(name="a", command=("a",)), Arm(name="b", command=("b",))], ORDER, repeat=1)
+        run_interleaved([Arm(name="a", command=("a",)), Arm(name="b", command=("b",))], SPEC, repeat=1)
 
 
-# -- what counts -------------------------------------------------------------------------------------------------------
+# -- ratios ------------------------------------------------------------------------------------------------------------
 
 
 def test_the_middle_run_is_the_one_of_median_speed() -> None:
-    assert turns(5.0, 1.0, 3.0).median_run()["output_tokens_per_second"] == 3.0
-    assert turns(4.0, 1.0).median_run()["output_tokens_per_second"] == 1.0
+    assert arm_runs(5.0, 1.0, 3.0).median_run()["output_tokens_per_second"] == 3.0
+    assert arm_runs(4.0, 1.0).median_run()["output_tokens_per_second"] == 1.0
 
 
 def test_medians_are_taken_number_by_number() -> None:
-    made = turns(5.0, 1.0, 3.0)
+    made = arm_runs(5.0, 1.0, 3.0)
     assert made.median("output_tokens_per_second") == 3.0 and made.median("latency_seconds", "p99") == 1.0
     assert ArmRuns(made.arm, [run(1.0, p99=None)]).median("latency_seconds", "p99") is None
     assert made.median("no", "such") is None
 
 
 def test_ratios_are_of_the_first_over_each_and_turn_by_turn() -> None:
-    ours, theirs = turns(4.0, 6.0, 8.0, name="ours"), turns(2.0, 2.0, 8.0, name="theirs")
+    ours, theirs = arm_runs(4.0, 6.0, 8.0, name="ours"), arm_runs(2.0, 2.0, 8.0, name="theirs")
     first, second = ratios([ours, theirs])
     assert (first["arm"], second["arm"]) == ("ours", "theirs")
     assert first["first_over_this.output_tokens_per_second"] == 1.0
@@ -142,13 +142,13 @@ def test_ratios_are_of_the_first_over_each_and_turn_by_turn() -> None:
 
 
 def test_a_peer_that_got_nothing_done_has_no_ratio() -> None:
-    _, second = ratios([turns(4.0), turns(0.0)])
+    _, second = ratios([arm_runs(4.0), arm_runs(0.0)])
     assert second["first_over_this.output_tokens_per_second"] is None and second["by_turn"] == [None]
 
 
 def test_latencies_are_not_compared_where_not_as_many_failed() -> None:
-    """Whoever drops its slowest requests has the better p99."""
-    ours, theirs = turns(4.0, 6.0, name="ours"), turns(2.0, 2.0, name="theirs")
+    """An arm that drops its slowest requests has the better p99."""
+    ours, theirs = arm_runs(4.0, 6.0, name="ours"), arm_runs(2.0, 2.0, name="theirs")
     for each in theirs.runs:
         each["requests"] = {"failed": 3}
     first, second = ratios([ours, theirs])
@@ -161,6 +161,6 @@ def test_what_lies_in_the_folder_is_not_imported(tmp_path: Path, monkeypatch: py
     for name in ("json.py", "chairlift.py"):
         (tmp_path / name).write_text("raise SystemExit('taken from the folder')")
     monkeypatch.chdir(tmp_path)
-    order = RunSpec(model=RANDOM, options={"num_blocks": 50}, workload=WorkloadSpec(name="uniform", requests=1))
-    (made,) = run_interleaved(arms_of({}, []), order, repeat=1)
+    spec = RunSpec(model=RANDOM, options={"num_blocks": 50}, workload=WorkloadSpec(name="uniform", requests=1))
+    (made,) = run_interleaved(arms_of({}, []), spec, repeat=1)
     assert made.runs[0]["requests"]["completed"] == 1

@@ -1,4 +1,4 @@
-"""drive: open loop, every request to its full length, stamps from the engine's sink, and nothing left open."""
+"""drive_workload: open loop, full-length outputs, token times from the engine's callback, no request left open."""
 
 import threading
 import time
@@ -31,24 +31,24 @@ def service() -> Iterator[TextService]:
     made.client.close()
 
 
-def test_every_request_rides_to_its_full_length_and_is_stamped(service: TextService) -> None:
-    heard: list[tuple[int, bool]] = []
-    driven = drive_workload(
-        service, work(*(item(number, output=3 + number) for number in range(9))), lambda *n: heard.append(n)
+def test_every_request_runs_to_its_full_length_with_token_times(service: TextService) -> None:
+    progress: list[tuple[int, bool]] = []
+    result = drive_workload(
+        service, work(*(item(number, output=3 + number) for number in range(9))), lambda *n: progress.append(n)
     )
-    assert [ride.output_tokens for ride in driven.rides] == [3 + number for number in range(9)]
-    for ride in driven.rides:
-        assert ride.is_whole and ride.ended == ride.stamps[-1]
-        assert ride.stamps == sorted(ride.stamps) and ride.stamps[0] > 0 and ride.ended <= driven.seconds
-    assert sum(tokens for tokens, _ in heard) == sum(range(3, 12))
-    assert sum(ended for _, ended in heard) == 9
+    assert [record.output_tokens for record in result.records] == [3 + number for number in range(9)]
+    for record in result.records:
+        assert record.is_complete and record.ended == record.stamps[-1]
+        assert record.stamps == sorted(record.stamps) and record.stamps[0] > 0 and record.ended <= result.seconds
+    assert sum(tokens for tokens, _ in progress) == sum(range(3, 12))
+    assert sum(ended for _, ended in progress) == 9
     assert is_idle(service)
 
 
 def test_the_end_of_a_sequence_is_ignored() -> None:
     service = fake_service(defaults=ModelDefaults(eos_token_ids=tuple(range(128))))
-    (ride,) = drive_workload(service, work(item(output=20))).rides
-    assert ride.output_tokens == 20
+    (record,) = drive_workload(service, work(item(output=20))).records
+    assert record.output_tokens == 20
     service.client.close()
 
 
@@ -69,27 +69,27 @@ def test_a_request_is_sent_when_it_arrives_though_others_are_not_served(monkeypa
 
 
 def test_nothing_is_sent_before_it_arrives_and_stamps_count_from_the_start(service: TextService) -> None:
-    driven = drive_workload(service, work(item(0), item(1, at=0.1), item(2, at=0.2)))
-    assert all(ride.item.at < ride.stamps[0] for ride in driven.rides)
-    assert driven.seconds > 0.2
+    result = drive_workload(service, work(item(0), item(1, at=0.1), item(2, at=0.2)))
+    assert all(record.item.at < record.stamps[0] for record in result.records)
+    assert result.seconds > 0.2
 
 
-def test_no_more_are_sent_than_the_line_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_more_are_sent_than_the_waiting_queue_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     service, sent = fake_service(max_queue_size=2, max_running_requests=1), []
     submit = service.client.submit
     monkeypatch.setattr(service.client, "submit", lambda request, sink: (sent.append(request), submit(request, sink)))
-    driven = drive_workload(service, work(*(item(number) for number in range(8))))
-    assert all(ride.is_whole for ride in driven.rides) and len(sent) == 8
+    result = drive_workload(service, work(*(item(number) for number in range(8))))
+    assert all(record.is_complete for record in result.records) and len(sent) == 8
     service.client.close()
 
 
-def test_a_short_line_does_not_keep_seats_empty() -> None:
-    """A step takes a while, so that all can board before the first one leaves."""
+def test_a_short_waiting_queue_does_not_leave_slots_unused() -> None:
+    """Steps are slow, so that all requests can start before the first one finishes."""
     service = fake_service(max_queue_size=2, max_running_requests=8, hook=lambda plan, stage: time.sleep(0.002))
     steps: list[StepStats] = []
     service.client.watch_steps(steps.append)
-    driven = drive_workload(service, work(*(item(number, output=60) for number in range(8))))
-    assert all(ride.is_whole for ride in driven.rides)
+    result = drive_workload(service, work(*(item(number, output=60) for number in range(8))))
+    assert all(record.is_complete for record in result.records)
     assert max(each.running for each in steps) == 8
     service.client.close()
 
@@ -97,7 +97,7 @@ def test_a_short_line_does_not_keep_seats_empty() -> None:
 def test_equal_prompts_find_each_others_blocks_and_tenants_do_not(service: TextService) -> None:
     alike = WorkloadRequest(at=0.0, prompt_token_ids=tuple(range(40)), output_tokens=2)
     other = WorkloadRequest(at=0.0, prompt_token_ids=tuple(range(40)), output_tokens=2, tenant="b")
-    first, second, third = drive_workload(service, work(alike, alike, other)).rides
+    first, second, third = drive_workload(service, work(alike, alike, other)).records
     assert (first.cached_tokens, third.cached_tokens) == (0, 0) and second.cached_tokens >= 32
 
 
@@ -109,16 +109,16 @@ def test_a_request_that_can_never_be_served_is_named_before_anything_is_sent(ser
 
 def test_what_fails_is_counted_with_its_reason(service: TextService) -> None:
     slow = item(0, output=400, timeout=0.001)
-    lost, whole = drive_workload(service, work(slow, item(1))).rides
-    assert lost.error == "timeout" and not lost.is_whole and lost.ended is not None
-    assert whole.is_whole
+    lost, whole = drive_workload(service, work(slow, item(1))).records
+    assert lost.error == "timeout" and not lost.is_complete and lost.ended is not None
+    assert whole.is_complete
 
 
 def test_text_that_cannot_be_made_fails_its_request_alone() -> None:
     service = fake_service(tokenizer=AsciiTokenizer(broken=63))
-    rides = drive_workload(service, work(*(item(number, output=40) for number in range(6)))).rides
-    assert {ride.error for ride in rides} == {"", "detokenize_failed"}
-    assert all(ride.is_whole == (not ride.error) for ride in rides)
+    records = drive_workload(service, work(*(item(number, output=40) for number in range(6)))).records
+    assert {record.error for record in records} == {"", "detokenize_failed"}
+    assert all(record.is_complete == (not record.error) for record in records)
     assert is_idle(service)
     service.client.close()
 
@@ -129,8 +129,8 @@ def test_an_engine_that_dies_fails_every_open_request() -> None:
             raise EngineDead("the engine died of the test")
 
     service = fake_service(hook=hook)
-    driven = drive_workload(service, work(item(0), item(1, at=0.2)))
-    assert [ride.error for ride in driven.rides] == ["engine_dead", "engine_dead"]
+    result = drive_workload(service, work(item(0), item(1, at=0.2)))
+    assert [record.error for record in result.records] == ["engine_dead", "engine_dead"]
     service.client.close()
 
 

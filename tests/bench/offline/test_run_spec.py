@@ -57,5 +57,5 @@ def test_an_order_survives_its_journey() -> None:
 
 @pytest.mark.parametrize("text", [b"", b"{}", b'{"model": 5, "options": {}, "workload": {"name": "w1"}}'])
 def test_what_is_no_order_is_refused(text: bytes) -> None:
-    with pytest.raises(ConfigError, match="the order cannot be read"):
+    with pytest.raises(ConfigError, match="the run specification cannot be read"):
         RunSpec.decode(text)

@@ -1,4 +1,4 @@
-"""Runs in processes of their own: the result comes back, an error comes back as itself, a death is told."""
+"""send: returns the child's result, raises the child's error, and reports a child that dies."""
 
 import json
 import subprocess
@@ -13,11 +13,11 @@ from chairlift.core.errors import ChairliftError, ContextLengthExceeded, EngineD
 from chairlift.llm.model_names import RANDOM
 from support_services import wait_until
 
-ORDER = RunSpec(model=RANDOM, options={"seed": 3}, workload=WorkloadSpec(name="w1"))
+SPEC = RunSpec(model=RANDOM, options={"seed": 3}, workload=WorkloadSpec(name="w1"))
 
 
 def program(body: str) -> list[str]:
-    """A child that has `order` and may set `result`."""
+    """Return the command of a child that has `order` and may set `result`."""
     return [
         sys.executable, "-c",
         "import json, os, sys, pathlib\norder = json.loads(pathlib.Path(sys.argv[1]).read_text())\n" + body +
@@ -26,14 +26,14 @@ def program(body: str) -> list[str]:
 
 
 def test_the_order_arrives_and_the_result_comes_back() -> None:
-    assert send(program("result = {'seen': order}"), ORDER)["seen"] == json.loads(ORDER.encode())
+    assert send(program("result = {'seen': order}"), SPEC)["seen"] == json.loads(SPEC.encode())
 
 
-def test_threads_are_told_to_every_library_or_to_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_threads_is_set_for_every_library_or_for_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     child = program(f"result = [os.environ.get(name) for name in {THREAD_VARIABLES}]\nresult = {{'got': result}}")
-    assert send(child, ORDER, threads=7)["got"] == ["7", "7", "7"]
-    assert send(child, ORDER)["got"][0] == "1"
+    assert send(child, SPEC, threads=7)["got"] == ["7", "7", "7"]
+    assert send(child, SPEC)["got"][0] == "1"
 
 
 def test_modules_of_a_folder_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -47,31 +47,31 @@ def test_modules_of_a_folder_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path
         exchange(command, b"{}")
 
 
-def test_a_death_is_told_with_its_last_words() -> None:
+def test_a_death_is_reported_with_the_end_of_standard_error() -> None:
     with pytest.raises(ChairliftError, match=r"exit code 3 and no result: the last word"):
-        send(program("print('the last word', file=sys.stderr)\nsys.exit(3)"), ORDER)
+        send(program("print('the last word', file=sys.stderr)\nsys.exit(3)"), SPEC)
     with pytest.raises(ChairliftError, match=r"exit code -9 and no result: silently"):
-        send(program("os.kill(os.getpid(), 9)"), ORDER)
+        send(program("os.kill(os.getpid(), 9)"), SPEC)
 
 
 def test_an_error_comes_back_as_what_it_was() -> None:
     with pytest.raises(EngineDead, match="it died"):
-        send(program("result = {'error': {'code': 'engine_dead', 'message': 'it died'}}"), ORDER)
+        send(program("result = {'error': {'code': 'engine_dead', 'message': 'it died'}}"), SPEC)
 
 
 def test_the_child_writes_what_was_measured(tmp_path: Path) -> None:
     files = [tmp_path / "order", tmp_path / "result"]
-    files[0].write_bytes(ORDER.encode())
-    assert run_child([str(file) for file in files], lambda order: {"model": order.model, **order.options}) == 0
+    files[0].write_bytes(SPEC.encode())
+    assert run_child([str(file) for file in files], lambda spec: {"model": spec.model, **spec.options}) == 0
     assert json.loads(files[1].read_text()) == {"model": RANDOM, "seed": 3}
 
 
 def test_the_child_writes_an_error_of_chairlift(tmp_path: Path) -> None:
-    def fail(order: RunSpec) -> dict[str, int]:
+    def fail(spec: RunSpec) -> dict[str, int]:
         raise ContextLengthExceeded(9, None, 5)
 
     files = [tmp_path / "order", tmp_path / "result"]
-    files[0].write_bytes(ORDER.encode())
+    files[0].write_bytes(SPEC.encode())
     assert run_child([str(file) for file in files], fail) == 1
     error = json.loads(files[1].read_text())["error"]
     assert error["code"] == "context_length_exceeded" and error["message"].startswith("prompt has 9 tokens")
@@ -81,7 +81,7 @@ def test_the_child_writes_an_error_of_chairlift(tmp_path: Path) -> None:
 
 
 def test_a_run_whose_parent_is_killed_ends_too(tmp_path: Path) -> None:
-    """Else it would take the cores from whatever is measured next."""
+    """Otherwise it would slow down the next measurement."""
     here = tmp_path / "child"
     child = (
         "import os, pathlib, time\n"
@@ -113,7 +113,7 @@ def is_alive(process: int) -> bool:
     return state != "Z"
 
 
-def test_who_runs_an_order_by_hand_need_not_keep_standard_input_open() -> None:
+def test_a_run_by_hand_need_not_keep_standard_input_open() -> None:
     code = "from chairlift.bench.offline import subprocess_run as run; run.exit_with_parent()\n"
     code += "import time; time.sleep(0.3)"
     assert subprocess.run([sys.executable, "-c", code], input=b"", timeout=60).returncode == 0
@@ -130,5 +130,5 @@ def test_an_interrupted_parent_kills_the_run(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(subprocess.Popen, "wait", interrupted)
     body = f"pathlib.Path({str(here)!r}).write_text(str(os.getpid()))\nimport time\ntime.sleep(120)"
     with pytest.raises(KeyboardInterrupt):
-        send(program(body), ORDER)
+        send(program(body), SPEC)
     assert not is_alive(int(here.read_text()))

@@ -1,4 +1,4 @@
-"""Outside: what is measured of an engine that knows nothing of Chairlift, and that the programs need nothing of it."""
+"""External main: measures an engine without Chairlift, and the programs import nothing of Chairlift."""
 
 import ast
 import json
@@ -17,11 +17,11 @@ FOLDER = Path(external_main.__file__).parent
 
 class Engine:
     def __init__(self) -> None:
-        self.asked: list[Any] = []
+        self.requests_run: list[Any] = []
         self.closed = False
 
     def run(self, requests: list[dict[str, Any]]) -> list[tuple[list[float], int]]:
-        self.asked.append(requests)
+        self.requests_run.append(requests)
         time.sleep(0.01)
         return [([time.perf_counter()], request["tokens"]) for request in requests]
 
@@ -35,10 +35,10 @@ class Engine:
 def test_the_warm_up_is_not_measured() -> None:
     engine = Engine()
     task = {"warm_up": [{"prompt": [1], "tokens": 2}], "requests": [{"prompt": [3], "tokens": 4}] * 2}
-    found = external_main.measured(engine, task)
-    assert engine.asked == [task["warm_up"], task["requests"]] and engine.closed
-    assert [ride["tokens"] for ride in found["rides"]] == [4, 4] and found["engine"] == {"version": "1"}
-    assert all(0.01 <= ride["stamps"][0] <= found["seconds"] for ride in found["rides"])
+    found = external_main.measure_engine(engine, task)
+    assert engine.requests_run == [task["warm_up"], task["requests"]] and engine.closed
+    assert [record["tokens"] for record in found["records"]] == [4, 4] and found["engine"] == {"version": "1"}
+    assert all(0.01 <= record["stamps"][0] <= found["seconds"] for record in found["records"])
     assert found["peak_memory_bytes"] > 2**20
 
 
@@ -52,10 +52,10 @@ def test_nothing_of_chairlift_is_imported(path: Path) -> None:
         assert all(name.partition(".")[0] in sys.stdlib_module_names for name in names), (path.name, names)
 
 
-def test_it_leaves_when_who_started_it_is_gone(tmp_path: Path) -> None:
-    """Its engine would hang for an hour: the program ends when its standard input does."""
+def test_it_ends_when_its_parent_ends(tmp_path: Path) -> None:
+    """The engine hangs for an hour, but the program ends when its standard input closes."""
     (tmp_path / "external_main.py").write_text((FOLDER / "external_main.py").read_text())
-    (tmp_path / "external_slow.py").write_text("import time\ndef opened(task):\n time.sleep(3600)\n")
+    (tmp_path / "external_slow.py").write_text("import time\ndef open_engine(task):\n time.sleep(3600)\n")
     task = tmp_path / "task.json"
     task.write_text(json.dumps({}))
     command = [

@@ -1,4 +1,4 @@
-"""OpenVINO's program: precision by dtype, settings, and requests that never share a number."""
+"""OpenVINO's program: precision by dtype, settings, and unique request numbers."""
 
 import sys
 from types import ModuleType
@@ -23,11 +23,11 @@ def _openvino(monkeypatch: pytest.MonkeyPatch) -> None:
     [("bfloat16", {}, "bf16"), ("float32", {}, "f32"), ("bfloat16", {"precision": "f32"}, "f32")],
 )
 def test_runs_follow_each_other_and_settings_arrive(dtype: str, settings: dict[str, str], precision: str) -> None:
-    given = {"model": "m", "kv_precision": "u8", "max_num_batched_tokens": "64", **settings}
-    engine = external_openvino.opened({"dtype": dtype, "threads": 2, "settings": given})
+    all_settings = {"model": "m", "kv_precision": "u8", "max_num_batched_tokens": "64", **settings}
+    engine = external_openvino.open_engine({"dtype": dtype, "threads": 2, "settings": all_settings})
     for _ in range(2):
-        seen = engine.run([{"prompt": [1, 2], "tokens": 3}, {"prompt": [3], "tokens": 1}])
-        assert [(len(stamps), count) for stamps, count in seen] == [(3, 3), (1, 1)]
+        results = engine.run([{"prompt": [1, 2], "tokens": 3}, {"prompt": [3], "tokens": 1}])
+        assert [(len(stamps), count) for stamps, count in results] == [(3, 3), (1, 1)]
     about = engine.about()
     assert about["properties"]["INFERENCE_PRECISION_HINT"] == precision and about["max_num_batched_tokens"] == 64
     assert about["properties"]["KV_CACHE_PRECISION"] == "u8"

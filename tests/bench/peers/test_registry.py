@@ -1,4 +1,4 @@
-"""The catalogue: peers by name and label, their settings, and what is refused in one sentence."""
+"""PEERS: peers by name and label, their settings, and errors in one sentence."""
 
 import sys
 
@@ -21,8 +21,8 @@ def test_a_label_makes_one_more_of_a_kind_with_settings_of_its_own() -> None:
     settings = ["openvino.model=a", "openvino.kv_gib=2", "openvino@int8.model=b=c", f"openvino.python={sys.executable}"]
     plain, other = peers_of(["openvino", "openvino@int8"], settings)
     assert (plain.name, other.name) == ("openvino", "openvino@int8") and plain.command == other.command
-    assert plain.given == {"model": "a", "kv_gib": "2", "python": sys.executable}
-    assert other.given == {"model": "b=c", "kv_gib": "2", "python": sys.executable}
+    assert plain.setting_values == {"model": "a", "kv_gib": "2", "python": sys.executable}
+    assert other.setting_values == {"model": "b=c", "kv_gib": "2", "python": sys.executable}
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_peer_that_is_not_installed_is_one_sentence(monkeypatch: pytest.Monkey
         peers_of(["absent"])
 
 
-def test_every_setting_that_a_peer_needs_is_one_that_it_has() -> None:
+def test_every_required_setting_of_a_peer_is_one_of_its_settings() -> None:
     for group in PEERS.values():
         for peer in group:
-            assert set(peer.needed) <= set(peer.settings), peer.name
+            assert set(peer.required) <= set(peer.settings), peer.name

@@ -1,4 +1,4 @@
-"""Machine: the commit of our own checkout only, and nothing that names this machine or its folders."""
+"""Environment: the commit of the package's own checkout only, and no name or folder of this machine."""
 
 import json
 import socket
@@ -40,19 +40,19 @@ def test_the_commit_is_that_of_the_checkout_and_changes_of_src_make_it_dirty(tmp
     assert environment.source(package) == {"commit": head, "dirty": True}
 
 
-def test_a_change_while_it_was_measured_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_during_a_measurement_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     before = {"commit": "abc", "dirty": False}
     monkeypatch.setattr(environment, "source", lambda: dict(before))
-    told = environment.environment(before)
-    assert told.pop("versions") == environment.versions()
-    assert told == {"commit": "abc", "dirty": False, "changed_meanwhile": False}
+    report = environment.environment(before)
+    assert report.pop("versions") == environment.versions()
+    assert report == {"commit": "abc", "dirty": False, "changed_meanwhile": False}
     for change in ({"commit": "abd"}, {"dirty": True}):
         monkeypatch.setattr(environment, "source", lambda change=change: {**before, **change})
         assert environment.environment(before)["changed_meanwhile"] is True
         assert environment.environment(before)["commit"] == "abc"
 
 
-def test_a_copy_inside_somebody_elses_checkout_has_no_commit(tmp_path: Path) -> None:
+def test_a_copy_inside_another_projects_checkout_has_no_commit(tmp_path: Path) -> None:
     checkout(tmp_path)
     installed = tmp_path / "venv" / "chairlift"
     installed.mkdir(parents=True)

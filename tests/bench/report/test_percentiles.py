@@ -1,4 +1,4 @@
-"""Distributions: percentiles are numpy's, nothing is made up of no samples, and thinning keeps the ends."""
+"""Percentiles: equal numpy's, are None without samples, and downsampling keeps the ends."""
 
 import numpy as np
 import pytest
@@ -17,10 +17,10 @@ def test_a_percentile_is_the_one_of_numpy(samples: list[float], percent: float) 
 
 @given(SAMPLES)
 def test_a_description_has_the_mean_and_three_percentiles(samples: list[float]) -> None:
-    told = summarize(iter(samples))
-    assert list(told) == ["mean", "p50", "p90", "p99"]
+    summary = summarize(iter(samples))
+    assert list(summary) == ["mean", "p50", "p90", "p99"]
     expected = [np.mean(samples), *np.percentile(samples, [50, 90, 99])]
-    assert list(told.values()) == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    assert list(summary.values()) == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
 def test_no_sample_has_no_description() -> None:

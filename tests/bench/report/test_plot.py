@@ -13,7 +13,7 @@ from chairlift.core.errors import ConfigError
 REPORT: dict[str, Any] = {
     "model": {"name": "tiny"}, "workload": {"name": "longtail"}, "output_tokens_per_second": 5.0,
     "samples": {"latency_seconds": [1.0, 2.0, 4.0], "ttft_seconds": [0.1, 0.1, 0.2]},
-    "kv_use": {"total_slots": 100},
+    "kv_cache_usage": {"total_slots": 100},
     "timeline": {
         "at": [0.1, 0.2, 0.3], "running": [3, 2, 0], "waiting": [1, 0, 0], "allocated_kv_tokens": [48, 32, 0],
         "unused_kv_tokens": [4, 8, 0],
@@ -23,7 +23,7 @@ REPORT: dict[str, Any] = {
 
 
 def compared(*speeds: float) -> dict[str, Any]:
-    """A report of arms with three runs each."""
+    """Return a report of arms with three runs each."""
     return {
         "model": {"name": "tiny"}, "workload": {"name": "w1"}, "output_tokens_per_second": speeds[0],
         "arms": [{
@@ -35,7 +35,7 @@ def compared(*speeds: float) -> dict[str, Any]:
 
 
 def drawn(path: Path, report: dict[str, Any]) -> tuple[int, int]:
-    """Draw, and return width and height as the file says."""
+    """Draw a report; returns width and height of the image."""
     plot.draw(report, str(path))
     data = path.read_bytes()
     assert data.startswith(b"\x89PNG\r\n\x1a\n") and data.rstrip().endswith(b"IEND\xaeB`\x82")

@@ -1,4 +1,4 @@
-"""Reports: one layout whatever was compared, written as strict JSON, and a table for people."""
+"""Reports: one layout for every comparison, written as strict JSON, and a printed table."""
 
 import errno
 import json
@@ -16,7 +16,7 @@ from chairlift.bench.report import environment, report
 from chairlift.core.errors import ConfigError
 from chairlift.llm.model_names import RANDOM
 
-ORDER = RunSpec(
+SPEC = RunSpec(
     model=RANDOM,
     options={"num_blocks": 200, "policy": "fifo"},
     workload=WorkloadSpec(name="longtail", requests=3, seed=5),
@@ -26,22 +26,22 @@ SPANS = {"mean", "p50", "p90", "p99"}
 
 @pytest.fixture(scope="module")
 def run() -> dict[str, Any]:
-    return measure(ORDER)
+    return measure(SPEC)
 
 
-def turns(run: dict[str, Any], name: str, *speeds: float) -> ArmRuns:
+def arm_runs(run: dict[str, Any], name: str, *speeds: float) -> ArmRuns:
     return ArmRuns(Arm(name=name, command=()), [{**run, "output_tokens_per_second": speed} for speed in speeds])
 
 
 def test_a_report_of_one_run_has_every_field_on_top(run: dict[str, Any]) -> None:
-    made = report.build_report(ORDER, [turns(run, "chairlift", 7.0)], environment.source(), ["bench", "offline"])
-    assert (made["kind"], made["schema"], made["seed"]) == ("chairlift bench offline", 1, 5)
+    made = report.build_report(SPEC, [arm_runs(run, "chairlift", 7.0)], environment.source(), ["bench", "offline"])
+    assert (made["kind"], made["schema"], made["seed"]) == ("chairlift bench offline", 2, 5)
     assert made["output_tokens_per_second"] == 7.0 and made["total_tokens_per_second"] > 0
     for name in ("latency_seconds", "ttft_seconds", "itl_seconds"):
         assert set(made[name]) == SPANS and all(value > 0 for value in made[name].values())
     for name in (
-        "kv_use",
-        "kv_waste",
+        "kv_cache_usage",
+        "kv_cache_waste",
         "peak_running_requests",
         "preemptions",
         "steps",
@@ -61,8 +61,8 @@ def test_a_report_of_one_run_has_every_field_on_top(run: dict[str, Any]) -> None
     assert [each["name"] for each in made["arms"]] == ["chairlift"]
 
 
-def test_several_runs_are_told_by_the_middle_one_and_kept_without_their_bulk(run: dict[str, Any]) -> None:
-    made = report.build_report(ORDER, [turns(run, "a", 9.0, 7.0, 8.0), turns(run, "b", 4.0, 4.0, 2.0)], {}, [])
+def test_of_several_runs_the_median_one_is_on_top_and_all_are_kept_without_large_fields(run: dict[str, Any]) -> None:
+    made = report.build_report(SPEC, [arm_runs(run, "a", 9.0, 7.0, 8.0), arm_runs(run, "b", 4.0, 4.0, 2.0)], {}, [])
     assert made["output_tokens_per_second"] == 8.0
     assert [len(each["runs"]) for each in made["arms"]] == [3, 3]
     assert all("timeline" not in each and "samples" not in each for arm in made["arms"] for each in arm["runs"])
@@ -70,7 +70,7 @@ def test_several_runs_are_told_by_the_middle_one_and_kept_without_their_bulk(run
 
 
 def test_it_is_written_as_strict_json(run: dict[str, Any], tmp_path: Path) -> None:
-    made = report.build_report(ORDER, [turns(run, "chairlift", 7.0)], {}, [])
+    made = report.build_report(SPEC, [arm_runs(run, "chairlift", 7.0)], {}, [])
     report.write(str(tmp_path / "out.json"), made)
     assert json.loads((tmp_path / "out.json").read_text()) == json.loads(json.dumps(made))
     with pytest.raises(ValueError, match="not JSON compliant"):
@@ -79,26 +79,28 @@ def test_it_is_written_as_strict_json(run: dict[str, Any], tmp_path: Path) -> No
         report.write(str(tmp_path / "no" / "out.json"), made)
 
 
-def test_one_run_is_a_few_lines_for_people(run: dict[str, Any]) -> None:
-    lines = list(report.table(report.build_report(ORDER, [turns(run, "chairlift", 7.0)], {}, [])))
+def test_one_run_is_a_few_printed_lines(run: dict[str, Any]) -> None:
+    lines = list(report.table(report.build_report(SPEC, [arm_runs(run, "chairlift", 7.0)], {}, [])))
     assert lines[0].startswith("3 of 3 requests in ") and lines[1].startswith("7.0 output tokens/s, ")
     assert [line.split()[0] for line in lines[2:6]] == ["seconds", "latency", "ttft", "itl"]
     assert "preemptions" in lines[6] and len(lines) == 7
-    assert "the middle of 3 runs" in next(
-        report.table(report.build_report(ORDER, [turns(run, "x", 7.0, 8.0, 9.0)], {}, []))
+    assert "the median of 3 runs" in next(
+        report.table(report.build_report(SPEC, [arm_runs(run, "x", 7.0, 8.0, 9.0)], {}, []))
     )
 
 
 def test_a_comparison_is_a_line_an_arm_with_its_ratios(run: dict[str, Any]) -> None:
-    lines = list(report.table(report.build_report(ORDER, [turns(run, "ours", 9.0), turns(run, "theirs", 3.0)], {}, [])))
+    lines = list(
+        report.table(report.build_report(SPEC, [arm_runs(run, "ours", 9.0), arm_runs(run, "theirs", 3.0)], {}, []))
+    )
     assert lines[1].split()[:2] == ["ours", "9.0"] and lines[1].split()[-3:] == ["1.00", "1.00", "0"]
     assert lines[2].split()[:2] == ["theirs", "3.0"] and lines[2].split()[-3] == "3.00"
     assert lines[3] == "medians of 1; speed and p99: ours over each"
 
 
 def test_what_is_not_known_is_a_dash(run: dict[str, Any]) -> None:
-    nothing = {**run, "latency_seconds": dict.fromkeys(SPANS), "kv_use": {"mean": None, "peak": None}}
-    made = report.build_report(ORDER, [ArmRuns(Arm(name="x", command=()), [nothing])], {}, [])
+    nothing = {**run, "latency_seconds": dict.fromkeys(SPANS), "kv_cache_usage": {"mean": None, "peak": None}}
+    made = report.build_report(SPEC, [ArmRuns(Arm(name="x", command=()), [nothing])], {}, [])
     assert any(line.split() == ["latency", "-", "-", "-", "-"] for line in report.table(made))
 
 

@@ -1,4 +1,4 @@
-"""How the items of a workload are asked, and that no phase asks again what an earlier one asked."""
+"""RequestStream: formats of requests, and no phase repeats requests of an earlier one."""
 
 import json
 from itertools import islice
@@ -19,17 +19,17 @@ from chairlift.core.structured_output import StructuredOutput
 ITEM = WorkloadRequest(at=0.5, prompt_token_ids=(3, 4, 36), output_tokens=9)
 
 
-def asked(item: WorkloadRequest = ITEM, **style: Any) -> dict[str, Any]:
+def fields_of(item: WorkloadRequest = ITEM, **style: Any) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(RequestFormat(model="m", **style).body(item))
     return found
 
 
-def deck(spec: WorkloadSpec, **style: Any) -> RequestStream:
+def stream(spec: WorkloadSpec, **style: Any) -> RequestStream:
     return RequestStream(spec, 100, RequestFormat(model="m", **style), Client(Address.of("http://h:1/x")))
 
 
 def test_ids_go_to_completions_with_an_exact_length() -> None:
-    assert asked() == {
+    assert fields_of() == {
         "model": "m", "prompt": [3, 4, 36], "max_tokens": 9, "temperature": 0, "stream": True,
         "stream_options": {"include_usage": True}, "ignore_eos": True, "return_token_ids": True,
     }  # fmt: skip
@@ -37,17 +37,21 @@ def test_ids_go_to_completions_with_an_exact_length() -> None:
 
 
 def test_words_stand_for_ids_in_texts_and_chats() -> None:
-    text = asked(prompts=TEXT)["prompt"]
+    text = fields_of(prompts=TEXT)["prompt"]
     assert len(text.split()) == 3 and text.split()[1] == text.split()[2] != text.split()[0]
-    assert asked(prompts=CHAT)["messages"] == [{"role": "user", "content": text}]
+    assert fields_of(prompts=CHAT)["messages"] == [{"role": "user", "content": text}]
     assert RequestFormat(model="m", prompts=CHAT).path == "/v1/chat/completions"
 
 
 def test_plain_is_only_what_openai_knows() -> None:
     item = WorkloadRequest(at=0.0, prompt_token_ids=(1,), output_tokens=2, tenant="a", priority=3)
-    assert set(asked(item)) - set(asked(item, plain=True)) == {"ignore_eos", "return_token_ids", "priority"}
-    assert asked(item, plain=True)["user"] == "a" and asked(item)["priority"] == 3
-    assert asked(ignore_eos=False)["ignore_eos"] is False
+    assert set(fields_of(item)) - set(fields_of(item, openai_fields_only=True)) == {
+        "ignore_eos",
+        "return_token_ids",
+        "priority",
+    }
+    assert fields_of(item, openai_fields_only=True)["user"] == "a" and fields_of(item)["priority"] == 3
+    assert fields_of(ignore_eos=False)["ignore_eos"] is False
 
 
 @pytest.mark.parametrize(("wanted", "field", "value"), [
@@ -59,15 +63,15 @@ def test_plain_is_only_what_openai_knows() -> None:
 ])  # fmt: skip
 def test_structures_are_asked_for(wanted: dict[str, Any], field: str, value: Any) -> None:
     item = WorkloadRequest(at=0.0, prompt_token_ids=(1,), output_tokens=2, structured=StructuredOutput(**wanted))
-    assert asked(item)[field] == value
+    assert fields_of(item)[field] == value
     assert not RequestFormat(model="m").is_exact(item)
 
 
 @pytest.mark.parametrize("wanted", [{"regex": "[a]"}, {"grammar": 'start: "a"'}, {"choice": ("a", "b")}])
 def test_a_structure_that_openai_does_not_know_cannot_be_asked_for_plainly(wanted: dict[str, Any]) -> None:
     item = WorkloadRequest(at=0.0, prompt_token_ids=(1,), output_tokens=2, structured=StructuredOutput(**wanted))
-    with pytest.raises(ConfigError, match="leave --plain out"):
-        asked(item, plain=True)
+    with pytest.raises(ConfigError, match="leave --openai-fields-only out"):
+        fields_of(item, openai_fields_only=True)
 
 
 def test_a_trace_that_cannot_be_asked_for_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
@@ -75,24 +79,27 @@ def test_a_trace_that_cannot_be_asked_for_is_refused_before_anything_is_sent(tmp
     lines.append({**lines[0], "structured": {"regex": "[a]"}})
     trace = tmp_path / "trace.jsonl"
     trace.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    assert deck(WorkloadSpec(name=str(trace))).size == 4
-    with pytest.raises(ConfigError, match="leave --plain out"):
-        deck(WorkloadSpec(name=str(trace)), plain=True)
+    assert stream(WorkloadSpec(name=str(trace))).size == 4
+    with pytest.raises(ConfigError, match="leave --openai-fields-only out"):
+        stream(WorkloadSpec(name=str(trace)), openai_fields_only=True)
 
 
-def test_a_shot_is_a_whole_request_with_its_limit() -> None:
-    shot = deck(WorkloadSpec(name="uniform"), timeout_ms=700).shot(ITEM)
-    head, _, body = shot.request.partition(b"\r\n\r\n")
+def test_a_prepared_request_is_complete_with_its_timeout() -> None:
+    prepare = stream(WorkloadSpec(name="uniform"), request_timeout_ms=700).prepare(ITEM)
+    head, _, body = prepare.request.partition(b"\r\n\r\n")
     assert head.startswith(b"POST /x/v1/completions HTTP/1.1\r\n") and b"\r\nx-request-timeout-ms: 700\r\n" in head
-    assert (shot.at, shot.asked_tokens) == (0.5, 9) and json.loads(body)["max_tokens"] == 9
+    assert (prepare.at, prepare.requested_tokens) == (0.5, 9) and json.loads(body)["max_tokens"] == 9
     own = WorkloadRequest(at=0.0, prompt_token_ids=(1,), output_tokens=2, timeout=1.5)
-    assert b"x-request-timeout-ms: 1500\r\n" in deck(WorkloadSpec(name="uniform"), timeout_ms=700).shot(own).request
-    assert deck(WorkloadSpec(name="uniform"), plain=True).shot(ITEM).asked_tokens == 0
+    assert (
+        b"x-request-timeout-ms: 1500\r\n"
+        in stream(WorkloadSpec(name="uniform"), request_timeout_ms=700).prepare(own).request
+    )
+    assert stream(WorkloadSpec(name="uniform"), openai_fields_only=True).prepare(ITEM).requested_tokens == 0
 
 
 def test_a_generators_deck_goes_on_behind_what_was_drawn() -> None:
     spec = WorkloadSpec(name="longtail", seed=4)
-    shots = deck(spec)
+    shots = stream(spec)
     prompts = [json.loads(each.request.partition(b"\r\n\r\n")[2])["prompt"] for each in islice(shots, 5)]
     prompts += [json.loads(next(shots).request.partition(b"\r\n\r\n")[2])["prompt"]]
     wanted = generate("longtail", vocab_size=100, seed=4, count=6)
@@ -102,6 +109,6 @@ def test_a_generators_deck_goes_on_behind_what_was_drawn() -> None:
 def test_a_trace_has_its_own_times_and_begins_again(tmp_path: Path) -> None:
     path = tmp_path / "trace.jsonl"
     path.write_text('{"at": 2, "prompt": [5], "output_tokens": 1}\n{"at": 1, "prompt": [6], "output_tokens": 1}\n')
-    shots = deck(WorkloadSpec(name=str(path)))
-    assert [shot.at for shot in islice(shots, 3)] == [1.0, 2.0, 1.0] and shots.size == 2
-    assert deck(WorkloadSpec(name=str(path), requests=1)).size == 1
+    shots = stream(WorkloadSpec(name=str(path)))
+    assert [prepare.at for prepare in islice(shots, 3)] == [1.0, 2.0, 1.0] and shots.size == 2
+    assert stream(WorkloadSpec(name=str(path), requests=1)).size == 1

@@ -1,4 +1,4 @@
-"""The thin HTTP client: every way in which an exchange can end, and which connections are used again."""
+"""Client: every end of an exchange, and which connections are reused."""
 
 import asyncio
 import socket
@@ -17,7 +17,7 @@ from support_server import fake_server, run
 
 
 class Kept:
-    """Takes an answer as it comes."""
+    """Collects a response as it arrives."""
 
     def __init__(self) -> None:
         self.status = 0
@@ -37,25 +37,25 @@ class Kept:
         return b"".join(self.pieces)
 
 
-async def ask(client: Client, seconds: float = 20.0) -> tuple[ExchangeEnd, Kept]:
+async def send(client: Client, seconds: float = 20.0) -> tuple[ExchangeEnd, Kept]:
     kept = Kept()
-    return await client.ask(client.request("POST", "/v1/completions", b"{}"), kept, seconds), kept
+    return await client.send(client.request("POST", "/v1/completions", b"{}"), kept, seconds), kept
 
 
 async def once(script: Script, seconds: float = 20.0) -> tuple[ExchangeEnd, Kept, Scripted]:
-    """Ask a server with this script one question."""
+    """Send one request to a server with this script."""
     async with scripted(script) as server:
         client = Client(Address.of(server.url))
-        ended, kept = await ask(client, seconds)
+        ended, kept = await send(client, seconds)
         client.close()
         return ended, kept, server
 
 
-def test_a_request_says_whom_it_is_for_and_never_asks_for_compression() -> None:
+def test_a_request_has_its_host_header_and_never_accepts_compression() -> None:
     async def main() -> None:
         async with scripted(saying(streamed(1))) as server:
             client = Client(Address.of(server.url + "/base/v1"), "secret")
-            await client.ask(client.request("POST", "/v1/completions", b"{}", "x-own: 1\r\n"), Kept(), 20.0)
+            await client.send(client.request("POST", "/v1/completions", b"{}", "x-own: 1\r\n"), Kept(), 20.0)
             client.close()
         (seen,) = server.seen
         assert (seen.method, seen.path, seen.body) == ("POST", "/base/v1/completions", b"{}")
@@ -73,7 +73,7 @@ def test_a_key_that_no_header_can_hold(key: str) -> None:
         Client(Address.of("http://h"), key)
 
 
-def test_an_answer_comes_whole_whatever_its_pieces_are() -> None:
+def test_a_response_is_complete_for_any_division_into_chunks() -> None:
     answer = b"HTTP/1.1 100 Continue\r\n\r\n" + streamed(1, 2)
 
     async def by_bytes(seen: Seen, writer: asyncio.StreamWriter) -> None:
@@ -96,9 +96,9 @@ def test_a_connection_is_used_again_and_never_shared() -> None:
         async with scripted(saying(streamed(1))) as server:
             client = Client(Address.of(server.url))
             for _ in range(3):
-                assert (await ask(client))[0].how is ExchangeEndKind.COMPLETE
+                assert (await send(client))[0].how is ExchangeEndKind.COMPLETE
             assert server.connections == 1
-            await asyncio.gather(*(ask(client) for _ in range(4)))
+            await asyncio.gather(*(send(client) for _ in range(4)))
             assert server.connections == 4 and len(server.seen) == 7
             client.close()
 
@@ -115,7 +115,7 @@ def test_a_connection_that_is_not_to_be_used_again(answer: bytes) -> None:
         async with scripted(saying(answer)) as server:
             client = Client(Address.of(server.url))
             for number in (1, 2):
-                ended, kept = await ask(client)
+                ended, kept = await send(client)
                 assert (ended.how, kept.text, server.connections) == (ExchangeEndKind.COMPLETE, b"x", number)
             client.close()
 
@@ -126,24 +126,24 @@ def test_what_comes_on_a_connection_that_rests_drops_it() -> None:
     async def main() -> None:
         async with scripted(saying(streamed(1))) as server:
             client = Client(Address.of(server.url))
-            await ask(client)
+            await send(client)
             server.open[0].write(plain(200, b"late"))
             while not server.lost:
                 await asyncio.sleep(0.01)
-            assert (await ask(client))[0].how is ExchangeEndKind.COMPLETE and server.connections == 2
+            assert (await send(client))[0].how is ExchangeEndKind.COMPLETE and server.connections == 2
             client.close()
 
     run(main())
 
 
 def test_a_connection_that_rested_too_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_client, "KEEP_SECONDS", 0.0)
+    monkeypatch.setattr(http_client, "IDLE_REUSE_SECONDS", 0.0)
 
     async def main() -> None:
         async with scripted(saying(streamed(1))) as server:
             client = Client(Address.of(server.url))
-            await ask(client)
-            await ask(client)
+            await send(client)
+            await send(client)
             assert server.connections == 2
             client.close()
 
@@ -152,8 +152,8 @@ def test_a_connection_that_rested_too_long_is_not_used_again(monkeypatch: pytest
 
 @pytest.mark.parametrize(("answer", "how", "why"), [
     (b"HTTP/1.1 200 OK\r\n\r\nall of it", ExchangeEndKind.COMPLETE, ""),
-    (b"", ExchangeEndKind.CONNECTION_LOST, "the connection was closed without an answer"),
-    (b"HTTP/1.1 200 OK\r\nconte", ExchangeEndKind.CONNECTION_LOST, "the connection was closed without an answer"),
+    (b"", ExchangeEndKind.CONNECTION_LOST, "the connection was closed without a response"),
+    (b"HTTP/1.1 200 OK\r\nconte", ExchangeEndKind.CONNECTION_LOST, "the connection was closed without a response"),
     (HEAD + chunk(b"data: 1\n\n"), ExchangeEndKind.CONNECTION_LOST,
      "the connection was closed in the middle"),
     (b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nx", ExchangeEndKind.CONNECTION_LOST,
@@ -193,7 +193,7 @@ def test_a_taker_that_raises_ends_the_exchange() -> None:
     async def main() -> None:
         async with scripted(saying(streamed(1))) as server:
             client = Client(Address.of(server.url))
-            ended = await client.ask(client.request("GET", "/"), Choosy(), 20.0)
+            ended = await client.send(client.request("GET", "/"), Choosy(), 20.0)
             assert (ended.how, ended.why) == (ExchangeEndKind.INVALID_RESPONSE, "not this")
             client.close()
 
@@ -210,18 +210,18 @@ def test_a_server_that_does_not_end_is_left_in_time() -> None:
     async def main() -> None:
         async with scripted(_never) as server:
             client = Client(Address.of(server.url))
-            ended, kept = await ask(client, 2.0)
-            assert (ended.how, ended.why, kept.status) == (ExchangeEndKind.TIMEOUT, "no answer in time", 200)
+            ended, kept = await send(client, 2.0)
+            assert (ended.how, ended.why, kept.status) == (ExchangeEndKind.TIMEOUT, "no response in time", 200)
             while not server.lost:
                 await asyncio.sleep(0.01)
 
     run(main())
 
 
-def test_who_is_cancelled_leaves_the_server() -> None:
+def test_a_cancelled_request_closes_its_connection() -> None:
     async def main() -> None:
         async with scripted(_never) as server:
-            asking = asyncio.create_task(ask(Client(Address.of(server.url))))
+            asking = asyncio.create_task(send(Client(Address.of(server.url))))
             while not server.seen:
                 await asyncio.sleep(0.01)
             asking.cancel()
@@ -233,12 +233,12 @@ def test_who_is_cancelled_leaves_the_server() -> None:
     run(main())
 
 
-def test_nobody_is_there() -> None:
+def test_a_port_without_a_server() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
 
     async def main() -> None:
-        ended, _ = await ask(Client(Address.of(f"http://127.0.0.1:{port}")))
+        ended, _ = await send(Client(Address.of(f"http://127.0.0.1:{port}")))
         assert (ended.how, ended.why) == (ExchangeEndKind.UNREACHABLE, "connection refused")
         with pytest.raises(NoResponse, match=f"http://127.0.0.1:{port} does not answer: connection refused"):
             await Client(Address.of(f"http://127.0.0.1:{port}")).fetch("GET", "/")
@@ -246,14 +246,14 @@ def test_nobody_is_there() -> None:
     run(main())
 
 
-def test_a_name_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_host_name(monkeypatch: pytest.MonkeyPatch) -> None:
     def look(*arguments: object, **named: object) -> object:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(http_client.socket, "getaddrinfo", look)
 
     async def main() -> None:
-        ended, _ = await ask(Client(Address.of("http://nowhere.invalid")))
+        ended, _ = await send(Client(Address.of("http://nowhere.invalid")))
         assert (ended.how, ended.why) == (
             ExchangeEndKind.UNREACHABLE,
             "its name is not known: Name or service not known",
@@ -262,25 +262,25 @@ def test_a_name_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     run(main())
 
 
-def test_of_several_addresses_one_that_answers_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_client, "_looked_up", lambda address: ["::1", "127.0.0.1"])
+def test_of_several_addresses_one_that_accepts_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client, "_resolve", lambda address: ["::1", "127.0.0.1"])
 
     async def main() -> None:
         async with scripted(saying(plain(200, b"x", "connection: close"))) as server:
             client = Client(Address.of(server.url))
             for _ in range(2):
-                assert (await ask(client))[0].how is ExchangeEndKind.COMPLETE
+                assert (await send(client))[0].how is ExchangeEndKind.COMPLETE
             assert client._addresses == ["127.0.0.1"]
 
     run(main())
 
 
-def test_a_whole_answer_is_fetched_up_to_a_limit() -> None:
+def test_a_whole_response_is_fetched_up_to_a_limit() -> None:
     async def main() -> None:
         async with scripted(saying(plain(404, b"gone"))) as server:
             client = Client(Address.of(server.url))
             assert await client.fetch("GET", "/x") == (404, b"gone")
-            with pytest.raises(NoResponse, match="the answer is too long"):
+            with pytest.raises(NoResponse, match="the response is too long"):
                 await client.fetch("GET", "/x", limit=3)
 
     run(main())
@@ -296,7 +296,7 @@ def test_https_with_a_certificate_that_is_trusted_and_one_that_is_not(
 
     async def main(url: str) -> None:
         url = url.replace("127.0.0.1", "localhost")
-        ended, _ = await ask(Client(Address.of(url)))
+        ended, _ = await send(Client(Address.of(url)))
         assert ended.how is ExchangeEndKind.UNREACHABLE and ended.why.startswith("its certificate is not trusted")
         monkeypatch.setenv("SSL_CERT_FILE", files["certificate"])
         assert (await Client(Address.of(url)).fetch("GET", "/livez"))[0] == 200

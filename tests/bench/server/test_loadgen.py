@@ -1,4 +1,4 @@
-"""Load generation: due times from a seed, sent whatever the answers do, and what every kind of answer is counted as."""
+"""LoadPhase: due times from a seed, sending independent of responses, and the outcome of every kind of response."""
 
 import asyncio
 import gc
@@ -15,7 +15,7 @@ from chairlift.bench.server.api_requests import PreparedRequest, RequestFormat, 
 from chairlift.bench.server.http_client import Client, ExchangeEnd, ExchangeEndKind, ResponseHandler
 from chairlift.bench.server.loadgen import (
     EVEN,
-    GARBAGE_THRESHOLDS,
+    GC_THRESHOLDS,
     POISSON,
     LoadPhase,
     arrival_times,
@@ -44,13 +44,13 @@ SHOT = PreparedRequest(0.0, b"GET / HTTP/1.1\r\n\r\n", 0)
 
 
 class Slow:
-    """A server that takes its time, without a socket."""
+    """A slow server without a socket."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.open = self.most = 0
 
-    async def ask(self, request: bytes, taker: ResponseHandler, seconds: float) -> ExchangeEnd:
+    async def send(self, request: bytes, taker: ResponseHandler, seconds: float) -> ExchangeEnd:
         self.open += 1
         self.most = max(self.most, self.open)
         try:
@@ -70,13 +70,13 @@ async def phase_over(client: Any, timeout: float = 20.0) -> AsyncIterator[LoadPh
 
 
 async def once(script: Script, timeout: float = 20.0) -> tuple[HttpRequestRecord, Scripted]:
-    """Ask a scripted server for one answer."""
+    """Send one request to a scripted server."""
     async with scripted(script) as server:
         client = Client(Address.of(server.url))
         deck = RequestStream(WorkloadSpec(name="uniform"), 100, RequestFormat(model="m"), client)
         async with phase_over(client, timeout) as phase:
             await phase.open_loop([next(deck)])
-            await phase.settled()
+            await phase.wait_until_done()
         client.close()
         return phase.records[0], server
 
@@ -99,7 +99,7 @@ def test_shots_are_bounded_by_time_and_by_count() -> None:
     assert len(list(with_arrival_times(shots, arrival_times(1.0, EVEN, ""), 2.5, None))) == 2 and len(list(shots)) == 1
 
 
-def test_an_open_loop_waits_for_nobody() -> None:
+def test_an_open_loop_does_not_wait_for_responses() -> None:
     async def main() -> None:
         slow = Slow(60.0)
         async with phase_over(slow) as phase:
@@ -107,7 +107,7 @@ def test_an_open_loop_waits_for_nobody() -> None:
             await asyncio.sleep(0)
             assert slow.open == 10
         assert [record.due for record in phase.records] == [place / 100 for place in range(10)]
-        assert all(record.sent >= record.due and record.asked_tokens == 7 for record in phase.records)
+        assert all(record.sent >= record.due and record.requested_tokens == 7 for record in phase.records)
 
     run(main())
 
@@ -117,7 +117,7 @@ def test_what_was_due_long_ago_is_sent_at_once_and_its_lag_is_known() -> None:
         async with phase_over(Slow(0.0)) as phase:
             await asyncio.sleep(0.2)
             await phase.open_loop([PreparedRequest(0.05, b"", 0)])
-            await phase.settled()
+            await phase.wait_until_done()
         (record,) = phase.records
         assert record.due == 0.05 and record.sent >= 0.2
         assert (record.outcome, record.why) == (Outcome.CONNECTION_LOST, "slow")
@@ -167,7 +167,7 @@ def test_a_mistake_of_our_own_is_raised() -> None:
         raise RuntimeError("no more")
 
     class Broken:
-        async def ask(self, request: bytes, taker: ResponseHandler, seconds: float) -> ExchangeEnd:
+        async def send(self, request: bytes, taker: ResponseHandler, seconds: float) -> ExchangeEnd:
             raise RuntimeError("a slip")
 
     async def main() -> None:
@@ -177,7 +177,7 @@ def test_a_mistake_of_our_own_is_raised() -> None:
         async with phase_over(Broken()) as phase:
             await phase.open_loop([SHOT])
             with pytest.raises(RuntimeError, match="a slip"):
-                await phase.settled()
+                await phase.wait_until_done()
 
     run(main())
 
@@ -188,7 +188,7 @@ def test_the_generator_knows_how_late_it_reads() -> None:
             await asyncio.sleep(0.1)
             time.sleep(0.3)  # what must not happen, and must be seen
             await asyncio.sleep(0.05)
-        assert max(phase.beats) > 0.2 and phase.cpu_share >= 0
+        assert max(phase.loop_lags) > 0.2 and phase.cpu_share >= 0
 
     run(main())
 
@@ -199,11 +199,11 @@ def test_a_slow_first_byte_is_counted_from_when_the_request_was_due() -> None:
         writer.write(streamed(1, 2))
 
     record, _ = run(once(slow))
-    assert record.outcome is Outcome.OK and record.first is not None and record.first >= 0.2
+    assert record.outcome is Outcome.OK and record.ttft is not None and record.ttft >= 0.2
     assert record.output_tokens == 2 and record.prompt_tokens == 3
 
 
-@pytest.mark.parametrize(("answer", "outcome", "code"), [
+@pytest.mark.parametrize(("response", "outcome", "code"), [
     (HEAD + chunk(event(text_chunk("x", 1))), Outcome.CONNECTION_LOST, "cut"),
     (HEAD + chunk(event(text_chunk("x", 1))) + chunk(b'event: error\ndata: {"error":{"code":"engine_dead"}}\n\n'),
      Outcome.ERROR_EVENT, "engine_dead"),
@@ -213,14 +213,14 @@ def test_a_slow_first_byte_is_counted_from_when_the_request_was_due() -> None:
     (b"what?\r\n\r\n", Outcome.INVALID_RESPONSE, "garbage"),
     (HEAD + chunk(b"data: " + b"x" * 17 * 2**20), Outcome.INVALID_RESPONSE, "garbage"),
 ])  # fmt: skip
-def test_every_fault_has_its_name(answer: bytes, outcome: Outcome, code: str) -> None:
-    record, server = run(once(saying(answer, closes=True)))
+def test_every_fault_has_its_name(response: bytes, outcome: Outcome, code: str) -> None:
+    record, server = run(once(saying(response, closes=True)))
     assert (record.outcome, record.code) == (outcome, code)
     assert record.retry_after == (2.0 if outcome is Outcome.REFUSED else None)
     assert server.seen[0].headers["accept-encoding"] == "identity"
 
 
-def test_an_answer_in_single_bytes_is_the_same() -> None:
+def test_a_response_in_single_bytes_is_the_same() -> None:
     async def by_bytes(seen: Seen, writer: asyncio.StreamWriter) -> None:
         for byte in streamed(1, 2, 3):
             writer.write(bytes([byte]))
@@ -230,7 +230,7 @@ def test_an_answer_in_single_bytes_is_the_same() -> None:
     assert record.outcome is Outcome.OK and list(record.weights) == [1, 1, 1] and not record.is_miscounted
 
 
-def test_a_server_that_never_answers_is_left() -> None:
+def test_a_server_that_never_responds_times_out() -> None:
     async def never(seen: Seen, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.5)
 
@@ -256,7 +256,7 @@ def test_hundreds_of_streams_are_open_at_once() -> None:
             deck = RequestStream(WorkloadSpec(name="uniform"), 128, RequestFormat(model="m"), client)
             async with phase_over(client) as phase:
                 await phase.open_loop(PreparedRequest(0.0, shot.request, 0) for shot in islice(deck, count))
-                await phase.settled()
+                await phase.wait_until_done()
             client.close()
         assert server.connections == count
         return phase.records
@@ -274,7 +274,7 @@ def test_what_a_real_replica_counted_is_what_came() -> None:
         deck = RequestStream(WorkloadSpec(name="uniform"), 128, RequestFormat(model="fake"), client)
         async with phase_over(client) as phase:
             await phase.open_loop(islice(deck, 200))
-            await phase.settled()
+            await phase.wait_until_done()
         client.close()
         return phase.records
 
@@ -291,5 +291,5 @@ def test_garbage_is_seldom_looked_for_meanwhile() -> None:
         return gc.get_threshold()
 
     before = gc.get_threshold()
-    assert in_own_loop(main) == GARBAGE_THRESHOLDS != before
+    assert in_own_loop(main) == GC_THRESHOLDS != before
     assert gc.get_threshold() == before

@@ -1,4 +1,4 @@
-"""Overload: when a server counts as recovered, and which promises a row of the verdict does not hold."""
+"""Overload: when a server counts as recovered, and which limits a row of the verdict misses."""
 
 import asyncio
 from typing import Any
@@ -8,14 +8,14 @@ import pytest
 from chairlift.bench.server import overload
 from chairlift.bench.server.api_requests import PreparedRequest
 from chairlift.bench.server.http_client import Client
-from chairlift.bench.server.overload import RecoveryProbes, judge, middle, tokens_a_request
+from chairlift.bench.server.overload import RecoveryProbes, judge, median_phase, tokens_per_request
 from chairlift.bench.server.server_address import Address
 from support_scripted_server import Script, Seen, plain, scripted, streamed
 from support_server import run
 
 
 def answering(*seconds: float | None) -> Script:
-    """Answer after so many seconds, one after another, None for a refusal; the last one goes on for ever."""
+    """Respond after each of these seconds in turn, None for a rejection; the last one repeats."""
     left = list(seconds)
 
     async def script(seen: Seen, writer: asyncio.StreamWriter) -> None:
@@ -30,12 +30,12 @@ def answering(*seconds: float | None) -> Script:
 
 
 async def probed(script: Script, *, learns: bool = False) -> tuple[RecoveryProbes, float | None]:
-    """Probe a server; unless it is learnt, an idle one takes a second."""
+    """Probe a server; without a measured baseline it is one second."""
     async with scripted(script) as server:
         client = Client(Address.of(server.url))
         probes = RecoveryProbes(client, PreparedRequest(0.0, client.request("GET", "/"), 0))
         if learns:
-            await probes.learn()
+            await probes.measure_baseline()
             found = None
         else:
             probes.baseline = 1.0
@@ -67,7 +67,7 @@ def test_normal_begins_with_the_first_of_a_run_of_fast_probes() -> None:
 
 
 @pytest.mark.usefixtures("brisk")
-def test_a_slow_answer_is_waited_for_by_nobody_and_is_not_normal() -> None:
+def test_probes_do_not_wait_for_a_slow_response_which_is_not_normal() -> None:
     _, found = run(probed(answering(30.0, 30.0, 0.0)))
     assert found is not None and 2 * 0.05 <= found < 30.0
 
@@ -98,12 +98,12 @@ def test_a_server_that_holds_everything() -> None:
 @pytest.mark.parametrize(("fields", "said"), [
     ({"good_tokens_per_second": 8.9}, "goodput is 89% of its peak, it should be 90%"),
     ({"good_tokens_per_second": None}, "goodput is 0% of its peak"),
-    ({"refusal_seconds": {"p99": 0.06}}, "a refusal takes 60 ms (p99), it should take 50"),
+    ({"refusal_seconds": {"p99": 0.06}}, "a rejection takes 60 ms (p99), it should take 50"),
     ({"server_memory_bytes": {"engine": {"peak": 1200}, "api": {"peak": 120}}}, "memory grows to 1.20 times"),
-    ({"requests": {"server_errors": 3, "non_terminal": 0, "total": 1}}, "3 answers were 5xx"),
-    ({"requests": {"server_errors": 0, "non_terminal": 2, "total": 1}}, "2 requests got no end"),
-    ({"recovery_seconds": 5.5}, "it was as fast as before after 5.5 s, it should be after 5"),
-    ({"recovery_seconds": None}, "it was not as fast as before within 90 s"),
+    ({"requests": {"server_errors": 3, "non_terminal": 0, "total": 1}}, "3 responses were 5xx"),
+    ({"requests": {"server_errors": 0, "non_terminal": 2, "total": 1}}, "2 requests got no complete response"),
+    ({"recovery_seconds": 5.5}, "it recovered after 5.5 s, it should recover within 5 s"),
+    ({"recovery_seconds": None}, "it did not recover within 90 s"),
 ])  # fmt: skip
 def test_every_promise_can_be_missed(fields: dict[str, Any], said: str) -> None:
     found = judge([phase("closed", 10.0), phase("1 x", 10.0), phase("2 x", 10.0, **fields)])
@@ -124,20 +124,21 @@ def test_of_several_rounds_the_medians_are_judged_and_bad_ends_of_all() -> None:
     bad = {"requests": {"server_errors": 1, "non_terminal": 0, "total": 6, "ok": 3, "by_code": {}}}
     grown = {"server_memory_bytes": {"api": {"peak": 150}, "engine": {"peak": 1000}}}
     rounds = [phase("2 x", 3.0, **slow), phase("2 x, round 2", 9.0, **grown), phase("2 x, round 3", 9.5)]
-    found = middle(rounds)
+    found = median_phase(rounds)
     assert found["name"] == "2 x" and found["good_tokens_per_second"] == 9.0
     assert (found["refusal_seconds"], found["recovery_seconds"]) == ({"p99": 0.01}, 1.0)
     assert (found["requests"]["total"], found["tokens"]["asked"]) == (18, 36)
     assert judge([phase("closed", 10.0), phase("1 x", 10.0), found])["rows"][1]["memory_ratio"] == 1150 / 1100
-    assert middle([rounds[0], rounds[0], rounds[1]])["recovery_seconds"] is None
-    worst = middle([*rounds[1:], phase("2 x", 9.9, **bad)])
+    assert median_phase([rounds[0], rounds[0], rounds[1]])["recovery_seconds"] is None
+    worst = median_phase([*rounds[1:], phase("2 x", 9.9, **bad)])
     _, row = judge([phase("closed", 10.0), phase("1 x", 10.0), worst])["rows"]
-    assert row["missed"] == ["1 answers were 5xx"]
+    assert row["missed"] == ["1 responses were 5xx"]
     unknown = phase("1 x", 9.0, server_memory_bytes=None, refusal_seconds={"p99": None})
-    calm = {name: value for name, value in unknown.items() if name != "recovery_seconds"}
-    assert middle([calm, calm]) == {**unknown, "recovery_seconds": None,
-        "requests": {name: 2 * count for name, count in calm["requests"].items()},
-        "tokens": {name: 2 * count for name, count in calm["tokens"].items()}, "first_memory_bytes": None}  # fmt: skip
+    reference = {name: value for name, value in unknown.items() if name != "recovery_seconds"}
+    assert median_phase([reference, reference]) == {**unknown, "recovery_seconds": None,
+        "requests": {name: 2 * count for name, count in reference["requests"].items()},
+        "tokens": {name: 2 * count for name, count in reference["tokens"].items()}, "first_memory_bytes": None,
+    }  # fmt: skip
 
 
 def test_what_a_server_has_grown_by_in_one_round_is_not_forgotten_in_the_next() -> None:
@@ -145,19 +146,19 @@ def test_what_a_server_has_grown_by_in_one_round_is_not_forgotten_in_the_next() 
         return [phase("x", 10.0, server_memory_bytes={"api": {"peak": size}}) for size in sizes]
 
     rounds = [peaks(100, 100, 200), peaks(200, 200, 210)]
-    found = judge([middle(places) for places in zip(*rounds, strict=True)])
+    found = judge([median_phase(places) for places in zip(*rounds, strict=True)])
     assert [row["memory_ratio"] for row in found["rows"]] == [2.0, 2.1] and not found["held"]
 
 
 def test_what_a_request_asks_for_is_known_or_what_it_got() -> None:
-    calm = phase("calm", 1.0, tokens={"asked": 0, "free": 3, "output": 12})
+    reference = phase("calm", 1.0, tokens={"asked": 0, "free": 3, "output": 12})
     none = phase("none", 1.0, tokens={"asked": 0, "free": 0, "output": 0}, requests={"ok": 0})
-    assert tokens_a_request(phase("exact", 1.0), calm) == 2.0
-    assert tokens_a_request(phase("free", 1.0, tokens={"asked": 0, "free": 6, "output": 3}), calm) == 4.0
-    assert tokens_a_request(phase("some", 1.0, tokens={"asked": 8, "free": 2, "output": 3}), calm) == 4.0
-    assert tokens_a_request(none, none) == 0.0
+    assert tokens_per_request(phase("exact", 1.0), reference) == 2.0
+    assert tokens_per_request(phase("free", 1.0, tokens={"asked": 0, "free": 6, "output": 3}), reference) == 4.0
+    assert tokens_per_request(phase("some", 1.0, tokens={"asked": 8, "free": 2, "output": 3}), reference) == 4.0
+    assert tokens_per_request(none, none) == 0.0
 
 
-def test_what_nobody_says_is_not_missed() -> None:
+def test_a_missing_measurement_fails_no_limit() -> None:
     found = judge([phase("closed", 10.0), phase("1 x", 10.0, server_memory_bytes=None, refusal_seconds={"p99": None})])
     assert found["held"] and found["rows"][0]["memory_ratio"] is None

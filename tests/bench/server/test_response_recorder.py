@@ -1,4 +1,4 @@
-"""What one streamed answer was: tokens and their times, usage, errors, and how it ended; whatever its pieces are."""
+"""ResponseRecorder: tokens and their times, usage, errors and outcome, for any division into chunks."""
 
 import math
 from collections.abc import Iterable
@@ -29,7 +29,7 @@ def read(
     status: int = 200,
     headers: Iterable[tuple[bytes, bytes]] = (),
 ) -> HttpRequestRecord:
-    """Give an answer piece by piece, at 11, 12, 13 .. of a phase that began at 10; it was due at 0.5."""
+    """Record a response in chunks at 11, 12, 13 .. of a phase that began at 10; it was due at 0.5."""
     record = HttpRequestRecord(due=0.5, sent=0.75)
     answer = ResponseRecorder(record, 10.0)
     if status:
@@ -45,18 +45,18 @@ def test_tokens_are_counted_by_their_ids_and_stamped_when_they_came() -> None:
     assert (record.outcome, record.status, record.ended, record.code) == (Outcome.OK, 200, 10.0, "")
     assert list(record.arrivals) == [1.0, 2.0] and list(record.weights) == [1, 2] and record.has_ids
     assert (record.output_tokens, record.prompt_tokens, record.usage_tokens) == (3, 3, 3)
-    assert record.first == 0.5 and record.tpot == 0.5 and not record.is_miscounted
+    assert record.ttft == 0.5 and record.tpot == 0.5 and not record.is_miscounted
 
 
 @pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
 def test_the_same_is_read_whatever_its_pieces_are(end: bytes) -> None:
-    told = GOOD.replace(b"\n", end)
-    for place in range(1, len(told)):
-        record = read(told[:place], told[place:])
+    stream = GOOD.replace(b"\n", end)
+    for place in range(1, len(stream)):
+        record = read(stream[:place], stream[place:])
         assert (record.outcome, list(record.weights), record.usage_tokens) == (Outcome.OK, [1, 2], 3)
 
 
-def test_without_ids_it_is_chunks_with_text_that_are_news() -> None:
+def test_without_ids_chunks_with_text_count_as_tokens() -> None:
     chunks = [
         {"choices": [{"delta": {"role": "assistant", "content": ""}}]}, {"choices": [{"delta": {"content": "a"}}]},
         {"choices": [{"delta": {"reasoning_content": "b"}}]}, {"choices": [{"delta": {}, "finish_reason": "stop"}]},
@@ -113,7 +113,7 @@ def test_after_done_nothing_can_be_missing_but_time_can() -> None:
     (503, Outcome.REFUSED, b'{"error": {"code": null, "type": "starting"}}', "starting"),
     (500, Outcome.BAD_STATUS, b"<html>", "http_500"), (400, Outcome.BAD_STATUS, b'{"error": "text"}', "http_400"),
 ])  # fmt: skip
-def test_other_answers_are_told_by_status_and_code(status: int, outcome: Outcome, body: bytes, code: str) -> None:
+def test_other_responses_are_recorded_by_status_and_code(status: int, outcome: Outcome, body: bytes, code: str) -> None:
     record = read(body[:5], body[5:], status=status)
     assert (record.outcome, record.code, record.status) == (outcome, code, status) and outcome in TERMINAL
 
@@ -127,7 +127,7 @@ def test_when_to_come_again(headers: list[tuple[bytes, bytes]], seconds: float |
 
 
 def test_what_is_compressed_is_refused() -> None:
-    with pytest.raises(ValueError, match="nobody asked for it"):
+    with pytest.raises(ValueError, match="the request accepts only identity"):
         read(b"", headers=[(b"content-encoding", b"gzip")])
     assert read(GOOD, headers=[(b"content-encoding", b"Identity")]).outcome is Outcome.OK
 
@@ -143,12 +143,12 @@ def test_an_error_page_without_end_is_not_kept() -> None:
 def test_what_is_not_over_is_interrupted() -> None:
     record = HttpRequestRecord(due=1.0, sent=1.0)
     assert record.outcome is Outcome.INTERRUPTED and math.isnan(record.ended)
-    assert record.first is None and record.tpot is None and record.output_tokens == 0
+    assert record.ttft is None and record.tpot is None and record.output_tokens == 0
 
 
 @pytest.mark.parametrize(("body", "said"), [
     (b'{"error": {"message": "no such model"}}', "no such model"), (b"plain words\n", "plain words"),
-    (b"[1]", "[1]"), (b"", "it says nothing"),
+    (b"[1]", "[1]"), (b"", "empty response"),
 ])  # fmt: skip
 def test_what_a_server_says(body: bytes, said: str) -> None:
     assert error_message_of(body) == said

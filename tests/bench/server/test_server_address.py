@@ -1,4 +1,4 @@
-"""Addresses: what a URL may be, and what is refused in a sentence."""
+"""Address: valid URLs, and errors in one sentence."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Phases of load against a real replica and against servers with a script; and what is kept when it ends early."""
+"""ServerBenchmark: phases of load on a real replica and on scripted servers, and partial results."""
 
 import asyncio
 from pathlib import Path
@@ -50,11 +50,11 @@ async def against(script: Script, plan: BenchmarkPlan) -> ServerBenchmark:
 
 
 @pytest.mark.parametrize(("fields", "said"), [
-    ({"rates": (1.0,), "concurrency": 2}, "--rate goes neither with"), ({"rates": (1.0,), "factors": (2.0,)}, "--rate"),
-    ({"rates": (1.0, 0.0)}, "--rate takes positive numbers, got 0"),
+    ({"rate": (1.0,), "concurrency": 2}, "--rate goes neither with"), ({"rate": (1.0,), "overload": (2.0,)}, "--rate"),
+    ({"rate": (1.0, 0.0)}, "--rate takes positive numbers, got 0"),
     ({"rounds": 2}, "--rounds are those of --overload"),
-    ({"factors": (2.0,), "rounds": 0}, "--rounds must be at least 1, got 0"),
-    ({"factors": (float("inf"),)}, "--overload takes positive numbers, got inf"),
+    ({"overload": (2.0,), "rounds": 0}, "--rounds must be at least 1, got 0"),
+    ({"overload": (float("inf"),)}, "--overload takes positive numbers, got inf"),
     ({"duration": 0.0}, "--duration must be a positive number of seconds, got 0"),
     ({"timeout": -1.0}, "--timeout must be"), ({"concurrency": 0}, "--concurrency must be at least 1, got 0"),
     ({"requests": 0}, "--requests must be at least 1"), ({"pause": -1.0}, "--pause must be"),
@@ -73,7 +73,7 @@ def test_the_length_of_a_phase() -> None:
 def test_rates_one_after_another_and_what_the_server_counted_is_what_was_seen() -> None:
     said: list[str] = []
     with fake_server(FAKE) as server:
-        plan = BenchmarkPlan(rates=(40.0, 80.0), duration=1.0, pause=0.0)
+        plan = BenchmarkPlan(rate=(40.0, 80.0), duration=1.0, pause=0.0)
         serving = run(measured(server.url, plan, said=said))
         tokens = server.metric("output_tokens_total")
     slow, fast = serving.phases
@@ -94,7 +94,7 @@ def test_rates_one_after_another_and_what_the_server_counted_is_what_was_seen() 
 def test_the_same_seed_is_the_same_load_and_phases_differ() -> None:
     async def seen(seed: int) -> list[bytes]:
         async with scripted(saying(streamed(1))) as server:
-            await measured(server.url, BenchmarkPlan(rates=(500.0, 500.0), requests=5, seed=seed, pause=0.0))
+            await measured(server.url, BenchmarkPlan(rate=(500.0, 500.0), requests=5, seed=seed, pause=0.0))
             return [each.body for each in server.seen if each.path == "/v1/completions"][1:]
 
     def by_phase(bodies: list[bytes]) -> list[list[bytes]]:
@@ -124,7 +124,7 @@ def test_a_trace_has_its_own_times(tmp_path: Path) -> None:
     assert phase["name"] == "trace" and phase["seconds"] >= 0.2
     assert phase["requests"]["total"] == 2 and phase["requests"]["other_lengths"] == 1
     assert run(main(BenchmarkPlan(duration=0.1)))["requests"]["total"] == 1
-    assert run(main(BenchmarkPlan(rates=(200.0,), requests=5)))["requests"]["total"] == 5
+    assert run(main(BenchmarkPlan(rate=(200.0,), requests=5)))["requests"]["total"] == 5
 
 
 def test_goals_make_the_goodput() -> None:
@@ -132,7 +132,7 @@ def test_goals_make_the_goodput() -> None:
         await asyncio.sleep(0.1)
         writer.write(streamed(1))
 
-    counts = run(against(slow, BenchmarkPlan(requests=4, goals=SLO({"ttft": 0.05})))).phases[0]["requests"]
+    counts = run(against(slow, BenchmarkPlan(requests=4, slo=SLO({"ttft": 0.05})))).phases[0]["requests"]
     assert (counts["ok"], counts["good"]) == (4, 0)
 
 
@@ -152,7 +152,7 @@ def test_a_server_that_does_not_serve_this_says_why() -> None:
 
 
 @pytest.mark.parametrize(("answer", "said"), [
-    (plain(401, {"error": {"message": "no key"}}), r"does not say what it serves: no key \(401\)"),
+    (plain(401, {"error": {"message": "no key"}}), r"does not list its models: no key \(401\)"),
     (plain(200, {"data": []}), "names no model"), (plain(200, b"<html>"), "names no model"),
 ])  # fmt: skip
 def test_a_server_that_names_no_model(answer: bytes, said: str) -> None:
@@ -182,7 +182,7 @@ def test_cancelled_it_keeps_what_was_measured() -> None:
     async def main() -> ServerBenchmark:
         async with scripted(hanging) as server:
             client = Client(Address.of(server.url))
-            serving = made(client, BenchmarkPlan(rates=(100.0, 100.0), requests=3, pause=0.0))
+            serving = made(client, BenchmarkPlan(rate=(100.0, 100.0), requests=3, pause=0.0))
             running = asyncio.create_task(serving.run())
             while len(server.seen) < 8:
                 await asyncio.sleep(0.01)
@@ -202,7 +202,7 @@ def test_overload_of_a_real_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overload, "PROBE_GAP_SECONDS", 0.05)
     config = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=2048, seconds_per_step=0.005, verify=False)
     limits = {"admission": {"waiting_requests": 4}}
-    plan = BenchmarkPlan(factors=(15.0,), concurrency=8, duration=1.0, pause=0.0)
+    plan = BenchmarkPlan(overload=(15.0,), concurrency=8, duration=1.0, pause=0.0)
     with fake_server(config, scheduler={"max_running_requests": 8}, server=limits) as server:
         serving = run(measured(server.url, plan))
     assert [phase["name"] for phase in serving.phases] == ["8 at a time", "1 x capacity", "15 x capacity"]
@@ -223,7 +223,7 @@ def test_overload_of_a_real_replica(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_rounds_are_measured_one_after_the_other_and_judged_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overload, "PROBE_GAP_SECONDS", 0.05)
     config = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=2048, seconds_per_step=0.002, verify=False)
-    plan = BenchmarkPlan(factors=(2.0,), rounds=2, concurrency=4, duration=0.5, pause=0.0)
+    plan = BenchmarkPlan(overload=(2.0,), rounds=2, concurrency=4, duration=0.5, pause=0.0)
     with fake_server(config) as server:
         serving = run(measured(server.url, plan))
     names = [f"{what}, round {number}" for number in (1, 2) for what in ("4 at a time", "1 x capacity", "2 x capacity")]
@@ -241,5 +241,5 @@ def test_a_server_without_capacity_ends_the_overload() -> None:
         writer.write(plain(429, b"{}") if greeted else streamed(1))
 
     server_saw: list[Seen] = []
-    with pytest.raises(NoResponse, match=r"ended no request well within 0\.3 s"):
-        run(against(refusing, BenchmarkPlan(factors=(2.0,), concurrency=1, duration=0.3)))
+    with pytest.raises(NoResponse, match=r"completed no request within 0\.3 s"):
+        run(against(refusing, BenchmarkPlan(overload=(2.0,), concurrency=1, duration=0.3)))

@@ -1,4 +1,4 @@
-"""Memory of a server as its metrics tell it, while it is measured; a server without metrics is measured without."""
+"""MemoryWatch: samples a server's memory from its metrics; a server without metrics has no memory results."""
 
 import asyncio
 
@@ -35,18 +35,18 @@ async def watched(script: Script) -> MemoryWatch:
 
 
 def test_the_first_the_largest_and_the_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_memory, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(server_memory, "SAMPLE_INTERVAL_SECONDS", 0.01)
     sizes = iter([5, 9, 7])
 
     async def growing(seen: Seen, writer: asyncio.StreamWriter) -> None:
         writer.write(plain(200, b"process_resident_memory_bytes %d\n" % next(sizes, 6)))
 
-    assert run(watched(growing)).found() == {"server": {"first": 5, "peak": 9, "last": 6}}
+    assert run(watched(growing)).result() == {"server": {"first": 5, "peak": 9, "last": 6}}
 
 
-@pytest.mark.parametrize("answer", [plain(404, b""), plain(200, b"# nothing\n"), b"what?\r\n\r\n"])
-def test_a_server_that_says_nothing_of_it(answer: bytes) -> None:
-    assert run(watched(saying(answer, closes=True))).found() is None
+@pytest.mark.parametrize("response", [plain(404, b""), plain(200, b"# nothing\n"), b"what?\r\n\r\n"])
+def test_a_server_that_says_nothing_of_it(response: bytes) -> None:
+    assert run(watched(saying(response, closes=True))).result() is None
 
 
 def test_a_real_server_says_it() -> None:
@@ -56,5 +56,5 @@ def test_a_real_server_says_it() -> None:
         return memory
 
     with fake_server() as server:
-        found = run(main(server.url)).found()
-    assert found["api"]["first"] > 10_000_000
+        result = run(main(server.url)).result()
+    assert result["api"]["first"] > 10_000_000

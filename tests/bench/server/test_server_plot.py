@@ -1,4 +1,4 @@
-"""A report of a server becomes a PNG, with as many phases as there were."""
+"""Server plots: a report becomes a PNG with all of its phases."""
 
 import struct
 from pathlib import Path

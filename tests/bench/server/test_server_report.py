@@ -1,4 +1,4 @@
-"""Reports of a server: strict JSON of everything, a table for people, and a verdict for scripts."""
+"""Server reports: strict JSON, a printed table, and a verdict for scripts."""
 
 import json
 from types import SimpleNamespace
@@ -28,7 +28,7 @@ def report(*phases: dict[str, Any], overload: bool = False, complete: bool = Tru
     found = {"probe_seconds": 0.01, "capacity_per_second": 5.0, **judge(phases)} if overload else None
     serving = SimpleNamespace(phases=list(phases), overload=lambda: found)
     return assembled(
-        cast("ServerBenchmark", serving), plan=BenchmarkPlan(goals=SLO({"ttft": 0.5})), style=RequestFormat(model="m"),
+        cast("ServerBenchmark", serving), plan=BenchmarkPlan(slo=SLO({"ttft": 0.5})), style=RequestFormat(model="m"),
         spec=WorkloadSpec(name="uniform", seed=7), url="http://h:80", complete=complete,
         source={"commit": None, "dirty": None}, words=["bench", "serve", "--url", "http://h:80"],
     )  # fmt: skip
@@ -39,7 +39,7 @@ GOOD = record(2.0, 3.0, 4.0)
 
 def test_everything_that_a_reader_needs_is_in_it() -> None:
     made = report(phase("1/s", GOOD))
-    assert (made["kind"], made["schema"], made["complete"], made["seed"]) == ("chairlift bench serve", 1, True, 7)
+    assert (made["kind"], made["schema"], made["complete"], made["seed"]) == ("chairlift bench serve", 2, True, 7)
     assert made["model"] == {"name": "m"} and made["server"] == {"url": "http://h:80"}
     assert made["asked"]["slo"] == {"ttft": 0.5} and made["asked"]["path"] == "/v1/completions"
     assert made["workload"]["name"] == "uniform" and made["command"] == "chairlift bench serve --url http://h:80"
@@ -67,7 +67,7 @@ def test_the_table_has_a_line_a_phase_and_what_must_be_known() -> None:
     bad = [
         refusal(3.0, 0.02, retry_after=None),
         record(3.0, outcome=Outcome.CONNECTION_LOST, code="cut", why="it was closed"),
-        record(2.0, 3.0, asked_tokens=5), record(2.0, 3.0, usage_tokens=2),
+        record(2.0, 3.0, requested_tokens=5), record(2.0, 3.0, usage_tokens=2),
         record(2.0),
     ]  # fmt: skip
     slow = {"send_lag_seconds": {**LAG, "p99": 0.5}, "loop_lag_seconds": {**LAG, "max": 0.2}, "cpu_share": 0.95}
@@ -75,13 +75,13 @@ def test_the_table_has_a_line_a_phase_and_what_must_be_known() -> None:
     assert lines[1].split()[:6] == ["3/s", "0.1", "0.1", "0", "1", "0"] and "1000.0ms" in lines[1]
     assert lines[2].startswith("bad ")
     assert lines[3:] == [
-        "bad: 1 cut, 1 overloaded", "bad: refusals after 20.0ms (p50), 20.0ms (p99)",
-        "bad: 1 refusals without Retry-After", "bad: 1 x it was closed",
-        "bad: 1 answers had another number of tokens than the server says",
-        "bad: 1 answers had no token in them, and are not counted as good", "bad: 1 answers were not as long as asked",
-        "bad: the generator sent 500.0ms late (p99), so it is a part of these numbers",
-        "bad: the generator stood still for 200.0ms once", "bad: the generator used 95% of a core while it sent",
-        "interrupted: this is what was measured until then",
+        "bad: 1 cut, 1 overloaded", "bad: rejections after 20.0ms (p50), 20.0ms (p99)",
+        "bad: 1 rejections without Retry-After", "bad: 1 x it was closed",
+        "bad: 1 responses had another number of tokens than the server's usage",
+        "bad: 1 responses had no token and do not count as good", "bad: 1 responses did not have the requested length",
+        "bad: the generator sent 500.0ms late (p99), which distorts these numbers",
+        "bad: the generator stalled for 200.0ms once", "bad: the generator used 95% of a core while it sent",
+        "interrupted: these are the results until then",
     ]  # fmt: skip
 
 
@@ -93,8 +93,8 @@ def test_an_overload_has_a_second_table_and_says_what_was_missed() -> None:
     assert lines[6].split() == ["1", "x", "capacity", "100%", "-", "-", "0", "0", "0.2", "s"]
     assert lines[7].split()[3:] == ["48%", "-", "-", "0", "0", "never"]
     assert lines[8:] == [
-        "not held at 2 x capacity: goodput is 48% of its peak, it should be 90%",
-        "not held at 2 x capacity: it was not as fast as before within 90 s",
+        "not met at 2 x capacity: goodput is 48% of its peak, it should be 90%",
+        "not met at 2 x capacity: it did not recover within 90 s",
     ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What a phase's records come to: latencies from when requests were due, rates over a window, counts that add up."""
+"""summarize_phase: latencies count from due times, rates are measured over a window, and counts add up."""
 
 import pytest
 
@@ -8,22 +8,22 @@ from chairlift.core.errors import ConfigError
 from support_scripted_server import record, refusal
 
 
-@pytest.mark.parametrize(("limits", "met"), [
+@pytest.mark.parametrize(("limits", "is_met"), [
     ({}, True), ({"ttft": 1.0}, True), ({"ttft": 0.9}, False), ({"tpot": 0.25}, True), ({"tpot": 0.2}, False),
     ({"itl": 0.4}, True), ({"itl": 0.35}, False), ({"e2e": 1.5}, True), ({"e2e": 1.4, "ttft": 9.0}, False),
 ])  # fmt: skip
-def test_an_answer_is_good_when_it_keeps_every_limit(limits: dict[str, float], met: bool) -> None:
+def test_a_response_is_good_within_every_limit(limits: dict[str, float], is_met: bool) -> None:
     one = record(1.0, 2.0, 2.1, 2.5, sent=1.5)
-    assert SLO(limits).met(one) is met
+    assert SLO(limits).is_met(one) is is_met
     one.outcome = Outcome.ERROR_EVENT
-    assert not SLO(limits).met(one)
+    assert not SLO(limits).is_met(one)
 
 
-def test_an_answer_without_a_token_has_no_first_one() -> None:
-    assert not SLO({}).met(record(0.0)) and SLO({}).met(record(0.0, 5.0))
+def test_a_response_without_a_token_has_no_ttft() -> None:
+    assert not SLO({}).is_met(record(0.0)) and SLO({}).is_met(record(0.0, 5.0))
     counts = summarize_phase([record(0.0), record(0.0, 5.0)], SLO({}), 9.0)["requests"]
     assert (counts["ok"], counts["good"], counts["empty"]) == (2, 1, 1)
-    assert SLO({"tpot": 0.1, "itl": 0.1}).met(record(0.0, 5.0))
+    assert SLO({"tpot": 0.1, "itl": 0.1}).is_met(record(0.0, 5.0))
 
 
 @pytest.mark.parametrize(("limits", "said"), [
@@ -98,7 +98,11 @@ def test_what_was_interrupted_is_no_failure() -> None:
     assert (counts["total"], counts["interrupted"], counts["failed"], counts["non_terminal"]) == (2, 1, 0, 0)
 
 
-def test_answers_of_another_length_are_counted() -> None:
-    records = [record(0.0, 1.0, asked_tokens=2), record(0.0, 1.0), record(0.0, 1.0, usage_tokens=2, asked_tokens=2)]
+def test_responses_of_another_length_are_counted() -> None:
+    records = [
+        record(0.0, 1.0, requested_tokens=2),
+        record(0.0, 1.0),
+        record(0.0, 1.0, usage_tokens=2, requested_tokens=2),
+    ]
     counts = summarize_phase(records, SLO({}), 2.0)["requests"]
     assert (counts["other_lengths"], counts["miscounted"]) == (1, 1)

@@ -1,4 +1,4 @@
-"""The scenarios' loads: a seed decides them, and their rates and sizes are what was asked for."""
+"""Scenario loads: depend only on the seed and have the requested rates and sizes."""
 
 from random import Random
 

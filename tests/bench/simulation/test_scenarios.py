@@ -1,4 +1,4 @@
-"""What the line policies promise, held in the simulator with fixed seeds; each bound is shown to be breakable."""
+"""Scenarios: guarantees of the scheduling policies, in the simulator with fixed seeds; each bound can be broken."""
 
 import pytest
 
@@ -6,10 +6,10 @@ from chairlift.bench.simulation.scenarios import SCENARIOS, ageing_bound, fair_s
 
 
 def test_two_tenants_at_ten_to_one_get_equal_service_within_a_tenth() -> None:
-    seen = fair_service("fair")
-    assert seen["offered_ratio"] == pytest.approx(0.1, rel=0.15)
-    assert seen["ratio"] == pytest.approx(1.0, rel=0.1)
-    assert seen["backlogged_seconds"] > 45
+    numbers = fair_service("fair")
+    assert numbers["offered_ratio"] == pytest.approx(0.1, rel=0.15)
+    assert numbers["ratio"] == pytest.approx(1.0, rel=0.1)
+    assert numbers["backlogged_seconds"] > 45
 
 
 def test_weights_of_two_to_one_give_twice_the_service() -> None:
@@ -20,22 +20,22 @@ def test_without_fairness_service_follows_the_load() -> None:
     assert fair_service("fifo")["ratio"] == pytest.approx(0.1, rel=0.35)
 
 
-def test_ageing_starves_nobody_beyond_its_bound() -> None:
-    seen = ageing_bound(5.0)
-    assert seen["broken"] == seen["unfinished"] == 0
-    assert seen["overtakings"] > 1000 and 0 <= seen["nearest_seconds"] < 0.5, "the bound is tight, not idle"
-    most = max(seen["longest_wait_of_priority_0"], seen["longest_wait_of_priority_1"])
-    assert seen["longest_wait_of_priority_4"] < most + 4 * 5.0
+def test_ageing_starves_no_request_beyond_its_bound() -> None:
+    numbers = ageing_bound(5.0)
+    assert numbers["broken"] == numbers["unfinished"] == 0
+    assert numbers["overtakings"] > 1000 and 0 <= numbers["nearest_seconds"] < 0.5, "the bound is tight, not idle"
+    most = max(numbers["longest_wait_of_priority_0"], numbers["longest_wait_of_priority_1"])
+    assert numbers["longest_wait_of_priority_4"] < most + 4 * 5.0
 
 
 def test_without_ageing_the_bound_is_broken() -> None:
-    seen = ageing_bound(100_000.0, held_to=5.0)
-    assert seen["broken"] > 1000
-    assert seen["longest_wait_of_priority_4"] > 2 * seen["longest_wait_of_priority_0"]
+    numbers = ageing_bound(100_000.0, required_ageing=5.0)
+    assert numbers["broken"] > 1000
+    assert numbers["longest_wait_of_priority_4"] > 2 * numbers["longest_wait_of_priority_0"]
 
 
 @pytest.mark.parametrize("hot", [0.0, 0.5, 0.8])
-def test_cached_prefixes_first_hits_more_and_lets_nobody_wait_much_longer(hot: float) -> None:
+def test_cached_prefixes_first_has_more_hits_and_no_much_longer_wait(hot: float) -> None:
     aware, fifo = (prefix_hits(policy, hot) for policy in ("cache_aware", "fifo"))
     assert aware["hit_rate"] > fifo["hit_rate"]
     assert aware["longest_wait"] <= 1.5 * fifo["longest_wait"]

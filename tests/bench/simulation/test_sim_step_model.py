@@ -1,4 +1,4 @@
-"""The machine that a simulation plays: what a step costs, read from a file, with noise that a seed decides."""
+"""SimStepModel: costs of a step, read from a file, with noise from a seed."""
 
 import math
 from pathlib import Path
@@ -21,7 +21,7 @@ MODEL = SimStepModel(step=1.0, row=0.1, prefill_token=0.01, context_token=0.001,
 
 
 def plan(*rows: tuple[int, int]) -> StepPlan:
-    """A plan with these (start, new tokens)."""
+    """Return a plan of rows (start, new tokens)."""
     starts, counts = zip(*rows, strict=True)
     return StepPlan(
         step_id=0, released_slots=(), new_sequences=(), slots=np.arange(len(rows), dtype=np.int32),

@@ -17,7 +17,7 @@ TRUE = SimStepModel(step=0.02, row=0.001, prefill_token=0.0005, context_token=4e
 
 
 def run(model: SimStepModel, count: int = 400, noise: float = 0.0, seed: int = 0) -> list[StepSample]:
-    """Steps one after another on such a machine: half of them without a prompt."""
+    """Return consecutive steps of a machine with this model; half of them have no prompt."""
     rng = np.random.default_rng(seed)
     now, samples = 0.0, []
     for number in range(count):
@@ -46,7 +46,7 @@ def test_a_cost_that_is_not_there_is_zero_and_none_is_negative() -> None:
     assert min(costs(found.model)) == 0.0
 
 
-def test_noise_is_told_as_spread_and_error() -> None:
+def test_noise_is_reported_as_spread_and_error() -> None:
     found = fit(run(TRUE, noise=0.1))
     assert costs(found.model) == pytest.approx(costs(TRUE), rel=0.3)
     assert found.model.noise == pytest.approx(0.1, rel=0.25)

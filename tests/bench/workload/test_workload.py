@@ -1,4 +1,4 @@
-"""Workload: its sums, and a digest that changes with anything in it."""
+"""Workload: its sums, and a digest that changes with any change of a request."""
 
 from dataclasses import replace
 

@@ -20,8 +20,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     def shrunk(arms: Sequence[CostCase]) -> list[CostCase]:
         return [replace(arm, running=arm.running // 64, waiting=arm.waiting // 100) for arm in arms]
 
-    monkeypatch.setattr(bench_cost, "every_arm", lambda: shrunk(scheduler_cost.every_arm()))
-    monkeypatch.setattr(bench_cost, "flatness_arms", lambda policy: shrunk(scheduler_cost.flatness_arms(policy)))
+    monkeypatch.setattr(bench_cost, "all_cases", lambda: shrunk(scheduler_cost.all_cases()))
+    monkeypatch.setattr(bench_cost, "flatness_cases", lambda policy: shrunk(scheduler_cost.flatness_cases(policy)))
 
 
 @pytest.mark.usefixtures("small")

@@ -52,7 +52,7 @@ def test_a_table_a_report_and_a_plot(server: Server, capsys: pytest.CaptureFixtu
     assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("words", [["--chat"], ["--text"], ["--plain"], ["--no-ignore-eos"]])
+@pytest.mark.parametrize("words", [["--chat"], ["--text"], ["--openai-fields-only"], ["--no-ignore-eos"]])
 def test_every_way_of_asking(server: Server, tmp_path: Path, words: list[str]) -> None:
     path = tmp_path / "out.json"
     assert bench(server.url, *words, "--concurrency", "4", "--requests", "8", "--json", str(path), "-q") == 0
@@ -80,7 +80,7 @@ def test_the_key_comes_from_a_file_or_the_environment(
     words = ["--requests", "2", "--concurrency", "1", "-q"]
     with fake_server(FAKE, keys=str(keys)) as running:
         assert bench(running.url, *words) == 1
-        assert "does not say what it serves" in capsys.readouterr().err
+        assert "does not list its models" in capsys.readouterr().err
         assert bench(running.url, *words, "--api-key-file", str(mine)) == 0
         monkeypatch.setenv("CHAIRLIFT_API_KEY", "the-key")
         assert bench(running.url, *words) == 0
@@ -149,7 +149,7 @@ def test_who_interrupts_it_gets_what_was_measured(server: Server, tmp_path: Path
     wait_until(lambda: server.metric("output_tokens_total") > before + 44 * 60)
     os.kill(running.pid, number)
     out, _ = running.communicate(timeout=60)
-    assert running.returncode == code and "interrupted: this is what was measured until then" in out
+    assert running.returncode == code and "interrupted: these are the results until then" in out
     report = json.loads(path.read_text())
     (phase,) = report["phases"]
     assert not report["complete"] and not phase["complete"] and phase["requests"]["ok"] >= 1

@@ -87,7 +87,7 @@ def test_a_tenant_that_no_key_file_can_name_is_refused(
     tenant: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "keys"
-    assert "a tenant is 1 to 128 letters" in refused(capsys, tenant, "--key-file", str(file))
+    assert "a tenant is 1 to 128 characters" in refused(capsys, tenant, "--key-file", str(file))
     assert not file.exists()
 
 

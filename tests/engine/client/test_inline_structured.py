@@ -26,7 +26,7 @@ from chairlift.engine.structured import mask_worker
 from chairlift.engine.structured.grammar import MaskFiller
 from chairlift.engine.structured.grammar_compiler import GrammarCompiler
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
-from support_engine import PATIENCE, Box, Hook, ask
+from support_engine import PATIENCE, Hook, RequestSink, make_request
 from support_process import wait_until
 from support_structure import EOS, VOCAB_SIZE, VOCABULARY, grammar_of
 
@@ -59,28 +59,28 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
 
 
 def structured(name: str, max_tokens: int = 20, regex: str = "[ab]{3}c", **options: Any) -> GenerateRequest:
-    request = ask(name, 5, max_tokens, eos_token_ids=(EOS,), **options)
+    request = make_request(name, 5, max_tokens, eos_token_ids=(EOS,), **options)
     return replace(request, params=replace(request.params, structured=StructuredOutput(regex=regex)))
 
 
 @pytest.mark.parametrize("is_slow", [False, True])
 def test_masks_that_come_soon_are_there_before_the_launch(is_slow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the runner has every processor: then a step need not stop for them."""
-    seen: list[str] = []
+    """If the runner keeps every processor busy, masks are computed before the launch."""
+    events: list[str] = []
 
     class Watched(FakeRunner):
         def supply_masks(self, step_id: int, masks: TokenMasks) -> None:
-            seen.append(f"masks {step_id}")
+            events.append(f"masks {step_id}")
             super().supply_masks(step_id, masks)
 
     def hook(plan: StepPlan, stage: str) -> None:
-        seen.append(f"{stage} {plan.step_id}")
+        events.append(f"{stage} {plan.step_id}")
 
     monkeypatch.setattr(mask_worker, "PATIENCE_SECONDS", 0.0 if is_slow else PATIENCE)
     if is_slow:
-        real = MaskFiller.fill
-        monkeypatch.setattr(MaskFiller, "fill", lambda *given: (time.sleep(0.01), real(*given)))
-    loop = EngineLoop(Watched(replace(FAKE, cpus=tuple(sorted(usable_cpus()))), hook=hook), SchedulerConfig())
+        real_fill = MaskFiller.fill
+        monkeypatch.setattr(MaskFiller, "fill", lambda *arguments: (time.sleep(0.01), real_fill(*arguments)))
+    loop = EngineLoop(Watched(replace(FAKE, busy_cpus=tuple(sorted(usable_cpus()))), hook=hook), SchedulerConfig())
     loop.start()
     try:
         loop.submit(structured("a"), [grammar_of(regex="[ab]{3}c")])
@@ -89,8 +89,10 @@ def test_masks_that_come_soon_are_there_before_the_launch(is_slow: bool, monkeyp
     finally:
         loop.stop()
     first, second = ("launch", "masks") if is_slow else ("masks", "launch")
-    steps = len(seen) // 3
-    assert steps == 4 and seen == [f"{what} {step}" for step in range(steps) for what in (first, second, "collect")]
+    steps = len(events) // 3
+    assert steps == 4 and events == [
+        f"{event_name} {step}" for step in range(steps) for event_name in (first, second, "collect")
+    ]
 
 
 def is_idle(client: InlineClient) -> bool:
@@ -99,37 +101,37 @@ def is_idle(client: InlineClient) -> bool:
 
 
 def test_the_output_follows_it_and_its_life_tells_when_it_was_compiled(client: InlineClient) -> None:
-    box = Box()
-    client.submit(structured("a"), box)
-    final = box.wait()
+    sink = RequestSink()
+    client.submit(structured("a"), sink)
+    final = sink.wait()
     assert final.finish_reason is FinishReason.STOP
-    assert len(box.tokens) == 4 and set(box.tokens[:3]) <= {97, 98} and box.tokens[3] == 99
+    assert len(sink.tokens) == 4 and set(sink.tokens[:3]) <= {97, 98} and sink.tokens[3] == 99
     assert final.timeline is not None
     names = {event.name: event.at for event in final.timeline.events}
     assert names["queued"] == 0 < names["compiled"] <= names["scheduled"]
 
 
 def test_while_it_is_compiled_it_is_counted_as_waiting(client: InlineClient, gate: threading.Event) -> None:
-    box = Box()
-    client.submit(structured("a"), box)
+    sink = RequestSink()
+    client.submit(structured("a"), sink)
     wait_until(lambda: client.load().waiting_requests == 1)
     assert client.load().waiting_tokens == 5 and client.load().running_requests == 0
     gate.set()
-    box.wait()
+    sink.wait()
     assert is_idle(client)
 
 
 def test_others_go_on_meanwhile(client: InlineClient, gate: threading.Event) -> None:
-    first, second = Box(), Box()
+    first, second = RequestSink(), RequestSink()
     client.submit(structured("a"), first)
-    client.submit(ask("b", 5, 30), second)
+    client.submit(make_request("b", 5, 30), second)
     assert second.wait().finish_reason is FinishReason.LENGTH and not first.calls
 
 
 def test_an_abort_ends_it_before_it_is_compiled_and_its_name_is_free(
     client: InlineClient, gate: threading.Event
 ) -> None:
-    first, second = Box(), Box()
+    first, second = RequestSink(), RequestSink()
     client.submit(structured("a"), first)
     client.abort("a")
     final = first.wait()
@@ -141,22 +143,22 @@ def test_an_abort_ends_it_before_it_is_compiled_and_its_name_is_free(
 
 
 def test_one_choice_of_it_can_be_aborted_before_it_is_compiled(client: InlineClient, gate: threading.Event) -> None:
-    box = Box()
-    client.submit(structured("a", n=3), box)
+    sink = RequestSink()
+    client.submit(structured("a", n=3), sink)
     client.abort("a", 1)
     gate.set()
-    box.wait_for_last()
-    reasons = {output.choice_index: output.finish_reason for output in box.finals}
+    sink.wait_for_last()
+    reasons = {output.choice_index: output.finish_reason for output in sink.finals}
     assert reasons == {0: FinishReason.STOP, 1: FinishReason.ABORT, 2: FinishReason.STOP}
-    assert {output.choice_index for output in box.outputs if output.token_ids} == {0, 2} and is_idle(client)
+    assert {output.choice_index for output in sink.outputs if output.token_ids} == {0, 2} and is_idle(client)
 
 
 def test_its_time_runs_while_it_is_compiled_and_what_is_said_names_all_of_it(
     client: InlineClient, gate: threading.Event
 ) -> None:
-    box = Box()
-    client.submit(structured("a", timeout=0.25), box)
-    error = box.wait().error
+    sink = RequestSink()
+    client.submit(structured("a", timeout=0.25), sink)
+    error = sink.wait().error
     assert isinstance(error, RequestTimeout) and error.details["timeout"] == 0.25
     assert is_idle(client)
 
@@ -166,72 +168,72 @@ def test_its_time_is_up_while_the_engine_has_not_been_idle_for_long(
     monkeypatch: pytest.MonkeyPatch, gate: threading.Event, after_a_step: bool
 ) -> None:
     monkeypatch.setattr(inline, "IDLE_CHECK_SECONDS", 3600)
-    client, first, box = start(), Box(), Box()
+    client, first, sink = start(), RequestSink(), RequestSink()
     if after_a_step:
-        client.submit(ask("b", 3), first)
+        client.submit(make_request("b", 3), first)
         first.wait()
-    client.submit(structured("a", timeout=0.05), box)
-    assert isinstance(box.wait().error, RequestTimeout)
-    gate.set()  # closing waits for whoever compiles
+    client.submit(structured("a", timeout=0.05), sink)
+    assert isinstance(sink.wait().error, RequestTimeout)
+    gate.set()  # closing waits for the compiler thread
     client.close()
 
 
 def test_a_request_that_is_sent_again_waits_for_its_own_grammar(client: InlineClient, gate: threading.Event) -> None:
-    """The same object: what was made for the one that was aborted is not taken for the other's, nor waited for."""
-    request, first, second, other = structured("a"), Box(), Box(), Box()
+    """The same request object: the grammar of the aborted request is not used for the second one."""
+    request, first, second, other = structured("a"), RequestSink(), RequestSink(), RequestSink()
     client.submit(request, first)
     client.abort("a")
     first.wait()
     client.submit(request, second)
-    client.submit(ask("b", 3), other)
+    client.submit(make_request("b", 3), other)
     assert other.wait().finish_reason is FinishReason.LENGTH
     gate.set()
     assert second.wait().finish_reason is FinishReason.STOP and len(first.outputs) == 1
 
 
 def test_closing_ends_it_with_the_engine(client: InlineClient, gate: threading.Event) -> None:
-    box = Box()
-    client.submit(structured("a"), box)
+    sink = RequestSink()
+    client.submit(structured("a"), sink)
     threading.Timer(0.1, gate.set).start()
     client.close()
-    assert isinstance(box.wait().error, EngineDead) and len(box.outputs) == 1
+    assert isinstance(sink.wait().error, EngineDead) and len(sink.outputs) == 1
 
 
 def test_an_engine_that_dies_meanwhile_ends_it(gate: threading.Event) -> None:
     def hook(plan: StepPlan, stage: str) -> None:
         raise EngineDead("the device is gone")
 
-    client, first, second = start(hook=hook), Box(), Box()
+    client, first, second = start(hook=hook), RequestSink(), RequestSink()
     client.submit(structured("a"), first)
-    client.submit(ask("b", 3), second)
+    client.submit(make_request("b", 3), second)
     threading.Timer(0.1, gate.set).start()
     assert isinstance(first.wait().error, EngineDead) and isinstance(second.wait().error, EngineDead)
     client.close()
     assert len(first.outputs) == len(second.outputs) == 1
 
 
-def test_as_many_can_be_compiled_as_can_be_in_line(gate: threading.Event) -> None:
-    client, boxes = start(max_queue_size=2), [Box() for _ in range(3)]
-    for number, box in enumerate(boxes):
-        client.submit(structured(str(number)), box)
-    assert isinstance(boxes[2].wait().error, QueueFull)
+def test_as_many_can_be_compiled_as_can_be_in_the_waiting_queue(gate: threading.Event) -> None:
+    client, sinks = start(max_queue_size=2), [RequestSink() for _ in range(3)]
+    for number, sink in enumerate(sinks):
+        client.submit(structured(str(number)), sink)
+    assert isinstance(sinks[2].wait().error, QueueFull)
     gate.set()
-    assert [box.wait().finish_reason for box in boxes[:2]] == [FinishReason.STOP] * 2
+    assert [sink.wait().finish_reason for sink in sinks[:2]] == [FinishReason.STOP] * 2
     assert is_idle(client)
     client.close()
 
 
-def test_a_fault_of_ours_while_it_is_compiled_is_its_error_alone(
+def test_an_internal_error_while_it_is_compiled_is_its_error_alone(
     client: InlineClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(self: GrammarCompiler, structured: StructuredOutput) -> str:
-        raise ZeroDivisionError("a fault")
+        raise ZeroDivisionError("an internal error")
 
     monkeypatch.setattr(GrammarCompiler, "_checked", broken)
-    box, other = Box(), Box()
-    client.submit(structured("a"), box)
-    assert isinstance(box.wait().error, StructuredOutputFailed)
-    client.submit(ask("b", 3), other)
+    sink, other = RequestSink(), RequestSink()
+    client.submit(structured("a"), sink)
+    assert isinstance(sink.wait().error, StructuredOutputFailed)
+    client.submit(make_request("b", 3), other)
     assert other.wait().finish_reason is FinishReason.LENGTH and is_idle(client)
 
 
@@ -242,24 +244,24 @@ def test_where_no_thread_can_be_had_it_is_its_error_alone(
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(GrammarCompiler, "compile_request", none_left)
-    box = Box()
-    client.submit(structured("a"), box)
-    error = box.wait().error
+    sink = RequestSink()
+    client.submit(structured("a"), sink)
+    error = sink.wait().error
     assert isinstance(error, StructuredOutputFailed) and "can't start new thread" in error.message and is_idle(client)
 
 
 def test_the_grammar_tokenizer_is_built_while_the_engine_is_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not at the start, which it would delay, and not beside a step, which it would hold up."""
+    """It is not built at the start or during a step, which it would delay."""
     monkeypatch.setattr(inline, "IDLE_CHECK_SECONDS", 3600)
-    client, box = start(), Box()
-    structures = client._grammar_compiler
-    assert structures is not None and structures._tokenizer is None
-    client.submit(ask("a", 5, 5), box)
-    box.wait()
-    assert structures._tokenizer is None
+    client, sink = start(), RequestSink()
+    grammar_compiler = client._grammar_compiler
+    assert grammar_compiler is not None and grammar_compiler._tokenizer is None
+    client.submit(make_request("a", 5, 5), sink)
+    sink.wait()
+    assert grammar_compiler._tokenizer is None
     monkeypatch.setattr(inline, "IDLE_CHECK_SECONDS", 0.2)
-    client.load()  # who asks meanwhile does not put it off
-    wait_until(lambda: structures._tokenizer is not None)
+    client.load()  # a call in the meantime does not delay it
+    wait_until(lambda: grammar_compiler._tokenizer is not None)
     client.close()
 
 
@@ -268,12 +270,12 @@ def test_a_model_whose_tokenizer_no_grammar_can_use_serves_all_other_requests(ca
     tokenizer = json.loads(Tokenizer(WordLevel(words, unk_token="w0")).to_str())
     caplog.set_level(logging.INFO, "chairlift")
     client = start(GrammarTokenizer(json.dumps(tokenizer).encode(), (EOS,)))
-    plain, box = Box(), Box()
-    client.submit(ask("a", 5, 5), plain)
+    plain, sink = RequestSink(), RequestSink()
+    client.submit(make_request("a", 5, 5), plain)
     assert plain.wait().finish_reason is FinishReason.LENGTH
     wait_until(lambda: "structured: no output of this model's tokenizer" in caplog.text)
-    client.submit(structured("b"), box)
-    error = box.wait().error
+    client.submit(structured("b"), sink)
+    error = sink.wait().error
     assert isinstance(error, InvalidRequest) and "this model's tokenizer" in error.message
     assert is_idle(client)
     client.close()

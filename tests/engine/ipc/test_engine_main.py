@@ -70,12 +70,12 @@ class Child:
         self.socket = self.context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.connect(self.address)
-        self.say(Hello(PROTOCOL, 0.2, 600.0))
+        self.send(Hello(PROTOCOL, 0.2, 600.0))
 
-    def say(self, message: ToEngine) -> None:
+    def send(self, message: ToEngine) -> None:
         self.socket.send(encode(message))
 
-    def hear(self, *kinds: type[ToClient]) -> ToClient:
+    def receive(self, *kinds: type[ToClient]) -> ToClient:
         """Return the next message of these kinds."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
@@ -83,7 +83,7 @@ class Child:
                 return message
         raise AssertionError(f"no {kinds} came")
 
-    def leave(self) -> tuple[int, str, str]:
+    def wait_exit(self) -> tuple[int, str, str]:
         """Wait for its end; returns exit code, output and errors."""
         out, err = self.process.communicate(timeout=PATIENCE)
         return self.process.returncode, out.decode(), err.decode()
@@ -120,72 +120,74 @@ def start(children: list[Child], tmp_path: Path, spec: RunnerSpec | None = None)
 
 def test_it_serves_and_leaves_when_the_pipe_closes(children: list[Child], tmp_path: Path) -> None:
     child = start(children, tmp_path)
-    welcome = child.hear(Ready)
+    welcome = child.receive(Ready)
     assert isinstance(welcome, Ready) and welcome.pid == child.process.pid
-    child.say(Submit(make_request("a", max_tokens=1)))
-    outputs = child.hear(Outputs)
+    child.send(Submit(make_request("a", max_tokens=1)))
+    outputs = child.receive(Outputs)
     assert isinstance(outputs, Outputs) and outputs.outputs[-1].finish_reason is FinishReason.LENGTH
     child.close_pipe()
-    assert child.hear(Goodbye) == Goodbye("the engine was stopped")
-    code, out, _ = child.leave()
+    assert child.receive(Goodbye) == Goodbye("the engine was stopped")
+    code, out, _ = child.wait_exit()
     assert (code, out) == (0, "") and not child.folder.exists()
 
 
-def test_a_word_in_the_pipe_ends_its_requests_and_signals_to_the_group_do_not(
+def test_a_stop_message_in_the_pipe_ends_its_requests_and_signals_to_the_group_do_not(
     children: list[Child], tmp_path: Path
 ) -> None:
     child = start(children, tmp_path, fake_spec(FakeConfig(seconds_per_step=0.02)))
-    child.hear(Ready)
-    child.say(Submit(make_request("a", max_tokens=900)))
-    child.hear(Outputs)
+    child.receive(Ready)
+    child.send(Submit(make_request("a", max_tokens=900)))
+    child.receive(Outputs)
     child.process.send_signal(signal.SIGINT)
     child.process.send_signal(signal.SIGTERM)
     for _ in range(5):
-        message = child.hear(Outputs, Goodbye)
+        message = child.receive(Outputs, Goodbye)
         assert isinstance(message, Outputs) and message.outputs[-1].finish_reason is None
     child.stop()
-    while isinstance(message := child.hear(Outputs, Goodbye), Outputs):
+    while isinstance(message := child.receive(Outputs, Goodbye), Outputs):
         last = message.outputs[-1]
     assert last.finish_reason is FinishReason.ERROR and last.error is not None and last.error.code == "engine_dead"
-    assert child.leave()[0] == 0 and not child.folder.exists()
+    assert child.wait_exit()[0] == 0 and not child.folder.exists()
 
 
 def test_a_step_that_hangs_does_not_keep_it(children: list[Child], tmp_path: Path) -> None:
     child = start(children, tmp_path, spec_of(faulty))
-    child.hear(Ready)
-    child.say(Submit(make_request("a", (HANG,))))
-    while not (isinstance(beat := child.hear(EngineHeartbeat), EngineHeartbeat) and beat.load.step_age_seconds > 0):
+    child.receive(Ready)
+    child.send(Submit(make_request("a", (HANG,))))
+    while not (
+        isinstance(heartbeat := child.receive(EngineHeartbeat), EngineHeartbeat) and heartbeat.load.step_age_seconds > 0
+    ):
         pass
     child.stop()
-    assert isinstance(child.hear(Goodbye), Goodbye)
-    assert child.leave()[0] == 0
+    assert isinstance(child.receive(Goodbye), Goodbye)
+    assert child.wait_exit()[0] == 0
 
 
-def test_it_answers_while_it_starts(children: list[Child], tmp_path: Path) -> None:
+def test_it_sends_heartbeats_while_it_starts(children: list[Child], tmp_path: Path) -> None:
     child = start(children, tmp_path, spec_of(slow_start))
-    first = child.hear(EngineHeartbeat, Ready)
+    first = child.receive(EngineHeartbeat, Ready)
     assert isinstance(first, EngineHeartbeat) and first.load.state is ReplicaState.STARTING
-    assert isinstance(child.hear(Ready), Ready)
+    assert isinstance(child.receive(Ready), Ready)
 
 
 def test_a_failed_start_is_sent_and_waits_for_the_spawner(children: list[Child], tmp_path: Path) -> None:
     child = start(children, tmp_path, spec_of(no_model))
-    failed = child.hear(StartFailed)
+    failed = child.receive(StartFailed)
     assert isinstance(failed, StartFailed) and type(failed.error) is ModelError
     assert failed.error.details == {"file": "model.safetensors", "size": 10}
     assert child.process.poll() is None
     child.close_pipe()
-    code, _, err = child.leave()
+    code, _, err = child.wait_exit()
     assert code == 0 and "model.safetensors is truncated" in err
 
 
 def test_what_the_runner_prints_goes_to_standard_error(children: list[Child], tmp_path: Path) -> None:
     child = start(children, tmp_path, spec_of(faulty))
-    child.hear(Ready)
-    child.say(Submit(make_request("a", (PRINT,), max_tokens=1)))
-    child.hear(Outputs)
+    child.receive(Ready)
+    child.send(Submit(make_request("a", (PRINT,), max_tokens=1)))
+    child.receive(Outputs)
     child.close_pipe()
-    _, out, err = child.leave()
+    _, out, err = child.wait_exit()
     assert out == "" and "the runner prints this" in err
 
 
@@ -208,7 +210,7 @@ def test_a_message_is_read_in_whatever_pieces_it_comes(tmp_path: Path) -> None:
         read_message(file.fileno())
 
 
-def test_who_was_launched_for_an_engine_that_never_comes_leaves_without_a_word() -> None:
+def test_a_process_launched_for_an_engine_that_never_comes_exits_silently() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "chairlift.engine.ipc.engine_main", "json"],
         input=b"",

@@ -45,12 +45,12 @@ from chairlift.engine.ipc.messages import (
     UnknownClient,
     WatchSteps,
     WireError,
-    answer,
     as_engine_error,
     decode_client_message,
     decode_engine_message,
+    decode_reply,
     encode,
-    read_answer,
+    encode_reply,
     read_start,
 )
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
@@ -89,7 +89,7 @@ LAST = EngineOutput(
     ],
     ids=lambda message: type(message).__name__,
 )
-def test_what_a_client_says_arrives(message: Any) -> None:
+def test_client_messages_arrive(message: Any) -> None:
     assert decode_client_message(encode(message)) == message
 
 
@@ -103,7 +103,7 @@ def test_what_a_client_says_arrives(message: Any) -> None:
     ],
     ids=lambda message: type(message).__name__,
 )  # fmt: skip
-def test_what_an_engine_says_arrives(message: Any) -> None:
+def test_engine_messages_arrive(message: Any) -> None:
     assert decode_engine_message(encode(message)) == message
 
 
@@ -194,20 +194,20 @@ def test_a_request_that_could_not_have_been_made_is_no_message() -> None:
 
 @given(st.binary(max_size=64))
 def test_random_bytes_raise_nothing_else(frame: bytes) -> None:
-    for read in (decode_client_message, decode_engine_message, read_start, lambda some: read_answer("load", some)):
+    for read in (decode_client_message, decode_engine_message, read_start, lambda some: decode_reply("load", some)):
         with contextlib.suppress(WireError):
             read(frame)
 
 
 @given(st.randoms(use_true_random=False))
-def test_damaged_messages_raise_nothing_else(dice: random.Random) -> None:
-    message = dice.choice(
+def test_damaged_messages_raise_nothing_else(rng: random.Random) -> None:
+    message = rng.choice(
         [Submit(REQUEST), Hello(1, 1.0, 5.0), Outputs([LAST]), StartFailed(QueueFull(1, 2)), RemoteCall(1, "load")]
     )
     frame = bytearray(encode(message))
-    for _ in range(dice.randint(1, 4)):
-        frame[dice.randrange(len(frame))] = dice.randrange(256)
-    damaged = bytes(frame[: dice.randint(0, len(frame))]) + dice.randbytes(dice.choice((0, 0, 3)))
+    for _ in range(rng.randint(1, 4)):
+        frame[rng.randrange(len(frame))] = rng.randrange(256)
+    damaged = bytes(frame[: rng.randint(0, len(frame))]) + rng.randbytes(rng.choice((0, 0, 3)))
     for read in (decode_client_message, decode_engine_message):
         with contextlib.suppress(WireError):
             read(damaged)
@@ -220,23 +220,23 @@ def test_one_sides_messages_are_none_for_the_other() -> None:
         decode_client_message(encode(UnknownClient()))
 
 
-def test_whatever_can_be_asked_is_a_method_of_every_client() -> None:
+def test_every_remote_method_is_a_method_of_every_client() -> None:
     assert set(REMOTE_METHODS) == {"load", "scheduler_state", "cache_state", "check_integrity", "flush_cache", "warmup"}
-    assert all(hasattr(EngineClient, question) for question in REMOTE_METHODS)
+    assert all(hasattr(EngineClient, method) for method in REMOTE_METHODS)
 
 
 @pytest.mark.parametrize(
-    ("question", "value"),
+    ("method", "value"),
     [("load", LoadReport(state=ReplicaState.READY, steps=3)), ("check_integrity", ["a", "b"]), ("flush_cache", 7)],
 )
-def test_an_answer_arrives(question: str, value: Any) -> None:
-    message = decode_engine_message(encode(answer(5, value)))
+def test_a_reply_arrives(method: str, value: Any) -> None:
+    message = decode_engine_message(encode(encode_reply(5, value)))
     assert isinstance(message, RemoteReply) and message.number == 5 and message.error is None
-    assert read_answer(question, message.payload) == value
+    assert decode_reply(method, message.payload) == value
 
 
-def test_a_question_that_fails_is_answered_with_the_error() -> None:
-    message = decode_engine_message(encode(answer(5, InvalidRequest("no", param="question"))))
+def test_a_call_that_fails_gets_the_error() -> None:
+    message = decode_engine_message(encode(encode_reply(5, InvalidRequest("no", param="question"))))
     assert isinstance(message, RemoteReply) and type(message.error) is InvalidRequest
 
 

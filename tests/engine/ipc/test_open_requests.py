@@ -6,18 +6,18 @@ from chairlift.core.errors import DuplicateRequestId, EngineDead
 from chairlift.core.request import EngineOutput, FinishReason, Usage
 from chairlift.engine.ipc.messages import Submit, decode_client_message, encode
 from chairlift.engine.ipc.open_requests import OpenRequest, OpenRequests
-from support_process import News, make_request
+from support_process import RecordingSink, make_request
 
 
-def entry(name: str, news: News, since: float = 0.0, timeout: float | None = None) -> OpenRequest:
+def entry(name: str, sink: RecordingSink, since: float = 0.0, timeout: float | None = None) -> OpenRequest:
     request = make_request(name, timeout=timeout)
-    return OpenRequest(request, news, encode(Submit(request)), since)
+    return OpenRequest(request, sink, encode(Submit(request)), since)
 
 
-def test_news_goes_to_its_sink_all_of_a_step_at_once() -> None:
-    requests, one, two = OpenRequests(), News(), News()
-    for name, news in (("a", one), ("b", two), ("c", one)):
-        requests.add(entry(name, news))
+def test_outputs_go_to_their_sink_all_of_a_step_at_once() -> None:
+    requests, one, two = OpenRequests(), RecordingSink(), RecordingSink()
+    for name, sink in (("a", one), ("b", two), ("c", one)):
+        requests.add(entry(name, sink))
     requests.deliver(
         [EngineOutput("a", (1,)), EngineOutput("b", (2,)), EngineOutput("c", (3,)), EngineOutput("unknown", (4,))]
     )
@@ -27,53 +27,53 @@ def test_news_goes_to_its_sink_all_of_a_step_at_once() -> None:
 
 
 def test_nothing_comes_after_the_last_output() -> None:
-    requests, news = OpenRequests(), News()
-    requests.add(entry("a", news))
+    requests, sink = OpenRequests(), RecordingSink()
+    requests.add(entry("a", sink))
     last = EngineOutput("a", (1,), finish_reason=FinishReason.STOP, usage=Usage(1, 1, 0))
     requests.deliver([last])
     requests.deliver([last, EngineOutput("a", (2,))])
     requests.end(EngineDead("dead"))
-    assert news.batches == [[last]]
+    assert sink.batches == [[last]]
 
 
 def test_an_id_is_taken_until_its_request_ends() -> None:
-    requests, news = OpenRequests(), News()
-    first = entry("a", news)
+    requests, sink = OpenRequests(), RecordingSink()
+    first = entry("a", sink)
     requests.add(first)
     with pytest.raises(DuplicateRequestId):
-        requests.add(entry("a", news))
+        requests.add(entry("a", sink))
     assert requests.get("a") is first and first in requests
     requests.end(EngineDead("dead"))
-    second = entry("a", news)
+    second = entry("a", sink)
     requests.add(second)
     assert second in requests and first not in requests, "the old one is not the new one of the same id"
 
 
-def test_an_end_says_why_and_close_takes_no_more() -> None:
-    requests, news = OpenRequests(), News()
-    requests.add(entry("a", news))
-    requests.add(entry("b", news))
+def test_an_end_has_its_error_and_close_takes_no_more() -> None:
+    requests, sink = OpenRequests(), RecordingSink()
+    requests.add(entry("a", sink))
+    requests.add(entry("b", sink))
     dead = EngineDead("dead")
     requests.close(dead)
-    wanted = [EngineOutput(name, finish_reason=FinishReason.ERROR, error=dead, usage=Usage(3, 0, 0)) for name in "ab"]
-    assert news.batches == [wanted]
+    expected = [EngineOutput(name, finish_reason=FinishReason.ERROR, error=dead, usage=Usage(3, 0, 0)) for name in "ab"]
+    assert sink.batches == [expected]
     with pytest.raises(EngineDead):
-        requests.add(entry("c", news))
+        requests.add(entry("c", sink))
 
 
 def test_a_sink_that_raises_keeps_nothing_from_the_others(caplog: pytest.LogCaptureFixture) -> None:
     def bad(outputs: list[EngineOutput]) -> None:
         raise RuntimeError("bad sink")
 
-    requests, news = OpenRequests(), News()
+    requests, sink = OpenRequests(), RecordingSink()
     requests.add(OpenRequest(make_request("bad"), bad, b"", 0.0))
-    requests.add(entry("good", news))
+    requests.add(entry("good", sink))
     requests.deliver([EngineOutput("bad"), EngineOutput("good", (1,))])
-    assert news.batches == [[EngineOutput("good", (1,))]] and "bad sink" in caplog.text
+    assert sink.batches == [[EngineOutput("good", (1,))]] and "bad sink" in caplog.text
 
 
 def test_waiting_counts_against_a_requests_own_timeout() -> None:
-    waited = entry("a", News(), since=10.0, timeout=4.0)
+    waited = entry("a", RecordingSink(), since=10.0, timeout=4.0)
     assert waited.to_frame(now=13.0) == waited.frame, "it did not wait"
     waited.has_waited = True
     message = decode_client_message(waited.to_frame(now=13.0))
@@ -84,6 +84,6 @@ def test_waiting_counts_against_a_requests_own_timeout() -> None:
 
 
 def test_without_a_timeout_nothing_is_written_again() -> None:
-    waited = entry("a", News())
+    waited = entry("a", RecordingSink())
     waited.has_waited = True
     assert waited.to_frame(1e9) is waited.frame and not waited.is_expired(1e9)

@@ -13,7 +13,7 @@ def step(*tokens: int) -> list[EngineOutput]:
     return [EngineOutput("r", (token,)) for token in tokens]
 
 
-def test_news_come_out_in_order_and_once() -> None:
+def test_outputs_come_out_in_order_and_once() -> None:
     queue = OutputQueue()
     assert not queue and len(queue) == 0
     queue.put(step(1, 2))
@@ -26,10 +26,10 @@ def test_news_come_out_in_order_and_once() -> None:
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Record the timeout of each wait of the engine, without waiting."""
-    seen: list[float] = []
+    timeouts: list[float] = []
     monkeypatch.setattr(module, "HIGH_WATER_MARK", 10)
-    monkeypatch.setattr(threading.Event, "wait", lambda self, timeout: seen.append(timeout))
-    return seen
+    monkeypatch.setattr(threading.Event, "wait", lambda self, timeout: timeouts.append(timeout))
+    return timeouts
 
 
 def test_a_client_that_keeps_up_causes_no_wait(waits: list[float]) -> None:
@@ -52,7 +52,7 @@ def test_a_long_one_is_waited_for_by_what_is_added_and_never_for_long(waits: lis
     assert len(waits) == 4
 
 
-def test_who_takes_nothing_is_not_waited_for_any_more_until_it_does(
+def test_the_engine_stops_waiting_for_a_client_that_takes_nothing(
     waits: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_TOTAL_WAIT_SECONDS", 0.25)
@@ -76,16 +76,16 @@ def test_taking_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LONGEST_WAIT_SECONDS", 60.0)
     monkeypatch.setattr(module, "MAX_TOTAL_WAIT_SECONDS", 60.0)
     queue = OutputQueue()
-    waiting, gone = threading.Event(), threading.Event()
+    waiting, returned = threading.Event(), threading.Event()
 
     def engine() -> None:
         queue.put(step(1, 2))
         waiting.set()
         queue.throttle(2)
-        gone.set()
+        returned.set()
 
     thread = threading.Thread(target=engine, daemon=True)
     thread.start()
-    assert waiting.wait(30.0) and not gone.wait(0.05)
+    assert waiting.wait(30.0) and not returned.wait(0.05)
     assert len(list(queue.take())) == 2
-    assert gone.wait(30.0)
+    assert returned.wait(30.0)

@@ -3,50 +3,50 @@
 import pytest
 
 from chairlift.core.errors import EngineDead, InvalidRequest
-from chairlift.engine.ipc.messages import RemoteReply, answer
+from chairlift.engine.ipc.messages import RemoteReply, encode_reply
 from chairlift.engine.ipc.pending_calls import PendingCalls
 
 
-def test_answers_find_their_questions_in_any_order() -> None:
-    questions = PendingCalls()
-    (first, one), (second, two) = questions.start("check_integrity"), questions.start("flush_cache")
-    questions.complete(answer(second.number, 7))
-    questions.complete(answer(first.number, ["a"]))
-    assert (one.result(0), two.result(0)) == (["a"], 7)
+def test_replies_complete_their_calls_in_any_order() -> None:
+    calls = PendingCalls()
+    (first, first_future), (second, second_future) = calls.start("check_integrity"), calls.start("flush_cache")
+    calls.complete(encode_reply(second.number, 7))
+    calls.complete(encode_reply(first.number, ["a"]))
+    assert (first_future.result(0), second_future.result(0)) == (["a"], 7)
 
 
-def test_an_answer_can_be_an_error() -> None:
-    questions = PendingCalls()
-    message, future = questions.start("load")
-    questions.complete(answer(message.number, InvalidRequest("no")))
+def test_a_reply_can_be_an_error() -> None:
+    calls = PendingCalls()
+    message, future = calls.start("load")
+    calls.complete(encode_reply(message.number, InvalidRequest("no")))
     with pytest.raises(InvalidRequest):
         future.result(0)
 
 
-def test_an_answer_that_cannot_be_read_is_engine_dead() -> None:
-    questions = PendingCalls()
-    message, future = questions.start("load")
-    questions.complete(RemoteReply(message.number, b"\xc1"))
+def test_a_reply_that_cannot_be_decoded_is_engine_dead() -> None:
+    calls = PendingCalls()
+    message, future = calls.start("load")
+    calls.complete(RemoteReply(message.number, b"\xc1"))
     with pytest.raises(EngineDead, match="cannot be read"):
         future.result(0)
 
 
 def test_a_reply_without_a_pending_call_is_dropped() -> None:
-    questions = PendingCalls()
-    message, future = questions.start("flush_cache")
-    questions.forget(message.number)
-    questions.complete(answer(message.number, 1))
-    questions.complete(answer(99, 1))
+    calls = PendingCalls()
+    message, future = calls.start("flush_cache")
+    calls.forget(message.number)
+    calls.complete(encode_reply(message.number, 1))
+    calls.complete(encode_reply(99, 1))
     assert not future.done()
 
 
-def test_death_ends_open_questions_and_close_takes_no_more() -> None:
-    questions = PendingCalls()
-    _, future = questions.start("load")
-    questions.fail_all(EngineDead("dead"))
+def test_an_engine_failure_ends_pending_calls_and_close_takes_no_more() -> None:
+    calls = PendingCalls()
+    _, future = calls.start("load")
+    calls.fail_all(EngineDead("dead"))
     with pytest.raises(EngineDead):
         future.result(0)
-    questions.start("load")
-    questions.close(EngineDead("for good"))
+    calls.start("load")
+    calls.close(EngineDead("for good"))
     with pytest.raises(EngineDead, match="for good"):
-        questions.start("load")
+        calls.start("load")

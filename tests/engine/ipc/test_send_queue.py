@@ -7,7 +7,7 @@ from chairlift.core.request import FinishReason
 from chairlift.engine.ipc.messages import Abort, RemoteCall, Submit, WatchSteps, decode_client_message, encode
 from chairlift.engine.ipc.open_requests import OpenRequest, OpenRequests
 from chairlift.engine.ipc.send_queue import SendQueue
-from support_process import News, make_request
+from support_process import RecordingSink, make_request
 
 
 class FakeConnection:
@@ -26,7 +26,7 @@ class Harness:
     """A send queue with its requests; submits by name."""
 
     def __init__(self) -> None:
-        self.requests, self.outputs = OpenRequests(), News()
+        self.requests, self.outputs = OpenRequests(), RecordingSink()
         self.send_queue = SendQueue(self.requests)
 
     def submit(self, name: str, timeout: float | None = None, since: float = 1e12) -> OpenRequest:
@@ -36,63 +36,63 @@ class Harness:
         self.send_queue.put(entry)
         return entry
 
-    def post(self, link: FakeConnection | None) -> None:
-        self.send_queue.flush(link)  # type: ignore[arg-type]
+    def post(self, connection: FakeConnection | None) -> None:
+        self.send_queue.flush(connection)  # type: ignore[arg-type]
 
 
 def test_messages_are_sent_in_the_order_of_put() -> None:
-    harness, link = Harness(), FakeConnection()
+    harness, connection = Harness(), FakeConnection()
     harness.submit("a")
     harness.send_queue.put(RemoteCall(1, "load"))
     harness.submit("b")
-    harness.post(link)
-    assert link.names() == ["a", RemoteCall(1, "load"), "b"]
+    harness.post(connection)
+    assert connection.names() == ["a", RemoteCall(1, "load"), "b"]
     harness.send_queue.put(Abort("a"))
-    harness.post(link)
-    assert link.sent[-1] == Abort("a") and harness.outputs.batches == []
+    harness.post(connection)
+    assert connection.sent[-1] == Abort("a") and harness.outputs.batches == []
     harness.send_queue.close()
 
 
 def test_watching_is_sent_to_a_ready_engine_and_not_kept_for_a_later_one() -> None:
-    harness, link = Harness(), FakeConnection(ready=False)
-    for there in (None, link):
+    harness, connection = Harness(), FakeConnection(ready=False)
+    for target in (None, connection):
         harness.send_queue.put(WatchSteps(True))
-        harness.post(there)
-    link.ready = True
-    harness.post(link)
-    assert link.sent == []
-    for wanted in (True, False, True):
-        harness.send_queue.put(WatchSteps(wanted))
-    harness.post(link)
-    assert link.sent == [WatchSteps(True), WatchSteps(False), WatchSteps(True)]
+        harness.post(target)
+    connection.ready = True
+    harness.post(connection)
+    assert connection.sent == []
+    for watching in (True, False, True):
+        harness.send_queue.put(WatchSteps(watching))
+    harness.post(connection)
+    assert connection.sent == [WatchSteps(True), WatchSteps(False), WatchSteps(True)]
     harness.send_queue.close()
 
 
 def test_messages_wait_for_an_engine_that_accepts_them() -> None:
-    harness, link = Harness(), FakeConnection(ready=False)
+    harness, connection = Harness(), FakeConnection(ready=False)
     harness.submit("a")
     harness.post(None)
     harness.submit("b")
-    harness.post(link)
-    assert link.sent == []
-    link.ready = True
-    harness.post(link)
-    assert link.names() == ["a", "b"]
-    harness.post(link)
-    assert len(link.sent) == 2
+    harness.post(connection)
+    assert connection.sent == []
+    connection.ready = True
+    harness.post(connection)
+    assert connection.names() == ["a", "b"]
+    harness.post(connection)
+    assert len(connection.sent) == 2
     harness.send_queue.close()
 
 
 def test_a_request_that_waits_can_be_aborted_and_is_never_sent() -> None:
-    harness, link = Harness(), FakeConnection()
+    harness, connection = Harness(), FakeConnection()
     harness.submit("a")
     harness.submit("b")
     harness.send_queue.put(Abort("a"))
     harness.send_queue.put(Abort("unknown"))
     harness.post(None)
     assert harness.outputs.end("a").finish_reason is FinishReason.ABORT
-    harness.post(link)
-    assert link.names() == ["b"]
+    harness.post(connection)
+    assert connection.names() == ["b"]
     harness.send_queue.close()
 
 
@@ -106,27 +106,27 @@ def test_a_request_that_waits_too_long_ends() -> None:
 
 
 def test_a_request_that_ended_while_it_waited_is_not_sent() -> None:
-    harness, link = Harness(), FakeConnection()
+    harness, connection = Harness(), FakeConnection()
     old = harness.submit("same")
     harness.requests.deliver([old.final_output(FinishReason.ABORT)])
     new = harness.submit("same")
-    harness.post(link)
-    assert link.names() == ["same"]
+    harness.post(connection)
+    assert connection.names() == ["same"]
     assert new in harness.requests
     harness.send_queue.close()
 
 
 def test_only_so_many_wait() -> None:
-    harness, link = Harness(), FakeConnection()
+    harness, connection = Harness(), FakeConnection()
     harness.send_queue.limit = 2
     for name in "abc":
         harness.submit(name)
     harness.post(None)
     error = harness.outputs.end("c").error
     assert type(error) is QueueFull and error.details == {"waiting": 2, "limit": 2}
-    harness.post(link)
+    harness.post(connection)
     for name in "defg":
         harness.submit(name)
-    harness.post(link)
-    assert link.names() == [*"abdefg"], "an engine counts for itself"
+    harness.post(connection)
+    assert connection.names() == [*"abdefg"], "an engine counts for itself"
     harness.send_queue.close()

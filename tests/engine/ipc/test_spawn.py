@@ -58,10 +58,10 @@ def test_a_process_that_was_launched_before_becomes_the_engines(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     seen = tmp_path / "seen"
-    (tmp_path / "early_bird.py").write_text(f"open({str(seen)!r}, 'w').close()\n", encoding="utf-8")
-    (tmp_path / "broken_bird.py").write_text("raise RuntimeError\n", encoding="utf-8")
+    (tmp_path / "loaded_module.py").write_text(f"open({str(seen)!r}, 'w').close()\n", encoding="utf-8")
+    (tmp_path / "broken_module.py").write_text("raise RuntimeError\n", encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), child_environment()["PYTHONPATH"]]))
-    launched = PrespawnedProcess(["early_bird", "broken_bird", "no_bird"])
+    launched = PrespawnedProcess(["loaded_module", "broken_module", "missing_module"])
     assert launched._process is not None
     pid = launched._process.pid
     wait_until(seen.exists)
@@ -158,7 +158,7 @@ def test_nothing_of_the_request_is_on_the_command_line() -> None:
 
 
 @pytest.mark.usefixtures("log_as_before")
-def test_a_child_speaks_as_loud_as_the_stream_and_not_as_the_file(tmp_path: Path) -> None:
+def test_a_child_logs_at_the_level_of_the_stream_and_not_of_the_file(tmp_path: Path) -> None:
     assert _stream_log_level() == logging.getLogger().getEffectiveLevel()
     configure(LogConfig(level=logging.DEBUG, stream_level=logging.ERROR, file=str(tmp_path / "log")), io.StringIO())
     assert logging.getLogger("chairlift").getEffectiveLevel() == logging.DEBUG

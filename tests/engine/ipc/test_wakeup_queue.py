@@ -11,28 +11,28 @@ def is_readable(queue: WakeupQueue[int]) -> bool:
     return bool(select.select([queue.fileno()], [], [], 0)[0])
 
 
-def test_things_come_out_in_order_and_once() -> None:
+def test_items_come_out_in_order_and_once() -> None:
     queue: WakeupQueue[int] = WakeupQueue()
     assert not is_readable(queue)
-    for thing in range(3):
-        queue.put(thing)
+    for item in range(3):
+        queue.put(item)
     assert is_readable(queue)
     assert queue.drain() == [0, 1, 2] and queue.drain() == [] and not is_readable(queue)
     queue.close()
 
 
-def test_many_things_ring_once() -> None:
+def test_many_items_wake_once() -> None:
     queue: WakeupQueue[int] = WakeupQueue()
-    for thing in range(100_000):
-        queue.put(thing)
+    for item in range(100_000):
+        queue.put(item)
     assert os.read(queue.fileno(), 4096) == b"\0"
     assert len(queue.drain()) == 100_000
     queue.put(1)
-    assert is_readable(queue), "after a take the next thing rings again"
+    assert is_readable(queue), "after a drain the next item wakes again"
     queue.close()
 
 
-def test_a_byte_from_a_signal_wakes_without_a_thing() -> None:
+def test_a_byte_from_a_signal_wakes_without_an_item() -> None:
     queue: WakeupQueue[int] = WakeupQueue()
     os.write(queue.wakeup_fd, b"\x0f")
     assert is_readable(queue) and queue.drain() == [] and not is_readable(queue)
@@ -46,13 +46,13 @@ def test_nothing_is_lost_between_threads() -> None:
     threads = [threading.Thread(target=lambda: [queue.put(1) for _ in range(5000)]) for _ in range(4)]
     for thread in threads:
         thread.start()
-    taken = 0
-    while taken < 20_000:
-        assert select.select([queue.fileno()], [], [], 30)[0], f"{taken} came, then no wake-up"
-        taken += len(queue.drain())
+    num_drained = 0
+    while num_drained < 20_000:
+        assert select.select([queue.fileno()], [], [], 30)[0], f"{num_drained} came, then no wake-up"
+        num_drained += len(queue.drain())
     for thread in threads:
         thread.join()
-    assert taken == 20_000
+    assert num_drained == 20_000
     queue.close()
 
 

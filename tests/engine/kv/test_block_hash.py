@@ -58,7 +58,7 @@ def test_a_chain_that_grows_is_the_chain_of_the_whole(tokens: list[int], block_s
 
 
 def test_python_says_equal_hash_where_these_names_differ() -> None:
-    """Pitfall 12: hash(-1) == hash(-2), which is why hash() names nothing here."""
+    """Pitfall 12: hash(-1) == hash(-2), so hash() is not used for blocks."""
     assert hash((-1, 0)) == hash((-2, 0)) and chain([-1, 0]) != chain([-2, 0])
 
 

@@ -18,7 +18,7 @@ def test_held_skips_what_lies_behind_the_window() -> None:
 
 
 def test_the_tail_of_all_groups_leaves_first() -> None:
-    """Pitfall 13: what is released first is evicted first, and a prefix without its tail is still of use."""
+    """Pitfall 13: blocks released first are evicted first, and a prefix without its tail is still useful."""
     assert list(drawn().tail_first()) == [12, 8, 9, 4, 3, 7]
 
 

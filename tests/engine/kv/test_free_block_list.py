@@ -1,4 +1,4 @@
-"""FreeBlockList: its order, its O(1) operations, and a machine that compares them with a plain list."""
+"""FreeBlockList: its order, its O(1) operations, and a state machine that compares it with a plain list."""
 
 from collections.abc import Callable
 

@@ -32,7 +32,7 @@ def compute(cache: KVCacheManager, tokens: list[int]) -> BlockTable:
 
 
 def left(cache: KVCacheManager, tokens: list[int]) -> None:
-    """Put that prefix into the cache."""
+    """Put a prefix into the cache."""
     cache.release(compute(cache, tokens), named(tokens))
 
 
@@ -40,7 +40,7 @@ TWELVE = list(range(12))
 
 
 def test_a_full_hit_leaves_one_block_to_compute() -> None:
-    """Pitfall 1: an exact prompt, a whole number of blocks, still brings at least one token to its step."""
+    """Pitfall 1: an exact prompt, a whole number of blocks, still computes at least one token."""
     cache = make()
     left(cache, TWELVE)
     assert cache.match(named(TWELVE), 12).num_tokens == 8
@@ -165,7 +165,7 @@ def test_a_block_that_another_holds_saves_room() -> None:
 
 
 def test_shared_blocks_of_a_window_save_no_room() -> None:
-    """They are freed while new ones are allocated, and the other table keeps them."""
+    """Shared blocks are freed while new ones are allocated, and the other table keeps them."""
     cache = make(num_blocks=40, windows=(6,))
     long = list(range(40))
     other = named(long)

@@ -1,4 +1,4 @@
-"""The fake is strict: a wrong block table, a block nobody computed or a shared one that differs does not go unseen."""
+"""FakeRunner detects a wrong block table, a block that was not computed and a shared block with other tokens."""
 
 from dataclasses import replace
 
@@ -11,14 +11,14 @@ from chairlift.core.errors import NonFiniteLogits, SamplingFailed
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner, build, expected_tokens, next_token, unverified_token
 from chairlift.engine.step_plan import LAST_SAMPLED, NewSequence, StepPlan, TokenMasks
-from support_engine import answer, ask, make_scheduler
+from support_engine import make_request, make_result, make_scheduler
 
 FAKE = FakeConfig(vocab_size=200, num_blocks=8, block_size=4)
-GREEDY = ask("a", 3, 6).params
+GREEDY = make_request("a", 3, 6).params
 
 
 def first_plan(token_ids: tuple[int, ...] = (1, 2, 3, 4, 5, 6), blocks: tuple[int, ...] = (3, 1)) -> StepPlan:
-    """Admit one sequence in slot 0 and read all of it."""
+    """Make a plan that adds one sequence in slot 0 and computes its whole prompt."""
     ids = np.array(token_ids, np.int32)
     return StepPlan(
         step_id=0, released_slots=(), new_sequences=(NewSequence(0, token_ids, 0, GREEDY),),
@@ -50,7 +50,7 @@ def test_tokens_follow_from_what_stands_in_the_cache() -> None:
     assert run(runner, next_plan(6)) == expected[1:2]
 
 
-def test_a_block_that_somebody_overwrote_gives_another_token() -> None:
+def test_a_block_that_was_overwritten_gives_another_token() -> None:
     runner = FakeRunner(FAKE)
     run(runner, first_plan())
     runner._memory[0, 3, 2] = 99
@@ -72,12 +72,12 @@ def test_a_block_outside_the_pool_is_a_breach() -> None:
 def test_groups_that_disagree_are_a_breach() -> None:
     fake = replace(FAKE, windows=(None, 5))
     scheduler = make_scheduler(num_blocks=8, windows=(None, 5))
-    scheduler.add_request(ask("a", 6, 6), 0.0)
+    scheduler.add_request(make_request("a", 6, 6), 0.0)
     plan = scheduler.schedule(0.0)
     runner = FakeRunner(fake)
     assert plan is not None
     runner.launch(plan)
-    scheduler.commit(answer(plan, runner.collect().tokens.tolist()), 0.0)
+    scheduler.commit(make_result(plan, runner.collect().tokens.tolist()), 0.0)
     runner._memory[1][runner._memory[1] == 6] = 60
     plan = scheduler.schedule(0.0)
     assert plan is not None
@@ -134,37 +134,37 @@ def test_a_nan_token_fails_its_row() -> None:
     assert row == 0 and isinstance(error, NonFiniteLogits)
 
 
-def test_rows_fail_where_they_are_told_to() -> None:
-    fault = SamplingFailed("told to")
-    runner = FakeRunner(FAKE, row_faults=lambda plan: [(0, fault)])
+def test_rows_fail_where_row_faults_says() -> None:
+    error = SamplingFailed("chosen to fail")
+    runner = FakeRunner(FAKE, row_faults=lambda plan: [(0, error)])
     runner.launch(first_plan())
-    assert runner.collect().row_errors == ((0, fault),)
+    assert runner.collect().row_errors == ((0, error),)
 
 
 @pytest.mark.parametrize("stage", ["launch", "collect"])
 def test_a_hook_fails_the_step_and_the_ones_launched_after_it(stage: str) -> None:
     def hook(plan: StepPlan, at: str) -> None:
         if (plan.step_id, at) == (1, stage):
-            raise RuntimeError("told to")
+            raise RuntimeError("chosen to fail")
 
     runner = FakeRunner(FAKE, hook=hook)
     runner.launch(first_plan())
     if stage == "launch":
-        with pytest.raises(RuntimeError, match="told to"):
+        with pytest.raises(RuntimeError, match="chosen to fail"):
             runner.launch(next_plan(6))
         assert runner.collect().step_id == 0
     else:
         for plan in (next_plan(6), next_plan(7, step_id=2)):
             runner.launch(plan)
         assert runner.collect().step_id == 0
-        with pytest.raises(RuntimeError, match="told to"):
+        with pytest.raises(RuntimeError, match="chosen to fail"):
             runner.collect()
     with pytest.raises(IndexError):
         runner.collect()
 
 
 def test_masks_that_came_before_a_launch_that_fails_are_gone() -> None:
-    """The next plan with this number must not be drawn under them."""
+    """They must not apply to the next plan with this step id."""
     raised = iter([SamplingFailed("once")])
 
     def hook(plan: StepPlan, stage: str) -> None:
@@ -172,17 +172,17 @@ def test_masks_that_came_before_a_launch_that_fails_are_gone() -> None:
             raise error
 
     runner = FakeRunner(FAKE, hook=hook)
-    place = np.array([0], np.int32)
-    plan = replace(first_plan(), masked_samples=place)
-    runner.supply_masks(plan.step_id, TokenMasks(place, np.zeros((1, 7), np.int32)))
+    sample_index = np.array([0], np.int32)
+    plan = replace(first_plan(), masked_samples=sample_index)
+    runner.supply_masks(plan.step_id, TokenMasks(sample_index, np.zeros((1, 7), np.int32)))
     with pytest.raises(SamplingFailed):
         runner.launch(plan)
     runner.launch(plan)
-    runner.supply_masks(plan.step_id, TokenMasks(place, np.array([[1 << 9, 0, 0, 0, 0, 0, 0]], np.int32)))
+    runner.supply_masks(plan.step_id, TokenMasks(sample_index, np.array([[1 << 9, 0, 0, 0, 0, 0, 0]], np.int32)))
     assert runner.collect().tokens.tolist() == [9]
 
 
-def test_a_step_takes_the_seconds_it_is_told_to() -> None:
+def test_a_step_takes_the_configured_seconds() -> None:
     clock = FakeClock()
     runner = FakeRunner(replace(FAKE, seconds_per_step=0.5, seconds_per_token=0.25), clock=clock)
     runner.launch(first_plan())
@@ -196,11 +196,11 @@ def test_a_step_that_is_timed_has_passed_when_it_is_collected() -> None:
     runner.launch(first_plan())
     clock.advance(0.5)
     runner.launch(next_plan(6))
-    assert clock.now() == 5.5, "two launches are in flight and nothing has been waited for"
+    assert clock.now() == 5.5, "two launches are in flight and none was collected"
     runner.collect()
     assert clock.now() == 7.0
     runner.collect()
-    assert clock.now() == 10.0, "the second began when the first ended"
+    assert clock.now() == 10.0, "the second step began when the first ended"
     clock.advance(4.0)
     runner.launch(next_plan(7, step_id=2))
     runner.collect()
@@ -210,24 +210,24 @@ def test_a_step_that_is_timed_has_passed_when_it_is_collected() -> None:
 def test_timed_steps_that_are_void_take_no_more_time() -> None:
     def fail(plan: StepPlan, stage: str) -> None:
         if stage == "collect" and plan.step_id == 0:
-            raise RuntimeError("told to")
+            raise RuntimeError("chosen to fail")
 
     clock, seconds = FakeClock(), iter([10.0, 10.0, 4.0])
     runner = FakeRunner(FAKE, clock=clock, hook=fail, step_time=lambda plan: next(seconds))
     runner.launch(first_plan())
     runner.launch(next_plan(6))
-    with pytest.raises(RuntimeError, match="told to"):
+    with pytest.raises(RuntimeError, match="chosen to fail"):
         runner.collect()
     runner.launch(replace(first_plan(), step_id=2))
     runner.collect()
     assert clock.now() == 14.0
 
 
-def test_logprobs_come_when_somebody_asks() -> None:
+def test_logprobs_come_when_a_request_asks_for_them() -> None:
     runner = FakeRunner(FAKE)
     plan = first_plan()
-    card = replace(plan.new_sequences[0], params=replace(GREEDY, logprobs=0))
-    runner.launch(replace(plan, new_sequences=(card,)))
+    new_sequence = replace(plan.new_sequences[0], params=replace(GREEDY, logprobs=0))
+    runner.launch(replace(plan, new_sequences=(new_sequence,)))
     result = runner.collect()
     assert [entry.token_id for entry in result.logprobs if entry] == result.tokens.tolist()
     runner.launch(first_plan())
@@ -247,17 +247,21 @@ def test_without_verifying_nothing_is_kept() -> None:
     assert len(run(runner, first_plan(blocks=()))) == 1
 
 
-@pytest.mark.parametrize("slowly", [False, True], ids=["plain", "with faults to look for"])
-def test_without_verifying_a_token_hangs_on_prompt_seed_and_position_alone(slowly: bool) -> None:
+@pytest.mark.parametrize("with_row_faults", [False, True], ids=["plain", "with faults to look for"])
+def test_without_verifying_a_token_hangs_on_prompt_seed_and_position_alone(with_row_faults: bool) -> None:
     fake = replace(FAKE, verify=False)
     plan = first_plan(blocks=())
-    card = plan.new_sequences[0]
-    runner = FakeRunner(fake, row_faults=(lambda plan: []) if slowly else None)
+    new_sequence = plan.new_sequences[0]
+    runner = FakeRunner(fake, row_faults=(lambda plan: []) if with_row_faults else None)
     first = run(runner, plan)
-    assert first == [unverified_token(card.token_ids, card.params, len(card.token_ids), fake)]
+    assert first == [unverified_token(new_sequence.token_ids, new_sequence.params, len(new_sequence.token_ids), fake)]
     second = run(runner, next_plan(6, first[0]))
-    assert second == [unverified_token(card.token_ids, card.params, len(card.token_ids) + 1, fake)] != first
-    returned = replace(card, token_ids=(*card.token_ids, *first), num_output_tokens=1)
-    again = FakeRunner(fake, row_faults=(lambda plan: []) if slowly else None)
+    assert (
+        second
+        == [unverified_token(new_sequence.token_ids, new_sequence.params, len(new_sequence.token_ids) + 1, fake)]
+        != first
+    )
+    returned = replace(new_sequence, token_ids=(*new_sequence.token_ids, *first), num_output_tokens=1)
+    again = FakeRunner(fake, row_faults=(lambda plan: []) if with_row_faults else None)
     run(again, replace(plan, new_sequences=(returned,)))
     assert run(again, next_plan(6, first[0])) == second, "also after a preemption"

@@ -1,4 +1,4 @@
-"""Two launches in flight without a GPU; after a failure the later launch is void."""
+"""ThreadedRunner: two launches in flight without a GPU; after a failure the later launch is void."""
 
 import threading
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.runner.fake import FakeConfig
 from chairlift.engine.runner.threaded import ThreadedRunner
 from chairlift.engine.step_plan import StepPlan, StepResult
-from support_engine import Lift, answer, ask
+from support_engine import EngineHarness, make_request, make_result
 
 
 def plan(step_id: int) -> StepPlan:
@@ -22,8 +22,8 @@ def plan(step_id: int) -> StepPlan:
     )  # fmt: skip
 
 
-class Gated:
-    """An inner runner whose steps wait for a gate, and that fails where it is told to."""
+class GatedRunner:
+    """An inner runner whose steps wait for a gate; the steps in `fails` raise."""
 
     def __init__(self, fails: dict[int, BaseException] | None = None) -> None:
         self.fails = fails or {}
@@ -43,7 +43,7 @@ class Gated:
         self.last = plan
 
     def collect(self) -> StepResult:
-        return answer(self.last)
+        return make_result(self.last)
 
     def warmup(self) -> None:
         self.warmed_by.append(threading.get_ident())
@@ -54,7 +54,7 @@ class Gated:
         self.stops += 1
 
 
-def started(inner: Gated) -> Iterator[ThreadedRunner]:
+def started(inner: GatedRunner) -> Iterator[ThreadedRunner]:
     runner = ThreadedRunner(inner)
     runner.start()
     yield runner
@@ -63,16 +63,16 @@ def started(inner: Gated) -> Iterator[ThreadedRunner]:
 
 
 @pytest.fixture
-def inner() -> Gated:
-    return Gated({3: ValueError("boom"), 9: SystemExit(2), 11: EngineDead("gone")})
+def inner() -> GatedRunner:
+    return GatedRunner({3: ValueError("boom"), 9: SystemExit(2), 11: EngineDead("gone")})
 
 
 @pytest.fixture
-def runner(inner: Gated) -> Iterator[ThreadedRunner]:
+def runner(inner: GatedRunner) -> Iterator[ThreadedRunner]:
     yield from started(inner)
 
 
-def test_two_launches_return_before_either_is_done(inner: Gated, runner: ThreadedRunner) -> None:
+def test_two_launches_return_before_either_is_done(inner: GatedRunner, runner: ThreadedRunner) -> None:
     runner.launch(plan(0))
     runner.launch(plan(1))
     assert inner.launched == []
@@ -81,8 +81,8 @@ def test_two_launches_return_before_either_is_done(inner: Gated, runner: Threade
     assert inner.launched == [0, 1]
 
 
-def test_the_thread_that_computes_warms_up_and_a_failure_there_harms_nobody(
-    inner: Gated, runner: ThreadedRunner
+def test_the_thread_that_computes_warms_up_and_goes_on_after_a_failure_there(
+    inner: GatedRunner, runner: ThreadedRunner
 ) -> None:
     inner.gate.release(9)
     runner.warmup()
@@ -95,8 +95,8 @@ def test_the_thread_that_computes_warms_up_and_a_failure_there_harms_nobody(
     assert len(inner.warmed_by) == 3
 
 
-def test_a_launch_after_a_failure_is_void(inner: Gated, runner: ThreadedRunner) -> None:
-    """It never reaches the inner runner, and the step after it is answered as usual."""
+def test_a_launch_after_a_failure_is_void(inner: GatedRunner, runner: ThreadedRunner) -> None:
+    """It never reaches the inner runner, and the step after it runs as usual."""
     runner.launch(plan(3))
     runner.launch(plan(4))
     inner.gate.release(2)
@@ -106,7 +106,9 @@ def test_a_launch_after_a_failure_is_void(inner: Gated, runner: ThreadedRunner) 
     assert runner.collect().step_id == 5 and inner.launched == [3, 5]
 
 
-def test_a_launch_between_the_failure_and_its_collecting_is_void_too(inner: Gated, runner: ThreadedRunner) -> None:
+def test_a_launch_between_the_failure_and_its_collecting_is_void_too(
+    inner: GatedRunner, runner: ThreadedRunner
+) -> None:
     inner.gate.release(9)
     runner.launch(plan(3))
     while not runner._results.qsize():
@@ -118,7 +120,7 @@ def test_a_launch_between_the_failure_and_its_collecting_is_void_too(inner: Gate
     assert runner.collect().step_id == 5 and inner.launched == [3, 5]
 
 
-def test_a_second_failure_is_told_as_well(inner: Gated, runner: ThreadedRunner) -> None:
+def test_a_second_failure_is_raised_as_well(inner: GatedRunner, runner: ThreadedRunner) -> None:
     inner.gate.release(9)
     for _ in range(2):
         runner.launch(plan(3))
@@ -126,14 +128,14 @@ def test_a_second_failure_is_told_as_well(inner: Gated, runner: ThreadedRunner) 
             runner.collect()
 
 
-def test_an_exit_in_the_thread_does_not_leave_anybody_waiting(inner: Gated, runner: ThreadedRunner) -> None:
+def test_an_exit_in_the_thread_ends_the_wait(inner: GatedRunner, runner: ThreadedRunner) -> None:
     inner.gate.release(9)
     runner.launch(plan(9))
     with pytest.raises(SystemExit):
         runner.collect()
 
 
-def test_a_dead_runner_says_so_through_the_thread(inner: Gated, runner: ThreadedRunner) -> None:
+def test_a_dead_runner_says_so_through_the_thread(inner: GatedRunner, runner: ThreadedRunner) -> None:
     inner.gate.release(9)
     runner.launch(plan(11))
     with pytest.raises(EngineDead, match="gone"):
@@ -141,7 +143,7 @@ def test_a_dead_runner_says_so_through_the_thread(inner: Gated, runner: Threaded
 
 
 def test_stopping_ends_the_thread_and_may_be_done_twice_or_before_the_start() -> None:
-    inner = Gated()
+    inner = GatedRunner()
     runner = ThreadedRunner(inner)
     runner.stop()
     runner.start()
@@ -156,29 +158,29 @@ def test_an_engine_with_overlap_gives_the_same_tokens_with_two_in_flight() -> No
     fake = FakeConfig(vocab_size=200, num_blocks=30, block_size=4, windows=(None, 6))
     outputs = []
     for overlap in (False, True):
-        lift = Lift(fake, overlap=overlap, max_batch_tokens=16, max_chunk_tokens=4)
-        lift.submit(*[ask(str(number), [5] * 9 + [number], 20, stop=(7, 8, 9)) for number in range(8)])
-        lift.drain()
-        lift.prove(calm=True)
-        assert lift.scheduler.counters.max_in_flight == 1 + overlap
-        outputs.append(lift.tokens)
-        lift.close()
+        harness = EngineHarness(fake, overlap=overlap, max_batch_tokens=16, max_chunk_tokens=4)
+        harness.submit(*[make_request(str(number), [5] * 9 + [number], 20, stop=(7, 8, 9)) for number in range(8)])
+        harness.drain()
+        harness.check_outputs(no_faults=True)
+        assert harness.scheduler.counters.max_in_flight == 1 + overlap
+        outputs.append(harness.tokens)
+        harness.close()
     assert outputs[0] == outputs[1]
 
 
 def test_after_a_failure_in_flight_the_later_launch_leaves_no_trace() -> None:
-    """Its plan is void, its sequences are admitted afresh, its blocks hold nothing that anybody reads."""
+    """Its plan is void, its sequences are sent anew, and no sequence reads its blocks."""
 
     def hook(plan: StepPlan, stage: str) -> None:
-        seen.append((plan.step_id, stage))
+        calls.append((plan.step_id, stage))
         if (plan.step_id, stage) == (2, "collect"):
             raise RuntimeError("in flight")
 
-    seen: list[tuple[int, str]] = []
-    lift = Lift(FakeConfig(vocab_size=200, num_blocks=64, block_size=4), overlap=True, hook=hook)
-    lift.submit(ask("a", [1, 2], 9), ask("b", [3, 4], 9))
-    lift.drain()
-    lift.prove(calm=True)
-    assert (2, "launch") in seen and (3, "launch") not in seen, "step 3 was launched behind the failure"
-    assert lift.scheduler.counters.max_in_flight == 2 and lift.scheduler.counters.failed_steps == 1
-    lift.close()
+    calls: list[tuple[int, str]] = []
+    harness = EngineHarness(FakeConfig(vocab_size=200, num_blocks=64, block_size=4), overlap=True, hook=hook)
+    harness.submit(make_request("a", [1, 2], 9), make_request("b", [3, 4], 9))
+    harness.drain()
+    harness.check_outputs(no_faults=True)
+    assert (2, "launch") in calls and (3, "launch") not in calls, "step 3 was launched behind the failure"
+    assert harness.scheduler.counters.max_in_flight == 2 and harness.scheduler.counters.failed_steps == 1
+    harness.close()

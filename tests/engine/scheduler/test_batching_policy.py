@@ -1,4 +1,4 @@
-"""Batching policies: what each of them grants, and how a policy is chosen."""
+"""Batching policies: the decisions of each, and the choice by name."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ from chairlift.engine.scheduler.batching_policy import (
     make_batching_policy,
 )
 from chairlift.engine.timeline import WaitReason
-from support_engine import answer, ask, make_scheduler, rows_of, turn
+from support_engine import make_request, make_result, make_scheduler, rows_of, run_step
 
 BUDGET = 64
 BUSY = StepContext(running=5, num_decoding=4, num_prefilling=1, free_share=0.5, num_free_slots=3, num_newly_scheduled=0,
@@ -47,8 +47,8 @@ def test_mixed_grants_everything_always() -> None:
 def test_below_the_margin_prompts_run_only_when_no_sequence_decodes(
     free_share: float, generating: int, reading: int, share: StepAllowance
 ) -> None:
-    seen = replace(BUSY, free_share=free_share, num_decoding=generating, num_prefilling=reading)
-    assert FifoBatching(0.2).decide(seen) == share
+    rows_by_step = replace(BUSY, free_share=free_share, num_decoding=generating, num_prefilling=reading)
+    assert FifoBatching(0.2).decide(rows_by_step) == share
 
 
 def test_prefill_first_leaves_out_those_who_generate_so_many_times_in_a_row_at_most() -> None:
@@ -74,20 +74,20 @@ def test_static_fills_reads_generates_and_only_then_fills_again() -> None:
         "the prompts of the batch took the whole step"
     )
     closed = replace(BUSY, waiting_stopped_by=WaitReason.BLOCKS)
-    assert policy.decide(closed) == replace(filling, may_schedule_waiting=False), "still reading"
+    assert policy.decide(closed) == replace(filling, may_schedule_waiting=False), "its prompts are still prefilling"
     assert policy.decide(replace(closed, num_prefilling=0)) == StepAllowance(
         BUDGET, may_schedule_waiting=False, prompts_first=True
     )
     assert policy.decide(replace(BUSY, num_newly_scheduled=3)).may_schedule_waiting is False, (
         "a batch that is closed stays so"
     )
-    assert policy.decide(replace(EMPTY, running=1)).may_schedule_waiting is False, "its last token is still on its way"
+    assert policy.decide(replace(EMPTY, running=1)).may_schedule_waiting is False, "its last token is still in flight"
     assert policy.decide(EMPTY) == filling
 
 
 @pytest.mark.parametrize("stopped_by", [None, WaitReason.BLOCKS, WaitReason.RUNNING_LIMIT, WaitReason.POLICY])
 def test_static_goes_on_filling_only_after_a_step_that_its_budget_ended(stopped_by: WaitReason | None) -> None:
-    """A budget is ended by tokens that were read, so this does not go on for ever."""
+    """A used-up budget means that prompts advanced, so this ends."""
     policy = StaticBatching()
     policy.decide(EMPTY)
     assert (
@@ -96,7 +96,7 @@ def test_static_goes_on_filling_only_after_a_step_that_its_budget_ended(stopped_
 
 
 def test_static_starts_no_more_than_the_slots_although_some_finish_meanwhile() -> None:
-    """Otherwise those with one output token come and go, and the others of the batch never decode."""
+    """Otherwise requests with one output token keep coming, and the others of the batch never decode."""
     policy = StaticBatching()
     policy.decide(EMPTY)
     assert [policy.decide(replace(BUSY, num_newly_scheduled=3)).may_schedule_waiting for _ in range(3)] == [
@@ -140,18 +140,18 @@ def test_an_impossible_choice_is_refused(name: str, margin: float | None, messag
 
 
 def steps(batching: str, count: int, **options: int) -> list[dict[str, int]]:
-    """One with an output of 3, then one with a prompt of 12 behind it and one with a prompt of 4."""
+    """Run a request with 3 output tokens, then one with a prompt of 12 and one with a prompt of 4."""
     scheduler = make_scheduler(batching=batching, max_batch_tokens=8, long_prefill_threshold=8, **options)
-    scheduler.add_request(ask("a", [500] * 4, 4), 0.0)
-    turn(scheduler)
-    scheduler.add_request(ask("b", [501] * 12, 2), 0.0)
-    scheduler.add_request(ask("c", [502] * 4, 2), 0.0)
-    seen = []
+    scheduler.add_request(make_request("a", [500] * 4, 4), 0.0)
+    run_step(scheduler)
+    scheduler.add_request(make_request("b", [501] * 12, 2), 0.0)
+    scheduler.add_request(make_request("c", [502] * 4, 2), 0.0)
+    rows_by_step = []
     for _ in range(count):
         scheduler.schedule(0.0)
-        seen.append(rows_of(scheduler))
-        scheduler.commit(answer(scheduler.in_flight_steps[-1].plan), 0.0)
-    return seen
+        rows_by_step.append(rows_of(scheduler))
+        scheduler.commit(make_result(scheduler.in_flight_steps[-1].plan), 0.0)
+    return rows_by_step
 
 
 def test_mixed_in_the_scheduler() -> None:
@@ -174,23 +174,23 @@ def test_a_static_batch_is_filled_over_several_steps_and_keeps_its_slots_empty()
     scheduler = make_scheduler(batching="static", max_batch_tokens=8, max_running_requests=3,
                                long_prefill_threshold=4)  # fmt: skip
     for number in range(5):
-        scheduler.add_request(ask(str(number), [510 + number] * 4, 2 + 3 * (number == 2)), 0.0)
-    seen = []
+        scheduler.add_request(make_request(str(number), [510 + number] * 4, 2 + 3 * (number == 2)), 0.0)
+    rows_by_step = []
     while scheduler.sequences:
         scheduler.schedule(0.0)
-        seen.append(set(rows_of(scheduler)))
-        scheduler.commit(answer(scheduler.in_flight_steps[-1].plan), 0.0)
-    assert seen == [{"0", "1"}, {"2"}, {"0", "1", "2"}, *[{"2"}] * 3, {"3", "4"}, {"3", "4"}]
+        rows_by_step.append(set(rows_of(scheduler)))
+        scheduler.commit(make_result(scheduler.in_flight_steps[-1].plan), 0.0)
+    assert rows_by_step == [{"0", "1"}, {"2"}, {"0", "1", "2"}, *[{"2"}] * 3, {"3", "4"}, {"3", "4"}]
 
 
 def test_a_static_batch_is_filled_although_its_prompts_take_several_steps() -> None:
     scheduler = make_scheduler(batching="static", max_batch_tokens=64, max_running_requests=8, num_blocks=400,
                                caching=False)  # fmt: skip
     for number in range(8):
-        scheduler.add_request(ask(str(number), [510 + number] * 40, 5), 0.0)
+        scheduler.add_request(make_request(str(number), [510 + number] * 40, 5), 0.0)
     most = 0
     while scheduler.sequences:
-        turn(scheduler)
+        run_step(scheduler)
         most = max(most, len(scheduler.running))
     assert most == 8
 
@@ -201,25 +201,25 @@ def test_a_static_batch_waits_for_the_last_token_of_the_one_before(overlap: bool
     scheduler = make_scheduler(batching="static", overlap=overlap, max_running_requests=8, num_blocks=400,
                                caching=False)  # fmt: skip
     for number in range(24):
-        scheduler.add_request(ask(str(number), [510 + number] * 4, 6 if number % 8 < 4 else 10), 0.0)
+        scheduler.add_request(make_request(str(number), [510 + number] * 4, 6 if number % 8 < 4 else 10), 0.0)
     batches, plans = [], []
     while scheduler.sequences:
         if (plan := scheduler.schedule(0.0)) is not None:
             plans.append(plan)
             batches.append(len(plan.new_sequences))
         if plan is None or len(plans) == scheduler.config.max_in_flight_steps:
-            scheduler.commit(answer(plans.pop(0)), 0.0)
+            scheduler.commit(make_result(plans.pop(0)), 0.0)
     assert [size for size in batches if size] == [8, 8, 8]
 
 
 def test_under_the_margin_a_newcomer_waits_until_blocks_are_free() -> None:
     scheduler = make_scheduler(num_blocks=10, block_size=4, batching="fifo", safety_margin=0.5)
-    scheduler.add_request(ask("a", [500] * 24, 3), 0.0)
-    turn(scheduler)
-    scheduler.add_request(ask("b", [501] * 3, 9), 0.0)
-    seen = []
+    scheduler.add_request(make_request("a", [500] * 24, 3), 0.0)
+    run_step(scheduler)
+    scheduler.add_request(make_request("b", [501] * 3, 9), 0.0)
+    rows_by_step = []
     for _ in range(3):
         scheduler.schedule(0.0)
-        seen.append(rows_of(scheduler))
-        scheduler.commit(answer(scheduler.in_flight_steps[-1].plan), 0.0)
-    assert seen == [{"a": 1}, {"a": 1}, {"b": 3}]
+        rows_by_step.append(rows_of(scheduler))
+        scheduler.commit(make_result(scheduler.in_flight_steps[-1].plan), 0.0)
+    assert rows_by_step == [{"a": 1}, {"a": 1}, {"b": 3}]

@@ -4,7 +4,7 @@ import pytest
 
 from chairlift.engine.scheduler.running_scheduler import RunningScheduler
 from chairlift.engine.scheduler.step_builder import StepBuilder
-from support_engine import ask, make_scheduler, turn
+from support_engine import make_request, make_scheduler, run_step
 
 
 def names(sequences: list) -> list[str]:  # type: ignore[type-arg]
@@ -13,22 +13,22 @@ def names(sequences: list) -> list[str]:  # type: ignore[type-arg]
 
 def test_running_sequences_are_sorted_by_what_they_need() -> None:
     scheduler = make_scheduler(block_size=4, max_chunk_tokens=4)
-    for name, prompt in (("ready", 3), ("growing", 4), ("reading", 9)):
-        scheduler.add_request(ask(name, [500 + prompt] * prompt, 9), 0.0)
-    turn(scheduler)
+    for name, prompt in (("ready", 3), ("growing", 4), ("prefilling", 9)):
+        scheduler.add_request(make_request(name, [500 + prompt] * prompt, 9), 0.0)
+    run_step(scheduler)
     running_scheduler = RunningScheduler(scheduler.config, scheduler.cache, scheduler.table, 1)
     sets = running_scheduler.classify(list(scheduler.running.values()))
     assert (names(sets.decode_ready), names(sets.decode_needs_block), names(sets.prefilling)) == (
         ["ready"],
         ["growing"],
-        ["reading"],
+        ["prefilling"],
     )
     assert sets.num_decoding == 2
 
 
 def test_a_sequence_with_its_last_token_in_flight_needs_none() -> None:
     scheduler = make_scheduler(overlap=True)
-    scheduler.add_request(ask("a", 3, 1), 0.0)
+    scheduler.add_request(make_request("a", 3, 1), 0.0)
     scheduler.schedule(0.0)
     running_scheduler = RunningScheduler(scheduler.config, scheduler.cache, scheduler.table, 1)
     sets = running_scheduler.classify(list(scheduler.running.values()))
@@ -36,11 +36,11 @@ def test_a_sequence_with_its_last_token_in_flight_needs_none() -> None:
 
 
 def test_a_victim_of_a_prompt_gets_no_token_in_that_step() -> None:
-    """Where prompts go first, a victim still stands among those who want a token."""
+    """If prompts go first, a victim is still in the set of decoding sequences."""
     scheduler = make_scheduler(prefix_wait_steps=0)
     for name in ("stays", "leaves"):
-        scheduler.add_request(ask(name, 3, 9), 0.0)
-    turn(scheduler)
+        scheduler.add_request(make_request(name, 3, 9), 0.0)
+    run_step(scheduler)
     running_scheduler = RunningScheduler(scheduler.config, scheduler.cache, scheduler.table, 1)
     running_sets = running_scheduler.classify(list(scheduler.running.values()))
     scheduler.table.preempt(scheduler.sequences["leaves"], 0.0)
@@ -64,11 +64,11 @@ def test_a_victim_of_a_prompt_gets_no_token_in_that_step() -> None:
 def test_the_fair_chunk_is_a_part_of_what_the_step_has_for_prompts(
     options: dict[str, int], left: int, fair: int
 ) -> None:
-    """A quarter, or the part that the configuration says; never more than it says."""
+    """It is a quarter, or the configured part, and never more than the configured chunk."""
     scheduler = make_scheduler(max_batch_tokens=64, **options)
     running_scheduler = RunningScheduler(scheduler.config, scheduler.cache, scheduler.table, 1)
     assert running_scheduler.fair_chunk(StepBuilder(64, left)) == fair
-    assert running_scheduler.fair_chunk(StepBuilder(left, 64)) == fair, "those who generate have taken the rest"
+    assert running_scheduler.fair_chunk(StepBuilder(left, 64)) == fair, "decoding sequences have taken the rest"
 
 
 @pytest.mark.parametrize(
@@ -79,10 +79,10 @@ def test_the_fair_chunk_is_a_part_of_what_the_step_has_for_prompts(
         ({}, 20, 12, 12),  # as far as the step goes
         ({"max_chunk_tokens": 20}, 30, 64, 16),
         ({"max_chunk_tokens": 20}, 20, 64, 20),
-        ({"long_prefill_threshold": 16}, 17, 64, 16),  # who says a threshold means it
+        ({"long_prefill_threshold": 16}, 17, 64, 16),  # a configured threshold is a hard limit
     ],
 )
-def test_a_prompt_that_half_a_step_ends_is_read_to_its_end(
+def test_a_prompt_that_half_a_step_ends_is_prefilled_to_its_end(
     options: dict[str, int], num_unscheduled: int, left: int, count: int
 ) -> None:
     scheduler = make_scheduler(max_batch_tokens=64, **options)

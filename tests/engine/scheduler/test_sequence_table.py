@@ -3,15 +3,15 @@
 from chairlift.core.request import FinishReason
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.sequence import SequenceStatus
-from support_engine import answer, ask, finish_alone, make_scheduler, released_tables, turn
+from support_engine import make_request, make_result, make_scheduler, record_released_tables, run_step, run_to_end
 
 
-def test_a_victim_keeps_its_place_in_line() -> None:
+def test_a_victim_keeps_its_place_in_the_queue() -> None:
     """Pitfall 11."""
     scheduler = make_scheduler(max_running_requests=2)
     for number, name in enumerate("abcd"):
-        scheduler.add_request(ask(name, [number + 1, 9], 9), 0.0)
-    turn(scheduler)
+        scheduler.add_request(make_request(name, [number + 1, 9], 9), 0.0)
+    run_step(scheduler)
     scheduler.table.preempt(scheduler.sequences["b"], 0.0)
     scheduler.table.preempt(scheduler.sequences["a"], 0.0)
     assert [sequence.request.request_id for sequence in scheduler.waiting] == ["a", "b", "c", "d"]
@@ -22,8 +22,8 @@ def test_a_victim_keeps_its_place_in_line() -> None:
 def test_abort_while_waiting_releases_nothing() -> None:
     """Pitfall 5."""
     scheduler = make_scheduler()
-    tables = released_tables(scheduler)
-    scheduler.add_request(ask("a", 3), 0.0)
+    tables = record_released_tables(scheduler)
+    scheduler.add_request(make_request("a", 3), 0.0)
     output = scheduler.abort("a", 0.0)
     assert output is not None and output.finish_reason is FinishReason.ABORT
     assert tables == [] and scheduler.is_idle and scheduler.waiting_tokens == 0 and scheduler.schedule(0.0) is None
@@ -32,9 +32,9 @@ def test_abort_while_waiting_releases_nothing() -> None:
 def test_abort_in_the_middle_of_a_chunked_prompt_releases_once() -> None:
     """Pitfall 5."""
     scheduler = make_scheduler(max_chunk_tokens=4)
-    tables = released_tables(scheduler)
-    scheduler.add_request(ask("a", 10), 0.0)
-    turn(scheduler)
+    tables = record_released_tables(scheduler)
+    scheduler.add_request(make_request("a", 10), 0.0)
+    run_step(scheduler)
     scheduler.abort("a", 0.0)
     assert len(tables) == 1 and scheduler.cache.counts().held == 0 and scheduler.check_integrity() == []
     assert not scheduler.cache._pending
@@ -43,41 +43,41 @@ def test_abort_in_the_middle_of_a_chunked_prompt_releases_once() -> None:
 def test_abort_in_flight_releases_once_and_drops_the_token() -> None:
     """Pitfall 5."""
     scheduler = make_scheduler()
-    tables = released_tables(scheduler)
-    scheduler.add_request(ask("a", 10), 0.0)
+    tables = record_released_tables(scheduler)
+    scheduler.add_request(make_request("a", 10), 0.0)
     plan = scheduler.schedule(0.0)
     assert plan is not None
     scheduler.abort("a", 0.0)
     assert not scheduler.is_idle
-    assert scheduler.commit(answer(plan), 0.0) == []
+    assert scheduler.commit(make_result(plan), 0.0) == []
     assert len(tables) == 1 and scheduler.is_idle and scheduler.check_integrity() == []
 
 
 def test_abort_after_the_finish_does_nothing() -> None:
     """Pitfall 5."""
     scheduler = make_scheduler()
-    tables = released_tables(scheduler)
-    scheduler.add_request(ask("a", 10, 1), 0.0)
-    finish_alone(scheduler)
+    tables = record_released_tables(scheduler)
+    scheduler.add_request(make_request("a", 10, 1), 0.0)
+    run_to_end(scheduler)
     assert scheduler.abort("a", 0.0) is None and scheduler.abort("never", 0.0) is None
     assert len(tables) == 1 and scheduler.check_integrity() == []
 
 
 def test_an_abort_frees_the_slot_for_the_next_one_in_the_same_plan() -> None:
     scheduler = make_scheduler(max_running_requests=1)
-    scheduler.add_request(ask("a", 10), 0.0)
-    scheduler.add_request(ask("b", 5), 0.0)
-    turn(scheduler)
+    scheduler.add_request(make_request("a", 10), 0.0)
+    scheduler.add_request(make_request("b", 5), 0.0)
+    run_step(scheduler)
     scheduler.abort("a", 0.0)
-    plan, _ = turn(scheduler)
+    plan, _ = run_step(scheduler)
     assert plan.released_slots == (0,) and [card.slot for card in plan.new_sequences] == [0]
 
 
 def two_running() -> Scheduler:
     scheduler = make_scheduler(max_running_requests=4)
-    scheduler.add_request(ask("a", 10, 9), 0.0)
-    turn(scheduler)
-    scheduler.add_request(ask("b", 3, 9), 0.0)
+    scheduler.add_request(make_request("a", 10, 9), 0.0)
+    run_step(scheduler)
+    scheduler.add_request(make_request("b", 3, 9), 0.0)
     assert scheduler.check_integrity() == []
     return scheduler
 
@@ -106,7 +106,7 @@ def test_check_integrity_finds_a_wrong_status() -> None:
     assert any(line.startswith("a: WAITING with table") for line in scheduler.check_integrity())
 
 
-def test_check_integrity_finds_tokens_without_room() -> None:
+def test_check_integrity_finds_tokens_without_blocks() -> None:
     scheduler = two_running()
     sequence = scheduler.sequences["a"]
     assert sequence.table is not None

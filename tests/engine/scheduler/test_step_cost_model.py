@@ -1,4 +1,4 @@
-"""StepCostModel: learns step costs, also from noisy steps, and follows the machine."""
+"""StepCostModel: learns step costs, also from noisy steps, and adapts to changes of the machine."""
 
 import random
 from dataclasses import replace
@@ -14,125 +14,131 @@ def shape(rows: int, prompt_tokens: int = 0, context_tokens: int = 100) -> StepF
     return StepFeatures(rows, prompt_tokens, rows * context_tokens, prompt_tokens * context_tokens / 2)
 
 
-def cost(one: StepFeatures, slower: float = 1.0) -> float:
-    return slower * (5 + 0.5 * one.rows + 0.25 * one.prompt_tokens + 1e-4 * one.tokens_read + 2e-5 * one.pairs)
+def cost(features: StepFeatures, slower: float = 1.0) -> float:
+    return slower * (
+        5 + 0.5 * features.rows + 0.25 * features.prompt_tokens + 1e-4 * features.tokens_read + 2e-5 * features.pairs
+    )
 
 
 def sampled_features(rng: random.Random) -> StepFeatures:
     return shape(rng.randrange(1, 40), rng.choice([0, 0, 16, 64, 256]), rng.randrange(20, 3000))
 
 
-def taught(steps: int, *, noise: float = 0.0, slower: float = 1.0, times: StepCostModel | None = None) -> StepCostModel:
-    rng, times = random.Random(4), times or StepCostModel()
+def trained_model(
+    steps: int, *, noise: float = 0.0, slower: float = 1.0, model: StepCostModel | None = None
+) -> StepCostModel:
+    rng, model = random.Random(4), model or StepCostModel()
     for _ in range(steps):
-        one = sampled_features(rng)
-        times.update(one, cost(one, slower) * (1 + noise * rng.uniform(-1, 1)))
-    return times
+        features = sampled_features(rng)
+        model.update(features, cost(features, slower) * (1 + noise * rng.uniform(-1, 1)))
+    return model
 
 
 @pytest.mark.parametrize(("noise", "bound"), [(0.0, 0.01), (0.2, 0.1)])
 def test_an_expectation_is_close_to_the_truth(noise: float, bound: float) -> None:
-    times, rng = taught(300, noise=noise), random.Random(9)
+    model, rng = trained_model(300, noise=noise), random.Random(9)
     for _ in range(50):
-        one = sampled_features(rng)
-        assert times.expected_ms(one) == pytest.approx(cost(one), rel=bound)
+        features = sampled_features(rng)
+        assert model.expected_ms(features) == pytest.approx(cost(features), rel=bound)
 
 
 def test_the_deviation_says_how_far_off_expectations_are() -> None:
-    assert taught(400).deviation < 0.01
-    assert 0.05 < taught(400, noise=0.2).deviation < 0.15  # the mean of |uniform(-0.2, 0.2)| is 0.1
+    assert trained_model(400).deviation < 0.01
+    assert 0.05 < trained_model(400, noise=0.2).deviation < 0.15  # the mean of |uniform(-0.2, 0.2)| is 0.1
 
 
 def test_it_follows_a_machine_that_becomes_slower() -> None:
-    times = taught(300)
-    taught(600, slower=2.0, times=times)
-    assert times.expected_ms(shape(8, 64)) == pytest.approx(cost(shape(8, 64), 2.0), rel=0.1)
+    model = trained_model(300)
+    trained_model(600, slower=2.0, model=model)
+    assert model.expected_ms(shape(8, 64)) == pytest.approx(cost(shape(8, 64), 2.0), rel=0.1)
 
 
 @pytest.mark.parametrize("seconds", [0.5, 10.0])
 def test_a_cold_first_step_is_forgotten_as_soon_as_others_come(seconds: float) -> None:
-    times, rng = StepCostModel(), random.Random(1)
-    times.update(shape(0, 200), seconds * 1e3)
+    model, rng = StepCostModel(), random.Random(1)
+    model.update(shape(0, 200), seconds * 1e3)
     for _ in range(MIN_OBSERVATIONS):
-        one = sampled_features(rng)
-        times.update(one, cost(one))
-    for one in (shape(1), shape(8, 64), shape(0, 200)):
-        assert times.expected_ms(one) < 1.5 * cost(one)
+        features = sampled_features(rng)
+        model.update(features, cost(features))
+    for features in (shape(1), shape(8, 64), shape(0, 200)):
+        assert model.expected_ms(features) < 1.5 * cost(features)
 
 
 def test_what_is_said_of_one_kind_of_step_holds_when_rows_and_steps_go_together() -> None:
-    """A cost may not hide behind a negative one: sums would be right, and each of them wrong."""
-    times = StepCostModel()
-    times.update(shape(0, 500), 2000.0)
+    """No coefficient may be negative to offset another: sums would be right and each cost wrong."""
+    model = StepCostModel()
+    model.update(shape(0, 500), 2000.0)
     for _ in range(60):
-        times.update(shape(8), cost(shape(8)))
-    assert times.expected_ms(shape(1)) <= 1.05 * cost(shape(8)) and times.expected_ms(shape(8)) < 1.1 * cost(shape(8))
+        model.update(shape(8), cost(shape(8)))
+    assert model.expected_ms(shape(1)) <= 1.05 * cost(shape(8)) and model.expected_ms(shape(8)) < 1.1 * cost(shape(8))
 
 
 @pytest.mark.parametrize("only", [shape(8), shape(0, 32)])
 def test_one_kind_of_step_alone_follows_a_slower_machine_too(only: StepFeatures) -> None:
-    times = taught(300)
+    model = trained_model(300)
     for _ in range(3000):
-        times.update(only, cost(only))
+        model.update(only, cost(only))
     for _ in range(400):
-        times.update(only, cost(only, 2.0))
-    assert times.expected_ms(only) == pytest.approx(cost(only, 2.0), rel=0.05)
+        model.update(only, cost(only, 2.0))
+    assert model.expected_ms(only) == pytest.approx(cost(only, 2.0), rel=0.05)
 
 
 @pytest.mark.parametrize("noise", [0.02, 0.1])
 def test_a_lower_bound_is_one_also_when_one_user_asks_one_thing_after_another(noise: float) -> None:
-    times, rng = StepCostModel(), random.Random(3)
+    model, rng = StepCostModel(), random.Random(3)
     for _ in range(40):
         prompt = rng.randrange(20, 400)
-        for one in [
+        for features in [
             StepFeatures(0, prompt, 0, prompt * prompt / 2),
             *(StepFeatures(1, 0, prompt + n, 0) for n in range(20)),
         ]:
-            times.update(one, cost(one) * (1 + noise * rng.gauss(0, 1)))
+            model.update(features, cost(features) * (1 + noise * rng.gauss(0, 1)))
         real = cost(StepFeatures(0, prompt, 0, prompt * prompt / 2)) + 19 * cost(StepFeatures(1, 0, prompt, 0))
-        assert times.lower_bound_ms(prompt, 10_000, 19) <= real
+        assert model.lower_bound_ms(prompt, 10_000, 19) <= real
 
 
 def test_a_step_that_took_no_time_does_not_outweigh_the_others() -> None:
-    times = taught(300)
-    times.update(shape(8, 64), 1e-6)
-    assert times.expected_ms(shape(8)) > 0.7 * cost(shape(8))
+    model = trained_model(300)
+    model.update(shape(8, 64), 1e-6)
+    assert model.expected_ms(shape(8)) > 0.7 * cost(shape(8))
 
 
 def test_one_step_that_hangs_does_not_spoil_the_rest() -> None:
-    times = taught(300)
-    times.update(shape(8), 10_000.0)
-    assert times.expected_ms(shape(8)) < 1.5 * cost(shape(8))
+    model = trained_model(300)
+    model.update(shape(8), 10_000.0)
+    assert model.expected_ms(shape(8)) < 1.5 * cost(shape(8))
 
 
 def test_ten_thousand_steps_without_a_prompt_forget_nothing_that_matters() -> None:
-    times = taught(300)
+    model = trained_model(300)
     for _ in range(10_000):
-        times.update(shape(8), cost(shape(8)))
-    assert np.isfinite(times.expected_ms(shape(8, 64)))
-    assert times.expected_ms(shape(8, 64)) == pytest.approx(cost(shape(8, 64)), rel=0.2)
+        model.update(shape(8), cost(shape(8)))
+    assert np.isfinite(model.expected_ms(shape(8, 64)))
+    assert model.expected_ms(shape(8, 64)) == pytest.approx(cost(shape(8, 64)), rel=0.2)
 
 
 @pytest.mark.parametrize(("tokens", "context_tokens"), [(10, 0), (100, 1000), (2000, 0), (1, 5000)])
 def test_so_many_prompt_tokens_take_as_long_as_was_given(tokens: int, context_tokens: int) -> None:
     takes = 0.25 * tokens + 2e-5 * (tokens * context_tokens + tokens * (tokens + 1) / 2)
-    assert taught(300).prefill_tokens_within(takes, context_tokens) == pytest.approx(tokens, rel=0.05)
+    assert trained_model(300).prefill_tokens_within(takes, context_tokens) == pytest.approx(tokens, rel=0.05)
 
 
 def test_no_time_is_no_token_and_unknown_costs_are_no_bound() -> None:
-    assert taught(300).prefill_tokens_within(0.0, 10) == taught(300).prefill_tokens_within(-3.0, 10) == 0.0
+    assert (
+        trained_model(300).prefill_tokens_within(0.0, 10) == trained_model(300).prefill_tokens_within(-3.0, 10) == 0.0
+    )
     assert StepCostModel().prefill_tokens_within(5.0, 10) == float("inf")
 
 
 def test_the_least_a_request_needs_is_its_prompt_and_a_step_for_each_further_token() -> None:
-    times = taught(300)
-    assert times.lower_bound_ms(100, 50, 4) == pytest.approx(
+    model = trained_model(300)
+    assert model.lower_bound_ms(100, 50, 4) == pytest.approx(
         LOWER_BOUND_FACTOR * (2 * 5 + 0.25 * 100 + 4 * 5.5), rel=0.05
     )
 
 
 def test_nothing_is_promised_before_enough_is_known() -> None:
-    assert taught(MIN_OBSERVATIONS - 1).lower_bound_ms(100, 50, 4) == 0.0
+    assert trained_model(MIN_OBSERVATIONS - 1).lower_bound_ms(100, 50, 4) == 0.0
     without_prompts = StepCostModel()
     for _ in range(2 * MIN_OBSERVATIONS):
         without_prompts.update(shape(8), cost(shape(8)))

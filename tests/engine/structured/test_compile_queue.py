@@ -1,4 +1,4 @@
-"""Between submission and the line: what is ready goes on, what is refused, aborted or too late ends once."""
+"""CompileQueue: requests with a ready grammar go on; rejected, aborted and late ones end once."""
 
 import time
 from concurrent.futures import Future
@@ -8,14 +8,14 @@ import pytest
 from chairlift.core.errors import EngineDead, InvalidRequest, QueueFull, RequestTimeout, StructuredOutputFailed
 from chairlift.core.request import FinishReason, GenerateRequest
 from chairlift.engine.structured.compile_queue import CompiledRequest, CompileQueue
-from support_engine import ask
+from support_engine import make_request
 from support_structure import grammar_of
 
 
 def made(
     preparing: CompileQueue, name: str = "a", since: float = 0.0, **options: object
 ) -> tuple[GenerateRequest, Future]:
-    request, future = ask(name, 5, **options), Future()
+    request, future = make_request(name, 5, **options), Future()
     assert preparing.add(request, future, since or time.monotonic()) == []
     return request, future
 
@@ -51,7 +51,7 @@ def test_what_has_no_grammar_ends(raised: Exception | None, kind: type[Exception
 def test_one_too_many_is_refused_and_its_grammar_is_not_made() -> None:
     preparing, future = CompileQueue(1), Future()
     made(preparing)
-    (last,) = preparing.add(ask("b", 5), future, time.monotonic())
+    (last,) = preparing.add(make_request("b", 5), future, time.monotonic())
     assert isinstance(last.error, QueueFull) and future.cancelled() and "b" not in preparing
 
 

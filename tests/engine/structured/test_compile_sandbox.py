@@ -1,4 +1,4 @@
-"""A grammar that hangs, eats memory or crashes its compiler is a clean error, and the next one is served."""
+"""CompileSandbox: a grammar that hangs, uses too much memory or crashes the compiler fails alone."""
 
 import os
 import signal
@@ -62,10 +62,12 @@ def test_a_good_one_comes_back_as_its_source(checker: CompileSandbox) -> None:
     assert checker._process is process
 
 
-@pytest.mark.parametrize(("bad", "said"), [(CRASHES, "cannot cope|takes longer than"), (HANGS, "takes longer than")])
-def test_what_kills_the_compiler_kills_nothing_else(checker: CompileSandbox, bad: StructuredOutput, said: str) -> None:
+@pytest.mark.parametrize(("bad", "message"), [(CRASHES, "cannot cope|takes longer than"), (HANGS, "takes longer than")])
+def test_what_kills_the_compiler_kills_nothing_else(
+    checker: CompileSandbox, bad: StructuredOutput, message: str
+) -> None:
     checker.check(GOOD)
-    with pytest.raises(SandboxKilled, match=said) as caught:
+    with pytest.raises(SandboxKilled, match=message) as caught:
         checker.check(bad)
     assert len(str(caught.value)) < 500
     assert checker.check(GOOD)
@@ -87,14 +89,16 @@ def test_a_grammar_takes_only_a_fork_with_it_so_that_the_next_one_does_not_wait_
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_nobody_of_it_is_left_when_it_is_ended_in_the_middle_of_a_grammar(checker: CompileSandbox, ended: bool) -> None:
-    """Also when it is the process alone that was killed, which cannot tell its fork."""
+def test_no_process_of_it_is_left_when_it_is_ended_in_the_middle_of_a_grammar(
+    checker: CompileSandbox, ended: bool
+) -> None:
+    """Also if only the process was killed, which then cannot stop its fork."""
     process = checker._ready()
     (fork,) = children(process.pid)
     _send(process, msgspec.msgpack.encode(HANGS))
     time.sleep(0.2)
     checker.kill() if ended else process.kill()
-    wait_until(lambda: is_gone(fork), 1.5 if ended else CPU_SECONDS + 3)  # by itself it would take nine seconds
+    wait_until(lambda: is_gone(fork), 1.5 if ended else CPU_SECONDS + 3)  # otherwise it takes nine seconds
 
 
 def test_the_limit_of_processor_time_is_of_each_grammar_and_not_of_all(checker: CompileSandbox) -> None:
@@ -104,7 +108,7 @@ def test_the_limit_of_processor_time_is_of_each_grammar_and_not_of_all(checker: 
         schema = {"enum": [f"{number} {value}" for value in range(3000)]}
         try:
             assert checker.check(StructuredOutput(json_schema=schema))
-        except SandboxKilled as error:  # where the machine stood still for so long, another fork begins
+        except SandboxKilled as error:  # after a pause of the machine, another fork starts
             if NO_TIME not in str(error):
                 raise
             fork, number = only_fork(checker), 0
@@ -113,7 +117,7 @@ def test_the_limit_of_processor_time_is_of_each_grammar_and_not_of_all(checker: 
     assert only_fork(checker) == fork
 
 
-def test_a_process_that_somebody_else_ended_is_replaced(checker: CompileSandbox) -> None:
+def test_a_process_that_another_process_ended_is_replaced(checker: CompileSandbox) -> None:
     checker.check(GOOD)
     assert checker._process is not None
     os.kill(checker._process.pid, signal.SIGKILL)
@@ -121,7 +125,7 @@ def test_a_process_that_somebody_else_ended_is_replaced(checker: CompileSandbox)
     assert checker.check(GOOD)
 
 
-def test_a_fork_that_somebody_else_ended_is_nobodys_fault(checker: CompileSandbox) -> None:
+def test_a_fork_that_another_process_ended_is_no_error_of_the_grammar(checker: CompileSandbox) -> None:
     process = checker._ready()
     for _ in range(3):
         (fork,) = children(process.pid)
@@ -131,7 +135,7 @@ def test_a_fork_that_somebody_else_ended_is_nobodys_fault(checker: CompileSandbo
     assert len(children(process.pid)) == 1
 
 
-def test_where_nobody_can_try_a_grammar_it_is_not_the_grammars_fault(
+def test_a_grammar_that_no_process_can_check_is_no_invalid_grammar(
     checker: CompileSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began = []
@@ -146,7 +150,7 @@ def test_where_nobody_can_try_a_grammar_it_is_not_the_grammars_fault(
     assert len(began) == 2
 
 
-def test_an_answer_that_was_not_read_is_not_the_next_ones(
+def test_a_reply_that_was_not_read_does_not_reach_the_next_call(
     checker: CompileSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_room(source: int, seconds: float) -> bytes:

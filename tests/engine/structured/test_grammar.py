@@ -1,4 +1,4 @@
-"""A grammar follows one output; what goes wrong is its own."""
+"""Grammar: follows one output, and its errors reach no other grammar."""
 
 import numpy as np
 import pytest

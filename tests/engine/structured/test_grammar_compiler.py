@@ -1,4 +1,4 @@
-"""Grammars of requests are made beside the engine, kept for the next ones, and forgotten in the end."""
+"""GrammarCompiler: compiles grammars beside the engine, caches them and evicts them."""
 
 import random
 import threading
@@ -16,7 +16,7 @@ from chairlift.engine.structured import grammar_compiler, llguidance_source
 from chairlift.engine.structured.compile_sandbox import SandboxKilled
 from chairlift.engine.structured.grammar_compiler import GrammarCompiler
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
-from support_engine import ask
+from support_engine import make_request
 from support_structure import EOS, VOCAB_SIZE, VOCABULARY, allowed
 
 
@@ -29,7 +29,7 @@ def structures() -> Iterator[GrammarCompiler]:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many tokens each view of a vocabulary has that is made."""
+    """Record the number of tokens of each tokenizer view that is made."""
     made: list[int] = []
 
     def counted(*args: Any) -> Any:
@@ -41,7 +41,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def structured(n: int = 1, resume: tuple[tuple[int, ...], ...] = (), **structure: object) -> GenerateRequest:
-    made = ask("a", 3, 20, n=n)
+    made = make_request("a", 3, 20, n=n)
     params = replace(made.params, structured=StructuredOutput(**structure))
     return replace(made, params=params, resume=resume, eos_token_ids=(257,))
 
@@ -67,7 +67,7 @@ def test_a_structure_is_compiled_once(structures: GrammarCompiler, monkeypatch: 
 def test_what_one_request_wrote_does_not_count_against_the_next(
     structures: GrammarCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Copies of a matcher share the states of its lexer, and those have a limit."""
+    """Copies of a matcher share its lexer states, whose number is limited."""
     monkeypatch.setitem(llguidance_source.LIMITS, "max_lexer_states", 300)
     request = structured(regex="([ab]*a[ab]{14}c){1,40}")
     written = []

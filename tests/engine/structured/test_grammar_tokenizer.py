@@ -1,4 +1,4 @@
-"""What a vocabulary shows of itself."""
+"""GrammarTokenizer: its representation does not print the vocabulary."""
 
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 

@@ -1,4 +1,4 @@
-"""Each kind of structure means what it says; what llguidance cannot keep is refused, not ignored."""
+"""llguidance source: each kind of structured output is enforced; unsupported keywords are rejected, not ignored."""
 
 import json
 import re
@@ -15,7 +15,7 @@ def test_a_choice_is_one_of_the_strings_whatever_is_in_them() -> None:
     seen = {written(grammar_of(choice=choices), at_random(seed)).decode() for seed in range(60)}
     assert seen == set(choices)
     every = "".join(map(chr, range(1, 127)))
-    texts = (every, *(f"x{letter}y" for letter in every))
+    texts = (every, *(f"x{character}y" for character in every))
     grammar = grammar_of(choice=texts)
     for text in texts:
         one = grammar.copy()

@@ -1,4 +1,4 @@
-"""Llama, Mistral, Qwen2: which parameters each takes, against transformers' modules."""
+"""Llama, Mistral, Qwen2: the parameters that each loads, against transformers' modules."""
 
 import json
 

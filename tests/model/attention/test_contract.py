@@ -129,7 +129,6 @@ def fill(backend: AttentionBackend, case: Case, block_size: int, dtype: torch.dt
 def attended(backend: AttentionBackend, case: Case, spec: AttentionSpec, block_size: int, dtype: torch.dtype) -> Tensor:
     """Write what the step brings, attend through the backend."""
     kv = fill(backend, case, block_size, dtype)
-    backend.reserve(len(case.rows), case.batch.num_tokens, case.batch.groups[0].block_table.shape[1])
     new = [
         torch.cat([each[row.seq_len - row.new :] for row, each in zip(case.rows, every, strict=True)])
         for every in (case.keys, case.values)

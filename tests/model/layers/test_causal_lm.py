@@ -1,4 +1,4 @@
-"""LayerGroups: layers of one window together, in groups of equal size, each layer with a place of its own."""
+"""LayerGroups: layers of one window together, in groups of equal size, each layer with its own index."""
 
 import random
 

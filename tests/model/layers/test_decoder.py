@@ -1,4 +1,4 @@
-"""The shared decoder: what each layer tells its backend, which rotation it gets, how parts are put together."""
+"""The shared decoder: the arguments of the attention backend, the rotation of each layer, the order of its parts."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -38,7 +38,7 @@ def made(config: ModelConfig) -> TorchDecoder:
 
 @dataclass
 class NotingBackend(ReferenceAttention):
-    """The reference, with notes of what it was asked."""
+    """The reference backend, which records its arguments."""
 
     written: list[tuple[int, list[int]]] = field(default_factory=list)
     specs: list[AttentionSpec] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Products with packed weights against float64, and the trial that lets them in."""
+"""Products with packed weights against float64, and the check before they are used."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""resolve_model: folders, hub ids, and one clear sentence when neither is there. The hub itself is played."""
+"""resolve_model: folders, hub ids, and one clear error if neither exists, with a fake hub."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ from chairlift.model.loading.hub import resolve_model
 
 
 class PlayedHub:
-    """Stands for snapshot_download: a cache and a network, each a folder or an error; notes how it was called."""
+    """A fake snapshot_download with a cache and a network, each a folder or an error; records its calls."""
 
     def __init__(self, cache: Path | Exception, network: Path | Exception) -> None:
         self.cache, self.network = cache, network

@@ -123,7 +123,7 @@ def test_the_wrapper_decides_the_tie() -> None:
     assert not parse_config({**wrapper, "text_config": {**text, "tie_word_embeddings": True}}).tie_word_embeddings
 
 
-def test_qwen_slides_from_a_layer_on_and_only_when_told() -> None:
+def test_qwen_uses_windows_from_a_layer_on_and_only_if_configured() -> None:
     sliding = {"sliding_window": 9, "max_window_layers": 3}
     assert of(LLAMA, "Qwen2ForCausalLM", **sliding).layer_windows == (None,) * 4
     assert of(LLAMA, "Qwen2ForCausalLM", use_sliding_window=True, **sliding).layer_windows == (None, None, None, 9)

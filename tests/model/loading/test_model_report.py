@@ -1,4 +1,4 @@
-"""A survey says of a folder what a start would find, and gathers what is wrong instead of stopping at it."""
+"""Model report: describes a model folder as a start would find it and collects all errors."""
 
 from pathlib import Path
 
@@ -77,7 +77,7 @@ def test_the_machine_has_a_cpu_and_no_limit_that_is_none() -> None:
     assert len({limit["limit"] for limit in limits}) == len(limits)
 
 
-def test_the_native_kernels_are_told_or_why_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_names_the_native_kernels_or_why_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     need_native()
     found = inspect_machine()["kernels"]
     assert found["chosen"] in found["sets"] and found["threads"] >= 1 and found["missing"] is None

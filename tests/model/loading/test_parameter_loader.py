@@ -1,4 +1,4 @@
-"""Take: what it hands out is new, in one piece, in the order asked for, and packed where a projection is meant."""
+"""ParameterLoader: parameters are new, contiguous, in the requested order, and packed for projections."""
 
 from collections.abc import Sequence
 

@@ -43,7 +43,7 @@ def config_of(name: str) -> Any:
 
 @cache
 def stored_shapes(name: str) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of transformers' model as it is published: without a tied head, but where it is stored."""
+    """Return names and shapes of the published model: without a tied lm_head, unless the file stores it."""
     config = config_of(name)
     with torch.device("meta"):
         model = getattr(transformers, PUBLISHED[name]["architectures"][0])(config)

@@ -1,4 +1,4 @@
-"""Loading by architecture: every config has a family, dtypes, lengths, random models."""
+"""Loading by architecture: every config has a module, dtypes, lengths, random models."""
 
 from pathlib import Path
 
@@ -7,22 +7,22 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from chairlift.core.errors import ConfigError, ModelError, UnsupportedArchitecture
+from chairlift.model.dtypes import DTYPES, torch_dtype
 from chairlift.model.loading.checkpoint import Checkpoint
-from chairlift.model.loading.model_config import DEFAULTS, DTYPES, read_config
+from chairlift.model.loading.model_config import DEFAULTS, read_config
 from chairlift.model.loading.registry import (
     ARCHITECTURES,
     architecture_module,
     load_model,
     parameter_shapes,
     random_model,
-    torch_dtype,
 )
 from support_models import KINDS, save_tiny
 
 CPU = torch.device("cpu")
 
 
-def test_every_architecture_that_a_config_may_name_has_a_family() -> None:
+def test_every_architecture_that_a_config_may_name_has_a_module() -> None:
     assert ARCHITECTURES.keys() == DEFAULTS.keys()
     for architecture in ARCHITECTURES:
         assert callable(architecture_module(architecture).build)

@@ -1,4 +1,4 @@
-"""RopeConfig: which number of which dialect counts."""
+"""RopeConfig: which field of which config format is used."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The stand-in model fits the byte tokenizer, is the same for a seed in every dtype, and does not repeat itself."""
+"""The tiny model fits the byte tokenizer, is the same for a seed in every dtype, and does not repeat itself."""
 
 import pytest
 import torch

@@ -15,9 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention import torch_paged
 from chairlift.model.attention.registry import BACKENDS, make_backend
+from chairlift.model.dtypes import torch_dtype
 from chairlift.model.layers.causal_lm import ForwardContext
 from chairlift.model.loading.checkpoint import Checkpoint
-from chairlift.model.loading.registry import torch_dtype
 from chairlift.model.runner import kv_memory
 from chairlift.model.runner.kv_memory import (
     ActivationShape,
@@ -26,9 +26,9 @@ from chairlift.model.runner.kv_memory import (
     free_memory,
     gibibytes,
     mapped_weights,
+    memory_shapes,
     size_kv_cache,
 )  # fmt: skip
-from chairlift.model.runner.memory_shapes import memory_shapes
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import load
 from chairlift.model.sampling.lm_head_output import compute_lm_head_output

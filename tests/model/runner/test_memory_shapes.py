@@ -1,10 +1,10 @@
-"""Sizes under given options are those of the model's own fields."""
+"""Memory shapes: sizes under given options equal the fields of the model config."""
 
 from dataclasses import fields
 
 from chairlift.model.layers.causal_lm import LayerGroups
 from chairlift.model.loading.tiny_model import tiny_model
-from chairlift.model.runner.memory_shapes import memory_shapes
+from chairlift.model.runner.kv_memory import memory_shapes
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import pick_device
 

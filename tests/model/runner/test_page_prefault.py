@@ -1,4 +1,4 @@
-"""Populating: pages become real behind the start, what was written stays; without the kernel they are at once."""
+"""Page prefault: pages become resident after the start and keep their data; without the kernel, at once."""
 
 import ctypes
 import errno
@@ -32,7 +32,7 @@ def test_pages_are_promised_then_real_and_what_was_written_stays() -> None:
     before = resident()
     tensors = [lazy_zeros(LARGE, torch.uint8) for _ in range(3)]
     size = tensors[0].nbytes
-    assert resident() - before < size, "nothing is there yet"
+    assert resident() - before < size, "no page is resident yet"
     tensors[1][20, 5] = 7
     populator = PagePrefaulter([*tensors, tensors[0][:2]])
     populator.start()

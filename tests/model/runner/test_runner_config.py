@@ -1,4 +1,4 @@
-"""RunnerConfig crosses a process border as bytes."""
+"""RunnerConfig: survives encoding to bytes and decoding."""
 
 from chairlift.model.runner.runner_config import RunnerConfig
 

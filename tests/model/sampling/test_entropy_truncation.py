@@ -1,4 +1,4 @@
-"""Rules of the whole distribution: what they keep, and that rows do not see each other."""
+"""Truncation by the whole distribution: the kept tokens, and the independence of rows."""
 
 import numpy as np
 import pytest

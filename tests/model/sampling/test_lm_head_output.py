@@ -1,4 +1,4 @@
-"""What a head says of its rows: the largest of each, of all and of what is allowed, and the logits that are kept."""
+"""LMHeadOutput: the largest logit of each row, with and without masks, and the kept logits."""
 
 import numpy as np
 import pytest

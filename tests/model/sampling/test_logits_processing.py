@@ -1,4 +1,4 @@
-"""History, shaping and masks by hand."""
+"""Logits processing: history, penalties and masks against values computed by hand."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from chairlift.model.sampling.logits_processing import (
     process_logits,
     run_custom_processors,
 )
-from support_sampling import params, sequence, shaped_logits
+from support_sampling import params, processed_logits, sequence
 
 TOKENS = st.lists(st.integers(0, 9), max_size=300)
 
@@ -51,7 +51,7 @@ def test_shaping_is_that_of_the_definitions(chosen: dict[str, object]) -> None:
     plain = sequence(1, params(min_tokens=1), (1,), (2,))
     logits = torch.stack([raw, raw])
     process_logits(logits, [RowLogitsProcessor(new, 10, {}), RowLogitsProcessor(plain, 10, {})], np.array([3, 1]))
-    np.testing.assert_allclose(logits[0].numpy(), shaped_logits(raw.numpy(), new), rtol=1e-15)
+    np.testing.assert_allclose(logits[0].numpy(), processed_logits(raw.numpy(), new), rtol=1e-15)
     assert torch.equal(logits[1], raw)
 
 

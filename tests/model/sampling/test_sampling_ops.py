@@ -1,4 +1,4 @@
-"""Torch's way with rows of logits, by itself and with a sampler that is given another."""
+"""TorchSamplingOps on rows of logits, and a sampler with other sampling ops."""
 
 import numpy as np
 import torch

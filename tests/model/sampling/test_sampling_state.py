@@ -1,4 +1,4 @@
-"""SamplingState keeps what one slot needs and forgets it."""
+"""SamplingState: keeps the state of each slot and removes it."""
 
 from typing import Any
 
@@ -58,7 +58,7 @@ def test_draws_count_on_from_the_outputs_that_came_along() -> None:
     assert history is not None
     assert history.token_ids.tolist() == [2, 3, 6]
     assert state.observe(np.array([2, 1]), np.array([5, 6], np.int32), [1]) == {}
-    assert state.num_outputs.tolist() == [0, 3, 3] and len(history.token_ids) == 3, "a row that failed drew nothing"
+    assert state.num_outputs.tolist() == [0, 3, 3] and len(history.token_ids) == 3, "a failed row has no new output"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The kept set and the drawn token of every truncation rule, against transformers and against numpy."""
+"""The kept set and the sampled token of every truncation rule, against transformers and against numpy."""
 
 from dataclasses import replace
 

@@ -1,7 +1,7 @@
-"""Cost: milliseconds that the scheduler itself takes a step, schedule() and commit(), without any model's time.
+"""Scheduler cost: milliseconds of schedule() and commit() per step, without any model's time.
 
-Every arm is an engine of its own that is kept as full as it can be: one request in twenty finishes in each step, and as
-many new ones board (cost_rig.py). Arms take turns, one window of steps each, so that a noisy machine is noisy for all.
+Every case is an engine that is kept full: one request in twenty finishes in each step, and as many new ones start
+(scheduler_cost_rig.py). The cases alternate, one window of steps each, so that noise of the machine affects all alike.
 """
 
 import statistics
@@ -24,8 +24,8 @@ RUNNING = (256, 1024)
 FLATNESS = (100, 1_000, 10_000, 100_000)
 
 
-def every_arm() -> list[CostCase]:
-    """Each policy with batching mixed, and each other batching policy with fifo, at both sizes."""
+def all_cases() -> list[CostCase]:
+    """Return each policy with batching "mixed", and each other batching policy with "fifo", at both sizes."""
     pairs = [(policy, "mixed") for policy in POLICIES]
     pairs += [("fifo", batching) for batching in BATCHINGS if batching != "mixed"]
     return [
@@ -33,44 +33,44 @@ def every_arm() -> list[CostCase]:
     ]
 
 
-def flatness_arms(policy: str) -> list[CostCase]:
-    """The same engine with longer and longer lines."""
+def flatness_cases(policy: str) -> list[CostCase]:
+    """Return the same engine with longer and longer waiting queues."""
     return [CostCase(policy=policy, waiting=waiting) for waiting in FLATNESS]
 
 
 class _Process:
-    """A rig in a process of its own, as an engine has: nobody else's memory lies between what it touches."""
+    """A rig in its own process, as an engine is, so that no other data lies between the memory that it touches."""
 
-    def __init__(self, arm: CostCase, seed: int) -> None:
+    def __init__(self, case: CostCase, seed: int) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "chairlift.bench.micro.scheduler_cost_rig"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
         try:
-            self._ask(msgspec.json.encode((arm, seed)))
+            self._call(msgspec.json.encode((case, seed)))
         except BaseException:
             self.close()
             raise
 
-    def _ask(self, line: bytes) -> bytes:
-        """Return its answer; the first one says that it is full."""
-        put, get = self._process.stdin, self._process.stdout
-        assert put is not None
-        assert get is not None
+    def _call(self, line: bytes) -> bytes:
+        """Send a line and return the reply; the reply to the first line means that the rig is full."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
         with suppress(BrokenPipeError):
-            put.write(line + b"\n")
-            put.flush()
-        if not (answer := get.readline()):
+            stdin.write(line + b"\n")
+            stdin.flush()
+        if not (reply := stdout.readline()):
             raise EngineDead(f"the process of an arm ended with exit code {self._process.wait()}")
-        return answer
+        return reply
 
-    def turn(self, steps: int) -> WindowTotals:
-        """Run so many steps."""
-        return msgspec.json.decode(self._ask(b"%d" % steps), type=WindowTotals)
+    def run_steps(self, steps: int) -> WindowTotals:
+        """Run a number of steps and return their totals."""
+        return msgspec.json.decode(self._call(b"%d" % steps), type=WindowTotals)
 
     def close(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process and wait for its end."""
         self._process.kill()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
@@ -80,39 +80,40 @@ class _Process:
 
 
 def measure(
-    arms: Sequence[CostCase], *, windows: int, steps: int, seed: int = 0, note: Callable[[str], None] | None = None
+    cases: Sequence[CostCase], *, windows: int, steps: int, seed: int = 0, note: Callable[[str], None] | None = None
 ) -> list[dict[str, Any]]:
-    """Run the arms in turns, `windows` times `steps` steps each, every arm in its own process; returns an entry each.
+    """Run the cases in alternation, `windows` windows of `steps` steps each, every case in its own process.
 
-    ms_per_step: median over the windows of the window's mean. by_window: those means. one_step_ms: all steps alike.
-    over_first: median over the windows of the mean over that of the first arm in the same turn.
+    Returns an entry for each case. ms_per_step: median over the windows of the window's mean. by_window: those means.
+    one_step_ms: distribution over all steps. over_first: median over the windows of the case's mean divided by the
+    first case's mean in the same window.
     """
     say = note or (lambda line: None)
-    seen: list[list[WindowTotals]] = [[] for _ in arms]
+    totals: list[list[WindowTotals]] = [[] for _ in cases]
     with ExitStack() as stack:
         rigs = []
-        for arm in arms:
-            say(f"filling {arm.policy}, {arm.batching}, {arm.running} running, {arm.waiting:,} waiting")
-            rigs.append(stack.enter_context(closing(_Process(arm, seed))))
+        for case in cases:
+            say(f"filling {case.policy}, {case.batching}, {case.running} running, {case.waiting:,} waiting")
+            rigs.append(stack.enter_context(closing(_Process(case, seed))))
         for window in range(windows):
             say(f"window {window + 1} of {windows}")
-            for rig, found in zip(rigs, seen, strict=True):
-                found.append(rig.turn(steps))
-    means = [[statistics.fmean(window.milliseconds) for window in found] for found in seen]
+            for rig, found in zip(rigs, totals, strict=True):
+                found.append(rig.run_steps(steps))
+    means = [[statistics.fmean(window.milliseconds) for window in found] for found in totals]
     return [
         {
-            **asdict(arm),
-            "ms_per_step": statistics.median(mine),
-            "by_window": mine,
-            "over_first": statistics.median(a / b for a, b in zip(mine, means[0], strict=True)),
+            **asdict(case),
+            "ms_per_step": statistics.median(case_means),
+            "by_window": case_means,
+            "over_first": statistics.median(a / b for a, b in zip(case_means, means[0], strict=True)),
             "one_step_ms": summarize(each for window in found for each in window.milliseconds),
-            **_each_step(found, windows * steps),
+            **_per_step(found, windows * steps),
         }
-        for arm, found, mine in zip(arms, seen, means, strict=True)
+        for case, found, case_means in zip(cases, totals, means, strict=True)
     ]
 
 
-def _each_step(found: Sequence[WindowTotals], steps: int) -> dict[str, float]:
+def _per_step(found: Sequence[WindowTotals], steps: int) -> dict[str, float]:
     rows = sum(window.rows for window in found)
     return {
         "schedule_ms": sum(window.schedule_ms for window in found) / steps,

@@ -1,7 +1,7 @@
-"""Structured: what masks cost. A batch without structures and the same with half of it under schemas take turns.
+"""Structured output cost: compares a batch without schemas to the same batch with schemas for half of it.
 
-Every request of both is greedy and as long as the other's: the schemas are of lists that do not end before that. Each
-request has a schema of its own in each turn, so that compiling them is part of what is measured.
+All requests are greedy and equally long, because the schemas describe lists that cannot end earlier. Each request has
+its own schema in each round, so the measured time includes grammar compilation.
 """
 
 import statistics
@@ -25,29 +25,32 @@ def measure(
     prepared: PreparedService, *, requests: int, output_tokens: int, repeat: int, seed: int = 0,
     note: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Load the model and run both batches `repeat` times, each first in every other turn.
+    """Load the model and run both batches `repeat` times; their order alternates.
 
-    ratio: median over the turns of the throughput of the batch with schemas over that of the one without, in output
-    tokens a second. by_turn: those ratios. plain, structured: what each run saw. Raises what loading the model raises.
+    Returns ratio: median over the rounds of the output throughput with schemas over that without. by_turn: those
+    ratios. plain, structured: the results of each run.
+    Raises what loading the model raises.
     """
     say = note or (lambda line: None)
     service = prepared.start()
     try:
-        _run(service, _batches(service, 8, 4, seed, turn=-1)[1])  # so that every checker is there
+        _run(service, _batches(service, 8, 4, seed, round_number=-1)[1])  # starts every grammar worker
         plain: list[dict[str, Any]] = []
         structured: list[dict[str, Any]] = []
-        for turn in range(repeat):
-            pair = list(zip((plain, structured), _batches(service, requests, output_tokens, seed, turn), strict=True))
-            for found, workload in pair if turn % 2 == 0 else reversed(pair):
+        for round_number in range(repeat):
+            pair = list(
+                zip((plain, structured), _batches(service, requests, output_tokens, seed, round_number), strict=True)
+            )
+            for found, workload in pair if round_number % 2 == 0 else reversed(pair):
                 found.append(_run(service, workload))
                 speed = found[-1]["output_tokens_per_second"]
-                say(f"turn {turn + 1} of {repeat}: {workload.name} {speed:.1f} output tokens/s")
+                say(f"turn {round_number + 1} of {repeat}: {workload.name} {speed:.1f} output tokens/s")
         integrity_errors = service.client.check_integrity()
     finally:
         service.client.close()
     by_turn = [
-        ours["output_tokens_per_second"] / theirs["output_tokens_per_second"]
-        for ours, theirs in zip(structured, plain, strict=True)
+        with_schemas["output_tokens_per_second"] / without["output_tokens_per_second"]
+        for with_schemas, without in zip(structured, plain, strict=True)
     ]
     return {
         "ratio": statistics.median(by_turn),
@@ -63,14 +66,14 @@ def measure(
 
 
 def schema(number: int) -> dict[str, Any]:
-    """Return the schema of one request: a list of records, longer than anybody writes."""
+    """Return the schema of one request: a list with more records than any output reaches."""
     record = {
         "type": "object",
         "properties": {
             f"name {number}": {"type": "string", "maxLength": 40},
             "age": {"type": "integer", "minimum": 0, "maximum": 150},
             "mail": {"type": "string", "pattern": "^[a-z]{2,12}@[a-z]{2,12}\\.(org|net)$"},
-            "kind": {"enum": ["rider", "guest", "guide", None]},
+            "kind": {"enum": ["admin", "staff", "guide", None]},
             "tags": {"type": "array", "items": {"type": "string", "maxLength": 12}, "minItems": 1, "maxItems": 4},
         },
         "required": [f"name {number}", "age", "mail", "kind", "tags"],
@@ -80,13 +83,15 @@ def schema(number: int) -> dict[str, Any]:
 
 
 def _batches(
-    service: TextService, requests: int, output_tokens: int, seed: int, turn: int
+    service: TextService, requests: int, output_tokens: int, seed: int, round_number: int
 ) -> tuple[Workload, Workload]:
-    """Return the batch without structure, and the one that differs in that every other request has a schema."""
-    drawn = generate("uniform", vocab_size=service.client.limits.vocab_size, seed=seed, count=requests)
-    items = [replace(item, output_tokens=output_tokens) for item in drawn.items]
-    half = [_under_schema(item, turn * requests + place) if place % 2 else item for place, item in enumerate(items)]
-    return replace(drawn, name="plain", items=tuple(items)), replace(drawn, name="structured", items=tuple(half))
+    """Return the batch without schemas, and the same batch with a schema for every second request."""
+    workload = generate("uniform", vocab_size=service.client.limits.vocab_size, seed=seed, count=requests)
+    items = [replace(item, output_tokens=output_tokens) for item in workload.items]
+    half = [
+        _under_schema(item, round_number * requests + index) if index % 2 else item for index, item in enumerate(items)
+    ]
+    return replace(workload, name="plain", items=tuple(items)), replace(workload, name="structured", items=tuple(half))
 
 
 def _under_schema(item: WorkloadRequest, number: int) -> WorkloadRequest:
@@ -95,6 +100,6 @@ def _under_schema(item: WorkloadRequest, number: int) -> WorkloadRequest:
 
 def _run(service: TextService, workload: Workload) -> dict[str, Any]:
     service.client.flush_cache()
-    driven = drive_workload(service, workload)
-    found = summarize_requests(driven.rides, driven.seconds)
+    result = drive_workload(service, workload)
+    found = summarize_requests(result.records, result.seconds)
     return {name: found[name] for name in KEPT}

@@ -1,7 +1,7 @@
-"""Arms: what is compared in one run, engine options against each other or against peers, in turns.
+"""Comparison: runs engine options and peers (arms) in alternation on one workload and compares their medians.
 
-A speed is never told alone: the arms take turns, each turn of each arm in a fresh process with the same number of
-threads, on the same workload, and what counts is the ratio of their medians.
+Each run of an arm is a fresh process with the same workload and the same number of threads. The result is the ratio
+of the medians, because a single throughput says little on a noisy machine.
 """
 
 import itertools
@@ -12,14 +12,14 @@ from typing import Any
 
 from chairlift.bench.offline.run_spec import RunSpec
 from chairlift.bench.offline.subprocess_run import send
-from chairlift.bench.peers.registry import OURS, Peer, own_command
+from chairlift.bench.peers.registry import OWN_NAME, Peer, own_command
 from chairlift.bench.report.machine_noise import wait_until_quiet
 from chairlift.bench.workload.workload import Workload
 from chairlift.core.errors import ConfigError
 from chairlift.llm.model_names import RANDOM
 
-PATIENCE_SECONDS = 30.0
-"""That a turn waits for a quiet machine; then it begins all the same, and the report tells what was seen."""
+MAX_QUIET_WAIT_SECONDS = 30.0
+"""Longest wait of a run for a quiet machine; the run starts after it in any case and reports the noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +27,11 @@ class Arm:
     """One side of a comparison.
 
     Attributes:
-        name: in tables and reports.
+        name: its name in tables and reports.
         command: see Peer.
-        options: of the engine, beside those that all arms share.
-        settings: of a peer.
-        is_peer: whether somebody else runs it.
+        options: engine options of this arm, in addition to those that all arms share.
+        settings: settings of a peer.
+        is_peer: whether another engine runs the workload.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Arm:
 
 @dataclass(slots=True)
 class ArmRuns:
-    """What the turns of one arm have measured, in order."""
+    """The results of one arm's runs, in the order in which they ran."""
 
     arm: Arm
     runs: list[dict[str, Any]] = field(default_factory=list)
@@ -55,16 +55,19 @@ class ArmRuns:
 
     @property
     def failed(self) -> int:
-        """Requests that failed, over all runs."""
+        """Number of requests that failed, over all runs."""
         return sum(run["requests"]["failed"] for run in self.runs)
 
     def median(self, *path: str) -> float | None:
-        """Return the median over the runs of one number, such as ("latency_seconds", "p99"); None where one lacks."""
-        values = [_at(run, path) for run in self.runs]
+        """Return the median over the runs of one value, such as ("latency_seconds", "p99").
+
+        Returns None when a run lacks the value.
+        """
+        values = [_value_at(run, path) for run in self.runs]
         return None if None in values else float(statistics.median(values))
 
 
-def _at(run: Mapping[str, Any], path: Sequence[str]) -> Any:
+def _value_at(run: Mapping[str, Any], path: Sequence[str]) -> Any:
     found: Any = run
     for name in path:
         found = found.get(name) if isinstance(found, Mapping) else None
@@ -72,55 +75,61 @@ def _at(run: Mapping[str, Any], path: Sequence[str]) -> Any:
 
 
 def arms_of(compared: Mapping[str, Sequence[Any]], peers: Sequence[Peer]) -> list[Arm]:
-    """Return our arms, one for each combination of the options compared, and then the peers'."""
+    """Return one arm for each combination of the compared options, followed by one for each peer."""
     arms = []
     for values in itertools.product(*compared.values()):
         options = dict(zip(compared, values, strict=True))
-        name = ",".join(f"{name}={value}" for name, value in options.items()) or OURS
+        name = ",".join(f"{name}={value}" for name, value in options.items()) or OWN_NAME
         arms.append(Arm(name=name, command=own_command("offline.offline_benchmark"), options=options))
-    return arms + [Arm(name=peer.name, command=peer.command, settings=peer.given, is_peer=True) for peer in peers]
+    return arms + [
+        Arm(name=peer.name, command=peer.command, settings=peer.setting_values, is_peer=True) for peer in peers
+    ]
 
 
 def run_interleaved(
-    arms: Sequence[Arm], order: RunSpec, *, repeat: int, threads: int | None = None, shown: bool = False,
+    arms: Sequence[Arm], spec: RunSpec, *, repeat: int, threads: int | None = None, shown: bool = False,
     note: Callable[[Arm, int, dict[str, Any]], None] | None = None,
 ) -> list[ArmRuns]:  # fmt: skip
-    """Run every arm once, then all of them again, `repeat` times, each in a process of its own.
+    """Run all arms `repeat` times in alternation, each run in its own process.
 
-    Every other time they go in the opposite order, so that a machine that slows down slows nobody more than the others,
-    and a turn waits a while for the machine's neighbours to be quiet (quiet.py).
-    `note` hears of each turn's result. Raises what an arm's run raises; ConfigError when two arms did not do the same
-    work.
+    Every second round goes in the opposite order, so that a machine that slows down affects all arms alike. Each run
+    first waits for a quiet machine, at most MAX_QUIET_WAIT_SECONDS (machine_noise.py). `note` is called with each
+    result.
+
+    Raises what an arm's run raises, and ConfigError when two arms did not run the same workload.
     """
-    turns = [ArmRuns(arm) for arm in arms]
+    all_runs = [ArmRuns(arm) for arm in arms]
     for round_number in range(repeat):
-        for mine in turns[::-1] if round_number % 2 else turns:
-            own = _order_of(mine.arm, order, threads)
-            gaps = wait_until_quiet(PATIENCE_SECONDS)
-            run = {**send(mine.arm.command, own, threads=threads, shown=shown), "gaps_before": asdict(gaps)}
-            _check_same_work(turns, mine.arm, run)
-            mine.runs.append(run)
+        for arm_runs in all_runs[::-1] if round_number % 2 else all_runs:
+            arm_spec = _arm_spec(arm_runs.arm, spec, threads)
+            gaps = wait_until_quiet(MAX_QUIET_WAIT_SECONDS)
+            run = {**send(arm_runs.arm.command, arm_spec, threads=threads, shown=shown), "gaps_before": asdict(gaps)}
+            _check_same_work(all_runs, arm_runs.arm, run)
+            arm_runs.runs.append(run)
             if note is not None:
-                note(mine.arm, round_number, run)
-    return turns
+                note(arm_runs.arm, round_number, run)
+    return all_runs
 
 
-def _order_of(arm: Arm, order: RunSpec, threads: int | None) -> RunSpec:
-    """Return an arm's own order; threads are an option of ours, and in the environment for everybody."""
-    options = {**order.options, **arm.options}
+def _arm_spec(arm: Arm, spec: RunSpec, threads: int | None) -> RunSpec:
+    """Return the run specification of one arm; `threads` is an engine option for arms that are no peers."""
+    options = {**spec.options, **arm.options}
     if threads is not None and not arm.is_peer:
         options.setdefault("cpu_threads", threads)
-    return RunSpec(model=order.model, options=options, workload=order.workload, settings=dict(arm.settings))
+    return RunSpec(model=spec.model, options=options, workload=spec.workload, settings=dict(arm.settings))
 
 
-def _check_same_work(turns: Sequence[ArmRuns], arm: Arm, run: Mapping[str, Any]) -> None:
-    for other in turns:
+def _check_same_work(all_runs: Sequence[ArmRuns], arm: Arm, run: Mapping[str, Any]) -> None:
+    for other in all_runs:
         if other.runs and other.runs[0]["workload_digest"] != run["workload_digest"]:
             raise ConfigError(f"{arm.name} and {other.arm.name} did not get the same workload")
 
 
 def check_comparison(arms: Sequence[Arm], model: str | None, workload: Workload) -> None:
-    """Refuse peers where there is nothing that they could run. Raises ConfigError."""
+    """Check that the peers among the arms can run the model and the workload.
+
+    Raises ConfigError when one cannot.
+    """
     peers = [arm.name for arm in arms if arm.is_peer]
     if peers and model == RANDOM:
         raise ConfigError(f"{peers[0]} cannot run {RANDOM}, which is ours alone", option="against")
@@ -132,30 +141,30 @@ SPEEDS = ("output_tokens_per_second", "total_tokens_per_second")
 COMPARED: tuple[tuple[str, ...], ...] = (
     *((name,) for name in SPEEDS), ("latency_seconds", "p99"), ("ttft_seconds", "mean"),
 )  # fmt: skip
-"""What the ratio table tells of each arm."""
+"""The values of each arm in the ratio table."""
 
 
-def ratios(turns: Sequence[ArmRuns]) -> list[dict[str, Any]]:
-    """Compare the first arm with each: medians over the turns, and how many times the other's value the first has.
+def ratios(all_runs: Sequence[ArmRuns]) -> list[dict[str, Any]]:
+    """Compare the first arm with each arm: medians over the runs, and the first arm's median over the other's.
 
-    Latencies are of the requests that did not fail (`failed` counts those that did, over all turns), so where not as
-    many failed there is no ratio of latencies. `by_turn` are the ratios of output throughput turn by turn, which show
-    how far the machine wavered.
+    Latencies cover only requests that did not fail (`failed` counts the others over all runs). So there is no ratio of
+    latencies when the numbers of failed requests differ. `by_turn` has the ratio of output throughput for each round,
+    which shows how noisy the machine was.
     """
-    first = turns[0]
+    first = all_runs[0]
     rows = []
-    for other in turns:
+    for other in all_runs:
         row: dict[str, Any] = {"arm": other.arm.name, "failed": other.failed}
         for path in COMPARED:
-            mine, theirs = first.median(*path), other.median(*path)
+            arm_runs, theirs = first.median(*path), other.median(*path)
             row[".".join(path)] = theirs
             comparable = path[0] in SPEEDS or other.failed == first.failed
-            row["first_over_this." + ".".join(path)] = _ratio(mine, theirs) if comparable else None
+            row["first_over_this." + ".".join(path)] = _ratio(arm_runs, theirs) if comparable else None
         pairs = zip(first.runs, other.runs, strict=True)
         row["by_turn"] = [_ratio(a["output_tokens_per_second"], b["output_tokens_per_second"]) for a, b in pairs]
         rows.append(row)
     return rows
 
 
-def _ratio(mine: float | None, theirs: float | None) -> float | None:
-    return mine / theirs if theirs and mine is not None else None
+def _ratio(arm_runs: float | None, theirs: float | None) -> float | None:
+    return arm_runs / theirs if theirs and arm_runs is not None else None

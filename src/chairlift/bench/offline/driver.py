@@ -1,7 +1,7 @@
-"""drive: feeds a workload to the text service at its own pace (open loop) and stamps what comes back.
+"""drive_workload: submits a workload to the text service at its arrival times (open loop) and records token times.
 
-It is llm's pump with a clock: requests are checked before the first is sent, each is sent when it arrives, whether
-those before it are served or not, and the main thread makes text of every token while the engine works.
+All requests are checked before the first is submitted. Each is submitted at its arrival time, whether or not earlier
+ones have finished. The main thread detokenizes the outputs while the engine runs.
 """
 
 import time
@@ -19,44 +19,46 @@ from chairlift.llm.batch_run import FULL_QUEUE_PAUSE, forward_aborts
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.text_service import TextService
 
-Note = Callable[[int, bool], None]
-"""Hears of the tokens that came, and whether a request ended with them."""
+ProgressCallback = Callable[[int, bool], None]
+"""Called with the number of new tokens of an output, and whether it is the request's last."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriveResult:
-    """A run that is over.
+    """The result of a finished run.
 
     Attributes:
-        rides: in the order of the workload.
-        seconds: from the start to the last text made.
-        began: the start on time.perf_counter().
+        records: one for each request, in the order of the workload.
+        seconds: from the start until the last output was detokenized.
+        began: the start, by time.perf_counter().
     """
 
-    rides: Sequence[RequestRecord]
+    records: Sequence[RequestRecord]
     seconds: float
     began: float
 
 
-def drive_workload(service: TextService, workload: Workload, note: Note | None = None) -> DriveResult:
-    """Run a workload, greedy, each request to its full length; returns when every request has ended.
+def drive_workload(service: TextService, workload: Workload, note: ProgressCallback | None = None) -> DriveResult:
+    """Run a workload with greedy sampling, each request to its full length, until every request has ended.
 
-    Tokens are stamped in the engine's sink. Whatever interrupts it aborts what is open. Raises InvalidRequest naming
-    the request when one can never be served, before anything is sent. A request that fails is counted, not raised.
+    Token times are taken in the engine's output callback. An exception aborts all open requests. A request that fails
+    is counted and raises nothing.
+
+    Raises InvalidRequest, before any request is submitted, when one can never be served; the message names it.
     """
-    assemblers = [_assembler(service, number, item) for number, item in enumerate(workload.items)]
+    processors = [_output_processor(service, number, item) for number, item in enumerate(workload.items)]
     run = _Run(
-        service, [RequestRecord(item) for item in workload.items], assemblers, note or (lambda tokens, ended: None)
+        service, [RequestRecord(item) for item in workload.items], processors, note or (lambda tokens, ended: None)
     )
     try:
-        run.to_the_end()
+        run.run_to_end()
     finally:
-        for request_id in run.riding:
+        for request_id in run.open_requests:
             service.client.abort(request_id)
-    return DriveResult(run.rides, time.perf_counter() - run.began, run.began)
+    return DriveResult(run.records, time.perf_counter() - run.began, run.began)
 
 
-def _assembler(service: TextService, number: int, item: WorkloadRequest) -> OutputProcessor:
+def _output_processor(service: TextService, number: int, item: WorkloadRequest) -> OutputProcessor:
     params = SamplingParams(
         temperature=0.0, max_tokens=item.output_tokens, ignore_eos=True, seed=0, structured=item.structured
     )
@@ -69,73 +71,77 @@ def _assembler(service: TextService, number: int, item: WorkloadRequest) -> Outp
 
 
 class _Run:
-    """One run while it goes on."""
+    """The state of one run."""
 
     def __init__(
-        self, service: TextService, rides: list[RequestRecord], assemblers: list[OutputProcessor], note: Note
+        self,
+        service: TextService,
+        records: list[RequestRecord],
+        processors: list[OutputProcessor],
+        note: ProgressCallback,
     ) -> None:
-        self.rides = rides
-        self.riding: dict[str, tuple[RequestRecord, OutputProcessor]] = {}
+        self.records = records
+        self.open_requests: dict[str, tuple[RequestRecord, OutputProcessor]] = {}
         self._client = service.client
         self._window = service.max_queue_size
-        self._silent: set[str] = set()  # sent, and nothing came back: those that may stand in the engine's line
-        self._line = deque(zip(rides, assemblers, strict=True))
-        self._news: SimpleQueue[tuple[float, list[EngineOutput]]] = SimpleQueue()
-        self._note = note
+        self._awaiting_output: set[str] = set()  # submitted without output yet: may be in the engine's waiting queue
+        self._unsent = deque(zip(records, processors, strict=True))
+        self._outputs: SimpleQueue[tuple[float, list[EngineOutput]]] = SimpleQueue()
+        self._on_progress = note
         self.began = time.perf_counter()
 
-    def to_the_end(self) -> None:
-        while self._line or self.riding:
-            self._send_what_is_due()
+    def run_to_end(self) -> None:
+        while self._unsent or self.open_requests:
+            self._submit_due_requests()
             try:
-                stamp, outputs = self._news.get(timeout=self._pause())
+                stamp, outputs = self._outputs.get(timeout=self._seconds_until_next_submit())
             except Empty:
                 continue
             for output in outputs:
-                self._take(output, stamp)
+                self._handle_output(output, stamp)
 
     def _sink(self, outputs: list[EngineOutput]) -> None:
-        self._news.put((time.perf_counter() - self.began, outputs))
+        self._outputs.put((time.perf_counter() - self.began, outputs))
 
     def _may_send(self) -> bool:
-        return bool(self._line) and len(self._silent) < self._window
+        return bool(self._unsent) and len(self._awaiting_output) < self._window
 
-    def _pause(self) -> float | None:
-        """Seconds until the next request is due; None when only the engine's news count."""
+    def _seconds_until_next_submit(self) -> float | None:
+        """Return the seconds until the next request is due, None when none may be submitted before an output comes."""
         if not self._may_send():
             return None
-        return max(0.0, self._line[0][0].item.at - (time.perf_counter() - self.began))
+        return max(0.0, self._unsent[0][0].item.at - (time.perf_counter() - self.began))
 
-    def _send_what_is_due(self) -> None:
-        while self._may_send() and self._line[0][0].item.at <= time.perf_counter() - self.began:
-            ride, assembler = self._line.popleft()
-            request = assembler.request
-            self.riding[request.request_id] = (ride, assembler)
-            self._silent.add(request.request_id)
+    def _submit_due_requests(self) -> None:
+        while self._may_send() and self._unsent[0][0].item.at <= time.perf_counter() - self.began:
+            record, processor = self._unsent.popleft()
+            request = processor.request
+            self.open_requests[request.request_id] = (record, processor)
+            self._awaiting_output.add(request.request_id)
             try:
                 self._client.submit(request, self._sink)
             except EngineDead as error:
                 self._sink([EngineOutput.failed(request, error)])
 
-    def _take(self, output: EngineOutput, stamp: float) -> None:
-        ride, assembler = self.riding[output.request_id]
-        self._silent.discard(output.request_id)
+    def _handle_output(self, output: EngineOutput, stamp: float) -> None:
+        record, processor = self.open_requests[output.request_id]
+        self._awaiting_output.discard(output.request_id)
         if isinstance(output.error, QueueFull):
-            del self.riding[output.request_id]
-            self._line.appendleft((ride, assembler))
+            del self.open_requests[output.request_id]
+            self._unsent.appendleft((record, processor))
             time.sleep(FULL_QUEUE_PAUSE)
             return
         if output.token_ids:
-            ride.stamps.append(stamp)
-            ride.output_tokens += len(output.token_ids)
-        events = assembler.process(output)
+            record.stamps.append(stamp)
+            record.output_tokens += len(output.token_ids)
+        events = processor.process(output)
         if not output.is_final:
-            forward_aborts(self._client, assembler)
+            forward_aborts(self._client, processor)
         failure = output.error or next((event.error for event in events if event.error is not None), None)
-        if failure is not None and not ride.error:
-            ride.error = failure.code
+        if failure is not None and not record.error:
+            record.error = failure.code
         if output.is_final:
-            del self.riding[output.request_id]
-            ride.ended = stamp
-            ride.cached_tokens = 0 if output.usage is None else output.usage.cached_tokens
-        self._note(len(output.token_ids), output.is_final)
+            del self.open_requests[output.request_id]
+            record.ended = stamp
+            record.cached_tokens = 0 if output.usage is None else output.usage.cached_tokens
+        self._on_progress(len(output.token_ids), output.is_final)

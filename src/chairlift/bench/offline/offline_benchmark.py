@@ -1,8 +1,8 @@
-"""Offline: one run of the real engine on a workload, without HTTP; in this process, or as a program of its own.
+"""Offline benchmark: one run of the real engine on a workload, without HTTP, in this process or as a program.
 
-    python -m chairlift.bench.offline.offline_benchmark ORDER.json RESULT.json
+    python -m chairlift.bench.offline.offline_benchmark SPEC.json RESULT.json
 
-is how arms that are compared run: each repetition in a fresh process, as every peer does.
+A comparison runs each repetition of each arm as this program, in a fresh process, and the peers likewise.
 """
 
 import resource
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, cast
 
-from chairlift.bench.offline.driver import DriveResult, Note, drive_workload
+from chairlift.bench.offline.driver import DriveResult, ProgressCallback, drive_workload
 from chairlift.bench.offline.request_records import summarize_requests
 from chairlift.bench.offline.run_spec import RunSpec
 from chairlift.bench.offline.step_records import StepRecorder
@@ -22,37 +22,38 @@ from chairlift.llm.options import Options
 from chairlift.llm.text_service import TextService
 
 WARM_UP = (8, 48, 4)
-"""Requests, prompt tokens and output tokens before the clock starts, so that nobody measures what happens once."""
+"""Requests, prompt tokens and output tokens of the warm-up, which keeps one-time costs out of the measurement."""
 
 HIDDEN_ROWS = ("model", "free memory")
-"""Rows of the runner's report that tell of the machine's folders."""
+"""Rows of the runner's startup report that are left out, because they name folders of the machine."""
 
 
-def measure(order: RunSpec, note: Note | None = None) -> dict[str, Any]:
-    """Load the model, warm up, run the workload; returns what was seen (see report.py for the fields).
+def measure(spec: RunSpec, note: ProgressCallback | None = None) -> dict[str, Any]:
+    """Load the model, warm up and run the workload.
 
+    Returns the run's results; report.py lists the fields.
     Raises ConfigError, ModelError, and InvalidRequest when a request of the workload can never be served.
     """
-    prepared = prepare(order.model, cast("Options", dict(order.options)))
+    prepared = prepare(spec.model, cast("Options", dict(spec.options)))
     service = prepared.start()
     try:
-        workload = order.workload.make(service.client.limits.vocab_size)
+        workload = spec.workload.make(service.client.limits.vocab_size)
         service.client.warmup()
         warm_up(service)
         info = service.client.info
-        watch = StepRecorder(info.num_blocks * info.block_size)
+        recorder = StepRecorder(info.num_blocks * info.block_size)
         before = service.client.load()
-        service.client.watch_steps(watch)
-        driven = drive_workload(service, workload, note)
+        service.client.watch_steps(recorder)
+        result = drive_workload(service, workload, note)
         service.client.watch_steps(None)
-        seen = _seen(prepared, service, workload, driven, watch, before.preemptions)
+        run_report = _run_report(prepared, service, workload, result, recorder, before.preemptions)
     finally:
         service.client.close()
-    return {**seen, "threads": threads(), "peak_memory_bytes": peak_memory()}
+    return {**run_report, "threads": threads(), "peak_memory_bytes": peak_memory()}
 
 
 def warm_up(service: TextService) -> None:
-    """Run a few short requests as far as they fit, and forget their blocks."""
+    """Run a few short requests if they fit the context, and flush the prefix cache."""
     _, prompt, output = WARM_UP
     limits = service.client.limits
     prompt = max(1, min(prompt, limits.max_output_tokens(0) - output))
@@ -63,24 +64,24 @@ def warm_up(service: TextService) -> None:
 
 
 def warm_up_items(prompt_tokens: int, vocab_size: int) -> tuple[WorkloadRequest, ...]:
-    """Return the requests of the warm-up; no two have a prefix in common, where the vocabulary has room."""
+    """Return the requests of the warm-up; no two share a prefix if the vocabulary is large enough."""
     requests, _, output = WARM_UP
-    prompts = [tuple((first + place) % vocab_size for place in range(prompt_tokens)) for first in range(requests)]
+    prompts = [tuple((first + offset) % vocab_size for offset in range(prompt_tokens)) for first in range(requests)]
     return tuple(WorkloadRequest(at=0.0, prompt_token_ids=prompt, output_tokens=output) for prompt in prompts)
 
 
-def _seen(
+def _run_report(
     prepared: PreparedService,
     service: TextService,
     workload: Workload,
-    driven: DriveResult,
-    watch: StepRecorder,
+    result: DriveResult,
+    recorder: StepRecorder,
     preemptions: int,
 ) -> dict[str, Any]:
     info = service.client.info
     return {
-        **summarize_requests(driven.rides, driven.seconds),
-        **watch.summarize(driven.began, preemptions),
+        **summarize_requests(result.records, result.seconds),
+        **recorder.summarize(result.began, preemptions),
         **workload.summary(),
         "engine": {
             **asdict(prepared.scheduler),
@@ -98,22 +99,22 @@ def _seen(
 
 
 def threads() -> int:
-    """Threads that torch computes with here."""
+    """Return the number of threads that torch computes with in this process."""
     import torch
 
     return torch.get_num_threads()
 
 
 def peak_memory() -> int:
-    """Peak resident bytes of this process, or of the largest of its children that have ended."""
+    """Return the peak resident bytes of this process or of its largest ended child, whichever is larger."""
     unit = 1 if sys.platform == "darwin" else 1024
     own, children = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
-    return unit * max(resource.getrusage(who).ru_maxrss for who in (own, children))
+    return unit * max(resource.getrusage(scope).ru_maxrss for scope in (own, children))
 
 
-def main(words: Sequence[str]) -> int:
-    """Obey an order from a file."""
-    return run_child(words, measure)
+def main(arguments: Sequence[str]) -> int:
+    """Run the specification in a file; returns the exit code."""
+    return run_child(arguments, measure)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Rides: what was seen of each request of a run, and what they add up to."""
+"""RequestRecord: token times and outcome of each request of a run; summarize_requests() aggregates them."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -10,20 +10,20 @@ from chairlift.bench.report.percentiles import downsample, summarize
 from chairlift.bench.workload.workload import WorkloadRequest
 
 MAX_SAMPLES = 512
-"""Samples of a kind that a report keeps, for plots."""
+"""Most samples of each kind in a report, for plots."""
 
 
 @dataclass(slots=True)
 class RequestRecord:
-    """One request as it was seen from outside.
+    """One request as its client measured it.
 
     Attributes:
-        item: what was asked.
-        stamps: moments at which tokens came, in seconds after the start; several tokens may come at once.
-        output_tokens: how many came.
-        cached_tokens: of the prompt, from the prefix cache.
-        ended: the moment of the end, in seconds after the start; None while it is open.
-        error: the code of what made it fail; "" when it did not.
+        item: the request.
+        stamps: times at which tokens arrived, in seconds after the start; several tokens may arrive at once.
+        output_tokens: number of tokens received.
+        cached_tokens: prompt tokens from the prefix cache.
+        ended: time of the end, in seconds after the start; None while the request is open.
+        error: the error code of a failed request, else "".
     """
 
     item: WorkloadRequest
@@ -34,40 +34,40 @@ class RequestRecord:
     error: str = ""
 
     @property
-    def is_whole(self) -> bool:
-        """Whether it ended without an error and brought every token that was asked for."""
+    def is_complete(self) -> bool:
+        """Whether the request ended without an error and with every token that it requested."""
         return self.ended is not None and not self.error and self.output_tokens == self.item.output_tokens
 
 
-def summarize_requests(rides: Sequence[RequestRecord], seconds: float) -> dict[str, Any]:
-    """Return throughput over `seconds` and the distributions of times, as a report has them.
+def summarize_requests(records: Sequence[RequestRecord], seconds: float) -> dict[str, Any]:
+    """Return throughput over `seconds` and latency distributions, with the field names of a report.
 
-    latency_seconds: from a request's arrival (its `at`, not when it was taken) to its end. ttft_seconds: to its first
-    token. itl_seconds: between two moments at which tokens of a request came. Failed requests count as failed, and
-    nowhere else.
+    latency_seconds: from a request's arrival time (`at`, not its submission) to its end. ttft_seconds: from its arrival
+    time to its first token. itl_seconds: between two times at which tokens of a request arrived. Failed requests count
+    only in `requests`.
     """
-    whole = [ride for ride in rides if ride.is_whole]
-    prompt = sum(len(ride.item.prompt_token_ids) for ride in whole)
-    output = sum(ride.output_tokens for ride in whole)
-    latency = [ride.ended - ride.item.at for ride in whole if ride.ended is not None]
-    ttft = [ride.stamps[0] - ride.item.at for ride in whole if ride.stamps]
-    itl = [after - before for ride in whole for before, after in pairwise(ride.stamps)]
-    errors = Counter(ride.error or "incomplete" for ride in rides if not ride.is_whole)
+    completed = [record for record in records if record.is_complete]
+    prompt = sum(len(record.item.prompt_token_ids) for record in completed)
+    output = sum(record.output_tokens for record in completed)
+    latency = [record.ended - record.item.at for record in completed if record.ended is not None]
+    ttft = [record.stamps[0] - record.item.at for record in completed if record.stamps]
+    itl = [after - before for record in completed for before, after in pairwise(record.stamps)]
+    errors = Counter(record.error or "incomplete" for record in records if not record.is_complete)
     return {
         "seconds": seconds,
         "output_tokens_per_second": output / seconds,
         "total_tokens_per_second": (prompt + output) / seconds,
-        "requests_per_second": len(whole) / seconds,
+        "requests_per_second": len(completed) / seconds,
         "latency_seconds": summarize(latency),
         "ttft_seconds": summarize(ttft),
         "itl_seconds": summarize(itl),
         "requests": {
-            "total": len(rides),
-            "completed": len(whole),
-            "failed": len(rides) - len(whole),
+            "total": len(records),
+            "completed": len(completed),
+            "failed": len(records) - len(completed),
             "errors": dict(errors),
         },
-        "tokens": {"prompt": prompt, "output": output, "cached": sum(ride.cached_tokens for ride in whole)},
+        "tokens": {"prompt": prompt, "output": output, "cached": sum(record.cached_tokens for record in completed)},
         "samples": {
             "latency_seconds": downsample(latency, MAX_SAMPLES),
             "ttft_seconds": downsample(ttft, MAX_SAMPLES),

@@ -1,4 +1,4 @@
-"""Orders: what one run shall do, as a value that a process of its own can be handed as JSON."""
+"""RunSpec: model, options and workload of one run, as JSON for a subprocess."""
 
 from pathlib import Path
 from typing import Any
@@ -12,18 +12,18 @@ from chairlift.core.errors import ConfigError
 
 TRACE_SUFFIX = ".jsonl"
 VOCAB_SIZE = 2**31 - 1
-"""Larger than any; for checks before the model's own is known."""
+"""Larger than any vocabulary, for checks before the model's vocabulary size is known."""
 
 
 class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """How a workload is made.
+    """The parameters from which a workload is made.
 
     Attributes:
         name: one of generators.NAMES, or the path of a trace.
-        requests: how many; None is the name's own number, or all of the file.
-        seed: of everything drawn.
-        rate: requests a second, arriving in a Poisson process; None for all at once, or as the file says.
-        tenants: shares of the load by tenant; empty for nobody's, or as the file says.
+        requests: number of requests; None for the generator's default, or for all of the trace.
+        seed: seed of all random numbers.
+        rate: requests per second of a Poisson process; None for all at once, or for the times of the trace.
+        tenants: shares of the load by tenant; empty for no tenant, or for those of the trace.
     """
 
     name: str
@@ -34,13 +34,13 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_trace(self) -> bool:
-        """Whether it comes from a file."""
+        """Whether the workload is read from a file."""
         return self.name not in NAMES and self.name.endswith(TRACE_SUFFIX)
 
     def make(self, vocab_size: int) -> Workload:
-        """Make it; the same spec and vocabulary make the same one.
+        """Make the workload, which depends only on this specification and the vocabulary size.
 
-        Raises ConfigError for what cannot be, InvalidRequest for a trace that cannot be read.
+        Raises ConfigError for invalid parameters, InvalidRequest for a trace that cannot be read.
         """
         if self.is_trace:
             workload = read_trace(self.name, vocab_size=vocab_size, seed=self.seed, count=self.requests)
@@ -51,29 +51,29 @@ class WorkloadSpec(msgspec.Struct, frozen=True, kw_only=True):
         return assign_tenants(workload, self.tenants) if self.tenants else workload
 
     def check(self) -> Workload:
-        """Raise what `make` would, but for token ids that only the model's vocabulary can refuse.
+        """Check everything that `make` checks, except token ids against the model's vocabulary.
 
-        Returns it with token ids that may be beyond that.
+        Returns the workload, whose token ids may exceed the model's vocabulary.
         """
         return self.make(VOCAB_SIZE)
 
     def shown_name(self) -> str:
-        """Name it without the folders of this machine."""
+        """Return the name without the folders of this machine."""
         return Path(self.name).name if self.is_trace else self.name
 
     def shown(self) -> dict[str, Any]:
-        """Return what a report says of it before it is made."""
+        """Return the fields of a report that describe this specification."""
         return {"name": self.shown_name(), "seed": self.seed, "rate": self.rate, "tenants": self.tenants}
 
 
 class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One run.
+    """The specification of one run.
 
     Attributes:
         model: a folder, a hub id, or a name of llm/model_names.py; None is the embedded demo model.
-        options: of the engine (llm/options.py); a peer looks at those that mean something to it.
-        workload: what is asked.
-        settings: of the peer that runs it, by name (peers/registry.py).
+        options: engine options (llm/options.py); a peer reads those that apply to it.
+        workload: the parameters of the workload.
+        settings: settings of the peer that runs it, by name (peers/registry.py).
     """
 
     model: str | None
@@ -82,13 +82,16 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, str] = {}
 
     def encode(self) -> bytes:
-        """Return it as JSON."""
+        """Return the specification as JSON."""
         return msgspec.json.encode(self)
 
     @staticmethod
     def decode(text: bytes) -> "RunSpec":
-        """Read what `encode` wrote. Raises ConfigError."""
+        """Read what `encode` wrote.
+
+        Raises ConfigError for invalid JSON.
+        """
         try:
             return msgspec.json.decode(text, type=RunSpec)
         except msgspec.DecodeError as error:
-            raise ConfigError(f"the order cannot be read: {error}") from None
+            raise ConfigError(f"the run specification cannot be read: {error}") from None

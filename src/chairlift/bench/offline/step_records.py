@@ -1,4 +1,4 @@
-"""StepWatch: the steps of a run as the engine counts them; how full the cache was, and how much of it was waste."""
+"""StepRecorder: collects the step stats of a run and summarizes KV cache usage and waste."""
 
 import math
 import threading
@@ -9,37 +9,37 @@ from typing import Any
 from chairlift.engine.stats import StepStats
 
 MAX_POINTS = 400
-"""Points of the timeline that a report keeps, for plots."""
+"""Most points of the timeline in a report, for plots."""
 
 
 class StepRecorder:
-    """Takes StepStats from the engine's thread; everything it says is about the steps since it was made."""
+    """Collects StepStats from the engine thread; its summary covers the steps since it was created."""
 
-    def __init__(self, total_slots: int, clock: Callable[[], float] = time.perf_counter) -> None:
-        """Watch a pool of so many token slots."""
-        self._total_slots = total_slots
+    def __init__(self, total_kv_tokens: int, clock: Callable[[], float] = time.perf_counter) -> None:
+        """Start without steps; `total_kv_tokens` is the capacity of the block pool in tokens."""
+        self._total_kv_tokens = total_kv_tokens
         self._clock = clock
         self._lock = threading.Lock()
-        self._seen: list[tuple[float, StepStats]] = []
+        self._timed_steps: list[tuple[float, StepStats]] = []
 
     def __call__(self, stats: StepStats) -> None:
-        """Take one step."""
+        """Record one step; called on the engine thread."""
         with self._lock:
-            self._seen.append((self._clock(), stats))
+            self._timed_steps.append((self._clock(), stats))
 
     def summarize(self, began: float, preemptions_before: int = 0) -> dict[str, Any]:
         """Return the part of a report that comes from steps.
 
-        Means are weighted by the steps' duration; `mean_by_step` counts every step the same. kv_use is the share of the
-        pool's token slots that somebody holds, kv_waste the share of the held slots that hold no token yet; steps after
-        which nobody holds a slot have no waste. `began` is the run's start on the clock.
+        Means are weighted by the steps' duration; `mean_by_step` weights every step alike. kv_cache_usage is the share
+        of the pool's KV token slots that sequences hold. kv_cache_waste is the share of the held slots that have no
+        token yet; a step after which no slot is held has no waste. `began` is the run's start by the recorder's clock.
         """
         with self._lock:
-            seen = list(self._seen)
-        steps = [stats for _, stats in seen]
-        held = [stats for stats in steps if stats.allocated_kv_tokens]
-        use = [(stats.allocated_kv_tokens / self._total_slots, duration_ms(stats)) for stats in steps]
-        waste = [(stats.unused_kv_tokens / stats.allocated_kv_tokens, duration_ms(stats)) for stats in held]
+            timed_steps = list(self._timed_steps)
+        steps = [stats for _, stats in timed_steps]
+        allocated = [stats for stats in steps if stats.allocated_kv_tokens]
+        use = [(stats.allocated_kv_tokens / self._total_kv_tokens, duration_ms(stats)) for stats in steps]
+        waste = [(stats.unused_kv_tokens / stats.allocated_kv_tokens, duration_ms(stats)) for stats in allocated]
         return {
             "steps": len(steps),
             "step_seconds": sum(map(duration_ms, steps)) / 1000,
@@ -47,14 +47,14 @@ class StepRecorder:
             "peak_running_requests": max((max(stats.running, stats.num_sequences) for stats in steps), default=0),
             "peak_waiting_requests": max((stats.waiting for stats in steps), default=0),
             "mean_batch": _mean([(float(stats.num_sequences), 1.0) for stats in steps]),
-            "kv_use": {**_means(use), "total_slots": self._total_slots},
-            "kv_waste": _means(waste),
-            "timeline": _timeline(seen, began),
+            "kv_cache_usage": {**_means(use), "total_slots": self._total_kv_tokens},
+            "kv_cache_waste": _means(waste),
+            "timeline": _timeline(timed_steps, began),
         }
 
 
 def duration_ms(stats: StepStats) -> float:
-    """Return the milliseconds of a step, all phases together."""
+    """Return the milliseconds of a step, summed over its phases."""
     return stats.schedule_ms + stats.launch_ms + stats.collect_ms + stats.commit_ms
 
 
@@ -74,10 +74,14 @@ def _mean(pairs: Iterable[tuple[float, float]]) -> float | None:
     return math.fsum(value * each for value, each in pairs) / weight
 
 
-def _timeline(seen: list[tuple[float, StepStats]], began: float) -> dict[str, list[float]]:
-    """Columns of evenly picked steps; at: seconds after the start, when the step was over."""
-    count = len(seen)
-    picked = seen if count <= MAX_POINTS else [seen[i * (count - 1) // (MAX_POINTS - 1)] for i in range(MAX_POINTS)]
+def _timeline(timed_steps: list[tuple[float, StepStats]], began: float) -> dict[str, list[float]]:
+    """Return columns of at most MAX_POINTS evenly picked steps; `at` is the step's end in seconds after the start."""
+    count = len(timed_steps)
+    picked = (
+        timed_steps
+        if count <= MAX_POINTS
+        else [timed_steps[i * (count - 1) // (MAX_POINTS - 1)] for i in range(MAX_POINTS)]
+    )
     columns: dict[str, list[float]] = {"at": [round(at - began, 4) for at, _ in picked]}
     for name in ("running", "waiting", "num_sequences", "num_tokens", "allocated_kv_tokens", "unused_kv_tokens"):
         columns[name] = [getattr(stats, name) for _, stats in picked]

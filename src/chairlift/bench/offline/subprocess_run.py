@@ -1,4 +1,4 @@
-"""Runs in a process of their own: how an order goes out as a file, and its result, or what went wrong, comes back."""
+"""send: runs a specification in a subprocess; specification, result and error travel as files."""
 
 import json
 import os
@@ -13,21 +13,21 @@ from chairlift.bench.offline.run_spec import RunSpec
 from chairlift.core.errors import ChairliftError, error_from_wire
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-CALLED = "CHAIRLIFT_BENCH_CALLED"
-"""Says in a child's environment that its standard input is a pipe from send()."""
+PARENT_MARKER = "CHAIRLIFT_BENCH_CALLED"
+"""Environment variable that tells a child that its standard input is a pipe from send()."""
 
-LAST_WORDS = 300
-"""Characters of a dead child's standard error that are shown."""
+STDERR_TAIL_CHARS = 300
+"""Characters of a failed child's standard error that the error message shows."""
 
 
-def run_child(words: Sequence[str], measure: Callable[[RunSpec], Mapping[str, Any]]) -> int:
-    """Be the child: read the order from the first file, write what was measured to the second; returns the exit code.
+def run_child(arguments: Sequence[str], measure: Callable[[RunSpec], Mapping[str, Any]]) -> int:
+    """Run in the child: read the specification from the first file and write the result to the second.
 
-    An error of Chairlift's own is written there, too, so that the parent can raise it.
+    A ChairliftError is written as the result, so that the parent can raise it. Returns the exit code.
     """
-    order_file, result_file = (Path(word) for word in words)
+    spec_file, result_file = (Path(word) for word in arguments)
     try:
-        result = dict(measure(RunSpec.decode(order_file.read_bytes())))
+        result = dict(measure(RunSpec.decode(spec_file.read_bytes())))
         code = 0
     except ChairliftError as error:
         result = {"error": {"code": error.code, "message": error.message}}
@@ -38,28 +38,28 @@ def run_child(words: Sequence[str], measure: Callable[[RunSpec], Mapping[str, An
     return code
 
 
-def exit_with_parent(first: Callable[[], None] = lambda: None) -> None:
-    """End this process when the one that called send() is gone: its end of our standard input closes.
+def exit_with_parent(before_exit: Callable[[], None] = lambda: None) -> None:
+    """End this process when its parent ends, which closes this process's standard input.
 
-    Does nothing where nobody called that, as for somebody who runs an order by hand. `first` is called before the end.
+    Does nothing in a process that send() did not start, such as one started by hand. `before_exit` is called first.
     """
-    if not os.environ.pop(CALLED, ""):
+    if not os.environ.pop(PARENT_MARKER, ""):
         return
 
     def wait() -> None:
         os.read(0, 1)
         try:
-            first()
+            before_exit()
         finally:
             os._exit(1)
 
     threading.Thread(target=wait, name="leave-with-parent", daemon=True).start()
 
 
-def _run(command: Sequence[str], environ: Mapping[str, str], said: BinaryIO | None) -> int:
-    """Run a program whose standard input stays open as long as this one is there; returns its exit code."""
+def _run(command: Sequence[str], environ: Mapping[str, str], stderr: BinaryIO | None) -> int:
+    """Run a program whose standard input stays open as long as this process lives; returns its exit code."""
     with subprocess.Popen(
-        command, env={**environ, CALLED: "1"}, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said
+        command, env={**environ, PARENT_MARKER: "1"}, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=stderr
     ) as process:
         try:
             return process.wait()
@@ -68,53 +68,54 @@ def _run(command: Sequence[str], environ: Mapping[str, str], said: BinaryIO | No
             raise
 
 
-def send(command: Sequence[str], order: RunSpec, *, threads: int | None = None, shown: bool = False) -> dict[str, Any]:
-    """Be the parent: run the command with an order file and a result file behind it; returns what it measured.
+def send(command: Sequence[str], spec: RunSpec, *, threads: int | None = None, shown: bool = False) -> dict[str, Any]:
+    """Run the command on a specification in a subprocess and return its result.
 
     Args:
-        command: a program and its first words.
-        order: what it shall do.
-        threads: that it may compute with; None is what it takes by itself.
-        shown: whether its standard error is seen; else only its end, and only when it fails.
+        command: a program and its first arguments; the paths of the specification and the result are appended.
+        spec: the specification of the run.
+        threads: number of compute threads; None for the program's default.
+        shown: whether its standard error is shown; else only the end of it, when the program fails.
 
-    Raises the child's own error, or ChairliftError when it ended without a word.
+    Raises the child's own error, or ChairliftError when it ended without a result.
     """
-    result = exchange(command, order.encode(), threads=threads, shown=shown)
+    result = exchange(command, spec.encode(), threads=threads, shown=shown)
     if "error" in result:
         raise error_from_wire(result["error"]["code"], result["error"]["message"], {})
     return result
 
 
 def environ_with(folder: Path) -> dict[str, str]:
-    """Return this process's environment, in which Python finds a folder's modules, too."""
+    """Return this process's environment with a folder put first on PYTHONPATH."""
     paths = (str(folder), os.environ.get("PYTHONPATH", ""))
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def exchange(
     command: Sequence[str],
-    asked: bytes,
+    request: bytes,
     *,
     threads: int | None = None,
     shown: bool = False,
     environ: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Run the command with a file of what is asked and one for the result behind it; returns the result.
+    """Run the command with the paths of a request file and a result file appended; returns the result.
 
-    Its environment is `environ`, or this process's own. Raises ChairliftError when it ended without a result. For the
-    other arguments see send().
+    `environ` is the child's environment, by default this process's. send() describes the other arguments.
+
+    Raises ChairliftError when the command ended without a result.
     """
     environ = dict(os.environ if environ is None else environ)
     if threads is not None:
         environ |= dict.fromkeys(THREAD_VARIABLES, str(threads))
     with tempfile.TemporaryDirectory(prefix="chairlift-bench-") as folder:
-        order_file, result_file = Path(folder, "order.json"), Path(folder, "result.json")
-        order_file.write_bytes(asked)
-        with Path(folder, "stderr").open("w+b") as said:
-            code = _run([*command, str(order_file), str(result_file)], environ, None if shown else said)
-            said.seek(0)
-            last = said.read().decode("utf-8", "replace").strip()[-LAST_WORDS:]
+        spec_file, result_file = Path(folder, "order.json"), Path(folder, "result.json")
+        spec_file.write_bytes(request)
+        with Path(folder, "stderr").open("w+b") as stderr:
+            code = _run([*command, str(spec_file), str(result_file)], environ, None if shown else stderr)
+            stderr.seek(0)
+            stderr_tail = stderr.read().decode("utf-8", "replace").strip()[-STDERR_TAIL_CHARS:]
         if not result_file.exists():
-            raise ChairliftError(f"a run ended with exit code {code} and no result: {last or 'silently'}")
+            raise ChairliftError(f"a run ended with exit code {code} and no result: {stderr_tail or 'silently'}")
         result: dict[str, Any] = json.loads(result_file.read_text(encoding="utf-8"))
     return result

@@ -1,1 +1,1 @@
-"""Peers: other engines that run our workloads, measured the way ours is; none of them is needed by the product."""
+"""Peers: other engines that run the same workloads as baselines; Chairlift itself needs none of them."""

@@ -1,12 +1,12 @@
-"""Outside: the program that another engine's own Python runs; it needs nothing but that engine.
+"""External main: the program that runs in another engine's own Python and needs only that engine.
 
     PYTHON -I external_main.py ENGINE TASK.json RESULT.json
 
-TASK has model, dtype, threads, settings, and two lists of requests, warm_up and requests, each a prompt of token ids
-and how many tokens follow; all arrive at once, greedy, and the end of sequence is ignored. RESULT has the seconds that
-the requests took, of each the moments at which tokens came and how many, and what the engine says of itself. ENGINE
-names the module beside this one, `external_ENGINE.py`, whose `opened(task)` returns the engine. Nothing here imports
-Chairlift.
+TASK has model, dtype, threads, settings, and two lists of requests, warm_up and requests. A request is a prompt of
+token ids and a number of output tokens; all arrive at once, sampling is greedy, and the end of sequence is ignored.
+RESULT has the seconds of the whole run, the token times and number of tokens of each request, and the engine's
+description. ENGINE names a module in this folder, `external_ENGINE.py`, whose `open_engine(task)` returns the engine.
+Nothing here imports Chairlift.
 """
 
 import importlib.util
@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 
-def module_of(engine: str) -> Any:
-    """Load external_ENGINE.py, which lies beside this file."""
+def load_engine_module(engine: str) -> Any:
+    """Load external_ENGINE.py from the folder of this file."""
     path = Path(__file__).with_name(f"external_{engine}.py")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None
@@ -31,29 +31,29 @@ def module_of(engine: str) -> Any:
     return module
 
 
-def measured(engine: Any, task: dict[str, Any]) -> dict[str, Any]:
-    """Warm the engine up and have it do the requests.
+def measure_engine(engine: Any, task: dict[str, Any]) -> dict[str, Any]:
+    """Warm the engine up, run the requests and return the result.
 
-    `engine.run(requests)` returns for each request the moments (time.perf_counter()) at which tokens came, and how many
-    came in all; `engine.about()` what it is; `engine.close()` ends it.
+    `engine.run(requests)` returns for each request the times (time.perf_counter()) at which tokens arrived and their
+    total number. `engine.about()` returns its description. `engine.close()` shuts it down.
     """
     engine.run(task["warm_up"])
     began = time.perf_counter()
-    seen = engine.run(task["requests"])
+    results = engine.run(task["requests"])
     seconds = time.perf_counter() - began
     about = engine.about()
     engine.close()
-    who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    scopes = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     return {
         "seconds": seconds,
-        "rides": [{"stamps": [moment - began for moment in stamps], "tokens": count} for stamps, count in seen],
+        "records": [{"stamps": [moment - began for moment in stamps], "tokens": count} for stamps, count in results],
         "engine": about,
-        "peak_memory_bytes": 1024 * max(resource.getrusage(each).ru_maxrss for each in who),
+        "peak_memory_bytes": 1024 * max(resource.getrusage(each).ru_maxrss for each in scopes),
     }
 
 
-def leave_with_parent() -> None:
-    """End when standard input closes, because whoever started this is gone."""
+def exit_with_parent() -> None:
+    """End this process when standard input closes, because its parent has ended."""
 
     def wait() -> None:
         os.read(0, 1)
@@ -62,11 +62,11 @@ def leave_with_parent() -> None:
     threading.Thread(target=wait, name="leave-with-parent", daemon=True).start()
 
 
-def main(words: list[str]) -> int:
-    """Do what a task says."""
-    name, task_file, result_file = words
+def main(arguments: list[str]) -> int:
+    """Run a task; returns the exit code."""
+    name, task_file, result_file = arguments
     task = json.loads(Path(task_file).read_text(encoding="utf-8"))
-    result = measured(module_of(name).opened(task), task)
+    result = measure_engine(load_engine_module(name).open_engine(task), task)
     unfinished = Path(result_file + ".unfinished")
     unfinished.write_text(json.dumps(result), encoding="utf-8")
     unfinished.replace(result_file)
@@ -74,5 +74,5 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    leave_with_parent()
+    exit_with_parent()
     sys.exit(main(sys.argv[1:]))

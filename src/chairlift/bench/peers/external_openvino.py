@@ -1,4 +1,4 @@
-"""OpenVINO GenAI's continuous batching; its tokens are read as ids. Runs in OpenVINO's own Python."""
+"""Engine: OpenVINO GenAI's continuous batching, with outputs as token ids; runs in OpenVINO's own Python."""
 
 import importlib
 import time
@@ -11,7 +11,7 @@ PRECISIONS = {"bfloat16": "bf16", "float16": "f16", "float32": "f32"}
 
 
 class Engine:
-    """A pipeline, stepped by hand with a clock on every step."""
+    """A pipeline that is stepped explicitly, so that each step is timed."""
 
     def __init__(self, genai: Any, openvino: Any, pipeline: Any, properties: dict[str, Any], scheduler: Any) -> None:
         self._genai, self._openvino, self._pipeline = genai, openvino, pipeline
@@ -19,7 +19,7 @@ class Engine:
         self._next = 0
 
     def run(self, requests: list[dict[str, Any]]) -> list[tuple[list[float], int]]:
-        """See outside.measured()."""
+        """See external_main.measure_engine()."""
         numpy = importlib.import_module("numpy")
         handles = []
         for request in requests:
@@ -29,19 +29,19 @@ class Engine:
             prompt = self._openvino.Tensor(numpy.array([request["prompt"]], dtype=numpy.int64))
             handles.append(self._pipeline.add_request(self._next, prompt, config))
             self._next += 1
-        seen: list[tuple[list[float], int]] = [([], 0) for _ in requests]
+        results: list[tuple[list[float], int]] = [([], 0) for _ in requests]
         while self._pipeline.has_non_finished_requests():
             self._pipeline.step()
             now = time.perf_counter()
             for number, handle in enumerate(handles):
                 while handle.can_read():
-                    stamps, count = seen[number]
+                    stamps, count = results[number]
                     stamps.append(now)
-                    seen[number] = (stamps, count + sum(len(each.generated_ids) for each in handle.read().values()))
-        return seen
+                    results[number] = (stamps, count + sum(len(each.generated_ids) for each in handle.read().values()))
+        return results
 
     def about(self) -> dict[str, Any]:
-        """See outside.measured()."""
+        """See external_main.measure_engine()."""
         return {
             "version": self._genai.__version__,
             "properties": self._properties,
@@ -50,10 +50,10 @@ class Engine:
         }
 
     def close(self) -> None:
-        """See outside.measured()."""
+        """See external_main.measure_engine()."""
 
 
-def opened(task: dict[str, Any]) -> Engine:
+def open_engine(task: dict[str, Any]) -> Engine:
     """Load the model."""
     settings = task["settings"]
     genai, openvino = importlib.import_module("openvino_genai"), importlib.import_module("openvino")

@@ -1,8 +1,8 @@
-"""llama.cpp: its server with continuous batching, asked over HTTP on the loopback interface, the only way in.
+"""llama.cpp: runs a workload on llama-server with continuous batching, over HTTP on the loopback interface.
 
-    python -m chairlift.bench.peers.llama_cpp ORDER.json RESULT.json
+    python -m chairlift.bench.peers.llama_cpp SPEC.json RESULT.json
 
-It is asked on its own path (/completion), where prompts are token ids and tokens come back as ids.
+Requests go to its own path (/completion), which takes prompts as token ids and returns token ids.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from chairlift.bench.offline.offline_benchmark import WARM_UP, peak_memory, warm
 from chairlift.bench.offline.request_records import RequestRecord
 from chairlift.bench.offline.run_spec import RunSpec
 from chairlift.bench.offline.subprocess_run import exit_with_parent, run_child
-from chairlift.bench.peers.external_python import cpus, longest, told, workload_of
+from chairlift.bench.peers.external_python import cpus, max_request_tokens, run_report, workload_of
 from chairlift.bench.report import environment
 from chairlift.bench.server.http_client import Client, ExchangeEndKind, Headers, NoResponse
 from chairlift.bench.server.server_address import Address
@@ -31,16 +31,16 @@ from chairlift.core.errors import ChairliftError, ConfigError, ModelError
 from chairlift.protocol.sse import EventReader
 
 MAX_SLOTS = 64
-START_SECONDS = 300.0
-ANSWER_SECONDS = 3600.0
-LAST_WORDS = 300
+START_TIMEOUT_SECONDS = 300.0
+RESPONSE_TIMEOUT_SECONDS = 3600.0
+STDERR_TAIL_CHARS = 300
 
 
-class Answer:
-    """Takes the events of one answer: the tokens of each chunk, and the count at the end."""
+class CompletionRecorder:
+    """Records the events of one response: the time of each chunk and the number of tokens."""
 
     def __init__(self, began: float) -> None:
-        """`began` is the run's time.monotonic()."""
+        """Start a recording; `began` is the run's start by time.monotonic()."""
         self.stamps: list[float] = []
         self.tokens = 0
         self.status = 0
@@ -49,25 +49,25 @@ class Answer:
         self._reader = EventReader()
 
     def head(self, status: int, headers: Headers) -> None:
-        """See Taker."""
+        """See ResponseHandler."""
         self.status = status
 
     def body(self, piece: bytes, now: float) -> None:
-        """See Taker."""
+        """See ResponseHandler."""
         if self.status != 200:
             self.error = f"http_{self.status}"
             return
         for event in self._reader.push(piece):
-            said = json.loads(event.data)
-            if "error" in said:
+            chunk = json.loads(event.data)
+            if "error" in chunk:
                 self.error = "request_failed"
-            elif count := len(said.get("tokens") or ()):
+            elif count := len(chunk.get("tokens") or ()):
                 self.stamps.append(now - self._began)
                 self.tokens += count
 
 
-def asked(item: WorkloadRequest) -> bytes:
-    """Return the body that asks for an item."""
+def request_body(item: WorkloadRequest) -> bytes:
+    """Return the JSON body of a request."""
     return json.dumps({
         "prompt": list(item.prompt_token_ids), "n_predict": item.output_tokens, "ignore_eos": True, "temperature": 0,
         "top_k": 1, "samplers": ["top_k"], "stream": True, "cache_prompt": True, "return_tokens": True,
@@ -75,21 +75,23 @@ def asked(item: WorkloadRequest) -> bytes:
 
 
 async def run(client: Client, items: Sequence[WorkloadRequest]) -> tuple[list[RequestRecord], float]:
-    """Ask for all items at once."""
+    """Send all requests at once; returns their records and the seconds until the last one ended."""
     began = time.monotonic()
 
     async def one(item: WorkloadRequest) -> RequestRecord:
-        answer = Answer(began)
-        ended = await client.ask(client.request("POST", "/completion", asked(item)), answer, ANSWER_SECONDS)
-        error = answer.error or ("" if ended.how is ExchangeEndKind.COMPLETE else ended.how.value)
-        return RequestRecord(item, answer.stamps, answer.tokens, ended=ended.at - began, error=error)
+        recorder = CompletionRecorder(began)
+        ended = await client.send(
+            client.request("POST", "/completion", request_body(item)), recorder, RESPONSE_TIMEOUT_SECONDS
+        )
+        error = recorder.error or ("" if ended.how is ExchangeEndKind.COMPLETE else ended.how.value)
+        return RequestRecord(item, recorder.stamps, recorder.tokens, ended=ended.at - began, error=error)
 
-    rides = await asyncio.gather(*(one(item) for item in items))
-    return list(rides), time.monotonic() - began
+    records = await asyncio.gather(*(one(item) for item in items))
+    return list(records), time.monotonic() - began
 
 
-async def _ready(client: Client, process: "subprocess.Popen[bytes]") -> None:
-    end = time.monotonic() + START_SECONDS
+async def _wait_until_ready(client: Client, process: "subprocess.Popen[bytes]") -> None:
+    end = time.monotonic() + START_TIMEOUT_SECONDS
     while time.monotonic() < end and process.poll() is None:
         with contextlib.suppress(NoResponse):
             if (await client.fetch("GET", "/health"))[0] == 200:
@@ -99,26 +101,26 @@ async def _ready(client: Client, process: "subprocess.Popen[bytes]") -> None:
 
 
 def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as held:
-        return int(held.getsockname()[1])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 class Server:
-    """A llama-server of our own, which ends with this process."""
+    """A llama-server process that ends with this one."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
     def kill(self) -> None:
-        """End it."""
+        """Kill the server if it runs."""
         if self._process is not None:
             self._process.kill()
 
     @contextlib.contextmanager
-    def started(self, command: Sequence[str], said: BinaryIO) -> Iterator["subprocess.Popen[bytes]"]:
-        """Start it and end it."""
+    def started(self, command: Sequence[str], stderr: BinaryIO) -> Iterator["subprocess.Popen[bytes]"]:
+        """Run the server while the context is entered."""
         with subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr
         ) as self._process:
             try:
                 yield self._process
@@ -126,37 +128,40 @@ class Server:
                 self._process.kill()
 
 
-def measure(server: Server, order: RunSpec) -> dict[str, Any]:
-    """Start the server, warm it up, run the workload. Raises ConfigError, ModelError."""
-    workload, vocab_size = workload_of(order)
-    settings, threads = order.settings, str(len(cpus()))
+def measure(server: Server, spec: RunSpec) -> dict[str, Any]:
+    """Start the server, warm it up and run the workload.
+
+    Raises ConfigError, and ModelError when the server does not start.
+    """
+    workload, vocab_size = workload_of(spec)
+    settings, threads = spec.settings, str(len(cpus()))
     program = shutil.which(str(Path(settings.get("server", "llama-server")).expanduser()))
     if program is None:
         raise ConfigError("there is no llama-server on PATH; --peer llama.cpp.server=.. names one", option="peer")
     slots = int(settings.get("slots", min(len(workload.items), MAX_SLOTS)))
-    context = int(settings.get("context", longest(workload)))
+    context = int(settings.get("context", max_request_tokens(workload)))
     port = _free_port()
-    words = ["-m", str(Path(settings["model"]).expanduser()), "-t", threads, "-tb", threads, "--port", str(port)]
-    words += ["-np", str(slots), "-c", str(slots * context), "-cb", "--host", "127.0.0.1"]
-    with tempfile.TemporaryFile() as said, server.started([program, *words], said) as process:
+    arguments = ["-m", str(Path(settings["model"]).expanduser()), "-t", threads, "-tb", threads, "--port", str(port)]
+    arguments += ["-np", str(slots), "-c", str(slots * context), "-cb", "--host", "127.0.0.1"]
+    with tempfile.TemporaryFile() as stderr, server.started([program, *arguments], stderr) as process:
 
-        async def asking() -> tuple[list[RequestRecord], float]:
+        async def run_workload() -> tuple[list[RequestRecord], float]:
             client = Client(Address("http", "127.0.0.1", port, ""))
             try:
-                await _ready(client, process)
+                await _wait_until_ready(client, process)
                 await run(client, warm_up_items(WARM_UP[1], vocab_size))
                 return await run(client, workload.items)
             finally:
                 client.close()
 
         try:
-            rides, seconds = asyncio.run(asking())
+            records, seconds = asyncio.run(run_workload())
         except ModelError as error:
-            said.seek(0)
-            last = said.read().decode("utf-8", "replace").strip()[-LAST_WORDS:]
-            raise ModelError(f"{error.message}: {last}") from None
+            stderr.seek(0)
+            stderr_tail = stderr.read().decode("utf-8", "replace").strip()[-STDERR_TAIL_CHARS:]
+            raise ModelError(f"{error.message}: {stderr_tail}") from None
     return {
-        **told(workload, vocab_size, rides, seconds),
+        **run_report(workload, vocab_size, records, seconds),
         "engine": {
             "version": version_of(program),
             "slots": slots,
@@ -168,7 +173,7 @@ def measure(server: Server, order: RunSpec) -> dict[str, Any]:
 
 
 def version_of(program: str) -> str:
-    """Return what a llama.cpp program says of its version."""
+    """Return the version that a llama.cpp program prints."""
     try:
         done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -177,11 +182,14 @@ def version_of(program: str) -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("version")), "unknown")
 
 
-def main(words: Sequence[str], ending: Callable[[Callable[[], None]], None] = lambda first: None) -> int:
-    """Obey an order from a file; `ending` hears what has to happen before this process is ended from outside."""
+def main(arguments: Sequence[str], set_exit_hook: Callable[[Callable[[], None]], None] = lambda first: None) -> int:
+    """Run the specification in a file; returns the exit code.
+
+    `set_exit_hook` receives a function that must be called before this process is ended.
+    """
     server = Server()
-    ending(server.kill)
-    return run_child(words, lambda order: measure(server, order))
+    set_exit_hook(server.kill)
+    return run_child(arguments, lambda spec: measure(server, spec))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The catalogue of peers: who can be named in --against, how each is run, and the settings that --peer gives it.
+"""PEERS: the engines that --against can name, how each is run, and its settings for --peer.
 
-A peer may be named several times with labels of one's own (`openvino@int8`), each with its own settings; a setting of a
-name without a label holds for all its labels.
+A peer can be named several times with different labels (`openvino@int8`), each with its own settings. A setting of a
+name without a label applies to all its labels.
 """
 
 import importlib.util
@@ -13,42 +13,42 @@ from pathlib import Path
 
 from chairlift.core.errors import ConfigError
 
-OURS = "chairlift"
+OWN_NAME = "chairlift"
 
 
 def own_command(module: str, *words: str) -> tuple[str, ...]:
-    """Return the command of a program of this package that obeys orders (child.py)."""
+    """Return the command of a module of chairlift.bench that runs a specification (subprocess_run.py)."""
     return (sys.executable, "-P", "-m", f"chairlift.bench.{module}", *words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """Somebody who can run a workload.
+    """Another engine that can run a workload.
 
     Attributes:
-        name: in tables and reports.
-        command: a program and its first words, which takes an order file and a result file; see child.py.
-        package: without which it cannot run here; "" where another Python or a program of its own runs it.
-        settings: that it takes, each with what it means.
-        needed: settings that it cannot do without.
-        given: what --peer said, by setting.
+        name: its name in tables and reports.
+        command: a program and its first arguments; it takes a specification file and a result file (subprocess_run.py).
+        package: Python package that it needs here; "" when it runs in another Python or as its own program.
+        settings: the settings that it accepts, each with its description.
+        required: names of the required settings.
+        setting_values: the values that --peer gave, by setting.
     """
 
     name: str
     command: tuple[str, ...]
     package: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
-    needed: tuple[str, ...] = ()
-    given: Mapping[str, str] = field(default_factory=dict)
+    required: tuple[str, ...] = ()
+    setting_values: Mapping[str, str] = field(default_factory=dict)
 
 
 _TRANSFORMERS = tuple(
     Peer(
-        name=f"transformers-{way}", command=own_command("peers.transformers_peer", way), package="transformers",
+        name=f"transformers-{mode}", command=own_command("peers.transformers_peer", mode), package="transformers",
     )
-    for way in ("static", "continuous", "single")
+    for mode in ("static", "continuous", "single")
 )  # fmt: skip
-_PYTHON = {"python": "the interpreter that has it (default: this one)"}
+_PYTHON = {"python": "the interpreter that has the engine (default: this one)"}
 
 PEERS: Mapping[str, tuple[Peer, ...]] = {
     "transformers": _TRANSFORMERS[:2],
@@ -64,7 +64,7 @@ PEERS: Mapping[str, tuple[Peer, ...]] = {
     ),
     "openvino": (
         Peer(
-            name="openvino", command=own_command("peers.external_python", "openvino"), needed=("model",),
+            name="openvino", command=own_command("peers.external_python", "openvino"), required=("model",),
             settings={
                 **_PYTHON, "model": "the folder that optimum-intel exported", "precision": "bf16, f32 or f16",
                 "kv_precision": "of its KV cache", "kv_gib": "for its KV cache", "max_num_seqs": "at once",
@@ -74,7 +74,7 @@ PEERS: Mapping[str, tuple[Peer, ...]] = {
     ),
     "llama.cpp": (
         Peer(
-            name="llama.cpp", command=own_command("peers.llama_cpp"), needed=("model",),
+            name="llama.cpp", command=own_command("peers.llama_cpp"), required=("model",),
             settings={
                 "model": "a GGUF file", "server": "its llama-server (default: the one on PATH)",
                 "slots": "requests at once", "context": "tokens of each",
@@ -82,36 +82,35 @@ PEERS: Mapping[str, tuple[Peer, ...]] = {
         ),
     ),
 }  # fmt: skip
-"""By the names that --against takes; one may stand for several ways to run a peer."""
+"""Peers by the names that --against takes; a name can stand for several modes of one engine."""
 
 
 def peers_of(names: Sequence[str], settings: Sequence[str] = ()) -> list[Peer]:
-    """Return the peers of these names, with their settings; a peer's own name is good, too.
+    """Return the peers of these names with their settings.
 
     Args:
-        names: as in PEERS, each perhaps with "@label".
-        settings: as --peer takes them, "NAME.SETTING=VALUE".
+        names: names of PEERS or of a single peer, each optionally with "@label".
+        settings: values of --peer, "NAME.SETTING=VALUE".
 
-    Raises ConfigError for a name that nobody has, for a setting that a peer has not or lacks, and for a peer that is
-    not installed.
+    Raises ConfigError for an unknown name, for an unknown or missing setting, and for a peer that is not installed.
     """
-    given = _read(settings)
+    setting_values = _parse_settings(settings)
     known = {**PEERS, **{peer.name: (peer,) for group in PEERS.values() for peer in group}}
     found: dict[str, Peer] = {}
-    for named in names:
-        name, _, label = named.partition("@")
+    for full_name in names:
+        name, _, label = full_name.partition("@")
         if name not in known:
             raise ConfigError(f"unknown peer {name!r}; there is {', '.join(known)}", option="against")
         for peer in known[name]:
             whole = f"{peer.name}@{label}" if label else peer.name
-            own = {**given.get(peer.name, {}), **given.get(whole, {})}
-            found[whole] = _fitted(peer, whole, own)
-    if unknown := given.keys() - found.keys() - {name.partition("@")[0] for name in found}:
+            own = {**setting_values.get(peer.name, {}), **setting_values.get(whole, {})}
+            found[whole] = _with_settings(peer, whole, own)
+    if unknown := setting_values.keys() - found.keys() - {name.partition("@")[0] for name in found}:
         raise ConfigError(f"--peer sets something of {min(unknown)}, which --against does not name", option="peer")
     return list(found.values())
 
 
-def _read(settings: Sequence[str]) -> dict[str, dict[str, str]]:
+def _parse_settings(settings: Sequence[str]) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for text in settings:
         path, equals, value = text.partition("=")
@@ -122,18 +121,18 @@ def _read(settings: Sequence[str]) -> dict[str, dict[str, str]]:
     return found
 
 
-def _fitted(peer: Peer, name: str, given: Mapping[str, str]) -> Peer:
-    for setting in given:
+def _with_settings(peer: Peer, name: str, setting_values: Mapping[str, str]) -> Peer:
+    for setting in setting_values:
         if setting not in peer.settings:
             has = ", ".join(f"{each} ({what})" for each, what in peer.settings.items()) or "none"
             raise ConfigError(f"{name} has no setting {setting!r}; it has {has}", option="peer")
-    for setting in peer.needed:
-        if setting not in given:
-            said = f"{name} needs --peer {name}.{setting}=..: {peer.settings[setting]}"
-            raise ConfigError(said, option="peer")
+    for setting in peer.required:
+        if setting not in setting_values:
+            message = f"{name} needs --peer {name}.{setting}=..: {peer.settings[setting]}"
+            raise ConfigError(message, option="peer")
     if peer.package and importlib.util.find_spec(peer.package) is None:
         raise ConfigError(f"{name} needs the package {peer.package}, which is not installed", option="against")
     for setting in ("python", "server"):
-        if setting in given and shutil.which(str(Path(given[setting]).expanduser())) is None:
-            raise ConfigError(f"--peer {name}.{setting}: {given[setting]} is no program", option="peer")
-    return replace(peer, name=name, given=given)
+        if setting in setting_values and shutil.which(str(Path(setting_values[setting]).expanduser())) is None:
+            raise ConfigError(f"--peer {name}.{setting}: {setting_values[setting]} is no program", option="peer")
+    return replace(peer, name=name, setting_values=setting_values)

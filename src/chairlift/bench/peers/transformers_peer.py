@@ -1,12 +1,13 @@
-"""Peers: transformers on the same workload, as a program of its own, measured the way the engine is.
+"""Transformers peer: runs a workload with transformers, as a program, measured as the engine is.
 
-    python -m chairlift.bench.peers.transformers_peer static|single|continuous ORDER.json RESULT.json
+    python -m chairlift.bench.peers.transformers_peer static|single|continuous SPEC.json RESULT.json
 
-static: generate() in batches of eight in the order of arrival, padded on the left, each as long as its longest output.
-single: generate() for one request after the other.
-continuous: its own manager with its defaults, but for CUDA's features and blocks for the whole workload at once.
-All are greedy with attention "sdpa" and ignore the end of sequence. None makes text of its tokens, which the engine
-does. It is not the product: where it imports transformers and torch it does so only when it is run.
+static: generate() on batches of eight in the order of arrival, left-padded, each as long as its longest output.
+single: generate() on one request at a time.
+continuous: transformers' continuous batching manager with its defaults, except that CUDA features are off and the
+cache has blocks for the whole workload at once.
+All modes are greedy with attention "sdpa" and ignore the end of sequence. None detokenizes, which the engine does.
+transformers and torch are imported only when this program runs.
 """
 
 import importlib
@@ -30,25 +31,29 @@ PAGE_SIZE = 256  # transformers' own default, too
 NO_EOS = -1
 
 Run = Callable[[Sequence[WorkloadRequest]], tuple[list[RequestRecord], float]]
-"""Does the work; returns what was seen of each request, and the seconds that all took."""
+"""Runs requests; returns a record of each and the seconds of the whole run."""
 
-Way = Callable[[Any, Sequence[WorkloadRequest]], AbstractContextManager[Run]]
-"""Makes a model ready for a workload."""
+Mode = Callable[[Any, Sequence[WorkloadRequest]], AbstractContextManager[Run]]
+"""Prepares a model for a workload; the context yields the function that runs requests."""
 
 
-def measure(way: Way, order: RunSpec) -> dict[str, Any]:
-    """Load the model, warm up, run the workload; returns what was seen. Raises ModelError, ConfigError."""
+def measure(mode: Mode, spec: RunSpec) -> dict[str, Any]:
+    """Load the model, warm up and run the workload.
+
+    Returns the fields of a run.
+    Raises ModelError, ConfigError.
+    """
     torch, transformers = (importlib.import_module(name) for name in ("torch", "transformers"))
     transformers.logging.set_verbosity_error()
-    model = _model(torch, transformers, order)
+    model = _model(torch, transformers, spec)
     vocab_size = model.config.get_text_config().vocab_size
-    workload = order.workload.make(vocab_size)
+    workload = spec.workload.make(vocab_size)
     _check(model, workload)
-    with torch.inference_mode(), way(model, workload.items) as run:
+    with torch.inference_mode(), mode(model, workload.items) as run:
         run(warm_up_items(WARM_UP[1], vocab_size))
-        rides, seconds = run(workload.items)
+        records, seconds = run(workload.items)
     return {
-        **summarize_requests(rides, seconds),
+        **summarize_requests(records, seconds),
         **workload.summary(),
         "engine": {
             "version": transformers.__version__,
@@ -61,17 +66,17 @@ def measure(way: Way, order: RunSpec) -> dict[str, Any]:
     }
 
 
-def _model(torch: Any, transformers: Any, order: RunSpec) -> Any:
-    dtype = order.options.get("dtype", "auto")
-    named = embedded_folder(order.model) or order.model
+def _model(torch: Any, transformers: Any, spec: RunSpec) -> Any:
+    dtype = spec.options.get("dtype", "auto")
+    name = embedded_folder(spec.model) or spec.model
     try:
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            named, dtype=dtype if dtype == "auto" else getattr(torch, dtype), attn_implementation="sdpa",
-            revision=order.options.get("revision"),
+            name, dtype=dtype if dtype == "auto" else getattr(torch, dtype), attn_implementation="sdpa",
+            revision=spec.options.get("revision"),
         )  # fmt: skip
     except (OSError, ValueError) as error:
-        raise ModelError(f"transformers cannot load {order.model}: {error}") from None
-    device = order.options.get("device", "auto")
+        raise ModelError(f"transformers cannot load {spec.model}: {error}") from None
+    device = spec.options.get("device", "auto")
     return model.eval().to(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
 
 
@@ -89,20 +94,20 @@ def _check(model: Any, workload: Workload) -> None:
 
 @contextmanager
 def static(model: Any, items: Sequence[WorkloadRequest]) -> Iterator[Run]:
-    """Run generate() on one batch after the other; every request of a batch ends with the batch."""
-    yield lambda given: _in_batches(model, given, STATIC_BATCH)
+    """Run generate() on one batch at a time; every request of a batch ends with the batch."""
+    yield lambda requests: _run_in_batches(model, requests, STATIC_BATCH)
 
 
 @contextmanager
 def single(model: Any, items: Sequence[WorkloadRequest]) -> Iterator[Run]:
-    """Run generate() on one request after the other."""
-    yield lambda given: _in_batches(model, given, 1)
+    """Run generate() on one request at a time."""
+    yield lambda requests: _run_in_batches(model, requests, 1)
 
 
-def _in_batches(model: Any, items: Sequence[WorkloadRequest], size: int) -> tuple[list[RequestRecord], float]:
+def _run_in_batches(model: Any, items: Sequence[WorkloadRequest], size: int) -> tuple[list[RequestRecord], float]:
     torch, generation = importlib.import_module("torch"), importlib.import_module("transformers.generation")
     began = time.perf_counter()
-    rides: list[RequestRecord] = []
+    records: list[RequestRecord] = []
     for first in range(0, len(items), size):
         batch = items[first : first + size]
         width = max(len(item.prompt_token_ids) for item in batch)
@@ -110,7 +115,7 @@ def _in_batches(model: Any, items: Sequence[WorkloadRequest], size: int) -> tupl
         gaps = [width - len(item.prompt_token_ids) for item in batch]
         rows = [[0] * gap + list(item.prompt_token_ids) for gap, item in zip(gaps, batch, strict=True)]
         masks = [[0] * gap + [1] * (width - gap) for gap in gaps]
-        steps = _Steps()
+        steps = _StepTimes()
         made = model.generate(
             torch.tensor(rows, device=model.device), attention_mask=torch.tensor(masks, device=model.device),
             do_sample=False, max_new_tokens=longest, min_new_tokens=longest, pad_token_id=0,
@@ -119,12 +124,14 @@ def _in_batches(model: Any, items: Sequence[WorkloadRequest], size: int) -> tupl
         assert made.shape[1] == width + longest, "generate() stopped early"
         ended = time.perf_counter() - began
         stamps = [moment - began for moment in steps.moments]
-        rides += [RequestRecord(item, stamps[: item.output_tokens], item.output_tokens, ended=ended) for item in batch]
-    return rides, time.perf_counter() - began
+        records += [
+            RequestRecord(item, stamps[: item.output_tokens], item.output_tokens, ended=ended) for item in batch
+        ]
+    return records, time.perf_counter() - began
 
 
-class _Steps:
-    """A logits processor that notes when the logits of each step were there."""
+class _StepTimes:
+    """A logits processor that records the time at which each step's logits are ready."""
 
     def __init__(self) -> None:
         self.moments: list[float] = []
@@ -139,7 +146,7 @@ class _Steps:
 
 @contextmanager
 def continuous(model: Any, items: Sequence[WorkloadRequest]) -> Iterator[Run]:
-    """Run its manager on all requests at once."""
+    """Run the continuous batching manager on all requests at once."""
     transformers = importlib.import_module("transformers")
     lengths = [len(item.prompt_token_ids) + item.output_tokens for item in items]
     config = transformers.ContinuousBatchingConfig(
@@ -152,45 +159,45 @@ def continuous(model: Any, items: Sequence[WorkloadRequest]) -> Iterator[Run]:
     manager = model.init_continuous_batching(generation_config=generation, continuous_batching_config=config)
     manager.start()
     try:
-        yield lambda given: _managed(manager, given)
+        yield lambda requests: _run_with_manager(manager, requests)
     finally:
         manager.stop(block=True, hard_stop=True)
 
 
-def _managed(manager: Any, items: Sequence[WorkloadRequest]) -> tuple[list[RequestRecord], float]:
+def _run_with_manager(manager: Any, items: Sequence[WorkloadRequest]) -> tuple[list[RequestRecord], float]:
     began = time.perf_counter()
-    rides = {
+    records = {
         manager.add_request(
             list(item.prompt_token_ids), max_new_tokens=item.output_tokens, record_timestamps=True, eos_token_id=NO_EOS
         ): RequestRecord(item)
         for item in items
     }
-    still_open = set(rides)
-    while still_open:
+    open_ids = set(records)
+    while open_ids:
         result = manager.get_result(timeout=1)
         if result is None:
             if not manager.is_running():
-                raise ModelError("transformers' manager died with requests open")
+                raise ModelError("transformers' manager stopped with open requests")
         elif result.is_finished():
-            _finish(rides[result.request_id], result, began)
-            still_open.discard(result.request_id)
-    return list(rides.values()), time.perf_counter() - began
+            _finish(records[result.request_id], result, began)
+            open_ids.discard(result.request_id)
+    return list(records.values()), time.perf_counter() - began
 
 
-def _finish(ride: RequestRecord, result: Any, began: float) -> None:
-    ride.stamps = [moment - began for moment in result.timestamps or ()]
-    ride.output_tokens = len(result.generated_tokens)
-    ride.error = "request_failed" if result.error else ""
-    ride.ended = ride.stamps[-1] if ride.stamps else time.perf_counter() - began
+def _finish(record: RequestRecord, result: Any, began: float) -> None:
+    record.stamps = [moment - began for moment in result.timestamps or ()]
+    record.output_tokens = len(result.generated_tokens)
+    record.error = "request_failed" if result.error else ""
+    record.ended = record.stamps[-1] if record.stamps else time.perf_counter() - began
 
 
-WAYS: dict[str, Way] = {"static": static, "single": single, "continuous": continuous}
+MODES: dict[str, Mode] = {"static": static, "single": single, "continuous": continuous}
 
 
-def main(words: Sequence[str]) -> int:
-    """Obey an order from a file, in the way that the first word names."""
-    way, *files = words
-    return run_child(files, lambda order: measure(WAYS[way], order))
+def main(arguments: Sequence[str]) -> int:
+    """Run the specification in a file, in the mode that the first argument names; returns the exit code."""
+    mode, *files = arguments
+    return run_child(files, lambda spec: measure(MODES[mode], spec))
 
 
 if __name__ == "__main__":

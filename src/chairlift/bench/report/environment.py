@@ -1,4 +1,4 @@
-"""Where a measurement was made, and of what: commit, versions, hardware, model; no host name and no path."""
+"""Environment of a measurement: commit, versions, hardware and model, without host name and paths."""
 
 import importlib.metadata
 import json
@@ -22,14 +22,14 @@ SHAPE = (
 
 
 def source(package: Path | None = None) -> dict[str, Any]:
-    """Return the commit of the checkout that the package is part of, and whether src was changed since.
+    """Return the commit of the checkout that contains the package, and whether src has uncommitted changes.
 
-    Both are None where it is not part of one, or git is not there.
+    Both are None when the package is in no checkout of its own, or git is not installed.
     """
     folder = Path(chairlift.__file__).parent if package is None else package
     unknown = {"commit": None, "dirty": None}
     if _git(folder, "ls-files", "--error-unmatch", "__init__.py") is None:
-        return unknown  # a copy inside somebody else's checkout is none of theirs
+        return unknown  # a copy in another project's checkout is not part of that project
     commit, status = _git(folder, "rev-parse", "HEAD"), _git(folder, "status", "--porcelain", "--", ":/src")
     if commit is None or status is None:
         return unknown
@@ -37,20 +37,20 @@ def source(package: Path | None = None) -> dict[str, Any]:
 
 
 def environment(before: Mapping[str, Any], *, of_host: bool = False) -> dict[str, Any]:
-    """Return commit and versions of a measurement that is over, and the hardware where it is one of the host.
+    """Return commit and versions of a finished measurement, and the hardware when `of_host` is true.
 
-    `before` is what source() said when it began. changed_meanwhile: whether somebody edited or committed while it ran,
-    so that its parts may be of different code.
+    `before` is the result of source() at its start. changed_meanwhile: whether src or the commit changed while it ran,
+    so that its parts may come from different code.
     """
     found = {**before, "changed_meanwhile": source() != before, "versions": versions()}
     return {**found, "hardware": hardware()} if of_host else found
 
 
-def _git(folder: Path, *words: str) -> str | None:
+def _git(folder: Path, *arguments: str) -> str | None:
     environ = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
     try:
         done = subprocess.run(
-            ["git", "-C", str(folder), *words], capture_output=True, text=True, timeout=30, env=environ, check=False
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=30, env=environ, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -58,7 +58,7 @@ def _git(folder: Path, *words: str) -> str | None:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of Python and of the packages that are installed."""
+    """Return the versions of Python and of those PACKAGES that are installed."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
@@ -69,7 +69,7 @@ def versions() -> dict[str, str]:
 
 
 def hardware() -> dict[str, Any]:
-    """Return processor, cores (there, and usable by this process), bytes of memory, and GPUs by name."""
+    """Return the processor, the cores (all, and usable by this process), bytes of memory, and names of the GPUs."""
     return {
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": _cpu(),
@@ -96,7 +96,7 @@ def _gpus() -> list[str]:
 
 
 def redacted_model(model: str | None) -> str:
-    """Name a model without the folders of this machine: a hub id, or the last part of a path."""
+    """Return a model's name without the folders of this machine: a hub id, or the last part of a path."""
     if model is None:
         return DEMO
     path = Path(model).expanduser()
@@ -104,7 +104,7 @@ def redacted_model(model: str | None) -> str:
 
 
 def model_shape(model: str | None) -> dict[str, Any] | None:
-    """Return what config.json says of the model's size; None where there is no such file at hand."""
+    """Return the fields of config.json that describe the model's size; None when there is no local config.json."""
     folder = embedded_folder(model) or Path(str(model)).expanduser()
     path = folder / "config.json"
     if not path.is_file():
@@ -128,9 +128,9 @@ def _in_hub_cache(model: str) -> Path | None:
     return Path(found) if isinstance(found, str) else None
 
 
-def shown_command(words: Sequence[str]) -> str:
-    """Return a command line without the folders of this machine: of each path only the last part."""
-    return shlex.join(_shown_word(word) for word in words)
+def shown_command(arguments: Sequence[str]) -> str:
+    """Return a command line with only the last part of each path, so that it shows no folders of this machine."""
+    return shlex.join(_shown_word(word) for word in arguments)
 
 
 def shown_options(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Quiet: how much of its cores this machine gives away to others just now, seen by a loop that looks at the clock.
+"""NoiseSample: the share of its cores' time that this machine loses to others, measured by reading the clock in a loop.
 
-A neighbour on the same host takes a virtual core away without a trace in /proc/stat; a loop that does nothing but read
-the clock sees each such gap. A measurement that is compared with another begins when there are few.
+Another virtual machine on the same host can take a core away without a trace in /proc/stat, but a loop that only reads
+the clock sees each such gap. A measurement that is compared to another waits until the gaps are few.
 """
 
 import os
@@ -10,26 +10,26 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 GAP_SECONDS = 2e-4
-LOOK_SECONDS = 0.25
-"""For each core."""
+SAMPLE_SECONDS = 0.25
+"""Duration of a sample of each core."""
 
 MAX_CORES = 8
-"""Looked at; on larger machines the first ones stand for all."""
+"""Most cores that are sampled; on larger machines the first ones represent all."""
 
-CALM = 0.05
-"""Share of the time that may be lost on the worst core."""
+MAX_LOST_SHARE = 0.05
+"""Largest share of the worst core's time that may be lost on a quiet machine."""
 
 PAUSE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class NoiseSample:
-    """What was seen.
+    """The gaps of a sample.
 
     Attributes:
         lost: share of the time that was lost in gaps, on the worst core.
-        longest_seconds: of all gaps.
-        waited_seconds: before it was quiet enough, or patience was over.
+        longest_seconds: duration of the longest gap.
+        waited_seconds: time until the machine was quiet, or until the limit of the wait.
     """
 
     lost: float
@@ -37,13 +37,13 @@ class NoiseSample:
     waited_seconds: float = 0.0
 
     @property
-    def is_calm(self) -> bool:
-        """Whether a measurement may begin."""
-        return self.lost <= CALM
+    def is_quiet(self) -> bool:
+        """Whether the machine is quiet enough for a measurement."""
+        return self.lost <= MAX_LOST_SHARE
 
 
 def measure_core(seconds: float, clock: Callable[[], float] = time.perf_counter) -> NoiseSample:
-    """Watch the core that this thread is on for so long."""
+    """Sample the core of this thread for a number of seconds."""
     began = last = clock()
     lost = longest = 0.0
     while last - began < seconds:
@@ -54,26 +54,26 @@ def measure_core(seconds: float, clock: Callable[[], float] = time.perf_counter)
     return NoiseSample(lost / (last - began), longest)
 
 
-def look(seconds: float = LOOK_SECONDS) -> NoiseSample:
-    """Watch each core that this process may use, one after the other, for so long each."""
+def sample_cores(seconds: float = SAMPLE_SECONDS) -> NoiseSample:
+    """Sample each core that this process may use, one after the other, for `seconds` each."""
     if not hasattr(os, "sched_setaffinity"):
         return measure_core(seconds)
     usable = os.sched_getaffinity(0)
-    found = []
+    samples = []
     try:
         for core in sorted(usable)[:MAX_CORES]:
             os.sched_setaffinity(0, {core})
-            found.append(measure_core(seconds))
+            samples.append(measure_core(seconds))
     finally:
         os.sched_setaffinity(0, usable)
-    return NoiseSample(max(each.lost for each in found), max(each.longest_seconds for each in found))
+    return NoiseSample(max(each.lost for each in samples), max(each.longest_seconds for each in samples))
 
 
-def wait_until_quiet(patience: float) -> NoiseSample:
-    """Look until it is quiet, for so many seconds at most; returns the last look."""
+def wait_until_quiet(max_wait_seconds: float) -> NoiseSample:
+    """Sample until the machine is quiet, at most `max_wait_seconds`; returns the last sample."""
     began = time.monotonic()
     while True:
-        seen, waited = look(), time.monotonic() - began
-        if seen.is_calm or waited >= patience:
-            return NoiseSample(seen.lost, seen.longest_seconds, waited)
+        sample, waited = sample_cores(), time.monotonic() - began
+        if sample.is_quiet or waited >= max_wait_seconds:
+            return NoiseSample(sample.lost, sample.longest_seconds, waited)
         time.sleep(PAUSE_SECONDS)

@@ -1,4 +1,4 @@
-"""Distributions: many samples told as mean and percentiles."""
+"""Percentiles: summarizes samples as mean and percentiles."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ def summarize(samples: Iterable[float]) -> dict[str, float | None]:
 
 
 def downsample(samples: Iterable[float], most: int) -> list[float]:
-    """Return at most so many of the samples in ascending order, evenly spaced by rank, the ends among them."""
+    """Return at most `most` samples in ascending order, evenly spaced by rank, including both ends."""
     ordered = sorted(samples)
     if len(ordered) <= most:
         return ordered

@@ -1,22 +1,25 @@
-"""Plots: a report as a PNG; of one arm latencies, riders and cache; of several arms, bars."""
+"""Plots: draws a report as a PNG, with latencies, requests and cache of one arm, or bars of several arms."""
 
 import functools
 import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
-from chairlift.bench.peers.registry import OURS
+from chairlift.bench.peers.registry import OWN_NAME
 from chairlift.core.errors import ConfigError
 
 
 def check_plot() -> None:
-    """Raise ConfigError when matplotlib is not there, before any work."""
+    """Check that matplotlib is installed.
+
+    Raises ConfigError when it is not.
+    """
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigError("--plot needs matplotlib: pip install 'chairlift[plot]'", option="plot")
 
 
 def draw(report: Mapping[str, Any], path: str) -> None:
-    """Draw a report: its arms side by side, or the middle run of its only one.
+    """Draw a report: its arms side by side, or the median run of its only arm.
 
     Raises ConfigError when the file cannot be written.
     """
@@ -34,10 +37,10 @@ def draw(report: Mapping[str, Any], path: str) -> None:
         speed.invert_yaxis()
     else:
         figure.suptitle(f"{about}: {report['output_tokens_per_second']:.1f} output tokens/s")
-        latency, riders, cache = figure.subplots(3, 1)
+        latency, requests, cache = figure.subplots(3, 1)
         _cumulative(latency, report["samples"])
-        _riders(riders, report["timeline"])
-        _cache(cache, report["timeline"], report["kv_use"]["total_slots"])
+        _requests(requests, report["timeline"])
+        _cache(cache, report["timeline"], report["kv_cache_usage"]["total_slots"])
     FigureCanvasAgg(figure)
     try:
         figure.savefig(path, format="png")
@@ -46,17 +49,19 @@ def draw(report: Mapping[str, Any], path: str) -> None:
 
 
 def _bars(axes: Any, report: Mapping[str, Any], path: tuple[str, ...], label: str) -> None:
-    """A bar for each arm's median, and a dot for each of its runs."""
+    """Draw a bar for each arm's median, and a dot for each of its runs."""
     longest = 0.0
     for place, (arm, row) in enumerate(zip(report["arms"], report["ratios"], strict=True)):
-        middle = row[".".join(path)]
+        median = row[".".join(path)]
         found = [functools.reduce(lambda found, name: found[name], path, run) for run in arm["runs"]]
         values = [value for value in found if value is not None]
-        end = max([*values, middle or 0.0])
-        axes.barh(place, middle or 0.0, color="C0" if arm.get("options") or arm["name"] == OURS else "C1", alpha=0.7)
+        end = max([*values, median or 0.0])
+        axes.barh(
+            place, median or 0.0, color="C0" if arm.get("options") or arm["name"] == OWN_NAME else "C1", alpha=0.7
+        )
         axes.plot(values, [place] * len(values), "k.", markersize=4)
-        said = "?" if middle is None else f"{middle:.0f}" if middle >= 100 else f"{middle:.3g}"
-        axes.annotate(f"  {said}", (end, place), va="center", fontsize=8)
+        text = "?" if median is None else f"{median:.0f}" if median >= 100 else f"{median:.3g}"
+        axes.annotate(f"  {text}", (end, place), va="center", fontsize=8)
         longest = max(longest, end)
     axes.set(xlabel=label, xlim=(0, 1.15 * longest or 1.0), yticks=range(len(report["arms"])))
     axes.set_yticklabels([arm["name"] for arm in report["arms"]])
@@ -64,7 +69,7 @@ def _bars(axes: Any, report: Mapping[str, Any], path: tuple[str, ...], label: st
 
 
 def _cumulative(axes: Any, samples: Mapping[str, list[float]]) -> None:
-    """Share of requests that were done, or had begun, after so many seconds."""
+    """Draw the shares of requests with a first token, and of finished requests, over the seconds after arrival."""
     for name, label in (("latency_seconds", "end"), ("ttft_seconds", "first token")):
         values = samples[name]
         if values:
@@ -75,7 +80,7 @@ def _cumulative(axes: Any, samples: Mapping[str, list[float]]) -> None:
     axes.grid(alpha=0.3)
 
 
-def _riders(axes: Any, timeline: Mapping[str, list[float]]) -> None:
+def _requests(axes: Any, timeline: Mapping[str, list[float]]) -> None:
     for name in ("running", "waiting"):
         axes.step(timeline["at"], timeline[name], where="post", label=name)
     axes.set(xlabel="seconds", ylabel="requests", ylim=(0, None))

@@ -1,15 +1,15 @@
-"""Reports: what was measured, on what and with which commit, as JSON and as a table for people.
+"""Reports: the results of a benchmark with environment and commit, as JSON and as a printed table.
 
     kind, schema         "chairlift bench offline", version of this layout
-    output_tokens_per_second ... kv_use, kv_waste, timeline, samples
-                         of the first arm's middle run (the one whose throughput is the median); see rides.py, steps.py
+    output_tokens_per_second ... kv_cache_usage, kv_cache_waste, timeline, samples
+                         of the first arm's median run (by throughput); see request_records.py, step_records.py
     arms                 of every arm: name, options, and every run without its timeline and samples
-    ratios               several arms: medians, and the first arm's over each other's
+    ratios               of several arms: medians, and the first arm's medians over each arm's
     workload, model      name, seed, digest, tokens; name and shape
-    environment          commit, whether src was dirty or changed while it ran, versions, hardware
+    environment          commit, whether src was dirty or changed during the run, versions, hardware
     seed, command        the command line without paths
 
-Seconds are seconds, percentiles interpolate linearly, means of kv_use and kv_waste are weighted by the steps' duration.
+Percentiles interpolate linearly. Means of kv_cache_usage and kv_cache_waste are weighted by the steps' duration.
 """
 
 import errno
@@ -26,18 +26,18 @@ from chairlift.bench.report import environment
 from chairlift.core.errors import ConfigError
 
 KIND = "chairlift bench offline"
-SCHEMA = 1
-BULKY = ("timeline", "samples")
-IN_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
-"""What a folder says in which nothing can be made or renamed, though a file in it can be written."""
+SCHEMA = 2
+LARGE_FIELDS = ("timeline", "samples")
+NO_RENAME_ERRORS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
+"""Errors of a folder in which files can be neither created nor renamed, though existing ones can be written."""
 
 
 def with_environment(
     kind: str, found: Mapping[str, Any], source: Mapping[str, Any], words: Sequence[str], *, of_host: bool = True
 ) -> dict[str, Any]:
-    """Put around what was found what every report has; for source see machine.environment(), for words assembled().
+    """Add the fields that every report has to the results; build_report() describes `source` and `words`.
 
-    Where the host does not matter, because nothing of it was measured, `of_host` is False.
+    `of_host` is False for results that do not depend on the host.
     """
     return {
         "kind": kind,
@@ -49,40 +49,43 @@ def with_environment(
 
 
 def build_report(
-    order: RunSpec, turns: Sequence[ArmRuns], source: Mapping[str, Any], words: Sequence[str]
+    spec: RunSpec, all_runs: Sequence[ArmRuns], source: Mapping[str, Any], words: Sequence[str]
 ) -> dict[str, Any]:
-    """Put a report together; `source` is what machine.source() said at the beginning, `words` the command line's."""
-    first = turns[0].median_run()
+    """Build a report; `source` is environment.source() at the start, `words` the command line's arguments."""
+    first = all_runs[0].median_run()
     found = {
         **{name: value for name, value in first.items() if name not in ("workload_digest", "workload_tokens")},
         "arms": [
             {
                 "name": each.arm.name,
                 "options": environment.shown_options(each.arm.options),
-                "runs": [_slim(run) for run in each.runs],
+                "runs": [_without_large_fields(run) for run in each.runs],
             }
-            for each in turns
+            for each in all_runs
         ],
-        "ratios": ratios(turns) if len(turns) > 1 else [],
-        "seed": order.workload.seed,
+        "ratios": ratios(all_runs) if len(all_runs) > 1 else [],
+        "seed": spec.workload.seed,
         "workload": {
-            **order.workload.shown(),
+            **spec.workload.shown(),
             "requests": first["requests"]["total"],
             "tokens": first["workload_tokens"],
             "digest": first["workload_digest"],
         },
-        "model": {"name": environment.redacted_model(order.model), "shape": environment.model_shape(order.model)},
-        "options": environment.shown_options(order.options),
+        "model": {"name": environment.redacted_model(spec.model), "shape": environment.model_shape(spec.model)},
+        "options": environment.shown_options(spec.options),
     }
     return with_environment(KIND, found, source, words)
 
 
-def _slim(run: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in run.items() if name not in BULKY}
+def _without_large_fields(run: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in run.items() if name not in LARGE_FIELDS}
 
 
 def write(path: str, report: Mapping[str, Any]) -> None:
-    """Write a report as JSON; a file that was there stays whole until the new one is. Raises ConfigError."""
+    """Write a report as JSON, replacing an existing file only when the new one is complete.
+
+    Raises ConfigError when the file cannot be written.
+    """
     text, target = json.dumps(report, indent=1, allow_nan=False) + "\n", Path(path)
     try:
         if target.exists() and (path.startswith("/dev/") or not target.is_file()):  # a pipe, a terminal
@@ -99,7 +102,7 @@ def _replace(target: Path, text: str) -> None:
         unfinished.write_text(text, encoding="utf-8")
         unfinished.replace(target)
     except OSError as error:
-        if error.errno not in IN_PLACE or not target.exists():
+        if error.errno not in NO_RENAME_ERRORS or not target.exists():
             raise
         target.write_text(text, encoding="utf-8")
     finally:
@@ -110,7 +113,7 @@ def _replace(target: Path, text: str) -> None:
 def tell(
     lines: Iterable[str], path: str | None, report: Mapping[str, Any], say: Callable[[str], None]
 ) -> None:  # fmt: skip
-    """Say the lines for people; then, whatever became of that, write the report where there is a path."""
+    """Print the lines of a report; then write it to `path`, if there is one, even when printing failed."""
     try:
         for line in lines:
             say(line)
@@ -119,17 +122,17 @@ def tell(
             write(path, report)
 
 
-# -- for people --------------------------------------------------------------------------------------------------------
+# -- printed table -----------------------------------------------------------------------------------------------------
 
 
 def table(report: Mapping[str, Any]) -> Iterator[str]:
-    """Return the lines that people see: one run, or one line an arm."""
-    yield from _compared(report["ratios"]) if report["ratios"] else _alone(report)
+    """Return the lines of the printed table: several for one arm, or one line for each of several arms."""
+    yield from _comparison_lines(report["ratios"]) if report["ratios"] else _single_run_lines(report)
 
 
-def _alone(report: Mapping[str, Any]) -> Iterator[str]:
+def _single_run_lines(report: Mapping[str, Any]) -> Iterator[str]:
     requests, tokens, spread = report["requests"], report["tokens"], len(report["arms"][0]["runs"])
-    of_runs = f" (the middle of {spread} runs)" if spread > 1 else ""
+    of_runs = f" (the median of {spread} runs)" if spread > 1 else ""
     yield f"{requests['completed']} of {requests['total']} requests in {report['seconds']:.2f} s{of_runs}"
     yield (
         f"{report['output_tokens_per_second']:.1f} output tokens/s, {report['total_tokens_per_second']:.1f} in all; "
@@ -139,7 +142,7 @@ def _alone(report: Mapping[str, Any]) -> Iterator[str]:
     for name in ("latency", "ttft", "itl"):
         spans = report[f"{name}_seconds"]
         yield f"{name:<12} " + " ".join(_number(spans[key], 9, 4) for key in ("mean", "p50", "p90", "p99"))
-    use, waste = report["kv_use"], report["kv_waste"]
+    use, waste = report["kv_cache_usage"], report["kv_cache_waste"]
     yield (
         f"{report['steps']} steps, {report['preemptions']} preemptions, at most {report['peak_running_requests']} "
         f"running; KV cache {_percent(use['mean'])} held (peak {_percent(use['peak'])}), of that "
@@ -147,7 +150,7 @@ def _alone(report: Mapping[str, Any]) -> Iterator[str]:
     )
 
 
-def _compared(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _comparison_lines(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     name = rows[0]["arm"]
     width = max(len(row["arm"]) for row in rows)
     yield (

@@ -1,7 +1,7 @@
-"""Overload: how fast a server is as before after a burst, and whether it holds what a server should under too much.
+"""Overload: measures a server's recovery after overload and judges whether it met the limits of an overload test.
 
-idle ──> probes: how fast is fast ──> closed loop: the capacity ──> open loop at 1, 2, 5, 10 times that
-                                                                    └─ after each: probes until as fast as before
+idle ──> probes: baseline latency ──> closed loop: capacity ──> open loop at 1, 2, 5, 10 times the capacity
+                                                                └─ after each: probes until the latency is normal
 """
 
 import asyncio
@@ -18,44 +18,47 @@ from chairlift.bench.server.response_recorder import HttpRequestRecord, Outcome,
 
 PROBES = 5
 PROBE_TOKENS = 16, 1
-"""Prompt and output of a probe."""
+"""Prompt tokens and output tokens of a probe."""
 
 PROBE_GAP_SECONDS = 0.25
 NORMAL_RUN = 3
-"""Probes in a row that have to be fast."""
+"""Number of consecutive normal probes that mean recovery."""
 
 GIVE_UP_SECONDS = 90.0
 
-LEAST_GOODPUT = 0.9
-REFUSAL_SECONDS = 0.05
-MOST_MEMORY = 1.1
-RECOVERY_SECONDS = 5.0
+MIN_GOODPUT_SHARE = 0.9
+MAX_REJECTION_SECONDS = 0.05
+MAX_MEMORY_RATIO = 1.1
+MAX_RECOVERY_SECONDS = 5.0
 
 
 class RecoveryProbes:
-    """Small requests that show whether a server is as fast as when it was idle."""
+    """Small requests that measure whether a server is as fast as when it was idle."""
 
-    def __init__(self, client: Client, shot: PreparedRequest) -> None:
+    def __init__(self, client: Client, prepared: PreparedRequest) -> None:
         self._client = client
-        self._shot = shot
+        self._prepared = prepared
         self.baseline = 0.0
 
     @property
     def limit(self) -> float:
-        """Seconds that a normal one may take: twice what it takes an idle server, and a little for chance."""
+        """Longest duration of a normal probe in seconds: twice that on an idle server, plus a margin of 50 ms."""
         return 2 * self.baseline + 0.05
 
-    async def learn(self) -> None:
-        """Find out how long one takes now, when nothing else is asked."""
-        taken = [await self._one() for _ in range(PROBES)]
-        self.baseline = median(taken[1:])  # the first one may find everything cold
+    async def measure_baseline(self) -> None:
+        """Measure the duration of a probe on the idle server."""
+        taken = [await self._probe() for _ in range(PROBES)]
+        self.baseline = median(taken[1:])  # the first probe may meet cold caches
 
     async def until_normal(self) -> float | None:
-        """Return the seconds from now to the first of several normal probes; None when that takes too long."""
+        """Return the seconds until the first of NORMAL_RUN consecutive normal probes.
+
+        Returns None when there are none within GIVE_UP_SECONDS.
+        """
         began, sent = time.monotonic(), list[tuple[float, asyncio.Task[float]]]()
         try:
             while (now := time.monotonic() - began) < GIVE_UP_SECONDS:
-                sent.append((now, asyncio.create_task(self._one())))
+                sent.append((now, asyncio.create_task(self._probe())))
                 await asyncio.sleep(PROBE_GAP_SECONDS)
                 if (found := self._first_run(sent)) is not None:
                     return found
@@ -66,7 +69,7 @@ class RecoveryProbes:
             await asyncio.gather(*(task for _, task in sent), return_exceptions=True)
 
     def _first_run(self, sent: Sequence[tuple[float, "asyncio.Task[float]"]]) -> float | None:
-        """When the first of so many normal ones in a row was sent."""
+        """Return when the first of NORMAL_RUN consecutive normal probes was sent, None when there are none yet."""
         run: list[float] = []
         for at, task in sent:
             if task.done() and task.result() <= self.limit:
@@ -77,16 +80,16 @@ class RecoveryProbes:
                 return run[0]
         return None
 
-    async def _one(self) -> float:
-        """Seconds that one takes; endless when it does not end well."""
+    async def _probe(self) -> float:
+        """Send a probe; returns its duration in seconds, infinity when it fails."""
         began = time.monotonic()
         record = HttpRequestRecord(due=0.0, sent=0.0)
-        answer = ResponseRecorder(record, began)
-        answer.end(await self._client.ask(self._shot.request, answer, GIVE_UP_SECONDS))
+        recorder = ResponseRecorder(record, began)
+        recorder.end(await self._client.send(self._prepared.request, recorder, GIVE_UP_SECONDS))
         return record.ended if record.outcome is Outcome.OK else float("inf")
 
 
-def middle(phases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def median_phase(phases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what is judged of one phase that was measured several times.
 
     Of what chance moves it is the median; bad ends and requests are those of all. Of memory it is the worst, and as a
@@ -105,8 +108,8 @@ def middle(phases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "sent_per_second": median(each["sent_per_second"] or 0.0 for each in phases),
         "refusal_seconds": {"p99": median(refusals) if refusals else None},
         "recovery_seconds": None if recovery == math.inf else recovery,
-        "requests": _added(each["requests"] for each in phases),
-        "tokens": _added(each["tokens"] for each in phases),
+        "requests": _sum_counts(each["requests"] for each in phases),
+        "tokens": _sum_counts(each["tokens"] for each in phases),
         "first_memory_bytes": phases[0]["server_memory_bytes"],
         "server_memory_bytes": max(
             memories, key=lambda found: sum(each["peak"] for each in found.values()), default=None
@@ -114,7 +117,7 @@ def middle(phases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _added(counts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+def _sum_counts(counts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     added: Counter[str] = Counter()
     for each in counts:
         added.update({name: value for name, value in each.items() if isinstance(value, int)})
@@ -122,35 +125,37 @@ def _added(counts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def judge(phases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Say whether a server held what one should.
+    """Judge whether a server met the limits under overload.
 
-    `phases` (of several rounds the middle() of each) are the closed one that found the capacity, then that at once the
-    capacity, then those beyond it; each has `recovery_seconds` but the first. Goodput is counted in tokens of good
-    answers: by requests a short phase would look better than a long one, because its short answers are over first. The
-    peak is the best of all phases; where less than that was asked for, a phase is held to what was. Memory is compared
-    with the phase at once the capacity.
+    `phases` are the closed loop that found the capacity, the phase at 1 times the capacity, and those beyond it; with
+    several rounds, each is the median_phase() of its kind. Each but the first has `recovery_seconds`. Goodput counts
+    tokens of good responses, because a count of requests would favor short phases, in which mostly short responses end.
+    The peak is the best goodput of all phases; a phase that offered less is compared to what it offered. Memory is
+    compared to the phase at 1 times the capacity.
     """
     peak = max(each["good_tokens_per_second"] or 0.0 for each in phases)
     rows = [_row(each, peak, phases[1], phases[0]) for each in phases[1:]]
     return {"peak_good_tokens_per_second": peak, "rows": rows, "held": all(row["held"] for row in rows)}
 
 
-def tokens_a_request(phase: Mapping[str, Any], calm: Mapping[str, Any]) -> float:
-    """Return how many output tokens a request of a phase asks for.
+def tokens_per_request(phase: Mapping[str, Any], reference: Mapping[str, Any]) -> float:
+    """Return the mean number of output tokens that a request of a phase asks for.
 
-    Where some may end earlier, it is what they got in a calm phase: under overload short ones are over sooner.
+    When requests may end earlier, it is the mean of the reference phase, because under overload short ones end sooner.
     """
     tokens = phase["tokens"]
     if tokens["asked"] and not tokens["free"]:
         return float(tokens["asked"] / phase["requests"]["total"])
-    done = calm["requests"]["ok"]
-    return float(calm["tokens"]["output"] / done) if done else 0.0
+    done = reference["requests"]["ok"]
+    return float(reference["tokens"]["output"] / done) if done else 0.0
 
 
-def _row(phase: Mapping[str, Any], peak: float, once: Mapping[str, Any], calm: Mapping[str, Any]) -> dict[str, Any]:
+def _row(
+    phase: Mapping[str, Any], peak: float, once: Mapping[str, Any], reference: Mapping[str, Any]
+) -> dict[str, Any]:
     requests = phase["requests"]
     refusal, recovery = phase["refusal_seconds"]["p99"], phase["recovery_seconds"]
-    possible = min(peak, (phase["sent_per_second"] or 0.0) * tokens_a_request(phase, calm))
+    possible = min(peak, (phase["sent_per_second"] or 0.0) * tokens_per_request(phase, reference))
     row = {
         "name": phase["name"],
         "goodput_share": (phase["good_tokens_per_second"] or 0.0) / possible if possible else 0.0,
@@ -162,29 +167,29 @@ def _row(phase: Mapping[str, Any], peak: float, once: Mapping[str, Any], calm: M
         "non_terminal": requests["non_terminal"],
         "recovery_seconds": recovery,
     }
-    return {**row, "missed": list(_missed(row)), "held": not any(_missed(row))}
+    return {**row, "missed": list(_unmet_limits(row)), "held": not any(_unmet_limits(row))}
 
 
-def _missed(row: Mapping[str, Any]) -> Iterator[str]:
-    """Say what a row does not hold."""
-    if row["goodput_share"] < LEAST_GOODPUT:
-        yield f"goodput is {row['goodput_share']:.0%} of its peak, it should be {LEAST_GOODPUT:.0%}"
-    if (refusal := row["refusal_p99_seconds"]) is not None and refusal > REFUSAL_SECONDS:
-        yield f"a refusal takes {refusal * 1000:.0f} ms (p99), it should take {REFUSAL_SECONDS * 1000:.0f}"
-    if (memory := row["memory_ratio"]) is not None and memory > MOST_MEMORY:
-        yield f"memory grows to {memory:.2f} times what it was, it should stay below {MOST_MEMORY:g}"
+def _unmet_limits(row: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each limit that a row does not meet."""
+    if row["goodput_share"] < MIN_GOODPUT_SHARE:
+        yield f"goodput is {row['goodput_share']:.0%} of its peak, it should be {MIN_GOODPUT_SHARE:.0%}"
+    if (refusal := row["refusal_p99_seconds"]) is not None and refusal > MAX_REJECTION_SECONDS:
+        yield f"a rejection takes {refusal * 1000:.0f} ms (p99), it should take {MAX_REJECTION_SECONDS * 1000:.0f}"
+    if (memory := row["memory_ratio"]) is not None and memory > MAX_MEMORY_RATIO:
+        yield f"memory grows to {memory:.2f} times what it was, it should stay below {MAX_MEMORY_RATIO:g}"
     if row["server_errors"]:
-        yield f"{row['server_errors']} answers were 5xx"
+        yield f"{row['server_errors']} responses were 5xx"
     if row["non_terminal"]:
-        yield f"{row['non_terminal']} requests got no end"
+        yield f"{row['non_terminal']} requests got no complete response"
     if (recovery := row["recovery_seconds"]) is None:
-        yield f"it was not as fast as before within {GIVE_UP_SECONDS:g} s"
-    elif recovery > RECOVERY_SECONDS:
-        yield f"it was as fast as before after {recovery:.1f} s, it should be after {RECOVERY_SECONDS:g}"
+        yield f"it did not recover within {GIVE_UP_SECONDS:g} s"
+    elif recovery > MAX_RECOVERY_SECONDS:
+        yield f"it recovered after {recovery:.1f} s, it should recover within {MAX_RECOVERY_SECONDS:g} s"
 
 
 def _memory_ratio(now: Mapping[str, Any] | None, then: Mapping[str, Any] | None) -> float | None:
-    """The growth of all processes together; None where nothing is known."""
+    """Return the growth of the memory of all processes together, None when it is unknown."""
     known = set(now or ()) & set(then or ())
     if now is None or then is None or not known:
         return None

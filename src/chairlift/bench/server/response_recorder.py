@@ -1,8 +1,8 @@
-"""Answers: what one streamed answer was, read with as little work a chunk as possible.
+"""ResponseRecorder: records token times and outcome of a streamed response with little work per chunk.
 
-Chunks are not parsed as JSON. Two marks are looked for in each: ids of tokens (`return_token_ids`), or else a text that
-is not empty; a quotation mark inside of a JSON string has a backslash before it, so that no text can look like a mark.
-Usage and errors are parsed; a stream has one of either.
+Chunks are not parsed as JSON. Regular expressions look in each for token ids (`return_token_ids`), or else for a text
+that is not empty; quotation marks inside a JSON string are escaped, so that no text can match. Usage and errors are
+parsed, because a stream has at most one of each.
 """
 
 import json
@@ -23,11 +23,11 @@ TEXT = re.compile(r'"(?:text|content|reasoning_content|reasoning|arguments)"\s*:
 ERROR = re.compile(r'"error"\s*:\s*\{|"object"\s*:\s*"error"')
 USAGE = re.compile(r'"usage"\s*:\s*\{')
 MAX_ERROR_BYTES = 65_536
-REFUSALS = (429, 503)
+REJECTION_STATUSES = (429, 503)
 
 
 class Outcome(StrEnum):
-    """How a request ended, as its client saw it."""
+    """The outcome of a request for its client."""
 
     OK = "ok"
     REFUSED = "refused"
@@ -42,33 +42,33 @@ class Outcome(StrEnum):
 
 
 TERMINAL = frozenset({Outcome.OK, Outcome.REFUSED, Outcome.BAD_STATUS, Outcome.ERROR_EVENT})
-"""What a server said itself, to the end."""
+"""Outcomes with a complete response of the server."""
 
 
 @dataclass(slots=True)
 class HttpRequestRecord:
-    """One request, as its client saw it. Times are seconds since the phase began.
+    """One request as its client measured it; times are seconds since the phase began.
 
     Attributes:
-        due: when it was to be sent.
-        sent: when it was, before a connection was looked for.
-        asked_tokens: of output; 0 where it may end earlier.
-        ended: when its answer was over.
-        outcome: how; INTERRUPTED until it is over.
-        status: of HTTP, 0 where none came.
-        code: of the error; "" where there was none.
-        why: a few words about an end that was no answer.
-        arrivals: when news came: chunks with tokens.
-        weights: tokens of each, where ids came; else 1.
-        usage_tokens: of output, as the server says at the end.
-        prompt_tokens: as it says.
-        has_ids: whether weights are counts of tokens.
-        retry_after: seconds, where it said so.
+        due: the time at which it was due.
+        sent: the time at which it was sent, before a connection was chosen.
+        requested_tokens: number of output tokens; 0 when the output may end earlier.
+        ended: the time at which its response ended.
+        outcome: its outcome; INTERRUPTED while it is open.
+        status: HTTP status, 0 without a response.
+        code: error code; "" without an error.
+        why: a short reason when there was no complete response.
+        arrivals: times of the chunks with tokens.
+        weights: number of tokens of each such chunk if the server sends token ids, else 1.
+        usage_tokens: output tokens by the server's usage.
+        prompt_tokens: prompt tokens by the server's usage.
+        has_ids: whether weights are numbers of tokens.
+        retry_after: seconds of the Retry-After header, None without one.
     """
 
     due: float
     sent: float
-    asked_tokens: int = 0
+    requested_tokens: int = 0
     ended: float = math.nan
     outcome: Outcome = Outcome.INTERRUPTED
     status: int = 0
@@ -83,28 +83,28 @@ class HttpRequestRecord:
 
     @property
     def output_tokens(self) -> int:
-        """As the server says, or else as they were counted."""
+        """Output tokens by the server's usage, or else as counted."""
         return sum(self.weights) if self.usage_tokens is None else self.usage_tokens
 
     @property
-    def first(self) -> float | None:
-        """Seconds from when it was due to the first token."""
+    def ttft(self) -> float | None:
+        """Seconds from the due time to the first token, None without a token."""
         return self.arrivals[0] - self.due if self.arrivals else None
 
     @property
     def tpot(self) -> float | None:
-        """Seconds a token behind the first one; None for a single one."""
+        """Seconds per output token after the first one, None for fewer than two tokens."""
         tokens = self.output_tokens
         return (self.arrivals[-1] - self.arrivals[0]) / (tokens - 1) if self.arrivals and tokens > 1 else None
 
     @property
     def is_miscounted(self) -> bool:
-        """Whether the ids that came are not as many as the server says."""
+        """Whether the number of received token ids differs from the server's usage."""
         return self.has_ids and self.usage_tokens is not None and sum(self.weights) != self.usage_tokens
 
 
 class ResponseRecorder:
-    """Takes the answer to one request and fills in its record. `began` is the phase's time.monotonic()."""
+    """Records the response to one request; `began` is the phase's start by time.monotonic()."""
 
     def __init__(self, record: HttpRequestRecord, began: float) -> None:
         self._record = record
@@ -114,22 +114,22 @@ class ResponseRecorder:
         self._body = bytearray()
 
     def head(self, status: int, headers: Headers) -> None:
-        """See Taker."""
+        """See ResponseHandler."""
         self._record.status = status
-        named = dict(headers)
-        if named.get(b"content-encoding", b"identity").lower() != b"identity":
-            raise ValueError("the answer is compressed, though nobody asked for it")
-        self._record.retry_after = _retry_after(named)
+        headers_by_name = dict(headers)
+        if headers_by_name.get(b"content-encoding", b"identity").lower() != b"identity":
+            raise ValueError("the response is compressed, though the request accepts only identity")
+        self._record.retry_after = _retry_after(headers_by_name)
 
-    def body(self, piece: bytes, now: float) -> None:
-        """See Taker."""
+    def body(self, chunk: bytes, now: float) -> None:
+        """See ResponseHandler."""
         if self._record.status == 200:
-            for event in self._reader.push(piece):
-                self._take(event, now)
+            for event in self._reader.push(chunk):
+                self._handle_event(event, now)
         elif len(self._body) < MAX_ERROR_BYTES:
-            self._body += piece
+            self._body += chunk
 
-    def _take(self, event: Event, now: float) -> None:
+    def _handle_event(self, event: Event, now: float) -> None:
         data, record = event.data, self._record
         if data == "[DONE]":
             self._is_done = True
@@ -150,7 +150,7 @@ class ResponseRecorder:
             _note_usage(data, record)
 
     def end(self, ended: ExchangeEnd) -> None:
-        """Note how it ended."""
+        """Record the end of the exchange and the outcome."""
         record = self._record
         record.ended, record.why = ended.at - self._began, ended.why
         record.outcome = self._outcome(ended.how)
@@ -159,8 +159,8 @@ class ResponseRecorder:
         elif record.outcome is not Outcome.OK and not record.code:
             record.code = record.outcome.value
 
-    def said(self) -> str:
-        """Return the words of an answer that is an error, with its status."""
+    def error_text(self) -> str:
+        """Return the message of an error response, with its status."""
         return f"{error_message_of(bytes(self._body))} ({self._record.status})"
 
     def _outcome(self, how: ExchangeEndKind) -> Outcome:
@@ -172,15 +172,15 @@ class ResponseRecorder:
             return Outcome(how.value)
         if self._record.status == 200:
             return Outcome.UNFINISHED
-        return Outcome.REFUSED if self._record.status in REFUSALS else Outcome.BAD_STATUS
+        return Outcome.REFUSED if self._record.status in REJECTION_STATUSES else Outcome.BAD_STATUS
 
 
 def error_message_of(body: bytes) -> str:
-    """Return the sentence of an error's body: OpenAI's message, or the beginning of what there is."""
+    """Return the message of an error's body: OpenAI's `message` field, or the first 200 characters."""
     try:
         return str(json.loads(body)["error"]["message"])
     except (ValueError, KeyError, TypeError, RecursionError):
-        return body.decode("utf-8", "replace")[:200].strip() or "it says nothing"
+        return body.decode("utf-8", "replace")[:200].strip() or "empty response"
 
 
 def _code(text: str, fallback: str) -> str:
@@ -199,14 +199,14 @@ def _note_usage(data: str, record: HttpRequestRecord) -> None:
         return
 
 
-def _retry_after(named: dict[bytes, bytes]) -> float | None:
+def _retry_after(headers_by_name: dict[bytes, bytes]) -> float | None:
     for name, scale in ((b"retry-after-ms", 1000.0), (b"retry-after", 1.0)):
         try:
-            return float(named[name]) / scale
+            return float(headers_by_name[name]) / scale
         except (KeyError, ValueError):
             continue
-    try:  # a date is the other way to say it
-        when = parsedate_to_datetime(named[b"retry-after"].decode("latin-1"))
+    try:  # Retry-After may also be a date
+        when = parsedate_to_datetime(headers_by_name[b"retry-after"].decode("latin-1"))
         return max(0.0, when.timestamp() - time.time())
     except (KeyError, ValueError, OverflowError):
         return None

@@ -1,4 +1,4 @@
-"""Addresses of servers, read from a URL once and checked."""
+"""Address: scheme, host, port and base path of a server, parsed from a URL."""
 
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -8,13 +8,13 @@ from chairlift.core.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a server is.
+    """The address of a server.
 
     Attributes:
         scheme: http or https.
-        host: a name or an address, without brackets.
-        port: always a number.
-        base: path before /v1; "" or /something.
+        host: a name or an IP address, without brackets.
+        port: the port number, by default that of the scheme.
+        base: the path before /v1; "" or /something.
     """
 
     scheme: str
@@ -24,28 +24,36 @@ class Address:
 
     @classmethod
     def of(cls, url: str) -> "Address":
-        """Read a URL, with or without /v1 at its end. Raises ConfigError."""
+        """Parse a URL, with or without /v1 at its end.
+
+        Raises ConfigError for an invalid one.
+        """
         try:
-            told = urlsplit(url)
-            port, host = told.port, (told.hostname or "").encode("idna").decode()
+            parts = urlsplit(url)
+            port, host = parts.port, (parts.hostname or "").encode("idna").decode()
         except ValueError:
             raise ConfigError(f"this is no address: {url!r}", option="url") from None
-        if told.scheme not in ("http", "https") or not host:
+        if parts.scheme not in ("http", "https") or not host:
             raise ConfigError(f"an address begins with http:// or https://, got {url!r}", option="url")
-        if told.query or told.fragment or not (told.path.isascii() and told.path.isprintable()) or " " in told.path:
+        if (
+            parts.query
+            or parts.fragment
+            or not (parts.path.isascii() and parts.path.isprintable())
+            or " " in parts.path
+        ):
             raise ConfigError(f"an address has a path at most, got {url!r}", option="url")
-        if told.username is not None or told.password is not None:
+        if parts.username is not None or parts.password is not None:
             raise ConfigError("a key does not belong into the address; see CHAIRLIFT_API_KEY", option="url")
-        base = told.path.rstrip("/").removesuffix("/v1")
-        return cls(told.scheme, host, port or (443 if told.scheme == "https" else 80), base)
+        base = parts.path.rstrip("/").removesuffix("/v1")
+        return cls(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), base)
 
     @property
     def authority(self) -> str:
-        """Host and port as a request names them."""
+        """Host and port as in the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
     @property
     def url(self) -> str:
-        """For people."""
+        """The URL for messages and reports."""
         return f"{self.scheme}://{self.authority}{self.base}"

@@ -1,4 +1,4 @@
-"""Serving measured: phase after phase of load for a server, and what was found even where it ends early."""
+"""ServerBenchmark: measures a server under one phase of load after another and keeps partial results."""
 
 import asyncio
 import math
@@ -12,7 +12,7 @@ import orjson
 from chairlift.bench.server.api_requests import RequestStream
 from chairlift.bench.server.http_client import Client, NoResponse
 from chairlift.bench.server.loadgen import EVEN, POISSON, LoadPhase, arrival_times, with_arrival_times
-from chairlift.bench.server.overload import PROBE_TOKENS, RecoveryProbes, judge, middle, tokens_a_request
+from chairlift.bench.server.overload import PROBE_TOKENS, RecoveryProbes, judge, median_phase, tokens_per_request
 from chairlift.bench.server.response_recorder import HttpRequestRecord, Outcome, ResponseRecorder, error_message_of
 from chairlift.bench.server.server_memory import MemoryWatch
 from chairlift.bench.server.slo import SLO, distribution_of, summarize_phase
@@ -24,30 +24,32 @@ CAPACITY_SECONDS = 10.0
 CONCURRENCY, OVERLOAD_CONCURRENCY = 32, 64
 
 PROBE = WorkloadRequest(at=0.0, prompt_token_ids=(1,) * PROBE_TOKENS[0], output_tokens=PROBE_TOKENS[1])
-"""Small: what its answer takes is the wait for it."""
+"""A small request, whose duration is mostly waiting time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchmarkPlan:
-    """What is asked of a server. Raises ConfigError for what cannot be.
+    """The load of a benchmark and its limits.
 
     Attributes:
-        rates: requests a second of one open-loop phase after another.
-        concurrency: of a closed loop; None where there is none.
-        factors: of the capacity, of one open-loop phase after another; the capacity is found first.
-        rounds: how often all of that is done; medians are judged, where a machine is not always as fast.
-        duration: seconds of a phase; None where `requests` bounds it.
-        requests: of a phase at most.
+        rate: requests per second of each open-loop phase.
+        concurrency: number of closed-loop clients; None without a closed loop.
+        overload: load of each open-loop phase as a multiple of the capacity, which is measured first.
+        rounds: number of repetitions of an overload test; medians are judged, because a machine's speed varies.
+        duration: seconds of a phase; None when `requests` bounds it.
+        requests: most requests of a phase.
         arrivals: POISSON or EVEN.
-        seed: of the arrivals.
+        seed: seed of the arrival times.
         pause: seconds between phases.
-        timeout: seconds that a request may take.
-        goals: of good answers.
+        timeout: time limit of a request in seconds.
+        slo: limits of a good response.
+
+    Raises ConfigError for invalid values.
     """
 
-    rates: tuple[float, ...] = ()
+    rate: tuple[float, ...] = ()
     concurrency: int | None = None
-    factors: tuple[float, ...] = ()
+    overload: tuple[float, ...] = ()
     rounds: int = 1
     duration: float | None = None
     requests: int | None = None
@@ -55,19 +57,19 @@ class BenchmarkPlan:
     seed: int = 0
     pause: float = 2.0
     timeout: float = 120.0
-    goals: SLO = field(default_factory=lambda: SLO({}))
+    slo: SLO = field(default_factory=lambda: SLO({}))
 
     def __post_init__(self) -> None:
-        if self.rates and (self.factors or self.concurrency is not None):
+        if self.rate and (self.overload or self.concurrency is not None):
             raise ConfigError("--rate goes neither with --concurrency nor with --overload", option="rate")
-        for name, values in (("rate", self.rates), ("overload", self.factors)):
+        for name, values in (("rate", self.rate), ("overload", self.overload)):
             for value in values:
                 if not 0 < value < math.inf:
                     raise ConfigError(f"--{name} takes positive numbers, got {value:g}", option=name)
         for name in ("duration", "timeout"):
             if (seconds := getattr(self, name)) is not None and not 0 < seconds < math.inf:
                 raise ConfigError(f"--{name} must be a positive number of seconds, got {seconds:g}", option=name)
-        if self.rounds > 1 and not self.factors:
+        if self.rounds > 1 and not self.overload:
             raise ConfigError("--rounds are those of --overload", option="rounds")
         for name in ("concurrency", "requests", "rounds"):
             if (count := getattr(self, name)) is not None and count < 1:
@@ -79,7 +81,7 @@ class BenchmarkPlan:
 
     @property
     def seconds(self) -> float:
-        """Of a phase; endless where `requests` alone bounds it."""
+        """Seconds of a phase; infinity when only `requests` bounds it."""
         if self.duration is None:
             return DURATION if self.requests is None else math.inf
         return self.duration
@@ -87,7 +89,7 @@ class BenchmarkPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseLoad:
-    """One phase to come: a rate, a concurrency, or neither for the workload's own times."""
+    """The load of one phase: a rate, a concurrency, or neither for the workload's own times."""
 
     name: str
     rate: float | None = None
@@ -96,10 +98,13 @@ class PhaseLoad:
 
 
 async def first_model(client: Client) -> str:
-    """Return the first model that a server names. Raises NoAnswer, with the server's words where it has some."""
+    """Return the first model in a server's /v1/models.
+
+    Raises NoResponse, with the server's error message if there is one.
+    """
     status, body = await client.fetch("GET", "/v1/models")
     if status != 200:
-        raise NoResponse(f"{client.address.url} does not say what it serves: {error_message_of(body)} ({status})")
+        raise NoResponse(f"{client.address.url} does not list its models: {error_message_of(body)} ({status})")
     try:
         return str(orjson.loads(body)["data"][0]["id"])
     except (ValueError, KeyError, IndexError, TypeError):
@@ -107,109 +112,123 @@ async def first_model(client: Client) -> str:
 
 
 def _capacity(phase: Mapping[str, Any]) -> float:
-    """Requests a second: tokens that came, by those of a request; in so short a time few long ones are over."""
-    return float(phase["output_tokens_per_second"] or 0.0) / (tokens_a_request(phase, phase) or math.inf)
+    """Return requests per second as output tokens per second over tokens per request.
+
+    Completed requests are not counted, because in so short a phase few long ones complete.
+    """
+    return float(phase["output_tokens_per_second"] or 0.0) / (tokens_per_request(phase, phase) or math.inf)
 
 
 class ServerBenchmark:
     """Measures a server.
 
     Attributes:
-        phases: what was found, phase by phase; an interrupted one is among them and is not `complete`.
-        baseline: seconds of a probe when the server was idle; None without an overload.
+        phases: results of each phase; an interrupted one is included and not `complete`.
+        baseline: seconds of a probe on the idle server; None without an overload test.
     """
 
-    def __init__(self, plan: BenchmarkPlan, client: Client, deck: RequestStream, say: Callable[[str], None]) -> None:
+    def __init__(self, plan: BenchmarkPlan, client: Client, stream: RequestStream, say: Callable[[str], None]) -> None:
         self.phases: list[dict[str, Any]] = []
         self.baseline: float | None = None
         self._plan = plan
         self._client = client
-        self._deck = deck
+        self._stream = stream
         self._say = say
 
     async def check_reachable(self) -> None:
-        """See that one request is answered before any is counted. Raises NoAnswer with the server's words."""
-        shot = self._deck.shot(PROBE)
+        """Check that one request succeeds before any is measured.
+
+        Raises NoResponse with the server's error message.
+        """
+        prepare = self._stream.prepare(PROBE)
         record = HttpRequestRecord(due=0.0, sent=0.0)
-        answer = ResponseRecorder(record, 0.0)
-        answer.end(await self._client.ask(shot.request, answer, self._plan.timeout))
+        recorder = ResponseRecorder(record, 0.0)
+        recorder.end(await self._client.send(prepare.request, recorder, self._plan.timeout))
         if record.outcome is Outcome.OK:
             return
-        said = answer.said() if record.status not in (0, 200) else f"{record.code}: {record.why or 'no [DONE]'}"
-        raise NoResponse(f"{self._client.address.url} does not serve this: {said}")
+        message = (
+            recorder.error_text() if record.status not in (0, 200) else f"{record.code}: {record.why or 'no [DONE]'}"
+        )
+        raise NoResponse(f"{self._client.address.url} does not serve this: {message}")
 
     async def run(self) -> None:
-        """Measure everything. Cancelled, it keeps what was found so far."""
+        """Run all phases; when cancelled, the results so far are kept."""
         plan = self._plan
-        if plan.factors:
-            probes = RecoveryProbes(self._client, self._deck.shot(PROBE))
-            await probes.learn()
+        if plan.overload:
+            probes = RecoveryProbes(self._client, self._stream.prepare(PROBE))
+            await probes.measure_baseline()
             self.baseline = probes.baseline
             for number in range(1, plan.rounds + 1):
                 await self._overload(probes, "" if plan.rounds == 1 else f", round {number}")
-        elif plan.rates:
-            for rate in plan.rates:
+        elif plan.rate:
+            for rate in plan.rate:
                 await self._measure(PhaseLoad(name=f"{rate:g}/s", rate=rate, seconds=plan.seconds))
-        elif self._deck.size is not None and plan.concurrency is None:
+        elif self._stream.size is not None and plan.concurrency is None:
             await self._measure(PhaseLoad(name="trace"))
         else:
-            asked = plan.concurrency or CONCURRENCY
-            await self._measure(PhaseLoad(name=f"{asked} at a time", concurrency=asked, seconds=plan.seconds))
+            num_clients = plan.concurrency or CONCURRENCY
+            await self._measure(
+                PhaseLoad(name=f"{num_clients} at a time", concurrency=num_clients, seconds=plan.seconds)
+            )
 
     def overload(self) -> dict[str, Any] | None:
-        """Return the verdict on an overload that was measured to its end."""
-        a_round, phases = len(self._plan.factors) + 2, self.phases
-        whole = len(phases) == a_round * self._plan.rounds and all(each["complete"] for each in phases)
-        if not self._plan.factors or not whole:
+        """Return the verdict on an overload test, None when there was none or it is incomplete."""
+        phases_per_round, phases = len(self._plan.overload) + 2, self.phases
+        whole = len(phases) == phases_per_round * self._plan.rounds and all(each["complete"] for each in phases)
+        if not self._plan.overload or not whole:
             return None
-        capacity = median(map(_capacity, phases[::a_round]))
-        verdict = judge([middle(phases[place::a_round]) for place in range(a_round)])
+        capacity = median(map(_capacity, phases[::phases_per_round]))
+        verdict = judge([median_phase(phases[place::phases_per_round]) for place in range(phases_per_round)])
         return {"probe_seconds": self.baseline, "capacity_per_second": capacity, **verdict}
 
     async def _overload(self, probes: RecoveryProbes, suffix: str) -> None:
         plan = self._plan
-        asked = plan.concurrency or OVERLOAD_CONCURRENCY
+        num_clients = plan.concurrency or OVERLOAD_CONCURRENCY
         seconds = min(CAPACITY_SECONDS, plan.seconds)
-        await self._measure(PhaseLoad(name=f"{asked} at a time{suffix}", concurrency=asked, seconds=seconds))
+        await self._measure(
+            PhaseLoad(name=f"{num_clients} at a time{suffix}", concurrency=num_clients, seconds=seconds)
+        )
         capacity = _capacity(self.phases[-1])
         if not capacity:
-            raise NoResponse(f"{self._client.address.url} ended no request well within {seconds:g} s")
-        for factor in (1.0, *plan.factors):
+            raise NoResponse(f"{self._client.address.url} completed no request within {seconds:g} s")
+        for factor in (1.0, *plan.overload):
             load = PhaseLoad(name=f"{factor:g} x capacity{suffix}", rate=factor * capacity, seconds=plan.seconds)
             await self._measure(load, probes)
 
     async def _measure(self, load: PhaseLoad, probes: RecoveryProbes | None = None) -> None:
-        """Run one phase, and keep what was found in it even if it is cancelled."""
+        """Run one phase and keep its results, even if it is cancelled."""
         if self.phases:
             await asyncio.sleep(self._plan.pause)
         self._say(f"phase {len(self.phases) + 1}: {load.name}")
         memory = MemoryWatch(self._client)
         async with memory:
             phase = LoadPhase(self._client, self._plan.timeout)
-            found: dict[str, Any] = {"name": load.name, "complete": False}
+            result: dict[str, Any] = {"name": load.name, "complete": False}
             try:
                 await self._send(phase, load)
                 if probes is not None:
-                    found["recovery_seconds"] = await probes.until_normal()
-                await phase.settled()
-                found["complete"] = True
+                    result["recovery_seconds"] = await probes.until_normal()
+                await phase.wait_until_done()
+                result["complete"] = True
             finally:
                 await phase.end()
-                self.phases.append(found | self._found(phase, load) | {"server_memory_bytes": memory.found()})
-        self.phases[-1]["server_memory_bytes"] = memory.found()
+                self.phases.append(result | self._phase_report(phase, load) | {"server_memory_bytes": memory.result()})
+        self.phases[-1]["server_memory_bytes"] = memory.result()
 
     async def _send(self, phase: LoadPhase, load: PhaseLoad) -> None:
         plan = self._plan
         if load.concurrency is not None:
-            await phase.closed_loop(self._deck, load.concurrency, load.seconds, plan.requests)
+            await phase.closed_loop(self._stream, load.concurrency, load.seconds, plan.requests)
         elif load.rate is not None:
             times = arrival_times(load.rate, plan.arrivals, f"{plan.seed} {len(self.phases)}")
-            await phase.open_loop(with_arrival_times(self._deck, times, load.seconds, plan.requests))
+            await phase.open_loop(with_arrival_times(self._stream, times, load.seconds, plan.requests))
         else:
-            own = (next(self._deck) for _ in range(self._deck.size or 0))
-            await phase.open_loop(shot for shot in own if plan.duration is None or shot.at < plan.duration)
+            trace_requests = (next(self._stream) for _ in range(self._stream.size or 0))
+            await phase.open_loop(
+                prepare for prepare in trace_requests if plan.duration is None or prepare.at < plan.duration
+            )
 
-    def _found(self, phase: LoadPhase, load: PhaseLoad) -> dict[str, Any]:
+    def _phase_report(self, phase: LoadPhase, load: PhaseLoad) -> dict[str, Any]:
         records = phase.records
         by_count = load.seconds == math.inf or len(records) == self._plan.requests
         seconds = None if by_count else min(load.seconds, phase.now)
@@ -217,10 +236,10 @@ class ServerBenchmark:
             "load": {"rate": load.rate, "concurrency": load.concurrency, "arrivals": self._plan.arrivals},
             "offered_per_second": load.rate,
             "seconds": phase.now,
-            **summarize_phase(records, self._plan.goals, seconds),
+            **summarize_phase(records, self._plan.slo, seconds),
             "generator": {
                 "send_lag_seconds": distribution_of(each.sent - each.due for each in records),
-                "loop_lag_seconds": distribution_of(phase.beats),
+                "loop_lag_seconds": distribution_of(phase.loop_lags),
                 "cpu_share": phase.cpu_share,
             },
         }

@@ -1,4 +1,4 @@
-"""Server memory: what a server's /metrics say of it while it is measured, where it has some."""
+"""MemoryWatch: samples a server's memory from its /metrics during a phase, if it has that endpoint."""
 
 import asyncio
 import re
@@ -12,23 +12,23 @@ LINE = re.compile(
     r"(?P<bytes>[\d.e+]+)$",
     re.MULTILINE,
 )
-LOOK_SECONDS = 1.0
+SAMPLE_INTERVAL_SECONDS = 1.0
 
 
 def memory_of(page: str) -> dict[str, int]:
-    """Return resident bytes by process; one that has no name is "server"."""
-    return {found["name"] or "server": int(float(found["bytes"])) for found in LINE.finditer(page)}
+    """Return resident bytes by process; a process without a name is "server"."""
+    return {result["name"] or "server": int(float(result["bytes"])) for result in LINE.finditer(page)}
 
 
 class MemoryWatch:
-    """While it is entered, looks every second. What cannot be read is not there."""
+    """Samples the memory every second while the context is entered; unreadable samples are left out."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._seen: list[dict[str, int]] = []
+        self._samples: list[dict[str, int]] = []
 
     async def __aenter__(self) -> Self:
-        await self._look()
+        await self._sample()
         self._watcher = asyncio.create_task(self._watch())
         return self
 
@@ -38,27 +38,27 @@ class MemoryWatch:
         self._watcher.cancel()
         await asyncio.wait([self._watcher])
         if error is None:
-            await self._look()
+            await self._sample()
 
-    def found(self) -> dict[str, Any] | None:
-        """Return the first, the largest and the last bytes of each process; None where nothing was said."""
-        if not self._seen:
+    def result(self) -> dict[str, Any] | None:
+        """Return the first, the largest and the last bytes of each process, None without samples."""
+        if not self._samples:
             return None
         series: dict[str, list[int]] = {}
-        for each in self._seen:
+        for each in self._samples:
             for name, size in each.items():
                 series.setdefault(name, []).append(size)
         return {name: {"first": sizes[0], "peak": max(sizes), "last": sizes[-1]} for name, sizes in series.items()}
 
     async def _watch(self) -> None:
-        while self._seen:
-            await asyncio.sleep(LOOK_SECONDS)
-            await self._look()
+        while self._samples:
+            await asyncio.sleep(SAMPLE_INTERVAL_SECONDS)
+            await self._sample()
 
-    async def _look(self) -> None:
+    async def _sample(self) -> None:
         try:
             status, page = await self._client.fetch("GET", "/metrics")
         except NoResponse:
             return
         if status == 200 and (memory := memory_of(page.decode("utf-8", "replace"))):
-            self._seen.append(memory)
+            self._samples.append(memory)

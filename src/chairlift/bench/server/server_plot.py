@@ -1,4 +1,4 @@
-"""Plots of a server measured from outside: latencies by phase, and what became of the load."""
+"""Server plots: draws latencies and rates of each phase of a server benchmark."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,10 @@ from chairlift.core.errors import ConfigError
 
 
 def draw(report: Mapping[str, Any], path: str) -> None:
-    """Draw a report as a PNG. Raises ConfigError when the file cannot be written."""
+    """Draw a report as a PNG.
+
+    Raises ConfigError when the file cannot be written.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -15,8 +18,8 @@ def draw(report: Mapping[str, Any], path: str) -> None:
     first, whole, rates = figure.subplots(3, 1)
     figure.suptitle(f"{report['model']['name']}, {report['workload']['name']}")
     phases = report["phases"]
-    _cumulative(first, phases, "ttft_seconds", "seconds from when it was due to the first token")
-    _cumulative(whole, phases, "e2e_seconds", "seconds from when it was due to the end")
+    _cumulative(first, phases, "ttft_seconds", "seconds from the due time to the first token")
+    _cumulative(whole, phases, "e2e_seconds", "seconds from the due time to the end")
     _rates(rates, phases)
     FigureCanvasAgg(figure)
     try:

@@ -1,10 +1,10 @@
-"""Reports of a server measured from outside: JSON, and a table for people.
+"""Server reports: the results of a server benchmark as JSON and as a printed table.
 
 kind, schema, complete    "chairlift bench serve", version of this layout, False after Ctrl-C
-server, model, asked      its address, the model's name there, and how it was asked
-phases                    one after another; see goals.summed() for what is counted
-overload                  with --overload: share of the peak, refusals, memory, recovery, and what was not held
-environment               of the machine of the generator: commit, versions, hardware
+server, model, asked      its address, the model's name on it, and the format of the requests
+phases                    results of each phase; summarize_phase() describes the fields
+overload                  with --overload: share of the peak, rejections, memory, recovery, and limits that were not met
+environment               of the generator's machine: commit, versions, hardware
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,13 +18,13 @@ from chairlift.bench.server.server_benchmark import BenchmarkPlan, ServerBenchma
 
 KIND = "chairlift bench serve"
 LATE_SECONDS = 0.02
-"""A generator that sends or reads later than this (p99) is a part of what it measures, and the table says so."""
+"""A generator that sends or reads later than this (p99) distorts the results; the table has a remark then."""
 
 STILL_SECONDS = 0.1
-"""So does one that once did nothing for so long."""
+"""A single stall of the generator that is longer than this gets a remark, too."""
 
 BUSY_SHARE = 0.9
-"""And one that used so much of its core."""
+"""A generator that used more than this share of a core gets a remark, too."""
 
 
 def assembled(
@@ -32,12 +32,12 @@ def assembled(
     complete: bool,
     source: Mapping[str, Any], words: Sequence[str],
 ) -> dict[str, Any]:  # fmt: skip
-    """Put a report together; for source and words see report.framed()."""
+    """Build a report; report.with_environment() describes `source` and `words`."""
     found = {
         "complete": complete,
         "server": {"url": url},
         "model": {"name": style.model},
-        "asked": {"path": style.path, **asdict(style), "timeout": plan.timeout, "slo": dict(plan.goals.limits)},
+        "asked": {"path": style.path, **asdict(style), "timeout": plan.timeout, "slo": dict(plan.slo.limits)},
         "seed": spec.seed,
         "workload": spec.shown(),
         "phases": serving.phases,
@@ -47,7 +47,7 @@ def assembled(
 
 
 def is_successful(made: Mapping[str, Any]) -> bool:
-    """Whether every request had an end that a server gave it, none of which says that the server failed."""
+    """Return whether the server completed or rejected every request without a 5xx and met the overload limits."""
     counts = [phase["requests"] for phase in made["phases"]]
     overload = made["overload"]
     return not any(each["failed"] or each["server_errors"] for each in counts) and (
@@ -56,7 +56,7 @@ def is_successful(made: Mapping[str, Any]) -> bool:
 
 
 def table(made: Mapping[str, Any]) -> Iterator[str]:
-    """Return the lines that people see."""
+    """Yield the lines of the printed table."""
     phases = made["phases"]
     names = [phase["name"] for phase in phases]
     width = max(map(len, names), default=0)
@@ -71,7 +71,7 @@ def table(made: Mapping[str, Any]) -> Iterator[str]:
     if made["overload"] is not None:
         yield from _verdict(made["overload"], width)
     if not made["complete"]:
-        yield "interrupted: this is what was measured until then"
+        yield "interrupted: these are the results until then"
 
 
 def _numbers(phase: Mapping[str, Any]) -> str:
@@ -86,29 +86,29 @@ def _numbers(phase: Mapping[str, Any]) -> str:
 
 
 def _remarks(phase: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a reader must know beside the numbers."""
+    """Yield remarks on the numbers of a phase."""
     counts, name, generator = phase["requests"], phase["name"], phase["generator"]
     if counts["by_code"]:
         codes = ", ".join(f"{count} {code}" for code, count in counts["by_code"].items())
         yield f"{name}: {codes}"
     if (refusal := phase["refusal_seconds"]["p99"]) is not None:
-        yield f"{name}: refusals after {_ms(phase['refusal_seconds']['p50'])} (p50), {_ms(refusal)} (p99)"
+        yield f"{name}: rejections after {_ms(phase['refusal_seconds']['p50'])} (p50), {_ms(refusal)} (p99)"
     if counts["refused_without_retry_after"]:
-        yield f"{name}: {counts['refused_without_retry_after']} refusals without Retry-After"
+        yield f"{name}: {counts['refused_without_retry_after']} rejections without Retry-After"
     for why, count in counts["why"].items():
         yield f"{name}: {count} x {why}"
     if counts["miscounted"]:
-        yield f"{name}: {counts['miscounted']} answers had another number of tokens than the server says"
+        yield f"{name}: {counts['miscounted']} responses had another number of tokens than the server's usage"
     if counts["empty"]:
-        yield f"{name}: {counts['empty']} answers had no token in them, and are not counted as good"
+        yield f"{name}: {counts['empty']} responses had no token and do not count as good"
     if counts["other_lengths"]:
-        yield f"{name}: {counts['other_lengths']} answers were not as long as asked"
+        yield f"{name}: {counts['other_lengths']} responses did not have the requested length"
     late = {"sent": generator["send_lag_seconds"]["p99"], "read": generator["loop_lag_seconds"]["p99"]}
     for what, seconds in late.items():
         if seconds is not None and seconds > LATE_SECONDS:
-            yield f"{name}: the generator {what} {_ms(seconds)} late (p99), so it is a part of these numbers"
+            yield f"{name}: the generator {what} {_ms(seconds)} late (p99), which distorts these numbers"
     if (still := generator["loop_lag_seconds"]["max"]) is not None and still > STILL_SECONDS:
-        yield f"{name}: the generator stood still for {_ms(still)} once"
+        yield f"{name}: the generator stalled for {_ms(still)} once"
     if generator["cpu_share"] > BUSY_SHARE:
         yield f"{name}: the generator used {generator['cpu_share']:.0%} of a core while it sent"
 
@@ -118,7 +118,7 @@ def _verdict(overload: Mapping[str, Any], width: int) -> Iterator[str]:
     probe = _ms(overload["probe_seconds"])
     yield f"capacity {capacity:.1f} requests/s, peak goodput {peak:.0f} tokens/s, a probe takes {probe}"
     yield (
-        f"{'':<{width}} {'of peak':>8} {'refusal p99':>12} {'memory':>7} {'5xx':>5} {'no end':>7} {'normal after':>13}"
+        f"{'':<{width}} {'of peak':>8} {'reject p99':>12} {'memory':>7} {'5xx':>5} {'no end':>7} {'normal after':>13}"
     )
     for row in overload["rows"]:
         recovery = row["recovery_seconds"]
@@ -128,7 +128,7 @@ def _verdict(overload: Mapping[str, Any], width: int) -> Iterator[str]:
             f"{'never' if recovery is None else f'{recovery:.1f} s':>13}"
         )
     for row in overload["rows"]:
-        yield from (f"not held at {row['name']}: {what}" for what in row["missed"])
+        yield from (f"not met at {row['name']}: {what}" for what in row["missed"])
 
 
 def _n(value: float | None, width: int, digits: int) -> str:

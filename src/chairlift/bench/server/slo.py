@@ -1,4 +1,4 @@
-"""Goals: what an answer must keep to be counted as good, and what a phase's records come to."""
+"""SLO: latency limits of a good response; summarize_phase() aggregates the records of a phase."""
 
 import math
 from collections import Counter
@@ -13,7 +13,7 @@ from chairlift.core.errors import ConfigError
 
 MAX_SAMPLES = 400
 SETTLING_SHARE = 0.2
-"""Of a phase, at its beginning: rates are counted behind it, when the server is as full as it gets."""
+"""Share at the start of a phase that rates leave out, until the server's load is steady."""
 
 
 def _e2e(record: HttpRequestRecord) -> float:
@@ -25,7 +25,7 @@ def _widest_gap(record: HttpRequestRecord) -> float:
 
 
 MEASURES: Mapping[str, Callable[[HttpRequestRecord], float | None]] = {
-    "ttft": lambda record: record.first,
+    "ttft": lambda record: record.ttft,
     "tpot": lambda record: record.tpot or 0.0,
     "itl": _widest_gap,
     "e2e": _e2e,
@@ -34,7 +34,7 @@ MEASURES: Mapping[str, Callable[[HttpRequestRecord], float | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class SLO:
-    """Limits of one request, in seconds: ttft and e2e count from when it was due, itl is its widest gap."""
+    """Limits of one request in seconds; ttft and e2e count from its due time, itl is its longest gap."""
 
     limits: Mapping[str, float]
 
@@ -45,8 +45,8 @@ class SLO:
             if not 0 < limit < math.inf:
                 raise ConfigError(f"--slo: {name} must be a positive number of seconds, got {limit:g}", option="slo")
 
-    def met(self, record: HttpRequestRecord) -> bool:
-        """Whether a request ended well, with something in it, and kept every limit."""
+    def is_met(self, record: HttpRequestRecord) -> bool:
+        """Return whether a request succeeded with at least one token and within every limit."""
         if record.outcome is not Outcome.OK or not record.arrivals:
             return False
         return all(
@@ -56,94 +56,97 @@ class SLO:
 
 @dataclass(frozen=True, slots=True)
 class MeasureWindow:
-    """The part of a phase over which rates are counted, in seconds since it began."""
+    """The part of a phase over which rates are measured, in seconds since its start."""
 
     begin: float
     end: float
 
     @classmethod
     def of(cls, seconds: float | None, records: Iterable[HttpRequestRecord]) -> "MeasureWindow":
-        """Leave the beginning out of a phase of so many seconds; without a length it is all of it."""
+        """Return the window of a phase of `seconds` without its start; None for the window of a whole phase."""
         if seconds is None:
             return cls(0.0, max((each.ended for each in records if not math.isnan(each.ended)), default=0.0))
         return cls(SETTLING_SHARE * seconds, seconds)
 
     def rate(self, times: Iterable[float]) -> float | None:
-        """How many a second of these moments lie in it."""
+        """Return the number per second of those times that lie in the window."""
         return self.total((at, 1.0) for at in times)
 
-    def total(self, weighed: Iterable[tuple[float, float]]) -> float | None:
-        """How much a second of these weights at moments lies in it."""
+    def total(self, weighted: Iterable[tuple[float, float]]) -> float | None:
+        """Return the sum per second of the weights whose times lie in the window."""
         if self.end <= self.begin:
             return None
-        return math.fsum(weight for at, weight in weighed if self.begin <= at < self.end) / (self.end - self.begin)
+        return math.fsum(weight for at, weight in weighted if self.begin <= at < self.end) / (self.end - self.begin)
 
 
 def distribution_of(samples: Iterable[float | None]) -> dict[str, float | None]:
-    """Return mean, percentiles and the largest of those that are known; all None where none is."""
+    """Return mean, percentiles and maximum of the samples that are not None; all None without such samples."""
     known = [each for each in samples if each is not None]
     return {**summarize(known), "max": max(known, default=None)}
 
 
-def _news(records: Iterable[HttpRequestRecord]) -> Iterator[tuple[float, float]]:
-    """Yield when tokens came, and how many; where no ids came, the server's count is shared out evenly."""
+def _token_events(records: Iterable[HttpRequestRecord]) -> Iterator[tuple[float, float]]:
+    """Yield times and numbers of tokens; without token ids, the server's count is divided evenly over the chunks."""
     for record in records:
         share = 1.0 if record.has_ids or not record.arrivals else record.output_tokens / len(record.arrivals)
         yield from ((at, weight * share) for at, weight in zip(record.arrivals, record.weights, strict=True))
 
 
-def summarize_phase(records: Sequence[HttpRequestRecord], goals: SLO, seconds: float | None) -> dict[str, Any]:
-    """Return what a phase's records come to; `seconds` is the length of its arrivals, None where it has none.
+def summarize_phase(records: Sequence[HttpRequestRecord], slo: SLO, seconds: float | None) -> dict[str, Any]:
+    """Return the summary of a phase's records; `seconds` is the duration of its arrivals, None without one.
 
-    Of the tokens that were asked for, `free` counts requests which may end earlier, and so asked for none.
+    In `tokens`, `asked` are the requested output tokens; `free` is the number of requests that may end earlier, which
+    count as requesting none.
 
-    Latencies are those of requests that ended well. From when a request was due: ttft, e2e and refusal_from_due; from
-    when it was sent: ttft_from_sending and refusal.
+    Latencies are those of successful requests. ttft, e2e and refusal_from_due count from the due time of a request;
+    ttft_from_sending and refusal count from its sending.
     """
     window = MeasureWindow.of(seconds, records)
-    whole = [each for each in records if each.outcome is Outcome.OK]
-    refused = [each for each in records if each.outcome is Outcome.REFUSED]
-    good = [each for each in whole if goals.met(each)]
-    gaps = [after - before for each in whole for before, after in pairwise(each.arrivals)]
+    completed = [each for each in records if each.outcome is Outcome.OK]
+    rejected = [each for each in records if each.outcome is Outcome.REFUSED]
+    good = [each for each in completed if slo.is_met(each)]
+    gaps = [after - before for each in completed for before, after in pairwise(each.arrivals)]
     return {
         "window": {"begin": window.begin, "end": window.end},
-        "requests": _counted(records, good),
+        "requests": _request_counts(records, good),
         "sent_per_second": window.rate(each.sent for each in records),
-        "completed_per_second": window.rate(each.ended for each in whole),
+        "completed_per_second": window.rate(each.ended for each in completed),
         "goodput_per_second": window.rate(each.ended for each in good),
-        "output_tokens_per_second": window.total(_news(records)),
-        "good_tokens_per_second": window.total(_news(good)),
+        "output_tokens_per_second": window.total(_token_events(records)),
+        "good_tokens_per_second": window.total(_token_events(good)),
         "tokens": {
-            "prompt": sum(each.prompt_tokens or 0 for each in whole),
-            "output": sum(each.output_tokens for each in whole),
-            "asked": sum(each.asked_tokens for each in records),
-            "free": sum(not each.asked_tokens for each in records),
+            "prompt": sum(each.prompt_tokens or 0 for each in completed),
+            "output": sum(each.output_tokens for each in completed),
+            "asked": sum(each.requested_tokens for each in records),
+            "free": sum(not each.requested_tokens for each in records),
         },
-        "ttft_seconds": distribution_of(each.first for each in whole),
-        "ttft_from_sending_seconds": distribution_of(each.arrivals[0] - each.sent for each in whole if each.arrivals),
-        "tpot_seconds": distribution_of(each.tpot for each in whole),
+        "ttft_seconds": distribution_of(each.ttft for each in completed),
+        "ttft_from_sending_seconds": distribution_of(
+            each.arrivals[0] - each.sent for each in completed if each.arrivals
+        ),
+        "tpot_seconds": distribution_of(each.tpot for each in completed),
         "itl_seconds": distribution_of(gaps),
-        "e2e_seconds": distribution_of(map(_e2e, whole)),
-        "refusal_seconds": distribution_of(each.ended - each.sent for each in refused),
-        "refusal_from_due_seconds": distribution_of(map(_e2e, refused)),
-        "retry_after_seconds": distribution_of(each.retry_after for each in refused),
+        "e2e_seconds": distribution_of(map(_e2e, completed)),
+        "refusal_seconds": distribution_of(each.ended - each.sent for each in rejected),
+        "refusal_from_due_seconds": distribution_of(map(_e2e, rejected)),
+        "retry_after_seconds": distribution_of(each.retry_after for each in rejected),
         "samples": {
-            "ttft_seconds": downsample([each.first for each in whole if each.first is not None], MAX_SAMPLES),
-            "e2e_seconds": downsample(map(_e2e, whole), MAX_SAMPLES),
+            "ttft_seconds": downsample([each.ttft for each in completed if each.ttft is not None], MAX_SAMPLES),
+            "e2e_seconds": downsample(map(_e2e, completed), MAX_SAMPLES),
             "itl_seconds": downsample(gaps, MAX_SAMPLES),
         },
     }
 
 
-def _counted(records: Sequence[HttpRequestRecord], good: Sequence[HttpRequestRecord]) -> dict[str, Any]:
+def _request_counts(records: Sequence[HttpRequestRecord], good: Sequence[HttpRequestRecord]) -> dict[str, Any]:
     """Count requests by how they ended.
 
-    non_terminal: those that the server did not answer to the end, but for those that were interrupted here.
-    empty: those that ended well and in which no token came.
+    non_terminal: requests without a complete response, except those that the client interrupted.
+    empty: successful requests without a token.
     """
     outcomes = Counter(each.outcome for each in records)
     over = [each for each in records if each.outcome is not Outcome.INTERRUPTED]
-    whole = [each for each in over if each.outcome is Outcome.OK]
+    completed = [each for each in over if each.outcome is Outcome.OK]
     return {
         "total": len(records),
         "ok": outcomes[Outcome.OK],
@@ -156,9 +159,9 @@ def _counted(records: Sequence[HttpRequestRecord], good: Sequence[HttpRequestRec
         "refused_without_retry_after": sum(
             each.outcome is Outcome.REFUSED and each.retry_after is None for each in over
         ),
-        "miscounted": sum(each.is_miscounted for each in whole),
-        "empty": sum(not each.arrivals for each in whole),
-        "other_lengths": sum(each.asked_tokens not in (0, each.output_tokens) for each in whole),
+        "miscounted": sum(each.is_miscounted for each in completed),
+        "empty": sum(not each.arrivals for each in completed),
+        "other_lengths": sum(each.requested_tokens not in (0, each.output_tokens) for each in completed),
         "by_outcome": {name.value: count for name, count in sorted(outcomes.items())},
         "by_status": {str(status): count for status, count in sorted(Counter(each.status for each in over).items())},
         "by_code": dict(sorted(Counter(each.code for each in over if each.code).items())),

@@ -1,4 +1,4 @@
-"""Loads: what the scenarios run, and on what; written down here so that they stay what they are."""
+"""Scenario loads: the workloads and step time models of the scenarios, fixed so that results stay comparable."""
 
 import math
 from collections.abc import Sequence
@@ -21,14 +21,14 @@ LARGE_GPU = SimStepModel(
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Requests that come at a steady rate.
+    """Requests that arrive at a constant mean rate.
 
     Attributes:
-        rate: a second.
-        prompts: tokens, least and most.
-        outputs: tokens, least and most.
-        tenant: whose.
-        priority: of each.
+        rate: requests per second.
+        prompts: least and most prompt tokens.
+        outputs: least and most output tokens.
+        tenant: tenant of the requests.
+        priority: priority of the requests.
     """
 
     rate: float
@@ -39,12 +39,12 @@ class Stream:
 
 
 def interarrival_seconds(rng: Random, rate: float) -> float:
-    """Seconds to the next arrival of a Poisson process."""
+    """Return the seconds until the next arrival of a Poisson process."""
     return -math.log1p(-rng.random()) / rate
 
 
 def together(streams: Sequence[Stream], seconds: float, seed: int) -> Workload:
-    """Let several streams arrive at once, each a Poisson process of its own, for so many seconds."""
+    """Return a workload of several streams, each an independent Poisson process of `seconds` duration."""
     items = []
     for number, stream in enumerate(streams):
         rng = Random(f"stream {number} {seed}")
@@ -61,7 +61,7 @@ def together(streams: Sequence[Stream], seconds: float, seed: int) -> Workload:
 
 
 def at_once(count: int, prompts: tuple[int, int], outputs: tuple[int, int], seed: int) -> Workload:
-    """So many requests at the start."""
+    """Return a workload of `count` requests that all arrive at the start."""
     rng = Random(f"at once {count} {seed}")
     items = []
     for _ in range(count):

@@ -1,12 +1,12 @@
-"""StepModel: how long a step takes, as a few numbers; written by hand, or fitted to a real run (step_fit.py).
+"""SimStepModel: predicts the duration of a step from a few costs, given by hand or fitted to a run (step_fit.py).
 
     seconds = step + row * rows + prefill_token * prefill_tokens + context_token * context_tokens
                    + prefill_pair * prefill_pairs
 
-`step` is what a step costs whatever is in it (weights are read once), a row is one sequence's share (its products, its
-sampling), context tokens are the keys and values that are read, and a prefill pair is one product of attention inside a
-prompt. Nothing of it is negative. (step_cost_model.py learns the like while an engine runs; this one is told, and
-plays the machine.)
+`step` is the constant cost of a step (weights are read once). A row is one sequence's share (matrix products,
+sampling), context tokens are the keys and values that are read, and a prefill pair is one attention product inside a
+prompt. No cost is negative. step_cost_model.py fits a similar model while an engine runs; this one is fixed and stands
+in for the machine.
 """
 
 from dataclasses import asdict, dataclass, fields
@@ -23,14 +23,14 @@ COSTS = ("step", "row", "prefill_token", "context_token", "prefill_pair")
 
 
 class StepWork(NamedTuple):
-    """What is in a step, in the order of COSTS.
+    """The amount of work in a step, in the order of COSTS.
 
     Attributes:
         steps: 1.
-        rows: sequences.
-        prefill_tokens: tokens of rows that bring more than one.
-        context_tokens: tokens that the rows can see, summed over the rows.
-        prefill_pairs: pairs (token, token it sees) of rows that bring more than one.
+        rows: number of sequences.
+        prefill_tokens: new tokens of rows with more than one.
+        context_tokens: tokens that the rows attend to, summed over the rows.
+        prefill_pairs: pairs (token, token that it attends to) of rows with more than one new token.
     """
 
     steps: int
@@ -41,23 +41,23 @@ class StepWork(NamedTuple):
 
     @classmethod
     def of_plan(cls, plan: StepPlan) -> "StepWork":
-        """Read it off a plan."""
+        """Return the work of a plan."""
         prefill = plan.num_tokens - int(np.count_nonzero(plan.num_new_tokens == 1))
         return cls(1, plan.num_rows, prefill, plan.num_context_tokens, plan.num_prefill_pairs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimStepModel:
-    """The model.
+    """The costs of a step in seconds; StepWork describes the units.
 
     Attributes:
-        step: seconds of a step whatever is in it.
-        row: seconds a sequence in it.
-        prefill_token: seconds a token of a row that brings more than one.
-        context_token: seconds a token that a row can see.
-        prefill_pair: seconds a pair (token, token it sees) of a row that brings more than one.
-        noise: standard deviation of the logarithm of a factor that each step's time is multiplied with; its mean is 1.
-        origin: where the numbers come from, for people.
+        step: constant cost of a step.
+        row: cost of a sequence.
+        prefill_token: cost of a prefill token.
+        context_token: cost of a context token.
+        prefill_pair: cost of a prefill pair.
+        noise: standard deviation of the logarithm of a random factor of each step's time; the factor's mean is 1.
+        origin: description of the source of the numbers.
 
     Raises ConfigError when a number is negative or not finite, or when a step takes no time at all.
     """
@@ -78,7 +78,7 @@ class SimStepModel:
             raise ConfigError("step and row of the step model must not both be 0: a step would take no time")
 
     def seconds(self, work: StepWork) -> float:
-        """How long a step with this in it takes, without noise."""
+        """Return the seconds of a step with this work, without noise."""
         _, rows, prefill_tokens, context_tokens, prefill_pairs = work
         return (
             self.step + self.row * rows + self.prefill_token * prefill_tokens
@@ -87,14 +87,14 @@ class SimStepModel:
 
 
 class StepTimer:
-    """Says how long each step of a run takes, with noise that a seed decides."""
+    """Returns the duration of each step of a run, with noise from a seed."""
 
     def __init__(self, times: SimStepModel, seed: int) -> None:
         self._times = times
         self._random = np.random.Generator(np.random.PCG64(seed % 2**64))
 
     def __call__(self, plan: StepPlan) -> float:
-        """Seconds of the next step."""
+        """Return the seconds of the next step, with noise."""
         seconds, noise = self._times.seconds(StepWork.of_plan(plan)), self._times.noise
         if not noise:
             return seconds
@@ -109,11 +109,14 @@ SMOL135_CPU = SimStepModel(
         "torch on 2 threads of a Zen 4, 2026-11-20; error: median 6 %, p90 17 %"
     ),
 )  # fmt: skip
-"""What a simulation runs on when nothing else is said."""
+"""The default step time model of a simulation."""
 
 
 def read_model(path: str) -> SimStepModel:
-    """Read a model from a JSON file, such as {"step": 0.03, "row": 0.001}. Raises ConfigError."""
+    """Read a model from a JSON file, such as {"step": 0.03, "row": 0.001}.
+
+    Raises ConfigError when the file cannot be read or is invalid.
+    """
     try:
         found = msgspec.json.decode(Path(path).read_bytes(), type=dict[str, float | str])
         names = [field.name for field in fields(SimStepModel)]

@@ -1,4 +1,4 @@
-"""step_fit: finds the step model that tells best how long the steps of a real run took.
+"""step_fit: fits the step time model to the steps of a real run.
 
 The run is a trace that `--profile FILE` wrote, or StepStats as JSON lines:
 
@@ -32,9 +32,9 @@ class StepSample(NamedTuple):
     """One step of a real run.
 
     Attributes:
-        work: what was in it.
-        began: seconds, on any clock.
-        ended: on the same.
+        work: amount of work in the step.
+        began: start in seconds, by any clock.
+        ended: end in seconds, by the same clock.
     """
 
     work: StepWork
@@ -44,11 +44,11 @@ class StepSample(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A fitted model and how well it tells the steps that it was fitted to.
+    """A fitted model and its errors on the steps that it was fitted to.
 
     Attributes:
-        model: its noise is the spread that it leaves unexplained.
-        steps: how many there were.
+        model: the model; its noise is the spread that the costs leave unexplained.
+        steps: number of steps.
         median_error: median of |predicted / measured - 1|.
         p90_error: 90th percentile of the same.
     """
@@ -60,7 +60,7 @@ class Fit:
 
 
 def sample(stats: StepStats) -> StepSample:
-    """Read a step in numbers."""
+    """Return the sample of a step's stats."""
     work = StepWork(1, stats.num_sequences, stats.num_prefill_tokens, stats.context_tokens, stats.prefill_pairs)
     return StepSample(work, stats.started_ms / 1e3, stats.ended_ms / 1e3)
 
@@ -68,12 +68,12 @@ def sample(stats: StepStats) -> StepSample:
 def fit(samples: Sequence[StepSample], origin: str = "") -> Fit:
     """Fit a model to the steps of a real run, in the order in which they ended.
 
-    A step's time begins when it was begun, or when the one before it ended, if that was later: two may have been in
-    flight. What is made small is the sum of |measured / predicted - 1|, which the pauses of a machine hardly move, by
-    least squares that are weighted anew each round (Schlossmacher, An Iterative Technique for Absolute Deviations Curve
-    Fitting, JASA 1973). No cost is negative: with five of them every set of those that are not 0 can be tried, and the
-    best one whose unconstrained solution is nowhere negative is the exact answer. (The active sets of Lawson & Hanson,
-    Solving Least Squares Problems, 1974, chapter 23, are a search for it.)
+    A step's duration counts from its start, or from the end of the step before it if that is later, because two steps
+    can be in flight. The fit minimizes the sum of |measured / predicted - 1|, on which pauses of the machine have
+    little effect, by iteratively reweighted least squares (Schlossmacher, An Iterative Technique for Absolute
+    Deviations Curve Fitting, JASA 1973). No cost is negative: with five costs, every subset of nonzero ones can be
+    tried, and the best subset whose unconstrained solution has no negative cost is the exact solution. (The active sets
+    of Lawson & Hanson, Solving Least Squares Problems, 1974, chapter 23, search for it.)
 
     Raises ConfigError when there are fewer than LEAST_STEPS steps.
     """
@@ -102,27 +102,27 @@ def _seconds(samples: Iterable[StepSample]) -> Iterator[float]:
 
 
 def _spread(errors: Float64) -> float:
-    """Robust standard deviation: 1.4826 times the median distance from the median."""
+    """Return the robust standard deviation: 1.4826 times the median distance from the median."""
     return float(1.4826 * np.median(np.abs(errors - np.median(errors))))
 
 
 def _least_squares(work: Float64, seconds: Float64, weights: Float64) -> Float64:
-    """Return float64 [5], the costs that make the sum of (weights * (work @ costs - seconds))² least, none below 0.
+    """Return float64 [5], the costs from 0 on that minimize the sum of (weights * (work @ costs - seconds))².
 
-    One of the first two is always among them: a step takes some time.
+    One of the first two costs is always nonzero, because every step takes time.
     """
-    rows, wanted = work * weights[:, None], seconds * weights
+    rows, target = work * weights[:, None], seconds * weights
     scale = np.maximum(np.abs(rows).max(axis=0), 1e-300)
-    square, right = (rows / scale).T @ (rows / scale), (rows / scale).T @ wanted
-    best, least = np.zeros(len(COSTS)), float("inf")
+    square, right = (rows / scale).T @ (rows / scale), (rows / scale).T @ target
+    best, best_residual = np.zeros(len(COSTS)), float("inf")
     for count in range(1, len(COSTS) + 1):
         for columns in map(list, combinations(range(len(COSTS)), count)):
             if not {0, 1} & set(columns):
                 continue
             found = np.linalg.lstsq(square[np.ix_(columns, columns)], right[columns], rcond=1e-12)[0]
-            left = float(found @ square[np.ix_(columns, columns)] @ found - 2 * found @ right[columns])
-            if found.min() >= 0 and left < least - 1e-12 * abs(left):
-                least, best = left, np.zeros(len(COSTS))
+            residual = float(found @ square[np.ix_(columns, columns)] @ found - 2 * found @ right[columns])
+            if found.min() >= 0 and residual < best_residual - 1e-12 * abs(residual):
+                best_residual, best = residual, np.zeros(len(COSTS))
                 best[columns] = found
     costs: Float64 = best / scale
     return costs
@@ -132,7 +132,10 @@ def _least_squares(work: Float64, seconds: Float64, weights: Float64) -> Float64
 
 
 def read_samples(path: str) -> list[StepSample]:
-    """Read the steps of a run from a trace or from lines of StepStats. Raises ConfigError when there are none."""
+    """Read the steps of a run from a trace or from lines of StepStats.
+
+    Raises ConfigError when there are none.
+    """
     try:
         lines = Path(path).read_bytes().splitlines()
     except OSError as error:
@@ -153,7 +156,7 @@ def read_samples(path: str) -> list[StepSample]:
 
 
 class _Event(msgspec.Struct):
-    """An event of a trace, as far as every kind has it."""
+    """The fields that every event of a trace has."""
 
     ph: str
     name: str = ""
@@ -182,6 +185,6 @@ def _sample(text: bytes) -> StepSample | None:
     if event.cat != "step" or not event.name.startswith("step "):
         return None
     step = msgspec.json.decode(text, type=_StepEvent)
-    has, began = step.args, step.ts / 1e6
-    work = StepWork(1, has.rows, has.prefill_tokens, has.context_tokens, has.prefill_pairs)
+    arguments, began = step.args, step.ts / 1e6
+    work = StepWork(1, arguments.rows, arguments.prefill_tokens, arguments.context_tokens, arguments.prefill_pairs)
     return StepSample(work, began, began + step.dur / 1e6)

@@ -1,13 +1,13 @@
 """Generators: workloads by name, drawn from a seed; the same (name, seed, count) is the same work on every Python.
 
-    longtail   short questions, outputs of 16..512: nineteen in twenty are short, of the bounded Pareto distribution
+    longtail   short prompts, outputs of 16..512: nineteen in twenty are short, of the bounded Pareto distribution
                B(16, 32, 2) (Crovella, Harchol-Balter, Murta: "Task assignment in a distributed system", SIGMETRICS
                1998), one in twenty runs on to a limit, equally likely 448..512; prompts of 8..24; the mean is 44
     broadtail  the same with more of everything: one output in ten is long, equally likely 256..512, the others are of
                B(16, 64, 1); prompts of 16..64; the mean is 65
     uniform    every request has 16 prompt and 44 output tokens, the means of longtail
     prefix     eight groups in turn; 512 tokens that the group shares and 32 own ones, 32 out
-    w1 w2 w3   the yardsticks of this project, in this file's own draw: w1 mixed lengths (prompts 16..256, outputs
+    w1 w2 w3   this project's reference workloads, as drawn by this file: w1 mixed lengths (prompts 16..256, outputs
                16..128), w2 one shared prefix (512 and 32 own tokens, 32 out), w3 long prompts (1,024..2,048, outputs
                64..192)
 
@@ -44,7 +44,7 @@ def bounded_pareto(rng: Random, low: int, high: int, alpha: float = 1.0) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Draw:
-    """What a generator draws from."""
+    """The random numbers and vocabulary size that a generator draws from."""
 
     rng: Random
     vocab_size: int
@@ -123,10 +123,10 @@ def generate(name: str, *, vocab_size: int, seed: int = 0, count: int | None = N
     Args:
         name: one of NAMES.
         vocab_size: token ids are below this; the lengths do not depend on it.
-        seed: of everything drawn.
-        count: requests; None is the name's own number. A smaller count is the beginning of a larger one.
+        seed: seed of all random numbers.
+        count: number of requests; None for the default. A smaller count gives the first requests of a larger one.
 
-    Raises ConfigError for a name or a count that cannot be.
+    Raises ConfigError for an unknown name or an invalid count.
     """
     draws = endless(name, vocab_size=vocab_size, seed=seed)
     wanted = _KINDS[name].count if count is None else count
@@ -136,7 +136,10 @@ def generate(name: str, *, vocab_size: int, seed: int = 0, count: int | None = N
 
 
 def endless(name: str, *, vocab_size: int, seed: int = 0) -> Items:
-    """Draw a workload's requests one after another, as many as are wanted. Raises ConfigError for an unknown name."""
+    """Return an endless iterator over a workload's requests.
+
+    Raises ConfigError for an unknown name.
+    """
     kind = _KINDS.get(name)
     if kind is None:
         raise ConfigError(f"unknown workload {name!r}; there is {', '.join(NAMES)}, or a FILE.jsonl", option="workload")
@@ -144,7 +147,7 @@ def endless(name: str, *, vocab_size: int, seed: int = 0) -> Items:
 
 
 def with_poisson_arrivals(workload: Workload, rate: float) -> Workload:
-    """Let the requests arrive in a Poisson process of `rate` a second, in the order in which they stand.
+    """Return the workload with arrivals of a Poisson process of `rate` requests per second, in the same order.
 
     Raises ConfigError when the rate is not a positive number, and when the last would arrive after MAX_SECONDS.
     """
@@ -162,7 +165,7 @@ def with_poisson_arrivals(workload: Workload, rate: float) -> Workload:
 
 
 def assign_tenants(workload: Workload, tenants: Mapping[str, float]) -> Workload:
-    """Give each request to a tenant, drawn by their shares of the load, such as {"big": 10, "small": 1}.
+    """Assign each request to a random tenant by shares of the load, such as {"big": 10, "small": 1}.
 
     Raises ConfigError when there is no tenant, or a share is not positive.
     """

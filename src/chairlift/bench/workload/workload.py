@@ -1,4 +1,4 @@
-"""Workloads: who asks for what, and when; made from a seed (generators.py) or read from a file (trace.py)."""
+"""Workload: requests with arrival times, made from a seed (generators.py) or read from a file (workload_trace.py)."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -7,7 +7,7 @@ from typing import Any
 from chairlift.core.structured_output import StructuredOutput
 
 MAX_SECONDS = 10_000_000
-"""The latest arrival: four months; what is later is a date or a slip."""
+"""Latest arrival, about four months; a larger value is a date or a typing error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,13 +15,13 @@ class WorkloadRequest:
     """One request of a workload.
 
     Attributes:
-        at: seconds after the start at which it arrives.
-        prompt_token_ids: its prompt.
-        output_tokens: how many it generates; end of sequence is ignored.
-        tenant: whose it is.
-        priority: smaller rides first, where the policy looks at it.
-        timeout: seconds, None for no limit.
-        structured: what its output has to be; one that may end before output_tokens does.
+        at: arrival time in seconds after the start.
+        prompt_token_ids: token ids of the prompt.
+        output_tokens: number of output tokens; the end of sequence is ignored.
+        tenant: the tenant that sends it; "" for none.
+        priority: requests with a smaller value are scheduled first, if the policy uses priorities.
+        timeout: limit in seconds; None for no limit.
+        structured: constraint on the output; such a request may end before output_tokens.
     """
 
     at: float
@@ -38,9 +38,9 @@ class Workload:
     """Requests in the order of their arrival.
 
     Attributes:
-        name: of a generator, or the file it came from.
-        seed: of everything drawn.
-        items: by `at`.
+        name: name of a generator, or of the trace file.
+        seed: seed of all random numbers.
+        items: the requests, ordered by `at`.
     """
 
     name: str
@@ -49,28 +49,28 @@ class Workload:
 
     @property
     def prompt_tokens(self) -> int:
-        """Of all requests together."""
+        """Prompt tokens of all requests."""
         return sum(len(item.prompt_token_ids) for item in self.items)
 
     @property
     def output_tokens(self) -> int:
-        """Of all requests together."""
+        """Output tokens of all requests."""
         return sum(item.output_tokens for item in self.items)
 
     @property
     def arrives_at_once(self) -> bool:
-        """Whether nobody comes later than at the start."""
+        """Whether every request arrives at the start."""
         return not any(item.at > 0 for item in self.items)
 
     def summary(self) -> dict[str, Any]:
-        """Return what every run tells of it: its digest, and its tokens."""
+        """Return the fields that every run reports of its workload: digest and numbers of tokens."""
         return {
             "workload_digest": self.digest(),
             "workload_tokens": {"prompt": self.prompt_tokens, "output": self.output_tokens},
         }
 
     def digest(self) -> str:
-        """Return a SHA-256 of everything in it, so that two runs can show that they did the same work."""
+        """Return a SHA-256 of all requests, which proves that two runs did the same work."""
         hashed = hashlib.sha256()
         for item in self.items:
             # The class was called WorkItem when digests were first recorded; results committed then stay comparable.

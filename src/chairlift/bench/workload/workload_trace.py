@@ -1,10 +1,10 @@
-"""Traces: a workload read from JSONL, one request a line, checked before any model is loaded.
+"""Traces: reads a workload from JSONL, one request per line, and checks it before any model is loaded.
 
     {"at": 0.5, "prompt": [5, 6, 7], "output_tokens": 20, "tenant": "a", "priority": 1, "timeout": 30}
     {"at": 0.7, "prompt_tokens": 300, "output_tokens": 20}
 
-`prompt_tokens` stands for that many ids drawn from the seed; what is left out is at 0, nobody's, of priority 0, without
-a limit. Lines need not be in order of `at`; lines of the same moment keep their order.
+`prompt_tokens` stands for that many random token ids from the seed. Defaults are time 0, no tenant, priority 0 and no
+timeout. Lines need not be in order of `at`; lines with the same time keep their order.
 """
 
 import json
@@ -22,7 +22,7 @@ from chairlift.core.validation import format_value
 FIELDS = ("at", "prompt", "prompt_tokens", "output_tokens", "tenant", "priority", "timeout", "structured")
 MAX_TOKENS = 10_000_000
 MAX_DRAWN_TOKENS = 2**21
-"""Of one prompt_tokens: twice the longest context that a model has."""
+"""Largest `prompt_tokens` of a line: twice the longest context of any model."""
 MAX_PRIORITY = 2**31 - 1
 
 
@@ -30,12 +30,12 @@ def read_trace(path: str | Path, *, vocab_size: int, seed: int = 0, count: int |
     """Read a workload.
 
     Args:
-        path: of the file.
+        path: the trace file.
         vocab_size: token ids must be below this.
-        seed: of the ids of prompts of which the file has only the length.
-        count: only the first so many requests by time; None for all.
+        seed: seed of the token ids of prompts for which the file has only the length.
+        count: number of requests to keep, the first ones by time; None for all.
 
-    Raises InvalidRequest naming file and line; also when the file cannot be read or has no requests.
+    Raises InvalidRequest naming file and line, also when the file cannot be read or has no requests.
     """
     path = Path(path)
     rng = Random(f"trace {seed}")

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from chairlift.bench.micro.scheduler_cost import FLATNESS, every_arm, flatness_arms, measure
+from chairlift.bench.micro.scheduler_cost import FLATNESS, all_cases, flatness_cases, measure
 from chairlift.bench.report import environment, report
 from chairlift.cli.console import Console
 from chairlift.cli.result_writer import check_outputs
@@ -26,9 +26,9 @@ def run(arguments: argparse.Namespace) -> int:
     check_outputs({"--json": arguments.json})
     source = environment.source()
     how = {"windows": arguments.windows, "steps": arguments.steps, "seed": arguments.seed, "note": console.say}
-    arms = measure([arm for arm in every_arm() if arm.policy in policies], **how)
+    arms = measure([arm for arm in all_cases() if arm.policy in policies], **how)
     _show(arms)
-    flatness = {policy: measure(flatness_arms(policy), **how) for policy in policies}
+    flatness = {policy: measure(flatness_cases(policy), **how) for policy in policies}
     for entries in flatness.values():
         _show(entries)
     found = {

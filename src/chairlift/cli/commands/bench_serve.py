@@ -20,7 +20,6 @@ from chairlift.cli.result_writer import check_outputs, uninterrupted
 from chairlift.cli.settings import settings
 from chairlift.core.errors import ConfigError
 
-DEFAULT_URL = "http://127.0.0.1:8000"
 DEFAULT_VOCAB_SIZE = 1000
 
 
@@ -72,8 +71,8 @@ class _Measured:
             name=asked.pop("workload", settings.DEFAULT_WORKLOAD), requests=asked.get("requests"),
             seed=asked.get("seed", 0),
         )  # fmt: skip
-        goals = SLO(asked.pop("goals", {}))
-        self.plan = BenchmarkPlan(goals=goals, **asked)
+        slo = SLO(asked.pop("slo", {}))
+        self.plan = BenchmarkPlan(slo=slo, **asked)
         if not 1 < self._vocab_size <= VOCAB_SIZE:
             raise ConfigError(f"--vocab-size must be at least 2, got {self._vocab_size}", option="vocab_size")
         self.spec.make(self._vocab_size)
@@ -101,9 +100,11 @@ def _style(asked: dict[str, Any]) -> dict[str, Any]:
     chat, text = asked.pop("chat", False), asked.pop("text", False)
     if chat and text:
         raise ConfigError("--chat and --text cannot be given together: a chat has a text", option="chat")
-    taken: dict[str, Any] = {name: asked.pop(name) for name in ("plain", "ignore_eos", "timeout_ms") if name in asked}
-    if (limit := taken.get("timeout_ms")) is not None and limit < 1:
-        raise ConfigError(f"--request-timeout-ms must be at least 1, got {limit}", option="timeout_ms")
+    taken: dict[str, Any] = {
+        name: asked.pop(name) for name in ("openai_fields_only", "ignore_eos", "request_timeout_ms") if name in asked
+    }
+    if (limit := taken.get("request_timeout_ms")) is not None and limit < 1:
+        raise ConfigError(f"--request-timeout-ms must be at least 1, got {limit}", option="request_timeout_ms")
     return {**taken, "prompts": CHAT if chat else TEXT if text else IDS}
 
 

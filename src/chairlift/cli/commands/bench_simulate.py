@@ -85,7 +85,7 @@ def _found(
         "engine": {**asdict(config), "enable_prefix_caching": played.enable_prefix_caching},
         "machine": {
             "step_times": asdict(played.step_model),
-            "num_blocks": seen.total_slots // played.block_size,
+            "num_blocks": seen.total_kv_tokens // played.block_size,
             "block_size": played.block_size,
             "seed": played.seed,
         },

@@ -41,9 +41,9 @@ from chairlift.engine.ipc.messages import (
     UnknownClient,
     WatchSteps,
     WireError,
-    answer,
     decode_client_message,
     encode,
+    encode_reply,
 )
 from chairlift.engine.ipc.output_queue import OutputQueue
 from chairlift.engine.ipc.step_stats_queue import StepStatsQueue
@@ -341,7 +341,7 @@ class EngineServer:
     def _start_call(self, session: ClientSession, number: int, method: str) -> None:
         if method not in REMOTE_METHODS or self._engine is None:
             self._send_message(
-                session, answer(number, InvalidRequest(f"{method!r} cannot be called now", param="method"))
+                session, encode_reply(number, InvalidRequest(f"{method!r} cannot be called now", param="method"))
             )
             return
         client_ids = dict(self._owners) if method == "scheduler_state" else {}
@@ -363,7 +363,7 @@ class EngineServer:
         if client_ids and isinstance(value, dict):
             client_ids = client_ids | self._owners
             value = _with_ids(value, {key: _display_id(session, *owner) for key, owner in client_ids.items()})
-        self._send_message(session, answer(number, value))
+        self._send_message(session, encode_reply(number, value))
 
     # -- sessions --------------------------------------------------------------------------------------------------
 

@@ -88,7 +88,7 @@ class Abort(msgspec.Struct, frozen=True, array_like=True, tag=True):
 class WatchSteps(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Start or stop sending the stats of every step to the client."""
 
-    wanted: bool
+    is_enabled: bool
 
 
 class RemoteCall(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -237,14 +237,14 @@ def read_start(frame: bytes) -> StartMessage:
         raise WireError(f"{len(frame)} bytes are no start message: {error}") from error
 
 
-def answer(number: int, value: Any) -> RemoteReply:
+def encode_reply(number: int, value: Any) -> RemoteReply:
     """Return the reply to a remote call from its result, which may be an exception."""
     if isinstance(value, Exception):
         return RemoteReply(number, b"", as_engine_error(value, "the remote call failed"))
     return RemoteReply(number, _ENCODER.encode(value))
 
 
-def read_answer(method: str, payload: bytes) -> Any:
+def decode_reply(method: str, payload: bytes) -> Any:
     """Decode the result of a remote call. Raises WireError."""
     try:
         return msgspec.msgpack.decode(payload, type=REMOTE_METHODS[method])

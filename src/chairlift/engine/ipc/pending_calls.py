@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from chairlift.core.errors import ChairliftError, EngineDead
-from chairlift.engine.ipc.messages import RemoteCall, RemoteReply, WireError, as_engine_error, read_answer
+from chairlift.engine.ipc.messages import RemoteCall, RemoteReply, WireError, as_engine_error, decode_reply
 
 
 class PendingCalls:
@@ -44,7 +44,7 @@ class PendingCalls:
         try:
             if message.error is not None:
                 raise message.error
-            future.set_result(read_answer(method, message.payload))
+            future.set_result(decode_reply(method, message.payload))
         except (ChairliftError, WireError) as error:
             future.set_exception(as_engine_error(error, "the engine's reply cannot be read"))
 

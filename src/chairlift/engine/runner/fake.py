@@ -41,7 +41,7 @@ class FakeConfig:
         seconds_per_token: added for each token of the step.
         poison: a step with this input id raises, whoever brings it.
         nan: a row with this input id has no finite logits.
-        cpus: processors that it says it keeps busy.
+        busy_cpus: processors that the runner reports as busy.
         verify: keep and read the cache; False makes a step cost next to nothing, and a token hangs on the prompt, its
             seed and the position alone.
     """
@@ -56,7 +56,7 @@ class FakeConfig:
     seconds_per_token: float = 0.0
     poison: int | None = None
     nan: int | None = None
-    cpus: tuple[int, ...] = ()
+    busy_cpus: tuple[int, ...] = ()
     verify: bool = True
 
 
@@ -106,7 +106,6 @@ class _Slot:
     card: NewSequence
     salt: int = 0
     last_sampled: int | None = None
-    num_written: int = 0
     tables: list[dict[int, int]] = field(default_factory=list)
 
 
@@ -146,7 +145,7 @@ class FakeRunner:
         return RunnerInfo(
             vocab_size=config.vocab_size, max_model_len=config.max_model_len, num_blocks=config.num_blocks,
             block_size=config.block_size, windows=config.windows, model_id=f"fake-{config.seed}",
-            busy_cpus=config.cpus,
+            busy_cpus=config.busy_cpus,
         )  # fmt: skip
 
     def stop(self) -> None:

@@ -4,7 +4,7 @@
                ▲                  │                             commit(result, now)           applies a result
                └─────preempt──────┘                             rollback(plan, error, now)    undoes a step
 
-SequenceTable holds the lists, StepScheduler fills a step, step_builder.py holds steps in flight.
+SequenceTable holds the lists, StepScheduler fills a step, InFlightStep is a launched one.
 """
 
 from collections import Counter, deque
@@ -28,8 +28,9 @@ from chairlift.engine.kv.block_hash import root_hash
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
 from chairlift.engine.request_limits import RequestLimits, validate_request
 from chairlift.engine.scheduler.deadlines import Deadlines
+from chairlift.engine.scheduler.in_flight_step import InFlightStep
 from chairlift.engine.scheduler.sequence_table import SequenceTable
-from chairlift.engine.scheduler.step_builder import InFlightStep, StepBuilder
+from chairlift.engine.scheduler.step_builder import StepBuilder
 from chairlift.engine.scheduler.step_cost_model import StepCostModel, StepFeatures
 from chairlift.engine.scheduler.step_scheduler import StepScheduler
 from chairlift.engine.sequence import Sequence, SequenceStatus

@@ -109,10 +109,6 @@ class AttentionBackend(Protocol):
         """Make one KV for each layer index of a group (groups are padded to equal layer counts)."""
         ...
 
-    def reserve(self, max_seqs: int, max_tokens: int, max_blocks: int) -> None:
-        """Make workspaces for the largest step."""
-        ...
-
     def plan(self, batch: ForwardBatch) -> Any:
         """Prepare what all layers of this step share; once a step."""
         ...

@@ -55,9 +55,6 @@ class ReferenceAttention:
 
         return [PagedKV(zeros(), zeros()) for _ in range(layers)]
 
-    def reserve(self, max_seqs: int, max_tokens: int, max_blocks: int) -> None:
-        """Nothing to reserve."""
-
     def plan(self, batch: ForwardBatch) -> ReferencePlan:
         """Begin a step with no masks made."""
         return ReferencePlan(min(batch.max_seqlen_q, MAX_QUERIES), batch.max_seqlen_k)

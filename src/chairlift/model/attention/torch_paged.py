@@ -127,9 +127,6 @@ class TorchAttention:
 
         return [made() for _ in range(layers)]
 
-    def reserve(self, max_seqs: int, max_tokens: int, max_blocks: int) -> None:
-        """Nothing to reserve: the workspace grows when a step needs it."""
-
     def plan(self, batch: ForwardBatch) -> TorchPlan:
         """Begin a step with nothing made."""
         return TorchPlan()

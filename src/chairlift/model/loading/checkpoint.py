@@ -22,6 +22,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from chairlift.core.errors import ModelError
+from chairlift.model.dtypes import DEFAULT_DTYPE, SAFETENSORS_DTYPES
 from chairlift.model.loading.model_config import ModelConfig, read_json
 from chairlift.model.loading.parameter_loader import ParameterLoader
 
@@ -29,7 +30,6 @@ SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 SHARDS = "model-*-of-*.safetensors"
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
-FLOATS = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 
 WRAPPER_PREFIXES = (
     ("language_model.model.", "model."), ("language_model.lm_head.", "lm_head."), ("model.language_model.", "model."),
@@ -103,13 +103,15 @@ class Checkpoint:
                     f"tensor {stored.name} in {stored.file} has shape {stored.shape}, config.json asks for {shape}"
                 )
                 raise ModelError(message, file=str(stored.file), tensor=stored.name)
-            if stored.dtype not in FLOATS:
-                message = f"tensor {stored.name} in {stored.file} is {stored.dtype}; supported are {', '.join(FLOATS)}"
+            if stored.dtype not in SAFETENSORS_DTYPES:
+                supported = ", ".join(SAFETENSORS_DTYPES)
+                message = f"tensor {stored.name} in {stored.file} is {stored.dtype}; supported are {supported}"
                 raise ModelError(message, file=str(stored.file), tensor=stored.name)
 
     def dtype(self) -> str:
         """Return the dtype of the embedding table, for a config.json without a dtype."""
-        return FLOATS.get(self.tensors[EMBEDDING].dtype, "float32") if EMBEDDING in self.tensors else "float32"
+        table = self.tensors.get(EMBEDDING)
+        return DEFAULT_DTYPE if table is None else SAFETENSORS_DTYPES.get(table.dtype, DEFAULT_DTYPE)
 
     def read(self, name: str) -> Tensor:
         """Return a tensor, mapped from its file, in its own dtype."""

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.core.errors import ConfigError, ModelError, UnsupportedArchitecture
+from chairlift.model.dtypes import DTYPES, parse_dtype
 from chairlift.model.loading.config_fields import ConfigReader
 from chairlift.model.loading.rope_config import RopeConfig, read_ropes
 
-DTYPES = ("float64", "float32", "bfloat16", "float16")
 ACTIVATIONS = ("silu", "gelu", "gelu_pytorch_tanh")
 
 _LLAMA = {
@@ -267,6 +267,6 @@ def _dtype(fields: ConfigReader) -> str | None:
     name = fields.get("dtype") or fields.get("torch_dtype")
     if name is None:
         return None
-    if not isinstance(name, str) or name.removeprefix("torch.") not in DTYPES:
+    if (dtype := parse_dtype(name)) is None:
         raise ModelError(f"config.json: dtype {name!r} is not supported; supported are {', '.join(DTYPES)}")
-    return name.removeprefix("torch.")
+    return dtype

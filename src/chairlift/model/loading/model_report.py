@@ -10,14 +10,21 @@ import torch
 
 from chairlift.core.errors import ChairliftError, ConfigError
 from chairlift.model.attention.registry import BACKENDS
+from chairlift.model.dtypes import DTYPES, dtype_bytes, resolve_dtype
 from chairlift.model.kernels.cpu.library import instruction_sets, selected_instruction_set
 from chairlift.model.kernels.cpu.threads import chosen_cpus
 from chairlift.model.layers.causal_lm import LayerGroups
 from chairlift.model.loading.checkpoint import Checkpoint
-from chairlift.model.loading.model_config import DTYPES, ModelConfig, read_config
-from chairlift.model.loading.registry import parameter_shapes, torch_dtype
-from chairlift.model.runner.kv_memory import FreeMemory, KVCacheShape, free_memory, host_readings, size_kv_cache
-from chairlift.model.runner.memory_shapes import memory_shapes
+from chairlift.model.loading.model_config import ModelConfig, read_config
+from chairlift.model.loading.registry import parameter_shapes
+from chairlift.model.runner.kv_memory import (
+    FreeMemory,
+    KVCacheShape,
+    free_memory,
+    host_readings,
+    memory_shapes,
+    size_kv_cache,
+)
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.torch_runner import check_options, pick_device
 
@@ -97,7 +104,7 @@ def inspect_model(folder: Path, options: RunnerConfig) -> ModelReport:
     config = report.attempt(lambda: read_config(folder))
     if config is not None:
         config = _read_weights(report, folder, config)
-        config = replace(config, dtype=(config.dtype or "float32") if options.dtype == "auto" else options.dtype)
+        config = replace(config, dtype=resolve_dtype(options.dtype, config.dtype))
         parameters = sum(math.prod(shape) for shape in parameter_shapes(config).values())
         report.facts |= {"architecture": config.architecture, "dtype": config.dtype, "parameters": parameters}
         _size_memory(report, options, config, parameters)
@@ -118,7 +125,7 @@ def _read_weights(report: ModelReport, folder: Path, config: ModelConfig) -> Mod
 
 def _size_memory(report: ModelReport, options: RunnerConfig, config: ModelConfig, parameters: int) -> None:
     """Compute the memory of weights, step and cache on the device of the options."""
-    weights = int(parameters * WEIGHT_BYTES.get(options.quantization, torch_dtype(config.dtype).itemsize))
+    weights = int(parameters * WEIGHT_BYTES.get(options.quantization, dtype_bytes(config.dtype)))
     report.facts["weight_bytes"] = weights
     device = report.attempt(lambda: pick_device(options.device))
     max_model_len = report.attempt(lambda: config.context_length(options.max_model_len))

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from chairlift.core.errors import ModelError, UnsupportedArchitecture
+from chairlift.model.dtypes import resolve_dtype, torch_dtype
 from chairlift.model.layers.causal_lm import CausalLM
 from chairlift.model.layers.decoder import DecoderSpec
 from chairlift.model.layers.ops import TorchOps
 from chairlift.model.layers.rope import RopeTable
 from chairlift.model.loading.checkpoint import Checkpoint, random_parameters
-from chairlift.model.loading.model_config import DTYPES, ModelConfig, read_config
+from chairlift.model.loading.model_config import ModelConfig, read_config
 from chairlift.model.loading.parameter_loader import ParameterLoader
 from chairlift.model.model_backend import ModelBackend, TorchBackend
 
@@ -87,7 +88,7 @@ def load_model(
     checkpoint = Checkpoint.open(folder, config.architecture)
     config = replace(
         config,
-        dtype=(config.dtype or checkpoint.dtype()) if dtype == "auto" else dtype,
+        dtype=resolve_dtype(dtype, config.dtype or checkpoint.dtype()),
         tie_word_embeddings=checkpoint.resolve_tied_embeddings(config.tie_word_embeddings),
     )
     checkpoint.check(parameter_shapes(config))
@@ -108,18 +109,10 @@ def random_model(
 
     `change` may replace the random tensor of a name.
     """
-    config = replace(config, dtype=(config.dtype or "float32") if dtype == "auto" else dtype)
+    config = replace(config, dtype=resolve_dtype(dtype, config.dtype))
     kind = torch_dtype(config.dtype)
     loader = random_parameters(config, seed, scale, change)(kind, device)
     return _build(config, loader, kind, device, config.context_length(max_model_len), choose_backend), config
-
-
-def torch_dtype(name: str | None) -> torch.dtype:
-    """Return the torch dtype of a name in DTYPES. Raises ModelError."""
-    if name not in DTYPES:
-        raise ModelError(f"dtype {name!r} is unknown; known are {', '.join(DTYPES)}")
-    kind: torch.dtype = getattr(torch, str(name))
-    return kind
 
 
 def _build(

@@ -1,5 +1,7 @@
 """size_kv_cache: computes how many KV blocks fit into free memory, less what a step needs, times a share.
 
+memory_shapes derives the sizes of a block and of a step from the model's config and the options, before it is loaded.
+
     free on the host = min(MemAvailable, remaining limit of every cgroup above this process) - mapped weights
     free on CUDA     = free memory that the driver reports
     pool             = min(share * (free - one full step) - spare blocks, blocks that the largest batch could use)
@@ -18,6 +20,10 @@ import torch
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention.torch_paged import GATHER_BYTES, KEPT_INDICES, MAX_QUERIES, SPARE_BLOCKS
+from chairlift.model.dtypes import dtype_bytes
+from chairlift.model.layers.causal_lm import LayerGroups
+from chairlift.model.loading.model_config import ModelConfig
+from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.sampling.truncated_sampling import CHUNK_ELEMENTS
 
 DEVICE_SHARE = 0.9
@@ -123,6 +129,37 @@ class KVCacheSize:
     num_blocks: int
     page_bytes: int
     report: tuple[tuple[str, str], ...]
+
+
+def memory_shapes(
+    config: RunnerConfig, model: ModelConfig, groups: LayerGroups, max_model_len: int
+) -> tuple[KVCacheShape, ActivationShape]:
+    """Return the shapes that decide the size of the cache and of the largest step; `model` has the dtype as loaded."""
+    itemsize = dtype_bytes(model.dtype)
+    pool = KVCacheShape(
+        groups=len(groups.windows),
+        layers_per_group=groups.layers_per_group,
+        block_size=config.block_size,
+        num_kv_heads=model.num_kv_heads,
+        head_dim=model.head_dim,
+        itemsize=itemsize,
+        max_running_requests=config.max_running_requests,
+        max_model_len=max_model_len,
+    )
+    step = ActivationShape(
+        hidden_size=model.hidden_size,
+        intermediate_size=model.intermediate_size,
+        num_heads=model.num_heads,
+        num_kv_heads=model.num_kv_heads,
+        head_dim=model.head_dim,
+        vocab_size=model.vocab_size,
+        itemsize=itemsize,
+        max_batch_tokens=config.max_batch_tokens,
+        max_running_requests=config.max_running_requests,
+        max_model_len=max_model_len,
+        windows=groups.windows,
+    )
+    return pool, step
 
 
 def free_memory(

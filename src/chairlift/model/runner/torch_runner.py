@@ -26,16 +26,16 @@ from chairlift.engine.runner.base import Runner, RunnerInfo
 from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
 from chairlift.model.attention.base import AttentionBackend, PagedKV
 from chairlift.model.attention.registry import make_backend, resolved
+from chairlift.model.dtypes import DTYPES, torch_dtype
 from chairlift.model.layers.causal_lm import CausalLM, ForwardContext, TakesPlans
 from chairlift.model.loading.checkpoint import fingerprint
-from chairlift.model.loading.model_config import DTYPES, ModelConfig
-from chairlift.model.loading.registry import load_model, torch_dtype
+from chairlift.model.loading.model_config import ModelConfig
+from chairlift.model.loading.registry import load_model
 from chairlift.model.loading.tiny_model import tiny_model
 from chairlift.model.model_backend import ModelBackend, check_kernels, select_backend
 from chairlift.model.runner.host_memory import keep_freed_memory
 from chairlift.model.runner.input_batch import SlotBlockTables
-from chairlift.model.runner.kv_memory import KVCacheSize, free_memory, size_kv_cache
-from chairlift.model.runner.memory_shapes import memory_shapes
+from chairlift.model.runner.kv_memory import KVCacheSize, free_memory, memory_shapes, size_kv_cache
 from chairlift.model.runner.page_prefault import PagePrefaulter
 from chairlift.model.runner.runner_config import RunnerConfig
 from chairlift.model.runner.warmup import warmup_plans
@@ -148,7 +148,7 @@ class TorchRunner:
         backend = loaded.attention() if loaded.attention else make_backend(config.attention_backend)
         max_model_len = loaded.config.context_length(config.max_model_len)
         pool = self._size(loaded, max_model_len)
-        kv = self._allocate(loaded, backend, pool, max_model_len)
+        kv = self._allocate(loaded, backend, pool)
         model, slots = loaded.model, config.max_running_requests
         tables = SlotBlockTables(
             slots, len(model.groups.windows), config.block_size, model.vocab_size, padded=model.padded_size
@@ -262,21 +262,15 @@ class TorchRunner:
             max_memory=config.max_memory, num_blocks=config.num_blocks,
         )  # fmt: skip
 
-    def _allocate(
-        self, loaded: LoadedModel, backend: AttentionBackend, pool: KVCacheSize, max_model_len: int
-    ) -> list[PagedKV]:
+    def _allocate(self, loaded: LoadedModel, backend: AttentionBackend, pool: KVCacheSize) -> list[PagedKV]:
         config, model = self._config, loaded.model
         try:
-            kv = backend.allocate_kv_cache(
+            return backend.allocate_kv_cache(
                 model.groups.layers_per_group, pool.num_blocks, config.block_size, model.num_kv_heads, model.head_dim,
                 torch_dtype(loaded.config.dtype), loaded.device,
             )  # fmt: skip
-            backend.reserve(
-                config.max_running_requests, config.max_batch_tokens, -(-max_model_len // config.block_size)
-            )
         except (MemoryError, OSError, RuntimeError) as error:
             raise ConfigError(f"cannot allocate {pool.num_blocks} blocks: {error}", option="num_blocks") from error
-        return kv
 
 
 def build(payload: bytes) -> Runner:

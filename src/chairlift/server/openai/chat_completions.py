@@ -39,10 +39,6 @@ class _ChatHandler:
     context: RequestContext[ChatRequest]
 
     @property
-    def timeout(self) -> float | None:
-        return self.context.timeout
-
-    @property
     def is_quick(self) -> bool:
         return False  # a chat template may run for any time
 

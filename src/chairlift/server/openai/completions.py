@@ -33,10 +33,6 @@ class _CompletionHandler:
     context: RequestContext[CompletionRequest]
 
     @property
-    def timeout(self) -> float | None:
-        return self.context.timeout
-
-    @property
     def is_quick(self) -> bool:
         return len(self.context.request.prompts) == 1 and not self.context.request.params.bad_words
 

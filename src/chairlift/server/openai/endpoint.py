@@ -1,14 +1,17 @@
-"""RequestContext and handle_generation: parse a body, check the model's name, and run the endpoint's handler."""
+"""RequestContext and handle_generation: serve one request of a generation route, from its body to its response."""
 
 import time
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from chairlift.server.openai.generation import EndpointHandler, generate
+from chairlift.server.openai.generation import EndpointHandler, admit, prepare
 from chairlift.server.openai.parse_request import BaseRequest
 from chairlift.server.replica import Replica
 from chairlift.web.body import Receive, Scope, Send
+from chairlift.web.disconnect import DisconnectWatcher
+from chairlift.web.error_responses import Header
 
 RequestT = TypeVar("RequestT", bound=BaseRequest)
 
@@ -23,6 +26,7 @@ class RequestContext(Generic[RequestT]):
         request_id: the HTTP request's id.
         tenant: the client's tenant.
         timeout: seconds that the request may take; None for no limit.
+        headers: further headers of the response.
     """
 
     replica: Replica
@@ -30,6 +34,7 @@ class RequestContext(Generic[RequestT]):
     request_id: str
     tenant: str
     timeout: float | None
+    headers: tuple[Header, ...] = ()
 
     def engine_id(self) -> str:
         """Return a new id for one engine request of this HTTP request."""
@@ -40,10 +45,31 @@ async def handle_generation(
     replica: Replica, scope: Scope, receive: Receive, send: Send, read: Callable[[dict[str, Any]], RequestT],
     make_handler: Callable[[RequestContext[RequestT]], EndpointHandler],
 ) -> None:  # fmt: skip
-    """Parse a body with `read` and serve it with the handler that `make_handler` makes. Raises as generate does."""
+    """Parse a body with `read`, admit the request, prepare its engine requests, run them and respond.
+
+    Admission comes before preparation: a request that is rejected by load or expected wait is never tokenized.
+    Raises the errors of every step until a byte was sent.
+    """
     started_at = time.monotonic()
+    context = await parse(replica, scope, receive, read)
+    with admit(replica, scope, context.timeout) as admitted:
+        async with DisconnectWatcher(receive) as watcher:
+            generation = await prepare(admitted, make_handler(context), context.request, started_at)
+            async with aclosing(generation.run()) as batches:
+                admitted.stream_error = await generation.respond(batches, send, context.headers)
+            watcher.response_complete()
+
+
+async def parse(
+    replica: Replica, scope: Scope, receive: Receive, read: Callable[[dict[str, Any]], RequestT]
+) -> RequestContext[RequestT]:  # fmt: skip
+    """Parse a body with `read`, and check the model's name and the fields without effect.
+
+    Raises InvalidRequest and ModelNotFound.
+    """
     request = await replica.parse_body(scope, receive, read, is_work=True)
     replica.check_model(request.model)
     timeout = replica.timeout(scope, request.timeout)
-    context = RequestContext(replica, request, scope["request_id"], scope["principal"].tenant, timeout)
-    await generate(replica, scope, receive, send, request, make_handler(context), started_at)
+    scope["user_named"] = request.user
+    headers = tuple(replica.ignored_fields_header(request.ignored))
+    return RequestContext(replica, request, scope["request_id"], scope["principal"].tenant, timeout, headers)

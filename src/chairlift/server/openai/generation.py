@@ -1,14 +1,14 @@
-"""generate: runs one request from its admission permit to the last byte of its response, streamed or whole."""
+"""admit, prepare and Generation: the steps of one request from its admission to its response, streamed or whole."""
 
 import asyncio
 import logging
 import re
 import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, Self
 
 import orjson
 
@@ -30,8 +30,7 @@ from chairlift.server.openai.response import Renderer, total
 from chairlift.server.replica import Replica
 from chairlift.server.telemetry import Telemetry
 from chairlift.web.admission import Permit
-from chairlift.web.body import ClientGone, Receive, Scope, Send
-from chairlift.web.disconnect import DisconnectWatcher
+from chairlift.web.body import ClientGone, Scope, Send
 from chairlift.web.error_responses import INTERNAL_ERROR, Header, error_object, error_response_of
 from chairlift.web.middleware import send_bytes
 from chairlift.web.tenant_limits import TenantReservation
@@ -42,6 +41,9 @@ log = logging.getLogger(__name__)
 Batch = list[tuple[int, TextEvent]]
 SHORT_TOKENS = 4096
 """Tokens of a response, times its logprobs, that the event loop encodes as JSON itself: that takes a few ms."""
+
+REFUNDED_ERRORS = (Overloaded, QueueFull, DeadlineUnreachable)
+"""Rejections because of other requests' load; they do not count against the tenant's limit of requests."""
 
 REJECTION_STATUSES = frozenset({400, 429})
 """HTTP statuses of errors with which the engine rejects a request before any work."""
@@ -55,11 +57,6 @@ STREAM_HEADERS: tuple[Header, ...] = (
 
 class EndpointHandler(Protocol):
     """Provide what differs between the generation routes."""
-
-    @property
-    def timeout(self) -> float | None:
-        """Seconds that the request may take."""
-        ...
 
     @property
     def is_quick(self) -> bool:
@@ -163,75 +160,131 @@ class _GenerationTracker:
         self._telemetry.record_finished(request_id, outcome, time.monotonic() - self._started_at, usage, self._timeline)
 
 
-async def generate(
-    replica: Replica, scope: Scope, receive: Receive, send: Send, request: BaseRequest, handler: EndpointHandler,
-    started_at: float,
-) -> None:  # fmt: skip
-    """Create the engine requests of one body, run them and respond. Raises their errors until a byte was sent.
+class AdmittedRequest:
+    """Hold a request's tenant reservation and admission permit; leaving the context ends both and records the end.
 
-    Admission rejects a request, by load or expected wait, before its text is tokenized.
+    Attributes:
+        replica: the replica that serves the request.
+        scope: the HTTP request's scope.
+        reservation: tokens that the request has reserved of its tenant's limit.
+        permit: admission permit.
+        tracker: tracks the tokens, from prepare() on.
+        stream_error: an error that a stream has reported to the client itself.
     """
-    scope["user_named"] = request.user
-    headers = replica.ignored_fields_header(request.ignored)
+
+    def __init__(self, replica: Replica, scope: Scope, reservation: TenantReservation, permit: Permit) -> None:
+        self.replica = replica
+        self.scope = scope
+        self.reservation = reservation
+        self.permit = permit
+        self.tracker: _GenerationTracker | None = None
+        self.stream_error: Exception | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, REFUNDED_ERRORS):
+            self.reservation.refund_request()
+        stream_error, self.stream_error = self.stream_error, None  # drops the frames that its traceback refers to
+        if self.tracker is not None:
+            self.tracker.end(self.scope["request_id"], stream_error if error is None else error)
+            return
+        self.permit.end()
+        if isinstance(error, ClientGone):
+            self.replica.telemetry.record_abort("client")
+
+
+def admit(replica: Replica, scope: Scope, timeout: float | None) -> AdmittedRequest:
+    """Admit a request by the server's state, its tenant's limits and the expected wait.
+
+    Raises the error of the state, RateLimited and Overloaded.
+    """
     replica.lifecycle.check()
-    reservation = permit = None
-    tracker: _GenerationTracker | None = None
-    error: BaseException | None = None
+    reservation = replica.tenants.begin(scope["principal"].tenant)
     try:
-        reservation = replica.tenants.begin(scope["principal"].tenant)
-        permit = _permit(replica, scope, handler.timeout, reservation)
-        async with DisconnectWatcher(receive) as watcher:
-            processors = await replica.run_by_body_size(handler.processors, scope, is_quick=handler.is_quick)
-            prompt = sum(len(each.request.prompt_token_ids) for each in processors)
-            max_output_tokens = (
-                sum(each.request.params.max_tokens or 0 for each in processors) * request.params.num_choices
-            )
-            permit.set_prompt_tokens(prompt)
-            reservation.reserve(prompt + max_output_tokens)
-            renderer = handler.renderer(processors)
-            tracker = _GenerationTracker(replica.telemetry, permit, started_at, processors, request)
-            scope["begun"] = True
-            async with aclosing(replica.llm.run(processors, at_once=request.stream)) as batches:
-                if request.stream:
-                    with WriteTimeout(scope, send, replica.config.write_seconds) as writer:
-                        stream = _StreamWriter(writer.send, headers, renderer, tracker)
-                        error = await stream.run(batches, scope["request_id"], with_usage=request.include_usage)
-                else:
-                    async for batch in batches:
-                        if (failure := tracker.take(batch)[1]) is not None:
-                            raise failure
-                    body = partial(_encode_response, renderer, [processor.result() for processor in processors])
-                    tokens = tracker.usage.completion_tokens + (
-                        tracker.usage.prompt_tokens if request.params.echo else 0
-                    )
-                    is_long = tokens * (1 + (request.params.logprobs or 0)) > SHORT_TOKENS
-                    await send_bytes(send, await replica.in_thread(body) if is_long else body(), headers=headers)
-            watcher.response_complete()
-    except BaseException as failure:
-        error = failure
-        if reservation is not None and isinstance(failure, Overloaded | QueueFull | DeadlineUnreachable):
+        permit = _acquire_permit(replica, scope, timeout, reservation)
+    except BaseException as error:
+        if isinstance(error, REFUNDED_ERRORS):
             reservation.refund_request()
+        reservation.end(0)
         raise
-    finally:
-        if tracker is not None:
-            tracker.end(scope["request_id"], error)
-        else:
-            if permit is not None:
-                permit.end()
-            elif reservation is not None:
-                reservation.end(0)
-            if isinstance(error, ClientGone):
-                replica.telemetry.record_abort("client")
-        error = None  # its traceback refers to this frame: a cycle that only the garbage collector would free
+    return AdmittedRequest(replica, scope, reservation, permit)
 
 
-def _permit(replica: Replica, scope: Scope, timeout: float | None, reservation: TenantReservation) -> Permit:
+def _acquire_permit(replica: Replica, scope: Scope, timeout: float | None, reservation: TenantReservation) -> Permit:
     """Return the permit that the early check acquired, or else a new one. Raises Overloaded."""
     permit: Permit | None = scope.get("permit")
     if permit is None:
         return replica.admission.admit(0, timeout=timeout, on_end=reservation.end)
     permit.attach(timeout, reservation.end)
     return permit
+
+
+async def prepare(
+    admitted: AdmittedRequest, handler: EndpointHandler, request: BaseRequest, started_at: float
+) -> "Generation":
+    """Create the engine requests of a body, and reserve their tokens. Raises InvalidRequest and RateLimited."""
+    replica, scope = admitted.replica, admitted.scope
+    processors = await replica.run_by_body_size(handler.processors, scope, is_quick=handler.is_quick)
+    prompt = sum(len(each.request.prompt_token_ids) for each in processors)
+    max_output_tokens = sum(each.request.params.max_tokens or 0 for each in processors) * request.params.num_choices
+    admitted.permit.set_prompt_tokens(prompt)
+    admitted.reservation.reserve(prompt + max_output_tokens)
+    renderer = handler.renderer(processors)
+    tracker = _GenerationTracker(replica.telemetry, admitted.permit, started_at, processors, request)
+    admitted.tracker = tracker
+    scope["begun"] = True
+    return Generation(replica, scope, request, processors, renderer, tracker)
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """The prepared engine requests of one HTTP request, with the renderer of its response."""
+
+    replica: Replica
+    scope: Scope
+    request: BaseRequest
+    processors: list[OutputProcessor]
+    renderer: Renderer
+    tracker: _GenerationTracker
+
+    def run(self) -> AsyncGenerator[Batch, None]:
+        """Run the engine requests; yields their events in batches. Raises the engine's rejection."""
+        return self.replica.llm.run(self.processors, at_once=self.request.stream)
+
+    async def respond(
+        self, batches: AsyncGenerator[Batch, None], send: Send, headers: Sequence[Header]
+    ) -> Exception | None:
+        """Send the response, streamed or whole; returns an error that the stream has reported to the client."""
+        if not self.request.stream:
+            await self._collect(batches)
+            await send_bytes(send, await self._encode(), headers=[*headers])
+            return None
+        with WriteTimeout(self.scope, send, self.replica.config.write_seconds) as writer:
+            stream = _StreamWriter(writer.send, headers, self.renderer, self.tracker)
+            return await stream.run(batches, self.scope["request_id"], with_usage=self.request.include_usage)
+
+    async def _collect(self, batches: AsyncGenerator[Batch, None]) -> None:
+        """Wait for the last batch. Raises the error that ends the request."""
+        failure: ChairliftError | None = None
+        try:
+            async for batch in batches:
+                _, failure = self.tracker.take(batch)
+                if failure is not None:
+                    raise failure
+        finally:
+            failure = None  # its traceback refers to this frame: a cycle that only the garbage collector would free
+
+    async def _encode(self) -> bytes:
+        """Encode the whole response as JSON, a long one in another thread."""
+        body = partial(_encode_response, self.renderer, [processor.result() for processor in self.processors])
+        usage, params = self.tracker.usage, self.request.params
+        tokens = usage.completion_tokens + (usage.prompt_tokens if params.echo else 0)
+        is_long = tokens * (1 + (params.logprobs or 0)) > SHORT_TOKENS
+        return await self.replica.in_thread(body) if is_long else body()
 
 
 def _encode_response(renderer: Renderer, results: list[RequestOutput]) -> bytes:
@@ -248,7 +301,7 @@ def with_client_field(error: ChairliftError, structured_field: str) -> Chairlift
 class _StreamWriter:
     """Write a streamed response; send nothing before the first output, so that earlier errors get a status."""
 
-    def __init__(self, send: Send, headers: list[Header], renderer: Renderer, tracker: _GenerationTracker) -> None:
+    def __init__(self, send: Send, headers: Sequence[Header], renderer: Renderer, tracker: _GenerationTracker) -> None:
         self._send = send
         self._headers = headers
         self._renderer = renderer
@@ -281,7 +334,7 @@ class _StreamWriter:
                 log.info("the stream ended: %s", error)
             return error
         finally:
-            failure = None  # as in generate()
+            failure = None  # as in Generation._collect
         last = self._renderer.usage(self._tracker.usage) if with_usage else b""
         await self._write(last + DONE, more=False)
         return None

@@ -142,8 +142,8 @@ def _check_call(call: Any, at: str) -> str:
         is_object = False
     if not is_object:
         raise invalid_param(f"{at}.function.arguments", "must be a string with a JSON object in it")
-    schemas: str = call["id"]
-    return schemas
+    call_id: str = call["id"]
+    return call_id
 
 
 def _parse_strict(text: str) -> Any:
@@ -170,7 +170,9 @@ def tool_schemas(tools: Any) -> dict[str, dict[str, Any]]:
         function = tool["function"]
         name, parameters = function.get("name"), function.get("parameters")
         if not isinstance(name, str) or not _NAME.match(name):
-            raise invalid_param(f"{at}.function.name", f"must be 1 to {MAX_TOOL_NAME_CHARS} letters, digits and _.:-")
+            raise invalid_param(
+                f"{at}.function.name", f"must be 1 to {MAX_TOOL_NAME_CHARS} characters of A-Z, a-z, 0-9 and _.:-"
+            )
         if name in schemas:
             raise invalid_param(f"{at}.function.name", f"appears twice: {name}")
         if not isinstance({} if parameters is None else parameters, dict):

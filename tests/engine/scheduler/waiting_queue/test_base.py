@@ -1,4 +1,4 @@
-"""Waiting queues: how one is chosen by its name."""
+"""make_waiting_queue: chooses the waiting queue by the name of its policy."""
 
 import pytest
 

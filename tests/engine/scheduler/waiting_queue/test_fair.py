@@ -1,4 +1,4 @@
-"""FairQueue: tenants take turns by their service."""
+"""FairQueue: the tenant with the least service is next."""
 
 import random
 from itertools import islice
@@ -7,11 +7,11 @@ import pytest
 
 from chairlift.engine.scheduler.waiting_queue.fair import NEWCOMER_LAG, FairQueue
 from chairlift.engine.sequence import Sequence
-from support_engine import ask, make_scheduler, turn
+from support_engine import make_request, make_scheduler, run_step
 
 
 def make_sequence(arrival: int, tenant: str, prompt: int = 10) -> Sequence:
-    return Sequence(ask(str(arrival), prompt, tenant=tenant), arrival, b"root", 0.0)
+    return Sequence(make_request(str(arrival), prompt, tenant=tenant), arrival, b"root", 0.0)
 
 
 def queue_of(tenants: str, weights: dict[str, float] | None = None) -> tuple[FairQueue, list[Sequence]]:
@@ -119,7 +119,7 @@ def test_one_shot_tenants_are_dropped_though_no_other_waits() -> None:
         queue.remove(one)
         queue.record_service(f"t{number}", 1)
     assert len(queue._service) < 200 and len(queue._charged) < 200
-    assert queue.service("t1999") == 2000 * 11, "each started where the last to leave was"
+    assert queue.service("t1999") == 2000 * 11, "each tenant started with the service of the last one that left"
 
 
 def test_dropping_costs_little_also_when_no_tenant_can_be_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +155,7 @@ def test_a_tenant_with_running_sequences_is_not_dropped() -> None:
     assert queue.service("long") == 999
 
 
-def test_equals_go_by_their_oldest_request_whatever_their_names() -> None:
+def test_tenants_with_equal_service_go_by_their_oldest_request() -> None:
     for name in ("a", "zzzz"):
         queue = FairQueue({})
         queue.add(make_sequence(0, "m"))
@@ -171,9 +171,9 @@ def test_equals_go_by_their_oldest_request_whatever_their_names() -> None:
 def test_the_age_of_a_tenant_is_that_of_its_oldest_waiting_request() -> None:
     queue, sequences = queue_of("abab")
     queue.record_service("a", 1)
-    assert next(iter(queue)) is sequences[0], "they are equal: one token is what a started ahead"
+    assert next(iter(queue)) is sequences[0], "their service is equal, because a started one token lower"
     queue.remove(sequences[0])
-    assert next(iter(queue)) is sequences[1], "what is left of a is younger"
+    assert next(iter(queue)) is sequences[1], "the remaining request of a is younger"
     queue.add(sequences[0])
     assert next(iter(queue)) is sequences[0], "a victim returns with its age"
 
@@ -193,7 +193,9 @@ def test_no_stream_of_new_tenants_starves_one_that_waits(name: str, head_start: 
             break
         queue.record_service(first.request.tenant, 10)
         queue.remove(first)
-    assert number <= 11 + 11 * (head_start + 1), "those waiting when it came, once for each token it is ahead"
+    assert number <= 11 + 11 * (head_start + 1), (
+        "at most the tenants that waited at its arrival, once for each token that it is ahead"
+    )
 
 
 def test_a_tenant_that_comes_while_slots_are_full_starts_where_waiting_ones_are() -> None:
@@ -202,14 +204,14 @@ def test_a_tenant_that_comes_while_slots_are_full_starts_where_waiting_ones_are(
         scheduler = make_scheduler(policy="fair", num_blocks=300, max_running_requests=1)
         queue = scheduler.waiting
         assert isinstance(queue, FairQueue)
-        scheduler.add_request(ask("a1", [501] * 4, 400, tenant="a"), 0.0)
-        turn(scheduler)
-        scheduler.add_request(ask("a2", [502] * 4, 4, tenant="a"), 0.0)
+        scheduler.add_request(make_request("a1", [501] * 4, 400, tenant="a"), 0.0)
+        run_step(scheduler)
+        scheduler.add_request(make_request("a2", [502] * 4, 4, tenant="a"), 0.0)
         for _ in range(100):
-            turn(scheduler)
+            run_step(scheduler)
             if looks:
                 scheduler.check_integrity()
-        scheduler.add_request(ask("c1", [503] * 4, 4, tenant="c"), 0.0)
+        scheduler.add_request(make_request("c1", [503] * 4, 4, tenant="c"), 0.0)
         assert queue.service("a") > 100 and queue.service("c") == queue.service("a") + NEWCOMER_LAG
         starts.append(queue.service("c"))
     assert starts[0] == starts[1]
@@ -256,14 +258,14 @@ def test_a_walk_goes_on_while_those_that_came_out_are_charged() -> None:
 
 
 @pytest.mark.parametrize("overlap", [False, True])
-def test_the_scheduler_charges_prompts_let_in_and_tokens_delivered(overlap: bool) -> None:
+def test_the_scheduler_charges_started_prompts_and_delivered_tokens(overlap: bool) -> None:
     scheduler = make_scheduler(policy="fair", overlap=overlap)
     queue = scheduler.waiting
     assert isinstance(queue, FairQueue)
-    scheduler.add_request(ask("a", [501] * 10, 4, tenant="a"), 0.0)
+    scheduler.add_request(make_request("a", [501] * 10, 4, tenant="a"), 0.0)
     for _ in range(4):
-        turn(scheduler)
+        run_step(scheduler)
     assert scheduler.is_idle and queue.service("a") == 14
-    scheduler.add_request(ask("again", [501] * 10, 1, tenant="a"), 0.0)
-    turn(scheduler)
-    assert queue.service("a") == 14 + (10 - 8) + 1, "what was cached is free"
+    scheduler.add_request(make_request("again", [501] * 10, 1, tenant="a"), 0.0)
+    run_step(scheduler)
+    assert queue.service("a") == 14 + (10 - 8) + 1, "cached tokens are not charged"

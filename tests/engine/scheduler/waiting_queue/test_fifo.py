@@ -1,4 +1,4 @@
-"""FifoQueue: order of arrival for life, whatever is added and removed."""
+"""FifoQueue: keeps the order of arrival, whatever is added and removed."""
 
 import random
 
@@ -6,11 +6,11 @@ import pytest
 
 from chairlift.engine.scheduler.waiting_queue.fifo import FifoQueue
 from chairlift.engine.sequence import Sequence
-from support_engine import ask
+from support_engine import make_request
 
 
 def sequences(count: int) -> list[Sequence]:
-    return [Sequence(ask(str(number), 3), number, b"root", 0.0) for number in range(count)]
+    return [Sequence(make_request(str(number), 3), number, b"root", 0.0) for number in range(count)]
 
 
 def order(queue: FifoQueue) -> list[int]:
@@ -18,7 +18,7 @@ def order(queue: FifoQueue) -> list[int]:
 
 
 def test_a_victim_returns_to_its_place() -> None:
-    """Pitfall 11: it does not lose its place among equals."""
+    """Pitfall 11: a preempted sequence keeps its place in the queue."""
     queue, all_of_them = FifoQueue(), sequences(5)
     for sequence in all_of_them:
         queue.add(sequence)
@@ -34,7 +34,7 @@ def test_any_coming_and_going_keeps_the_order_of_arrival() -> None:
     rng, queue, inside, outside = random.Random(3), FifoQueue(), list[Sequence](), sequences(40)
     for _ in range(500):
         if outside and rng.random() < 0.5:
-            # New ones come in order; those that were in already may come back at any time.
+            # New sequences come in order; earlier ones may come back at any time.
             back = [sequence for sequence in outside if sequence.epoch]
             fresh = [sequence for sequence in outside if not sequence.epoch][:1]
             chosen = rng.choice(back + fresh)

@@ -40,9 +40,6 @@ class NativeAttention:
         shape = (num_blocks, block_size, kv_heads, head_dim)
         return [PagedKV(lazy_zeros(shape, dtype), lazy_zeros(shape, dtype)) for _ in range(layers)]
 
-    def reserve(self, max_seqs: int, max_tokens: int, max_blocks: int) -> None:
-        """Nothing to reserve."""
-
     def plan(self, batch: ForwardBatch) -> None:
         """Nothing to prepare: the library plans a step by itself."""
 

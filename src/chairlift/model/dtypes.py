@@ -1,0 +1,51 @@
+"""DTYPES, torch_dtype, dtype_bytes: the dtypes that models are stored and computed in. Imports torch on demand only."""
+
+from typing import TYPE_CHECKING
+
+from chairlift.core.errors import ModelError
+
+if TYPE_CHECKING:
+    import torch
+
+DTYPES = ("float64", "float32", "bfloat16", "float16")
+"""Names of the dtypes, as the option `dtype` and ModelConfig.dtype have them."""
+
+DEFAULT_DTYPE = "float32"
+"""Dtype of a model whose config.json and weights name none."""
+
+SAFETENSORS_DTYPES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16"}
+"""Dtype in a safetensors header -> name in DTYPES."""
+
+_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+
+
+def parse_dtype(value: object) -> str | None:
+    """Return the name in DTYPES of a dtype in config.json, or None if it is not supported."""
+    name = value.removeprefix("torch.") if isinstance(value, str) else None
+    return name if name in DTYPES else None
+
+
+def resolve_dtype(option: str, stored: str | None) -> str:
+    """Return the dtype to compute in: that of the option, or for "auto" the `stored` one, else DEFAULT_DTYPE."""
+    if option != "auto":
+        return option
+    return stored or DEFAULT_DTYPE
+
+
+def torch_dtype(name: str | None) -> "torch.dtype":
+    """Return the torch dtype of a name in DTYPES. Raises ModelError."""
+    import torch
+
+    dtype: torch.dtype = getattr(torch, _known(name))
+    return dtype
+
+
+def dtype_bytes(name: str | None) -> int:
+    """Return the bytes of one element of a dtype in DTYPES. Raises ModelError."""
+    return _BYTES[_known(name)]
+
+
+def _known(name: str | None) -> str:
+    if name not in DTYPES:
+        raise ModelError(f"dtype {name!r} is unknown; known are {', '.join(DTYPES)}")
+    return str(name)

@@ -1,0 +1,38 @@
+"""Each dtype has one name, one torch dtype and one size; other names raise an error that lists the known ones."""
+
+import pytest
+
+from chairlift.core.errors import ModelError
+from chairlift.model.dtypes import DTYPES, SAFETENSORS_DTYPES, dtype_bytes, parse_dtype, resolve_dtype, torch_dtype
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_name_and_size_are_those_of_torch(name: str) -> None:
+    dtype = torch_dtype(name)
+    assert str(dtype) == f"torch.{name}"
+    assert dtype_bytes(name) == dtype.itemsize
+
+
+def test_safetensors_names_map_to_every_dtype() -> None:
+    assert tuple(SAFETENSORS_DTYPES.values()) == DTYPES
+
+
+@pytest.mark.parametrize("name", ["int8", "", None])
+def test_an_unknown_name_raises_an_error_with_the_known_names(name: str | None) -> None:
+    for convert in (torch_dtype, dtype_bytes):
+        with pytest.raises(ModelError, match=f"dtype {name!r} is unknown; known are float64, float32"):
+            convert(name)
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [("bfloat16", "bfloat16"), ("torch.float16", "float16"), ("float8_e4m3fn", None), (16, None), (None, None)],
+)
+def test_a_dtype_of_config_json_is_parsed(value: object, name: str | None) -> None:
+    assert parse_dtype(value) == name
+
+
+def test_auto_is_the_stored_dtype_else_the_default() -> None:
+    assert resolve_dtype("float16", "bfloat16") == "float16"
+    assert resolve_dtype("auto", "bfloat16") == "bfloat16"
+    assert resolve_dtype("auto", None) == "float32"
