@@ -174,14 +174,14 @@ class Audit:
 
     def _is_before(self, sequence_ahead: Sequence, other: Sequence) -> bool:
         """Whether the queue always orders one before the other."""
-        queue, policy = self.scheduler.waiting, self.scheduler.config.policy
+        queue, policy = self.scheduler.waiting, self.scheduler.config.scheduling_policy
         if isinstance(queue, PriorityQueue):
             return (queue.rank(sequence_ahead), sequence_ahead.arrival_index) < (queue.rank(other), other.arrival_index)
         return policy == "fifo" and sequence_ahead.arrival_index < other.arrival_index
 
     def _check_left_out(self, left_out: set[int]) -> None:
         """Check that decoding sequences run in every step, or often enough where prompts go first."""
-        batching = self.scheduler.config.batching
+        batching = self.scheduler.config.batching_policy
         self.streaks = {arrival: self.streaks.get(arrival, 0) + 1 for arrival in left_out}
         assert not left_out or batching in {"prefill_first", "static"}, "a decoding sequence got no token"
         if batching == "prefill_first":

@@ -1,4 +1,4 @@
-"""A door on a real socket: an application that says what it heard, and clients that say what they want."""
+"""An HTTP server on a real socket for tests: an application that records its requests, and raw clients."""
 
 import asyncio
 import functools
@@ -17,7 +17,7 @@ from chairlift.web.http_protocol import EarlyCheck, HeadLimits, bounded_protocol
 from chairlift.web.middleware import send_bytes, send_object
 
 PATIENCE = 20.0
-"""Seconds; the end of every story. Only a test that fails takes so long."""
+"""Timeout of every scenario, in seconds; only a failing test reaches it."""
 
 CALM = HeadLimits(seconds=PATIENCE)
 BRISK = HeadLimits(seconds=0.3)
@@ -30,7 +30,7 @@ TLS_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(64))
 
 @dataclass
 class App:
-    """Says what it heard. /held waits for the gate, /early leaves the body, /bad is a 400.
+    """Responds with the request. /held waits for the gate, /early leaves the body, /bad is a 400.
 
     /flood never ends, /whole is long.
     """
@@ -105,8 +105,8 @@ def parsed(data: bytes) -> Answer:
     return Answer(int(line.split()[1]), dict(line.split(": ", 1) for line in lines), body)
 
 
-class Peer:
-    """A client that says what it wants."""
+class RawClient:
+    """A client that sends raw bytes."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -117,17 +117,17 @@ class Peer:
             await self.writer.drain()
             await asyncio.sleep(pause)
 
-    async def answer(self) -> Answer:
-        found = parsed(await self.reader.readuntil(b"\r\n\r\n"))
-        found.body = await self.reader.readexactly(int(found.headers.get("content-length", 0)))
-        return found
+    async def read_response(self) -> Answer:
+        result = parsed(await self.reader.readuntil(b"\r\n\r\n"))
+        result.body = await self.reader.readexactly(int(result.headers.get("content-length", 0)))
+        return result
 
-    async def ask(self, *pieces: bytes) -> Answer:
+    async def request(self, *pieces: bytes) -> Answer:
         await self.send(*pieces)
-        return await self.answer()
+        return await self.read_response()
 
-    async def rest(self) -> bytes:
-        """Everything until the server closes."""
+    async def read_rest(self) -> bytes:
+        """Read all bytes until the server closes."""
         try:
             return await self.reader.read()
         except ConnectionError:
@@ -138,18 +138,18 @@ class Peer:
 
 
 @dataclass
-class Site:
-    """A door that listens, its application and its uvicorn state."""
+class ListeningServer:
+    """A listening server, its application and its uvicorn state."""
 
     port: int
     app: App
     state: ServerState
 
-    async def peer(self) -> Peer:
-        return Peer(*await asyncio.open_connection("127.0.0.1", self.port, limit=2**20))
+    async def peer(self) -> RawClient:
+        return RawClient(*await asyncio.open_connection("127.0.0.1", self.port, limit=2**20))
 
 
-Story = Callable[[Site], Awaitable[None]]
+Scenario = Callable[[ListeningServer], Awaitable[None]]
 
 
 def configured(
@@ -163,11 +163,11 @@ def configured(
     )  # fmt: skip
 
 
-def told(
-    story: Story, *, limits: HeadLimits = CALM, idle: float = PATIENCE, write_seconds: float = PATIENCE,
+def run_scenario(
+    scenario: Scenario, *, limits: HeadLimits = CALM, idle: float = PATIENCE, write_seconds: float = PATIENCE,
     seen: Callable[[AccessRecord], None] = lambda seen: None, gate: EarlyCheck | None = None,
 ) -> App:  # fmt: skip
-    """Tell a story to a door; returns its application. Every connection ends with the story."""
+    """Run a scenario against a server and return its application; closes every connection at the end."""
 
     async def whole() -> App:
         app, state = App(), ServerState()
@@ -177,7 +177,7 @@ def told(
         loop = asyncio.get_running_loop()
         listener = await loop.create_server(lambda: protocol(config, state, {}), "127.0.0.1", 0)
         async with listener:
-            await story(Site(listener.sockets[0].getsockname()[1], app, state))
+            await scenario(ListeningServer(listener.sockets[0].getsockname()[1], app, state))
             for connection in list(state.connections):
                 connection.transport.abort()  # type: ignore[union-attr]
         for task in list(state.tasks):

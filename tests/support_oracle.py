@@ -36,9 +36,9 @@ FACTORS: dict[str, tuple[Any, ...]] = {
     "aborts": (False, True),
     "crossed": (False, True),
     "overlap": (False, True),
-    "client": ("inline", "process"),
-    "policy": tuple(sorted(POLICIES)),
-    "batching": NAMES,
+    "engine_mode": ("inline", "process"),
+    "scheduling_policy": tuple(sorted(POLICIES)),
+    "batching_policy": NAMES,
     "backend": ("torch", "reference"),
 }
 
@@ -57,9 +57,9 @@ class Case:
     aborts: bool
     crossed: bool
     overlap: bool
-    client: str
-    policy: str
-    batching: str
+    engine_mode: str
+    scheduling_policy: str
+    batching_policy: str
     backend: str
     seed: int
 
@@ -75,7 +75,7 @@ def _possible(point: dict[str, Any]) -> bool:
         return False
     if point["requests"] == 1 and (point["preemption"] or point["aborts"] or point["hit"] == "in flight"):
         return False
-    if point["preemption"] and point["batching"] in {"fifo", "static", "decode_first"}:
+    if point["preemption"] and point["batching_policy"] in {"fifo", "static", "decode_first"}:
         return False  # too few sequences run together to use up the blocks
     shares = point["hit"] != "none"
     if point["preemption"] and shares and (point["crossed"] or point["architecture"] == "mistral"):

@@ -1,6 +1,6 @@
-"""What schemathesis is told besides the document: why a body that the schema allows may be refused, reason by reason.
+"""Hooks for schemathesis: the reasons for which the server may reject a body that the schema allows.
 
-SCHEMATHESIS_HOOKS names this module; a refusal that no reason explains fails the run, and so does a stream without end.
+SCHEMATHESIS_HOOKS names this module. A rejection without a listed reason fails the run, as does a stream without end.
 """
 
 import json

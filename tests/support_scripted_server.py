@@ -81,13 +81,13 @@ def chunk(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
 
 
-def event(told: Any) -> bytes:
+def event(payload: Any) -> bytes:
     """One server-sent event."""
-    return b"data: " + (told if isinstance(told, bytes) else json.dumps(told).encode()) + b"\n\n"
+    return b"data: " + (payload if isinstance(payload, bytes) else json.dumps(payload).encode()) + b"\n\n"
 
 
 def text_chunk(text: str, *ids: int) -> dict[str, Any]:
-    """What a token is told in, with its ids where some are given."""
+    """Return the chunk object of a text, with its token ids where given."""
     return {"choices": [{"index": 0, "text": text, **({"token_ids": ids} if ids else {})}]}
 
 
@@ -101,18 +101,18 @@ def streamed(*tokens: int) -> bytes:
     return HEAD + b"".join(map(chunk, [*events, event(usage(len(tokens))), event(b"[DONE]")])) + END
 
 
-def plain(status: int, told: Any, *headers: str) -> bytes:
+def plain(status: int, payload: Any, *headers: str) -> bytes:
     """A whole answer that is no stream."""
-    body = told if isinstance(told, bytes) else json.dumps(told).encode()
+    body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     lines = [f"HTTP/1.1 {status} Said", f"content-length: {len(body)}", *headers, "", ""]
     return "\r\n".join(lines).encode() + body
 
 
-def saying(answer: bytes, *, closes: bool = False) -> Script:
+def saying(response: bytes, *, closes: bool = False) -> Script:
     """Answer everything with the same bytes."""
 
     async def script(seen: Seen, writer: asyncio.StreamWriter) -> None:
-        writer.write(answer)
+        writer.write(response)
         if closes:
             writer.close()
 

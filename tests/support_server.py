@@ -1,4 +1,4 @@
-"""Doors for tests: the application over a fake engine in this process, or a whole server in a process of its own."""
+"""Servers for tests: the ASGI app over a fake engine in this process, or a whole server process."""
 
 import asyncio
 import json
@@ -33,8 +33,8 @@ HELLO: dict[str, Any] = {"model": MODEL, "messages": [{"role": "user", "content"
 
 
 @dataclass
-class Opened:
-    """A door in this process."""
+class InProcessServer:
+    """A server app in this process, with an HTTP client."""
 
     http: httpx.AsyncClient
     replica: Replica
@@ -42,8 +42,10 @@ class Opened:
 
 
 @asynccontextmanager
-async def opened(service: TextService | None, *, keys: KeyRing | None = None, **options: Any) -> AsyncIterator[Opened]:
-    """Open a door over a service, None for one that is still starting; the service's client is closed with it."""
+async def open_server(
+    service: TextService | None, *, keys: KeyRing | None = None, **options: Any
+) -> AsyncIterator[InProcessServer]:
+    """Open a server over a service, or a starting server for None; closes the service's client at the end."""
     replica = Replica(ServerConfig(served_names=(MODEL,), **options))
     left: list[int] = []
 
@@ -56,26 +58,26 @@ async def opened(service: TextService | None, *, keys: KeyRing | None = None, **
         replica.attach_service(service, lambda: None, 2048)
     try:
         transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://door") as http:
-            yield Opened(http, replica, left)
+        async with httpx.AsyncClient(transport=transport, base_url="http://server") as http:
+            yield InProcessServer(http, replica, left)
     finally:
         await replica.close()
 
 
 def events(text: str) -> list[Any]:
-    """Return what a stream of server-sent events says; "[DONE]" as it is, an error event as (event, object)."""
-    found: list[Any] = []
+    """Parse server-sent events; keeps "[DONE]" as text, returns an error event as (event, object)."""
+    result: list[Any] = []
     for block in text.split("\n\n"):
         lines = dict(line.split(": ", 1) for line in block.split("\n") if line)
         if not lines:
             continue
         data = lines["data"] if lines["data"] == "[DONE]" else json.loads(lines["data"])
-        found.append((lines["event"], data) if "event" in lines else data)
-    return found
+        result.append((lines["event"], data) if "event" in lines else data)
+    return result
 
 
 class Server:
-    """A server in a process of its own; what it writes is kept."""
+    """A server process whose stderr lines are kept."""
 
     def __init__(self, command: list[str], environ: dict[str, str]) -> None:
         self.process = subprocess.Popen(
@@ -116,31 +118,31 @@ class Server:
         """The process id of its engine: its only child."""
         for _ in range(int(PATIENCE / 0.05)):
             children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text(encoding="utf-8")
-            found = [int(pid) for pid in children.split() if "engine.ipc.engine_main" in _command(int(pid))]
-            for task in Path(f"/proc/{self.process.pid}/task").iterdir() if not found else ():
+            result = [int(pid) for pid in children.split() if "engine.ipc.engine_main" in _command(int(pid))]
+            for task in Path(f"/proc/{self.process.pid}/task").iterdir() if not result else ():
                 pids = (task / "children").read_text(encoding="utf-8").split()
-                found += [int(pid) for pid in pids if "engine.ipc.engine_main" in _command(int(pid))]
-            if found:
-                return found[0]
+                result += [int(pid) for pid in pids if "engine.ipc.engine_main" in _command(int(pid))]
+            if result:
+                return result[0]
             time.sleep(0.05)
-        raise AssertionError("it has no engine")
+        raise AssertionError("the server has no engine process")
 
     def state(self) -> dict[str, Any]:
         """Return the dumps of scheduler and cache; the server must have an administration."""
-        answer = httpx.get(
+        response = httpx.get(
             self.url + "/admin/state", headers={"authorization": f"Bearer {ADMIN_KEY}"}, timeout=PATIENCE
         )
-        assert answer.status_code == 200, answer.text
-        found: dict[str, Any] = answer.json()
-        return found
+        assert response.status_code == 200, response.text
+        result: dict[str, Any] = response.json()
+        return result
 
     def is_idle(self) -> bool:
-        """Whether nobody rides or waits, every block is back, and the ledger is right."""
+        """Whether no request runs or waits and all blocks are free; fails on integrity errors."""
         state = self.state()
         cache = state["cache"]
         assert state["integrity_errors"] == []
-        riders = state["scheduler"]["active_requests"] + state["scheduler"]["waiting_requests"]
-        return riders == 0 and cache["allocated_blocks"] == 0
+        num_requests = state["scheduler"]["active_requests"] + state["scheduler"]["waiting_requests"]
+        return num_requests == 0 and cache["allocated_blocks"] == 0
 
     @property
     def open_files(self) -> int:
@@ -150,8 +152,8 @@ class Server:
     def metric(self, name: str) -> float:
         """Return a metric's value, of all labels together."""
         page = httpx.get(self.url + "/metrics", timeout=PATIENCE).text
-        found = [line for line in page.splitlines() if line.partition("{")[0].partition(" ")[0] == f"chairlift_{name}"]
-        return sum(float(line.rpartition(" ")[2]) for line in found)
+        result = [line for line in page.splitlines() if line.partition("{")[0].partition(" ")[0] == f"chairlift_{name}"]
+        return sum(float(line.rpartition(" ")[2]) for line in result)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Send a signal and wait for the end; returns the exit code."""
@@ -189,7 +191,7 @@ def fake_server(config: FakeConfig | None = None, *, admin: bool = False, **opti
 
 @contextmanager
 def starting_server(config: FakeConfig | None = None, *, admin: bool = False, **options: Any) -> Iterator[Server]:
-    """The same, and do not wait until it is ready."""
+    """Start a server over a fake engine as `fake_server` does, without waiting until it is ready."""
     asked = {"fake": asdict(config or FakeConfig(vocab_size=128, max_model_len=512, num_blocks=512)), **options}
     environ = {"CHAIRLIFT_ADMIN_KEY": ADMIN_KEY} if admin else {}
     with _running([sys.executable, str(TESTS / "replica_main.py"), json.dumps(asked)], environ) as server:
@@ -215,5 +217,5 @@ def _running(command: list[str], environ: dict[str, str]) -> Iterator[Server]:
 
 
 def run(coroutine: Any) -> Any:
-    """Run a test's coroutine, with an end."""
+    """Run a test's coroutine with a timeout."""
     return asyncio.run(asyncio.wait_for(coroutine, PATIENCE))

@@ -63,7 +63,7 @@ def fake_service(
     tokenizer: Tokenizer | None = None, with_tokenizer: bool = True, defaults: ModelDefaults | None = None,
     seeds: random.Random | None = None, **scheduler: Any,
 ) -> TextService:  # fmt: skip
-    """Start an engine over a fake and put a service around it; the caller closes its client."""
+    """Start an engine over a FakeRunner and return its service; the caller closes its client."""
     options = SchedulerConfig(**scheduler)
     reader = (tokenizer or AsciiTokenizer()) if with_tokenizer else None
     return TextService(
@@ -78,7 +78,7 @@ def fake_service(
 
 
 def tokens_of(prompt: str | Sequence[int], params: SamplingParams, eos: Sequence[int] = ()) -> list[int]:
-    """Return what the fake must say, computed without an engine; params need max_tokens and a seed."""
+    """Return the expected tokens, computed without an engine; params need max_tokens and a seed."""
     ids = list(prompt.encode()) if isinstance(prompt, str) else list(prompt)
     return expected_tokens(ids, params.with_defaults({}, max_tokens=1, seed=0), FAKE, eos)
 

@@ -81,7 +81,7 @@ def test_a_stream_goes_on_while_the_compiler_is_stuck() -> None:
 
     async def run() -> list[str]:
         events: list[str] = []
-        async with AsyncLLM(RANDOM, client="process") as llm:
+        async with AsyncLLM(RANDOM, engine_mode="process") as llm:
 
             async def stuck() -> None:
                 params = SamplingParams(max_tokens=5, structured=StructuredOutput(**MEANINGLESS[11]))

@@ -121,8 +121,9 @@ def test_python_m_chairlift_is_the_command_line() -> None:
         (["generate", "--prompt", ""], "the prompt is empty"),
         (["generate", "-v", "-q"], "-q/--quiet: not allowed with argument -v/--verbose"),
         (["generate", "--max-batch-tokens", "0"], "max_batch_tokens must be at least 1, got 0"),
-        (["generate", "--policy", "best"], "unknown policy 'best'; there is cache_aware, fair, fifo, priority"),
-        (["generate", "--client", "thread"], "unknown client 'thread'; there is inline, process"),
+        (["generate", "--scheduling-policy", "best"],
+         "unknown scheduling_policy 'best'; there is cache_aware, fair, fifo, priority"),
+        (["generate", "--engine-mode", "thread"], "unknown engine_mode 'thread'; there is inline, process"),
     ],
 )  # fmt: skip
 def test_a_command_line_that_cannot_be_is_one_sentence(

@@ -31,8 +31,8 @@ def test_a_port_outside_is_refused() -> None:
 
 @pytest.mark.parametrize(("door", "option"), [
     ({"tls_cert": "a.pem"}, "tls_cert"), ({"served_model_name": [""]}, "served_model_name"),
-    ({"waiting_requests": -1}, "waiting_requests"), ({"wait_seconds": float("nan")}, "wait_seconds"),
-    ({"open_requests": 0}, "open_requests"),
+    ({"max_waiting_requests": -1}, "max_waiting_requests"), ({"max_queue_wait": float("nan")}, "max_queue_wait"),
+    ({"tenant_max_open_requests": 0}, "tenant_max_open_requests"),
 ])  # fmt: skip
 def test_what_no_door_can_have_is_refused(door: dict[str, object], option: str) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -44,31 +44,31 @@ def client(server: Server) -> openai.OpenAI:
     return openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=60)
 
 
-def extras(found: Any) -> set[str]:
+def extras(result: Any) -> set[str]:
     """Return the names of all fields that the client's types do not know."""
-    if isinstance(found, BaseModel):
-        inner = set().union(*(extras(value) for value in vars(found).values()))
-        return inner | set(found.model_extra or {})
-    if isinstance(found, list):
-        return set().union(*map(extras, found))
+    if isinstance(result, BaseModel):
+        inner = set().union(*(extras(value) for value in vars(result).values()))
+        return inner | set(result.model_extra or {})
+    if isinstance(result, list):
+        return set().union(*map(extras, result))
     return set()
 
 
-def held(kind: type[BaseModel], found: BaseModel, ours: frozenset[str] = frozenset()) -> None:
+def check_response(kind: type[BaseModel], result: BaseModel, ours: frozenset[str] = frozenset()) -> None:
     """Check an answer against its type, strictly: all that it has is there as its type says, or one of `ours`.
 
     In two places OpenAI's own server says null where its type has none: the reason of a completion's chunk before the
     last, and the scores of an echoed prompt's first token.
     """
-    told: Any = found.to_dict()
-    for choice in told["choices"] if kind is Completion else ():
+    completion: Any = result.to_dict()
+    for choice in completion["choices"] if kind is Completion else ():
         choice["finish_reason"] = choice["finish_reason"] or "stop"
         for name, instead in (("token_logprobs", 0.0), ("top_logprobs", {})):
             values = (choice["logprobs"] or {}).get(name, [])
             if values:
                 choice["logprobs"][name] = [instead if value is None else value for value in values]
-    kind.model_validate_json(json.dumps(told), strict=True)
-    assert extras(found) <= ours
+    kind.model_validate_json(json.dumps(completion), strict=True)
+    assert extras(result) <= ours
 
 
 def ids_of(options: dict[str, Any]) -> frozenset[str]:
@@ -77,10 +77,13 @@ def ids_of(options: dict[str, Any]) -> frozenset[str]:
 
 
 def test_a_chat(client: openai.OpenAI) -> None:
-    told = client.chat.completions.create(model=MODEL, messages=ASK, temperature=0)
-    held(ChatCompletion, told)
-    assert "Paris" in (told.choices[0].message.content or "") and told.choices[0].finish_reason == "stop"
-    assert told.usage is not None and told.usage.total_tokens == told.usage.prompt_tokens + told.usage.completion_tokens
+    completion = client.chat.completions.create(model=MODEL, messages=ASK, temperature=0)
+    check_response(ChatCompletion, completion)
+    assert "Paris" in (completion.choices[0].message.content or "") and completion.choices[0].finish_reason == "stop"
+    assert (
+        completion.usage is not None
+        and completion.usage.total_tokens == completion.usage.prompt_tokens + completion.usage.completion_tokens
+    )
 
 
 def test_a_streamed_chat_says_the_same(client: openai.OpenAI) -> None:
@@ -89,7 +92,7 @@ def test_a_streamed_chat_says_the_same(client: openai.OpenAI) -> None:
         model=MODEL, messages=ASK, temperature=0, stream=True, stream_options={"include_usage": True}
     ))  # fmt: skip
     for chunk in chunks:
-        held(ChatCompletionChunk, chunk)
+        check_response(ChatCompletionChunk, chunk)
     text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     assert text == whole.choices[0].message.content
     assert chunks[-1].usage is not None and whole.usage is not None
@@ -125,10 +128,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def test_options_of_a_chat_whole_and_streamed(client: openai.OpenAI, options: dict[str, Any]) -> None:
     asked = {"model": MODEL, "messages": ASK, "temperature": 0, **options}
     whole = client.chat.completions.create(**asked)
-    held(ChatCompletion, whole, ids_of(options))
+    check_response(ChatCompletion, whole, ids_of(options))
     texts: dict[int, str] = {}
     for chunk in client.chat.completions.create(**asked, stream=True):
-        held(ChatCompletionChunk, chunk, ids_of(options))
+        check_response(ChatCompletionChunk, chunk, ids_of(options))
         for choice in chunk.choices:
             texts[choice.index] = texts.get(choice.index, "") + (choice.delta.content or "")
     assert texts == {choice.index: choice.message.content for choice in whole.choices}
@@ -154,19 +157,21 @@ def test_json_of_a_schema(client: openai.OpenAI) -> None:
     schema = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 20}, "n": {"type": "integer"}},
               "required": ["city", "n"], "additionalProperties": False}  # fmt: skip
     form: Any = {"type": "json_schema", "json_schema": {"name": "city", "schema": schema, "strict": True}}
-    told = client.chat.completions.create(model=MODEL, messages=ASK, temperature=0, response_format=form)
-    found = json.loads(told.choices[0].message.content or "")
-    assert set(found) == {"city", "n"} and isinstance(found["n"], int)
-    told = client.chat.completions.create(
+    completion = client.chat.completions.create(model=MODEL, messages=ASK, temperature=0, response_format=form)
+    result = json.loads(completion.choices[0].message.content or "")
+    assert set(result) == {"city", "n"} and isinstance(result["n"], int)
+    completion = client.chat.completions.create(
         model=MODEL, messages=ASK, temperature=0, response_format={"type": "json_object"}, max_tokens=60
     )
-    assert (told.choices[0].message.content or "").lstrip().startswith("{")
-    told = client.chat.completions.create(
+    assert (completion.choices[0].message.content or "").lstrip().startswith("{")
+    completion = client.chat.completions.create(
         model=MODEL, messages=ASK, temperature=0, extra_body={"choice": ["yes", "no"]}
     )
-    assert told.choices[0].message.content in ("yes", "no")
-    told = client.chat.completions.create(model=MODEL, messages=ASK, temperature=0, extra_body={"regex": "[0-9]{3}"})
-    assert (told.choices[0].message.content or "").isdigit()
+    assert completion.choices[0].message.content in ("yes", "no")
+    completion = client.chat.completions.create(
+        model=MODEL, messages=ASK, temperature=0, extra_body={"regex": "[0-9]{3}"}
+    )
+    assert (completion.choices[0].message.content or "").isdigit()
 
 
 def test_a_schema_as_a_class(client: openai.OpenAI) -> None:
@@ -174,8 +179,8 @@ def test_a_schema_as_a_class(client: openai.OpenAI) -> None:
         is_capital: bool
         is_large: bool
 
-    told = client.chat.completions.parse(model=MODEL, messages=ASK, temperature=0, response_format=City)
-    assert isinstance(told.choices[0].message.parsed, City)
+    completion = client.chat.completions.parse(model=MODEL, messages=ASK, temperature=0, response_format=City)
+    assert isinstance(completion.choices[0].message.parsed, City)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -188,27 +193,27 @@ def test_tools_are_called(client: openai.OpenAI, choice: Any, stream: bool) -> N
                   "parallel_tool_calls": False, "max_tokens": 200}  # fmt: skip
     if stream:
         for chunk in client.chat.completions.create(**asked, stream=True):
-            held(ChatCompletionChunk, chunk)
+            check_response(ChatCompletionChunk, chunk)
         with client.chat.completions.stream(**asked) as events:
-            told = events.get_final_completion()
+            completion = events.get_final_completion()
     else:
-        told = client.chat.completions.create(**asked)
-        held(ChatCompletion, told)
-    [call] = told.choices[0].message.tool_calls or []
+        completion = client.chat.completions.create(**asked)
+        check_response(ChatCompletion, completion)
+    [call] = completion.choices[0].message.tool_calls or []
     assert call.type == "function" and call.function.name == "get_weather"
-    assert set(json.loads(call.function.arguments)) >= {"city"} and told.choices[0].finish_reason == "tool_calls"
+    assert set(json.loads(call.function.arguments)) >= {"city"} and completion.choices[0].finish_reason == "tool_calls"
     again: Any = [*messages, {"role": "assistant", "tool_calls": [call.to_dict()]},
                   {"role": "tool", "tool_call_id": call.id, "content": '{"weather": "sunny"}'}]  # fmt: skip
-    answer = client.chat.completions.create(model=MODEL, messages=again, tools=[WEATHER], temperature=0)
-    assert answer.choices[0].message.content
+    reply = client.chat.completions.create(model=MODEL, messages=again, tools=[WEATHER], temperature=0)
+    assert reply.choices[0].message.content
 
 
 def test_no_tool_is_called_where_none_may_be(client: openai.OpenAI) -> None:
     messages: Any = [{"role": "user", "content": "What is the weather in Paris?"}]
-    told = client.chat.completions.create(
+    completion = client.chat.completions.create(
         model=MODEL, messages=messages, tools=[WEATHER], tool_choice="none", temperature=0, max_tokens=50
     )
-    assert not told.choices[0].message.tool_calls
+    assert not completion.choices[0].message.tool_calls
 
 
 COMPLETIONS: dict[str, dict[str, Any]] = {
@@ -228,10 +233,10 @@ COMPLETIONS: dict[str, dict[str, Any]] = {
 def test_completions_whole_and_streamed(client: openai.OpenAI, options: dict[str, Any]) -> None:
     asked = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 8, "temperature": 0, **options}
     whole = client.completions.create(**asked)
-    held(Completion, whole, ids_of(options))
+    check_response(Completion, whole, ids_of(options))
     texts: dict[int, str] = {}
     for chunk in client.completions.create(**asked, stream=True):
-        held(Completion, chunk, ids_of(options))
+        check_response(Completion, chunk, ids_of(options))
         for choice in chunk.choices:
             texts[choice.index] = texts.get(choice.index, "") + choice.text
     assert texts == {choice.index: choice.text for choice in whole.choices}
@@ -242,23 +247,23 @@ def test_the_last_chunk_of_a_completion_counts(client: openai.OpenAI) -> None:
     whole = client.completions.create(**asked)
     chunks = list(client.completions.create(**asked, stream=True, stream_options={"include_usage": True}))
     for chunk in chunks:
-        held(Completion, chunk)
+        check_response(Completion, chunk)
     assert [chunk.usage for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
     assert chunks[-1].choices == [] and chunks[-1].usage is not None and whole.usage is not None
     assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens == 32
 
 
 def test_the_best_of_some(client: openai.OpenAI) -> None:
-    told = client.completions.create(
+    completion = client.completions.create(
         model=MODEL, prompt="Once", best_of=4, n=2, max_tokens=5, seed=1, temperature=1.0, logprobs=0
     )
-    held(Completion, told)
-    assert len(told.choices) == 2
+    check_response(Completion, completion)
+    assert len(completion.choices) == 2
 
 
 def test_models(client: openai.OpenAI) -> None:
     page = client.models.list()
-    held(SyncPage[Model], page, CARD)
+    check_response(SyncPage[Model], page, CARD)
     [model] = page.data
     assert model.id == MODEL and client.models.retrieve(MODEL) == model
     with pytest.raises(openai.NotFoundError):
@@ -289,9 +294,9 @@ def test_the_body_of_an_error_is_an_error_and_nothing_else(
     with pytest.raises(openai.APIStatusError) as refusal:
         getattr(client, method)(path, cast_to=object)
     assert refusal.value.status_code == status
-    told = refusal.value.response.json()
-    assert set(told) == {"error"}
-    assert extras(ErrorObject.model_validate(told["error"], strict=True)) == set()
+    completion = refusal.value.response.json()
+    assert set(completion) == {"error"}
+    assert extras(ErrorObject.model_validate(completion["error"], strict=True)) == set()
 
 
 def test_every_documented_field_is_declared() -> None:
@@ -332,9 +337,9 @@ def test_all_documented_fields_at_once(client: openai.OpenAI, stream: bool) -> N
     assert set(raw.headers["x-ignored-parameters"].split(", ")) == ignored
     if stream:
         for chunk in raw.parse():
-            held(ChatCompletionChunk, chunk)
+            check_response(ChatCompletionChunk, chunk)
     else:
-        held(ChatCompletion, raw.parse())
+        check_response(ChatCompletion, raw.parse())
 
 
 def test_all_documented_fields_of_a_completion_at_once(client: openai.OpenAI) -> None:
@@ -347,11 +352,11 @@ def test_all_documented_fields_of_a_completion_at_once(client: openai.OpenAI) ->
     refused = {name for name, field in COMPLETION.items() if field.effect is Effect.REFUSED}
     names = (kind.__required_keys__ | kind.__optional_keys__) - refused
     assert names - asked.keys() == {"stream_options"}
-    held(Completion, client.completions.create(**asked))
+    check_response(Completion, client.completions.create(**asked))
     del asked["best_of"]
     asked |= {"stream": True, "stream_options": {"include_usage": True, "include_obfuscation": True}}
     for chunk in client.completions.create(**asked):
-        held(Completion, chunk)
+        check_response(Completion, chunk)
 
 
 def test_fields_without_effect_are_named(client: openai.OpenAI) -> None:

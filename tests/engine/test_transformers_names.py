@@ -16,7 +16,7 @@ def cache() -> PagedAttentionCache:
 
 def test_a_scheduler_is_made_of_a_cache_alone() -> None:
     scheduler = FIFOScheduler(cache())
-    assert isinstance(scheduler, Scheduler) and scheduler.config.batching == "fifo"
+    assert isinstance(scheduler, Scheduler) and scheduler.config.batching_policy == "fifo"
     scheduler.add_request(make_request("a", 3, 2), 0.0)
     run_step(scheduler)
     run_step(scheduler)

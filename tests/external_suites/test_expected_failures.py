@@ -36,16 +36,16 @@ def test_all_is_as_listed() -> None:
         ({"a": REFUSED}, [entry("a"), entry("a")], "a is listed twice"),
     ],
 )  # fmt: skip
-def test_what_is_otherwise_is_told(outcomes: dict[str, Outcome], entries: list[Entry], fault: str) -> None:
+def test_a_deviation_from_the_list_is_reported(outcomes: dict[str, Outcome], entries: list[Entry], fault: str) -> None:
     assert compare(outcomes, entries) == [fault]
 
 
 @pytest.mark.parametrize("missing", ["suite", "reason", "says", "tests"])
 def test_an_exception_says_all_it_has_to(missing: str) -> None:
-    told = {"suite": "s", "reason": "r", "says": "x", "tests": ("a",)}
-    assert Entry(**told).suite == "s"
+    fields = {"suite": "s", "reason": "r", "says": "x", "tests": ("a",)}
+    assert Entry(**fields).suite == "s"
     with pytest.raises(ValueError, match="needs suite, reason, says and tests"):
-        Entry(**{**told, missing: () if missing == "tests" else ""})
+        Entry(**{**fields, missing: () if missing == "tests" else ""})
 
 
 def test_the_table_is_one() -> None:

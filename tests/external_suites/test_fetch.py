@@ -1,4 +1,4 @@
-"""Fetching: an archive is unpacked once, must have tests, and cannot write elsewhere; pip's refusal is told."""
+"""Fetching: an archive is unpacked once, must have tests, and cannot write elsewhere; pip's error is reported."""
 
 import io
 import tarfile
@@ -54,7 +54,7 @@ def test_an_archive_writes_nowhere_else(tmp_path: Path) -> None:
     assert not (tmp_path / "outside").exists()
 
 
-def test_what_pip_cannot_get_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_pip_cannot_get_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     with pytest.raises(RuntimeError, match=r"could not fetch the sources of no-such-thing 1\.0"):
         fetch("no-such-thing", "1.0", tmp_path)

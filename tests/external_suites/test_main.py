@@ -12,7 +12,9 @@ from external_suites.outcomes import Outcome, Suite
 SUITE = Suite("some suite 1.0", Path(), [], {}, "")
 
 
-def test_faults_are_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_faults_are_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     outcomes = {"a": Outcome(passed=True), "b": Outcome(passed=False, says="500")}
     monkeypatch.setattr(command, "run", lambda suite, folder: outcomes)
     elsewhere = Entry("other suite", "not here", "x", ("b",))

@@ -41,13 +41,13 @@ def suite(folder: Path, *words: str) -> Suite:
 
 def test_what_became_of_each_test(tmp_path: Path) -> None:
     (tmp_path / "test_cases.py").write_text(CASES, encoding="utf-8")
-    found = run(suite(tmp_path), tmp_path)
-    assert found["test_good"].passed
-    assert [name for name, outcome in found.items() if outcome.passed] == ["test_good"]
-    assert set(found) == {"test_good", "test_bad[one]", "test_bad[two]", "test_skipped", "test_around", "test_hidden"}
-    assert "failure: RuntimeError: no two" in found["test_bad[two]"].says
-    assert "skipped: no flag" in found["test_skipped"].says
-    assert "after" in found["test_around"].says
+    result = run(suite(tmp_path), tmp_path)
+    assert result["test_good"].passed
+    assert [name for name, outcome in result.items() if outcome.passed] == ["test_good"]
+    assert set(result) == {"test_good", "test_bad[one]", "test_bad[two]", "test_skipped", "test_around", "test_hidden"}
+    assert "failure: RuntimeError: no two" in result["test_bad[two]"].says
+    assert "skipped: no flag" in result["test_skipped"].says
+    assert "after" in result["test_around"].says
     assert (tmp_path / "a-suite.xml").exists()
 
 

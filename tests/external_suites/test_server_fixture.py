@@ -10,8 +10,8 @@ from external_suites.server_fixture import serving
 
 def test_a_server_under_some_names(tmp_path: Path) -> None:
     with serving(["one", "two"], tmp_path / "log") as url:
-        found = httpx.get(url + "/v1/models", timeout=30).json()["data"]
-        assert [model["id"] for model in found] == ["one", "two"]
+        result = httpx.get(url + "/v1/models", timeout=30).json()["data"]
+        assert [model["id"] for model in result] == ["one", "two"]
     with pytest.raises(httpx.ConnectError):
         httpx.get(url + "/livez", timeout=30)
 

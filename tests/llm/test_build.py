@@ -57,7 +57,7 @@ def test_a_process_is_launched_while_files_are_read_and_only_for_who_wants_one(
 ) -> None:
     prepare(str(folder), {})
     assert launches == []
-    prepared = prepare(str(folder), {"client": "process"})
+    prepared = prepare(str(folder), {"engine_mode": "process"})
     assert launches == ["launched ['chairlift.model.runner.torch_runner']"] and prepared.launched is not None
     prepared.close()
     assert launches[1:] == ["closed"]
@@ -65,20 +65,20 @@ def test_a_process_is_launched_while_files_are_read_and_only_for_who_wants_one(
 
 def test_what_cannot_be_prepared_leaves_no_process(tmp_path: Path, launches: list[str]) -> None:
     with pytest.raises(ModelError):
-        prepare(str(tmp_path), {"client": "process"})
+        prepare(str(tmp_path), {"engine_mode": "process"})
     with pytest.raises(ConfigError):
-        prepare(str(tmp_path), {"client": "process", "policy": "none"})
+        prepare(str(tmp_path), {"engine_mode": "process", "scheduling_policy": "none"})
     assert launches == ["launched ['chairlift.model.runner.torch_runner']", "closed"]
 
 
 def test_who_only_asks_launches_nothing_and_who_cannot_start_leaves_nothing(
     folder: Path, tmp_path: Path, launches: list[str]
 ) -> None:
-    assert prepare(str(folder), {"client": "process"}, starts=False).launched is None
-    inspect_model(str(folder), {"client": "process"})
+    assert prepare(str(folder), {"engine_mode": "process"}, starts=False).launched is None
+    inspect_model(str(folder), {"engine_mode": "process"})
     assert launches == []
     with pytest.raises(ConfigError):
-        prepare(str(folder), {"client": "process", "profile": str(tmp_path / "none" / "trace.json")}).start()
+        prepare(str(folder), {"engine_mode": "process", "profile": str(tmp_path / "none" / "trace.json")}).start()
     assert launches[1:] == ["closed"]
 
 
@@ -89,14 +89,14 @@ def test_where_no_process_can_be_launched_early_the_start_says_so(
         raise BlockingIOError("no process")
 
     monkeypatch.setattr("subprocess.Popen", refused)
-    prepared = prepare(str(folder), {"client": "process"})
+    prepared = prepare(str(folder), {"engine_mode": "process"})
     assert prepared.launched is None
     with pytest.raises(ChairliftError, match="no process"):
         prepared.start()
 
 
 def test_the_engine_is_in_the_process_that_was_launched(folder: Path) -> None:
-    prepared = prepare(str(folder), {"client": "process", "num_blocks": 16, "max_running_requests": 2})
+    prepared = prepare(str(folder), {"engine_mode": "process", "num_blocks": 16, "max_running_requests": 2})
     assert prepared.launched is not None and prepared.launched._process is not None
     pid = prepared.launched._process.pid
     client = prepared.start().client
@@ -170,7 +170,7 @@ def test_the_report_tells_what_was_derived(llm: LLM) -> None:
 def test_a_process_of_its_own_gives_the_same(llm: LLM, folder: Path) -> None:
     params = [SamplingParams(max_tokens=12, seed=number, logprobs=1) for number in range(3)]
     here = llm.generate(PROMPTS, params, use_tqdm=False)
-    with LLM(folder, dtype="float64", client="process", overlap=True, num_blocks=64) as other:
+    with LLM(folder, dtype="float64", engine_mode="process", overlap=True, num_blocks=64) as other:
         there = other.generate(PROMPTS, params, use_tqdm=False)
         assert other.cache_state()["total_blocks"] == 64
         assert other.check_integrity() == [] and other.scheduler_state()["active_requests"] == 0
@@ -188,7 +188,7 @@ def test_a_start_that_fails_in_a_process_is_the_same_typed_error(folder: Path, t
     expected_message = []
     for client in ("inline", "process"):
         with pytest.raises(ModelError) as caught:
-            LLM(broken, client=client)  # type: ignore[arg-type]
+            LLM(broken, engine_mode=client)  # type: ignore[arg-type]
         expected_message.append(caught.value.message)
     assert expected_message[0] == expected_message[1] and "safetensors" in expected_message[0]
 
@@ -285,11 +285,11 @@ def test_a_seeded_llm_draws_the_same_seeds_again() -> None:
     [
         ({"max_batch_token": 5}, "unknown option 'max_batch_token'; did you mean 'max_batch_tokens'?"),
         ({"zzz": 5}, "unknown option 'zzz'; there is dtype"),
-        ({"client": "thread"}, "unknown client 'thread'; there is inline, process"),
-        ({"policy": "best"}, "unknown policy 'best'"),
-        ({"batching": "best"}, "unknown batching 'best'"),
-        ({"safety_margin": 0.5}, "safety_margin belongs to batching 'fifo'"),
-        ({"batching": "fifo", "safety_margin": 1.5}, "safety_margin must be at least 0"),
+        ({"engine_mode": "thread"}, "unknown engine_mode 'thread'; there is inline, process"),
+        ({"scheduling_policy": "best"}, "unknown scheduling_policy 'best'"),
+        ({"batching_policy": "best"}, "unknown batching_policy 'best'"),
+        ({"safety_margin": 0.5}, "safety_margin belongs to batching_policy 'fifo'"),
+        ({"batching_policy": "fifo", "safety_margin": 1.5}, "safety_margin must be at least 0"),
         ({"max_batch_tokens": 0}, "max_batch_tokens must be at least 1, got 0"),
         ({"max_queue_size": 0}, "max_queue_size must be at least 1, got 0"),
         ({"seed": "x"}, "seed: expected `int | null`, got `str`"),
@@ -299,8 +299,8 @@ def test_a_seeded_llm_draws_the_same_seeds_again() -> None:
         ({"overlap": "yes"}, "overlap: expected `bool`, got `str`"),
         ({"enable_prefix_caching": 1}, "enable_prefix_caching: expected `bool`, got `int`"),
         ({"dtype": None}, "dtype: expected `str`, got `null`"),
-        ({"client": None}, "unknown client None"),
-        ({"client": [1]}, "unknown client [1]"),
+        ({"engine_mode": None}, "unknown engine_mode None"),
+        ({"engine_mode": [1]}, "unknown engine_mode [1]"),
     ],
 )  # fmt: skip
 def test_an_impossible_option_is_refused_before_the_model_is_looked_for(options: Any, expected_message: str) -> None:
@@ -336,13 +336,15 @@ def test_a_model_that_is_not_there_or_not_ours_is_one_sentence(tmp_path: Path) -
 
 def test_every_option_belongs_to_a_part() -> None:
     parts = {spec.name for kind in (SchedulerConfig, RunnerConfig) for spec in fields(kind)}
-    assert set(Options.__annotations__) - parts == {"enable_prefix_caching", "client", "revision", "profile"}
+    assert set(Options.__annotations__) - parts == {"enable_prefix_caching", "engine_mode", "revision", "profile"}
 
 
 @pytest.mark.parametrize(("options", "expected_message"), [
-    ({"max_batch_tokens": 0}, "max_batch_tokens must be at least 1"), ({"policy": "best"}, "unknown policy"),
-    ({"polcy": "fifo"}, "did you mean 'policy'"), ({"client": "thread"}, "unknown client"),
-    ({"safety_margin": 0.5}, "belongs to batching"), ({"overlap": 3}, "overlap"),
+    ({"max_batch_tokens": 0}, "max_batch_tokens must be at least 1"),
+    ({"scheduling_policy": "best"}, "unknown scheduling_policy"),
+    ({"scheduling_polcy": "fifo"}, "did you mean 'scheduling_policy'"),
+    ({"engine_mode": "thread"}, "unknown engine_mode"),
+    ({"safety_margin": 0.5}, "belongs to batching_policy"), ({"overlap": 3}, "overlap"),
 ])  # fmt: skip
 def test_options_that_no_model_could_be_run_with_need_no_model_to_be_refused(
     options: Any, expected_message: str

@@ -190,7 +190,7 @@ def test_a_new_life_that_was_idle_for_long_is_seen_by_its_step_ids(at: Callable[
 
 @pytest.mark.parametrize("client", ["inline", "process"])
 def test_the_option_makes_a_profile(client: Any, tmp_path: Path) -> None:
-    with LLM(RANDOM, client=client, num_blocks=50, profile=str(tmp_path / "t.json")) as llm:
+    with LLM(RANDOM, engine_mode=client, num_blocks=50, profile=str(tmp_path / "t.json")) as llm:
         llm.generate(["a", "b"], SamplingParams(max_tokens=5), use_tqdm=False)
     events = read_events(tmp_path / "t.json")
     assert len(requests_of(events)) == 2 and len(steps_of(events)) >= 5

@@ -56,9 +56,9 @@ def test_without_details_a_line_is_the_message_alone() -> None:
 
 def test_a_json_line_is_one_object_with_stable_keys() -> None:
     (line,) = formatted("json", "step %d\nfailed", 7, extra={"request_id": "a", "size": Path("x")}).splitlines()
-    found = json.loads(line)
-    assert found.pop("time").endswith("+00:00") and found.pop("process") > 0
-    assert found == {
+    result = json.loads(line)
+    assert result.pop("time").endswith("+00:00") and result.pop("process") > 0
+    assert result == {
         "level": "warning", "logger": "chairlift.engine.engine_loop", "message": "step 7\nfailed",
         "thread": "MainThread",
         "request_id": "a", "size": "x",
@@ -224,12 +224,12 @@ def test_the_lines_of_two_tasks_do_not_mix() -> None:
             log.warning("%s in turn %d", name, turn)
             await asyncio.to_thread(log.warning, "%s in a thread", name)
 
-    async def story() -> None:
+    async def scenario() -> None:
         meet = asyncio.Barrier(2)
         await asyncio.gather(serve("a", meet), serve("b", meet))
         log.warning("outside")
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert messages_by_id(stream) == {
         name: {f"{name} in a thread", *(f"{name} in turn {turn}" for turn in range(3))} for name in ("a", "b")
     } | {"": {"outside"}}

@@ -53,16 +53,16 @@ def with_aliases(aliases: Mapping[str, Alias], **labels: str) -> Metrics:
 
 def families(metrics: Metrics) -> dict[str, Metric]:
     """Return the families of the page that are not ours."""
-    found = text_string_to_metric_families(metrics.render().decode())
-    return {family.name: family for family in found if not family.name.startswith(PREFIX)}
+    result = text_string_to_metric_families(metrics.render().decode())
+    return {family.name: family for family in result if not family.name.startswith(PREFIX)}
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float:
-    (found,) = [
+    (result,) = [
         sample.value for family in families(metrics).values() for sample in family.samples
         if sample.name == name and sample.labels == labels
     ]  # fmt: skip
-    return found
+    return result
 
 
 @pytest.mark.parametrize("name", ALIAS_SETS)

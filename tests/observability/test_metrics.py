@@ -17,18 +17,18 @@ BOUNDED = {"route", "method", "status", "outcome", "code", "reason", "phase", "s
 
 def families(metrics: Metrics) -> Mapping[str, Metric]:
     """Return the families of the page by our own names."""
-    found = list(text_string_to_metric_families(metrics.render().decode()))
-    assert len({family.name for family in found}) == len(found), "a family is there twice"
-    return {family.name.removeprefix(PREFIX): family for family in found}
+    result = list(text_string_to_metric_families(metrics.render().decode()))
+    assert len({family.name for family in result}) == len(result), "a family is there twice"
+    return {family.name.removeprefix(PREFIX): family for family in result}
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float:
     """Return the one sample of this name and these labels."""
-    (found,) = [
+    (result,) = [
         sample.value for family in families(metrics).values() for sample in family.samples
         if sample.name == PREFIX + name and sample.labels == labels
     ]  # fmt: skip
-    return found
+    return result
 
 
 def test_the_page_has_every_metric_of_the_table_and_nothing_else() -> None:

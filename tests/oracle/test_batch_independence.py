@@ -109,7 +109,7 @@ def test_the_batch_does_not_change_what_a_structure_or_a_processor_makes(name: s
         "the sky is blue, and it is " * 3,
         {"top": "transformers:TopKLogitsWarper", "cold": "transformers:TemperatureLogitsWarper"},
     )
-    options = {"dtype": "float64", "block_size": 4, "logits_processors": processors, "overlap": overlap}
+    options = {"dtype": "float64", "block_size": 4, "logits_processor_factories": processors, "overlap": overlap}
     with LLM(RANDOM, num_blocks=900, **options) as roomy:
         (alone,) = roomy.generate([prompt], MADE[name], use_tqdm=False)
     plain = SamplingParams(temperature=1.0, max_tokens=90, ignore_eos=True)

@@ -166,7 +166,8 @@ def run_of(case: Case) -> Run:
     warm_prompts, batch = prompts_of(case, rng)
     config = SchedulerConfig(
         max_batch_tokens=rng.choice((64, 256, 2048)), max_chunk_tokens=case.chunk, overlap=case.overlap,
-        max_running_requests=64, max_model_len=MAX_MODEL_LEN, policy=case.policy, batching=case.batching,
+        max_running_requests=64, max_model_len=MAX_MODEL_LEN, scheduling_policy=case.scheduling_policy,
+        batching_policy=case.batching_policy,
     )  # fmt: skip
     tenants = ("", "other") if case.hit == "none" else ("",)  # a tenant shares only its own prefixes
     output = MAX_OUTPUT if case.preemption else None
@@ -201,7 +202,7 @@ def client_of(case: Case, run: Run) -> Iterator[EngineClient]:
     )  # fmt: skip
     spec = RunnerSpec("chairlift.model.runner.torch_runner:build", settings.encode())
     client: EngineClient
-    if case.client == "inline":
+    if case.engine_mode == "inline":
         client = InlineClient(EngineLoop(spec.build(), run.config))
     else:
         client = start_engine_process(spec, run.config)

@@ -78,7 +78,7 @@ def test_it_goes_on_in_an_engine_of_another_process() -> None:
         whole = llm.generate(prompts, params, use_tqdm=False)
     resume = [cut(result, random.Random(5)) for result in whole]
     assert any(map(any, resume))
-    with LLM(RANDOM, **OPTIONS, client="process") as fresh:
+    with LLM(RANDOM, **OPTIONS, engine_mode="process") as fresh:
         resumed = fresh.generate(prompts, params, resume=resume, use_tqdm=False)
     for before, after in zip(whole, resumed, strict=True):
         assert after.error is None and before.usage.completion_tokens == after.usage.completion_tokens

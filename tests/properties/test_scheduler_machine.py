@@ -30,7 +30,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         max_chunk_tokens=sampled_from([None, 1, 5]), max_prefill_tokens=sampled_from([None, 4]),
         max_bypass=sampled_from([0, 2]), prefix_wait_steps=sampled_from([0, 3, 100]),
         protect_after_preemptions=integers(1, 3),
-        batching=sampled_from(NAMES), policy=sampled_from(sorted(POLICIES)),
+        batching_policy=sampled_from(NAMES), scheduling_policy=sampled_from(sorted(POLICIES)),
         target_itl_ms=sampled_from([None, 0.5, 6.0]),
         trouble=booleans(),
     )  # fmt: skip
@@ -135,7 +135,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert len(set(order)) == len(order) == len(scheduler.waiting), (
             "a sequence is in the waiting queue twice or not at all"
         )
-        if scheduler.config.policy == "fifo":
+        if scheduler.config.scheduling_policy == "fifo":
             assert order == sorted(order, key=lambda each: each.arrival_index), "a sequence lost its place in the queue"
 
     def teardown(self) -> None:

@@ -95,8 +95,8 @@ def test_every_parameter_can_be_said_or_is_left_out_on_purpose() -> None:
     assert all(name in CHAT and name in COMPLETION for name in STRUCTURED_FIELDS if not name.startswith("json"))
     kinds: set[str] = set()
     for form in CHAT["response_format"].schema["anyOf"]:
-        told = form["properties"]["type"]
-        kinds |= set(told["enum"] if "enum" in told else [told["const"]])
+        type_schema = form["properties"]["type"]
+        kinds |= set(type_schema["enum"] if "enum" in type_schema else [type_schema["const"]])
     assert kinds == {"text"} | {name for name in STRUCTURED_FIELDS if name.startswith("json")}
     assert "bad_words_ids" not in CHAT | COMPLETION
     assert CHAT["prompt_logprobs"].effect is COMPLETION["prompt_logprobs"].effect is Effect.REFUSED

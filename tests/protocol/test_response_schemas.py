@@ -11,9 +11,9 @@ def fits(schema: response_schemas.Schema, value: object) -> bool:
 
 
 def test_every_schema_is_one() -> None:
-    found = [getattr(response_schemas, name) for name in dir(response_schemas) if name.isupper()]
-    assert len(found) > 15
-    for schema in found:
+    result = [getattr(response_schemas, name) for name in dir(response_schemas) if name.isupper()]
+    assert len(result) > 15
+    for schema in result:
         Draft202012Validator.check_schema(schema)
 
 

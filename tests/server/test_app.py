@@ -18,7 +18,7 @@ from chairlift.server.replica import Replica
 from chairlift.web.admission import AdmissionLimits, Permit
 from chairlift.web.auth import KeyRing, Principal, read_keys
 from chairlift.web.http_protocol import Rejection
-from support_server import CHAT, COMPLETIONS, HELLO, opened, run
+from support_server import CHAT, COMPLETIONS, HELLO, open_server, run
 from support_services import FAKE, fake_service
 
 RING = read_keys(None, {"CHAIRLIFT_API_KEY": "k"})
@@ -32,29 +32,29 @@ def ring(key: str = "key", tenant: str = "alice") -> KeyRing:
 
 def test_every_documented_route_is_there_and_no_other_method() -> None:
     async def ask() -> None:
-        async with opened(fake_service()) as door:
+        async with open_server(fake_service()) as server:
             for path, methods in document()["paths"].items():
                 for method in ("get", "post", "put", "delete", "patch"):
-                    answer = await door.http.request(method, path.replace("{id}", "fake"), content=b"{}")
+                    response = await server.http.request(method, path.replace("{id}", "fake"), content=b"{}")
                     if path.startswith("/admin/"):
-                        assert answer.status_code == 404, path  # without an admin's key there is none
+                        assert response.status_code == 404, path  # without an admin's key there is none
                     elif method in methods:
-                        assert answer.status_code in (200, 400), (path, answer.text)
+                        assert response.status_code in (200, 400), (path, response.text)
                     else:
-                        assert answer.status_code == 405 and answer.headers["allow"], (path, method)
+                        assert response.status_code == 405 and response.headers["allow"], (path, method)
 
     run(ask())
 
 
-def test_a_door_with_keys_opens_three_paths_to_everybody() -> None:
+def test_a_server_with_keys_has_three_paths_without_a_key() -> None:
     async def ask() -> None:
-        async with opened(fake_service(), keys=ring()) as door:
+        async with open_server(fake_service(), keys=ring()) as server:
             for path in document()["paths"]:
                 method = next(iter(document()["paths"][path]))
-                status = (await door.http.request(method, path.replace("{id}", "fake"))).status_code
+                status = (await server.http.request(method, path.replace("{id}", "fake"))).status_code
                 assert status == (200 if path in OPEN else 404 if path.startswith("/admin/") else 401), path
             good = {"authorization": "Bearer key"}
-            assert (await door.http.post(CHAT, json=HELLO, headers=good)).status_code == 200
+            assert (await server.http.post(CHAT, json=HELLO, headers=good)).status_code == 200
 
     run(ask())
 
@@ -63,9 +63,9 @@ JSON = [(b"content-type", b"application/json; charset=utf-8")]
 KEY = (b"authorization", b"Bearer key")
 
 
-def full_door(keys: KeyRing | None = None, **options: Any) -> tuple[ServerApp, Replica]:
-    """A door whose line takes nobody more; it serves a replica that never starts unless a test lets it."""
-    limits = AdmissionLimits(waiting_requests=1)
+def full_server(keys: KeyRing | None = None, **options: Any) -> tuple[ServerApp, Replica]:
+    """Open a server whose admission queue is full; its replica never starts unless a test starts it."""
+    limits = AdmissionLimits(max_waiting_requests=1)
     replica = Replica(ServerConfig(served_names=("fake",), admission=limits, **options))
 
     async def drain() -> None:
@@ -77,47 +77,47 @@ def full_door(keys: KeyRing | None = None, **options: Any) -> tuple[ServerApp, R
 
 
 def test_a_full_line_turns_work_away_by_its_head_and_nothing_else() -> None:
-    door, replica = full_door()
-    assert door.early_check is not None
+    server, replica = full_server()
+    assert server.early_check is not None
     for path in (CHAT, COMPLETIONS):
-        away = door.early_check(path.encode(), JSON)
+        away = server.early_check(path.encode(), JSON)
         assert isinstance(away, Rejection) and (away.route, away.tenant) == (path, "")
         assert isinstance(away.error, Overloaded) and away.error.details["retry_after"] >= 1.0
         assert away.error.__traceback__ is None, "it has frames that would hold it until garbage is looked for"
         assert replica.admission.open_requests == 1
     for target in ("/tokenize", "/v1/models", CHAT + "?a=b", "/v1/chat", ""):
-        assert door.early_check(target.encode(), JSON) is None, target
+        assert server.early_check(target.encode(), JSON) is None, target
     replica.admission.renew(AdmissionLimits())
-    admit = door.early_check(CHAT.encode(), JSON)
+    admit = server.early_check(CHAT.encode(), JSON)
     assert callable(admit) and replica.admission.waiting_requests == 1
     permit = admit()
     assert isinstance(permit, Permit) and replica.admission.waiting_requests == 2
-    replica.admission.renew(AdmissionLimits(waiting_requests=1))
+    replica.admission.renew(AdmissionLimits(max_waiting_requests=1))
     assert admit() is None, "there is no room any more"
     permit.end()
     assert replica.admission.waiting_requests == 1
 
 
 def test_who_would_be_refused_before_that_for_another_reason_is_not_turned_away() -> None:
-    door, replica = full_door(ring())
-    assert door.early_check is not None
+    server, replica = full_server(ring())
+    assert server.early_check is not None
     for headers in (JSON, [*JSON, (b"authorization", b"Bearer wrong")], [KEY, (b"content-type", b"text/plain")]):
-        assert door.early_check(CHAT.encode(), headers) is None, headers
-    away = door.early_check(CHAT.encode(), [*JSON, KEY])
+        assert server.early_check(CHAT.encode(), headers) is None, headers
+    away = server.early_check(CHAT.encode(), [*JSON, KEY])
     assert isinstance(away, Rejection) and away.tenant == "alice"
     replica.lifecycle.drain()
-    assert door.early_check(CHAT.encode(), [*JSON, KEY]) is None
+    assert server.early_check(CHAT.encode(), [*JSON, KEY]) is None
 
 
-def test_where_pages_of_other_sites_may_ask_nobody_is_turned_away_by_a_head() -> None:
-    assert full_door(cors_origins=("https://a.example",))[0].early_check is None
+def test_with_cors_no_request_is_rejected_by_its_header_block() -> None:
+    assert full_server(cors_origins=("https://a.example",))[0].early_check is None
 
 
 def test_metrics_may_be_open() -> None:
     async def ask() -> None:
-        async with opened(fake_service(), keys=ring(), open_metrics=True) as door:
-            assert (await door.http.get("/metrics")).status_code == 200
-            assert (await door.http.get("/load")).status_code == 401
+        async with open_server(fake_service(), keys=ring(), public_metrics=True) as server:
+            assert (await server.http.get("/metrics")).status_code == 200
+            assert (await server.http.get("/load")).status_code == 401
 
     run(ask())
 
@@ -125,12 +125,12 @@ def test_metrics_may_be_open() -> None:
 @pytest.mark.parametrize("origin", ["https://a.example", "https://b.example"])
 def test_pages_of_named_origins_may_use_it(origin: str) -> None:
     async def ask() -> httpx.Response:
-        async with opened(fake_service(), cors_origins=("https://a.example",)) as door:
+        async with open_server(fake_service(), cors_origins=("https://a.example",)) as server:
             wish = {"origin": origin, "access-control-request-method": "POST",
                     "access-control-request-headers": "authorization"}  # fmt: skip
-            allowed = (await door.http.options(CHAT, headers=wish)).headers.get("access-control-allow-origin")
-            answer = await door.http.post(CHAT, json=HELLO, headers={"origin": origin})
-            assert answer.headers.get("access-control-allow-origin") == allowed
+            allowed = (await server.http.options(CHAT, headers=wish)).headers.get("access-control-allow-origin")
+            response = await server.http.post(CHAT, json=HELLO, headers={"origin": origin})
+            assert response.headers.get("access-control-allow-origin") == allowed
             return allowed
 
     assert run(ask()) == (origin if origin == "https://a.example" else None)
@@ -139,27 +139,27 @@ def test_pages_of_named_origins_may_use_it(origin: str) -> None:
 def test_a_page_can_read_why_it_was_refused() -> None:
     async def ask() -> None:
         origin = {"origin": "https://a.example"}
-        async with opened(fake_service(), keys=RING, cors_origins=("*",)) as door:
-            for answer in (
-                await door.http.post(CHAT, json=HELLO, headers=origin),
-                await door.http.post(CHAT, json={}, headers={**origin, "authorization": "Bearer k"}),
+        async with open_server(fake_service(), keys=RING, cors_origins=("*",)) as server:
+            for response in (
+                await server.http.post(CHAT, json=HELLO, headers=origin),
+                await server.http.post(CHAT, json={}, headers={**origin, "authorization": "Bearer k"}),
             ):
-                assert answer.status_code in (400, 401)
-                assert answer.headers["access-control-allow-origin"] == "*"
-                assert "x-request-id" in answer.headers["access-control-expose-headers"]
+                assert response.status_code in (400, 401)
+                assert response.headers["access-control-allow-origin"] == "*"
+                assert "x-request-id" in response.headers["access-control-expose-headers"]
 
     run(ask())
 
 
 def test_refusals_before_a_route_are_counted() -> None:
     async def ask() -> str:
-        async with opened(None) as starting:
+        async with open_server(None) as starting:
             assert (await starting.http.post(CHAT, json=HELLO)).status_code == 503
             page = (await starting.http.get("/metrics")).text
-        async with opened(fake_service(), keys=RING, open_metrics=True) as door:
-            assert (await door.http.post(CHAT, json=HELLO)).status_code == 401
-            assert (await door.http.post(CHAT, json=HELLO, headers={"authorization": "Bearer k"})).status_code == 200
-            return page + (await door.http.get("/metrics")).text
+        async with open_server(fake_service(), keys=RING, public_metrics=True) as server:
+            assert (await server.http.post(CHAT, json=HELLO)).status_code == 401
+            assert (await server.http.post(CHAT, json=HELLO, headers={"authorization": "Bearer k"})).status_code == 200
+            return page + (await server.http.get("/metrics")).text
 
     page = run(ask())
     for code in ("unavailable", "invalid_api_key"):
@@ -167,12 +167,12 @@ def test_refusals_before_a_route_are_counted() -> None:
     assert page.count("chairlift_refusals_total{") == 2
 
 
-def test_what_a_door_answers_is_counted_by_its_route() -> None:
+def test_responses_are_counted_by_their_route() -> None:
     async def ask() -> str:
-        async with opened(fake_service()) as door:
+        async with open_server(fake_service()) as server:
             for path in ("/v1/models/fake", "/v1/models/else", "/nowhere", "/nowhere/else"):
-                await door.http.get(path)
-            return (await door.http.get("/metrics")).text
+                await server.http.get(path)
+            return (await server.http.get("/metrics")).text
 
     page = run(ask())
     for line in (
@@ -197,8 +197,8 @@ def test_a_request_leaves_nothing_for_the_garbage_collector(name: str) -> None:
     path, body = REQUESTS[name]
 
     async def ask() -> int:
-        async with opened(fake_service(replace(FAKE, nan=126))) as door:
-            app: Any = door.http._transport.app  # type: ignore[attr-defined]
+        async with open_server(fake_service(replace(FAKE, nan=126))) as server:
+            app: Any = server.http._transport.app  # type: ignore[attr-defined]
 
             async def send(message: Any) -> None:
                 pass

@@ -1,4 +1,4 @@
-"""ServerConfig: what a door cannot be told is refused at the start, by the option's name."""
+"""ServerConfig: rejects an invalid option at the start, by the name of the option."""
 
 from math import inf, nan
 from typing import Any
@@ -13,22 +13,22 @@ from chairlift.web.http_protocol import HeadLimits
 from chairlift.web.tenant_limits import TenantLimits
 
 
-def test_a_door_has_bounds_without_being_told() -> None:
+def test_a_server_has_limits_by_default() -> None:
     config = ServerConfig(served_names=("m",))
     assert config.max_body_bytes == 4_000_000
-    assert config.body_seconds == config.write_seconds == config.idle_seconds == config.drain_seconds == 30
+    assert config.body_timeout == config.write_timeout == config.idle_timeout == config.drain_timeout == 30
     assert (config.head, config.admission, config.tenant) == (HeadLimits(), AdmissionLimits(), TenantLimits())
-    assert not (config.strict or config.open_metrics or config.cors_origins or config.metric_aliases)
+    assert not (config.reject_unknown_fields or config.public_metrics or config.cors_origins or config.metric_aliases)
 
 
 @pytest.mark.parametrize(
     ("name", "values"),
     [
         ("max_body_bytes", [1]),
-        ("body_seconds", [0.001, inf]),
-        ("write_seconds", [0.001]),
-        ("idle_seconds", [0.001]),
-        ("drain_seconds", [0, 0.001, inf]),
+        ("body_timeout", [0.001, inf]),
+        ("write_timeout", [0.001]),
+        ("idle_timeout", [0.001]),
+        ("drain_timeout", [0, 0.001, inf]),
         ("metric_aliases", [(), tuple(ALIAS_SETS)]),
         ("served_names", [("a", "b")]),
     ],
@@ -43,10 +43,10 @@ def test_values_on_the_bound_are_taken(name: str, values: list[Any]) -> None:
     [
         ("served_names", "served_model_name", [(), ("",), ("m", "")]),
         ("max_body_bytes", "max_body_bytes", [0, -1]),
-        ("body_seconds", "body_seconds", [0, -1, nan, -inf]),
-        ("write_seconds", "write_seconds", [0, -1, nan]),
-        ("idle_seconds", "idle_seconds", [0, -1, nan]),
-        ("drain_seconds", "drain_seconds", [-0.001, nan, -inf]),
+        ("body_timeout", "body_timeout", [0, -1, nan, -inf]),
+        ("write_timeout", "write_timeout", [0, -1, nan]),
+        ("idle_timeout", "idle_timeout", [0, -1, nan]),
+        ("drain_timeout", "drain_timeout", [-0.001, nan, -inf]),
         ("metric_aliases", "metric_aliases", [("vllm", "sglang"), ("",)]),
     ],
 )
@@ -63,4 +63,4 @@ def test_values_past_the_bound_are_refused_with_the_option_and_the_value(
 
 def test_a_config_cannot_change() -> None:
     with pytest.raises(AttributeError):
-        ServerConfig(served_names=("m",)).strict = True  # type: ignore[misc]
+        ServerConfig(served_names=("m",)).reject_unknown_fields = True  # type: ignore[misc]

@@ -22,19 +22,21 @@ from chairlift.server.replica import Replica
 from chairlift.text.tool_parser import HERMES
 from chairlift.web.auth import read_keys
 from chairlift.web.error_responses import _TABLE, error_body
-from support_server import ADMIN_KEY, HELLO, MODEL, opened, run
+from support_server import ADMIN_KEY, HELLO, MODEL, open_server, run
 from support_services import fake_service
 
 DOCUMENT = document()
-OPERATIONS = [(path, method, told) for path, methods in DOCUMENT["paths"].items() for method, told in methods.items()]
+OPERATIONS = [
+    (path, method, operation) for path, methods in DOCUMENT["paths"].items() for method, operation in methods.items()
+]
 METHODS = {"get", "put", "post", "delete", "options", "head", "patch", "trace"}
 CHAT_BODY = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
 COMPLETION_BODY = {"model": "m", "prompt": "x"}
 
 
 def body_schema(path: str) -> dict[str, Any]:
-    found: dict[str, Any] = DOCUMENT["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    return found
+    result: dict[str, Any] = DOCUMENT["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    return result
 
 
 def schemas(value: Any) -> Iterator[Any]:
@@ -61,30 +63,30 @@ def test_the_document_is_json_and_names_its_version() -> None:
 
 def test_every_operation_is_one_of_openapi() -> None:
     assert OPERATIONS
-    for path, method, told in OPERATIONS:
+    for path, method, operation in OPERATIONS:
         assert path.startswith("/") and method in METHODS
-        assert set(told) <= {"summary", "operationId", "parameters", "requestBody", "responses", "security"}
-        assert told["summary"].strip()
-        assert ("requestBody" in told) <= (method == "post")
-        for status, response in told["responses"].items():
+        assert set(operation) <= {"summary", "operationId", "parameters", "requestBody", "responses", "security"}
+        assert operation["summary"].strip()
+        assert ("requestBody" in operation) <= (method == "post")
+        for status, response in operation["responses"].items():
             assert re.fullmatch(r"[1-5]\d\d", status)
             assert set(response) <= {"description", "content", "headers", "links"} and response["description"]
             assert "x-request-id" in response["headers"] and ("links" in response) <= status.startswith("2")
             for kind, media in response.get("content", {}).items():
                 assert re.fullmatch(r"[a-z]+/[a-z-]+", kind) and set(media) == {"schema"}
-        assert sum(status.startswith("2") for status in told["responses"]) == 1
+        assert sum(status.startswith("2") for status in operation["responses"]) == 1
 
 
 def test_every_place_in_a_path_is_a_parameter() -> None:
-    for path, _, told in OPERATIONS:
-        parameters = [each for each in told.get("parameters", []) if each["in"] == "path"]
+    for path, _, operation in OPERATIONS:
+        parameters = [each for each in operation.get("parameters", []) if each["in"] == "path"]
         assert re.findall(r"{(\w+)}", path) == [each["name"] for each in parameters]
         assert all(each["required"] is True and each["schema"] for each in parameters)
 
 
 def test_every_link_leads_to_an_operation() -> None:
-    names = {told["operationId"]: told for _, _, told in OPERATIONS if "operationId" in told}
-    links = [link for _, _, told in OPERATIONS for each in told["responses"].values()
+    names = {operation["operationId"]: operation for _, _, operation in OPERATIONS if "operationId" in operation}
+    links = [link for _, _, operation in OPERATIONS for each in operation["responses"].values()
              for link in each.get("links", {}).values()]  # fmt: skip
     assert {link["operationId"] for link in links} == set(names)
     for link in links:
@@ -93,23 +95,23 @@ def test_every_link_leads_to_an_operation() -> None:
 
 
 def test_only_the_administration_cannot_do_without_a_key() -> None:
-    needs = {path for path, _, told in OPERATIONS if told.get("security") == [{"key": []}]}
+    needs = {path for path, _, operation in OPERATIONS if operation.get("security") == [{"key": []}]}
     assert needs == {path for path, _, _ in OPERATIONS if path.startswith("/admin/")}
 
 
 def test_a_server_names_its_models() -> None:
-    told = document(("a", "b"))["paths"]
+    operation = document(("a", "b"))["paths"]
     for path, kind in (("/v1/chat/completions", "post"), ("/v1/completions", "post"), ("/tokenize", "post")):
-        schema = told[path][kind]["requestBody"]["content"]["application/json"]["schema"]
+        schema = operation[path][kind]["requestBody"]["content"]["application/json"]["schema"]
         for name, fits in (("a", True), ("b", True), ("c", False)):
             assert Draft202012Validator(schema["properties"]["model"]).is_valid(name) is fits
-    assert told["/v1/models/{id}"]["get"]["parameters"][0]["schema"]["enum"] == ["a", "b"]
+    assert operation["/v1/models/{id}"]["get"]["parameters"][0]["schema"]["enum"] == ["a", "b"]
 
 
 def test_every_schema_is_one_and_every_reference_leads_somewhere() -> None:
-    found = [*schemas(DOCUMENT["paths"]), *DOCUMENT["components"]["schemas"].values()]
-    assert len(found) > len(OPERATIONS)
-    for schema in found:
+    result = [*schemas(DOCUMENT["paths"]), *DOCUMENT["components"]["schemas"].values()]
+    assert len(result) > len(OPERATIONS)
+    for schema in result:
         Draft202012Validator.check_schema(schema)
     for reference in re.findall(r'"\$ref": "([^"]*)"', json.dumps(DOCUMENT)):
         place: Any = DOCUMENT
@@ -152,19 +154,21 @@ STATUSES = {
 
 
 def test_no_operation_names_a_status_that_it_cannot_have() -> None:
-    assert {f"{method} {path}": " ".join(told["responses"]) for path, method, told in OPERATIONS} == STATUSES
+    assert {f"{method} {path}": " ".join(operation["responses"]) for path, method, operation in OPERATIONS} == STATUSES
 
 
 def test_every_status_of_an_error_is_that_of_an_operation_or_of_a_connection() -> None:
-    named = {int(status) for _, _, told in OPERATIONS for status in told["responses"]}
+    named = {int(status) for _, _, operation in OPERATIONS for status in operation["responses"]}
     before = {int(status) for status in re.findall(r"\b[45]\d\d\b", CONNECTIONS)}
     never = {409}  # each request to the engine has an id of its own
-    assert {answer.status for answer in _TABLE.values()} - named - before == never
+    assert {reply.status for reply in _TABLE.values()} - named - before == never
 
 
 def test_what_needs_no_key_says_so() -> None:
-    open_ones = {path for path, _, told in OPERATIONS if told.get("security") == []}
-    assert open_ones == OPEN and not any("401" in told["responses"] for path, _, told in OPERATIONS if path in OPEN)
+    open_ones = {path for path, _, operation in OPERATIONS if operation.get("security") == []}
+    assert open_ones == OPEN and not any(
+        "401" in operation["responses"] for path, _, operation in OPERATIONS if path in OPEN
+    )
 
 
 def test_errors_are_of_the_schema() -> None:
@@ -185,7 +189,7 @@ def test_every_field_is_documented(path: str, table: Mapping[str, Any]) -> None:
     assert list(schema["properties"]) == [*table]
     assert schema["required"] == [name for name, field in table.items() if field.required]
     assert schema.get("additionalProperties", True) is True, "unknown fields are named, not refused"
-    assert all(told["description"] for told in schema["properties"].values())
+    assert all(operation["description"] for operation in schema["properties"].values())
 
 
 def agree(path: str, body: dict[str, Any], *, good: bool) -> None:
@@ -353,12 +357,12 @@ CONVERSIONS: list[tuple[str, dict[str, Any], bool]] = [
 
 @pytest.mark.parametrize(("path", "body", "good"), CONVERSIONS)
 def test_what_is_documented_is_what_the_conversions_take(path: str, body: dict[str, Any], good: bool) -> None:
-    async def asking() -> int:
-        async with opened(fake_service()) as door:
-            return (await door.http.post(path, json=body)).status_code
+    async def scenario() -> int:
+        async with open_server(fake_service()) as server:
+            return (await server.http.post(path, json=body)).status_code
 
     assert Draft202012Validator(body_schema(path)).is_valid(body) is good
-    assert run(asking()) == (200 if good else 400)
+    assert run(scenario()) == (200 if good else 400)
 
 
 # -- what is answered --------------------------------------------------------------------------------------------------
@@ -382,22 +386,22 @@ ASKED: list[tuple[str, str, dict[str, Any] | None]] = [
 def test_answers_are_what_is_documented(path: str, method: str, body: dict[str, Any] | None) -> None:
     admin = {"authorization": f"Bearer {ADMIN_KEY}"}
 
-    async def asking() -> Any:
+    async def scenario() -> Any:
         ring = read_keys(None, {"CHAIRLIFT_ADMIN_KEY": ADMIN_KEY})
-        async with opened(fake_service(), keys=ring) as door:
-            await door.http.post("/v1/chat/completions", json=HELLO, headers={"x-request-id": "one"})
+        async with open_server(fake_service(), keys=ring) as server:
+            await server.http.post("/v1/chat/completions", json=HELLO, headers={"x-request-id": "one"})
             place = path.replace("models/{id}", f"models/{MODEL}").replace("requests/{id}", "requests/one")
-            return await door.http.request(method, place, json=body, headers=admin)
+            return await server.http.request(method, place, json=body, headers=admin)
 
-    answer = run(asking())
-    told = DOCUMENT["paths"][path][method]["responses"][str(answer.status_code)]
-    assert answer.status_code < 300, answer.text
-    schema = told["content"]["application/json"]["schema"]
-    jsonschema.validate(answer.json(), schema, Draft202012Validator)
+    reply = run(scenario())
+    operation = DOCUMENT["paths"][path][method]["responses"][str(reply.status_code)]
+    assert reply.status_code < 300, reply.text
+    schema = operation["content"]["application/json"]["schema"]
+    jsonschema.validate(reply.json(), schema, Draft202012Validator)
     for wrong in ({}, {"object": "x"}, []):
         assert path == "/openapi.json" or not Draft202012Validator(schema).is_valid(wrong), "it says nothing"
-    there = {name for name in answer.headers if name.startswith("x-")}
-    assert there <= set(told["headers"]) and "x-request-id" in there
+    there = {name for name in reply.headers if name.startswith("x-")}
+    assert there <= set(operation["headers"]) and "x-request-id" in there
     assert ("x-ignored-parameters" in there) is (body is not None and "unknown" in body)
 
 
@@ -424,8 +428,8 @@ class Links(HTMLParser):
 def test_the_page_names_every_route_and_field_and_loads_nothing() -> None:
     read = Links()
     read.feed(page(DOCUMENT))
-    for path, method, told in OPERATIONS:
-        assert f"{method.upper()} {path}" in read.text and told["summary"] in read.text
+    for path, method, operation in OPERATIONS:
+        assert f"{method.upper()} {path}" in read.text and operation["summary"] in read.text
     for field in (*CHAT, *COMPLETION):
         assert field in read.text
     assert read.loads == ["/openapi.json"]
@@ -433,11 +437,11 @@ def test_the_page_names_every_route_and_field_and_loads_nothing() -> None:
 
 
 def test_what_the_page_shows_is_text() -> None:
-    told = {
+    operation = {
         "info": {"version": "<b>1</b>"},
         "paths": {"/<i>": {"get": {"summary": "<script>x</script>", "requestBody": {"content": {"application/json": {
             "schema": {"properties": {"<img>": {"description": "<a href=x>"}}}}}}}}},
     }  # fmt: skip
     read = Links()
-    read.feed(page(told))
+    read.feed(page(operation))
     assert read.loads == ["/openapi.json"] and not read.tags & {"b", "i", "script", "img"}

@@ -24,9 +24,9 @@ def with_replica(check: Any, **options: Any) -> None:
         service = fake_service()
         replica.attach_service(service, lambda: None, 2048)
         try:
-            found = check(replica)
-            if asyncio.iscoroutine(found):
-                await found
+            result = check(replica)
+            if asyncio.iscoroutine(result):
+                await result
         finally:
             await replica.close()
 
@@ -62,15 +62,15 @@ def test_fields_without_effect_are_named_or_refused() -> None:
         assert refusal.value.details["param"] == "store"
 
     with_replica(named)
-    with_replica(strict, strict=True)
+    with_replica(strict, reject_unknown_fields=True)
 
 
-@pytest.mark.parametrize(("header", "asked", "found"), [
+@pytest.mark.parametrize(("header", "asked", "result"), [
     (None, None, None), (None, 3.0, 3.0), (b"1500", None, 1.5), (b"1500", 3.0, 1.5), (b"5000", 3.0, 3.0),
 ])  # fmt: skip
-def test_the_shorter_timeout_counts(header: bytes | None, asked: float | None, found: float | None) -> None:
+def test_the_shorter_timeout_counts(header: bytes | None, asked: float | None, result: float | None) -> None:
     headers = [] if header is None else [(b"x-request-timeout-ms", header)]
-    with_replica(lambda replica: _equal(replica.timeout({"headers": headers}, asked), found))
+    with_replica(lambda replica: _equal(replica.timeout({"headers": headers}, asked), result))
 
 
 def _equal(one: Any, other: Any) -> None:
@@ -94,9 +94,9 @@ def test_a_large_body_is_read_in_a_thread(size: int, is_here: bool) -> None:
         async def receive() -> Any:
             return {"type": "http.request", "body": body, "more_body": False}
 
-        def reader(found: dict[str, Any]) -> int:
+        def reader(result: dict[str, Any]) -> int:
             readers.append(threading.current_thread())
-            return len(found["x"])
+            return len(result["x"])
 
         assert await replica.parse_body({"headers": []}, receive, reader) == len(body) - 9
         assert (readers == [threading.current_thread()]) is is_here
@@ -104,7 +104,7 @@ def test_a_large_body_is_read_in_a_thread(size: int, is_here: bool) -> None:
     with_replica(check)
 
 
-def test_large_bodies_are_worked_on_one_after_the_other_and_keep_nobody_waiting() -> None:
+def test_large_bodies_are_parsed_one_after_the_other_and_block_no_other_request() -> None:
     async def check(replica: Replica) -> None:
         gate, large = threading.Event(), {"body_bytes": LARGE_BODY_BYTES + 1}
         first = asyncio.create_task(replica.run_by_body_size(lambda: gate.wait(PATIENCE), large))
@@ -141,7 +141,7 @@ def test_a_body_says_by_its_size_where_its_text_becomes_tokens(size: int, place:
     with_replica(check)
 
 
-def test_a_body_is_not_read_where_nobody_would_be_served() -> None:
+def test_a_body_is_not_read_where_no_request_would_be_served() -> None:
     async def check(replica: Replica) -> None:
         replica.lifecycle.drain()
         with pytest.raises(Unavailable):
@@ -179,7 +179,7 @@ def test_gauges_are_kept_whatever_one_of_them_does(
 
 
 def test_the_metrics_wait_for_no_engine() -> None:
-    """Everybody else who asks an engine that hangs shares the event loop's own threads."""
+    """Other calls to an engine that hangs share the default threads of the event loop."""
 
     async def check(replica: Replica) -> None:
         hang = threading.Event()
@@ -197,8 +197,8 @@ def test_limits_are_taken_over_and_nothing_else() -> None:
     async def taken() -> Replica:
         replica = Replica(ServerConfig(served_names=("a",)))
         replica.reload_limits(ServerConfig(
-            served_names=("b",), strict=True, admission=AdmissionLimits(waiting_requests=2),
-            tenant=TenantLimits(open_requests=1),
+            served_names=("b",), reject_unknown_fields=True, admission=AdmissionLimits(max_waiting_requests=2),
+            tenant=TenantLimits(tenant_max_open_requests=1),
         ))  # fmt: skip
         replica.tenants.begin("t")
         with pytest.raises(RateLimited):
@@ -207,5 +207,5 @@ def test_limits_are_taken_over_and_nothing_else() -> None:
         return replica
 
     config = run(taken()).config
-    assert (config.served_names, config.strict) == (("a",), False)
-    assert (config.admission.waiting_requests, config.tenant.open_requests) == (2, 1)
+    assert (config.served_names, config.reject_unknown_fields) == (("a",), False)
+    assert (config.admission.max_waiting_requests, config.tenant.tenant_max_open_requests) == (2, 1)

@@ -17,7 +17,7 @@ from support_process import wait_until
 from support_server import CHAT, HELLO, fake_server, starting_server
 
 
-def test_any_free_port_is_taken_and_told() -> None:
+def test_any_free_port_is_taken_and_printed() -> None:
     with ListenAddress(port=0).bind() as taken:
         port = taken.getsockname()[1]
         assert ListenAddress(port=0).url(taken) == f"http://127.0.0.1:{port}"

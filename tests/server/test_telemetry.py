@@ -28,13 +28,13 @@ def telemetry() -> Telemetry:
 
 def shown(telemetry: Telemetry) -> dict[str, float]:
     """Read the page: `name{label="value"}` -> value, without the prefix, bounds of histograms left out."""
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     for family in text_string_to_metric_families(telemetry.metrics.render().decode()):
         for sample in family.samples:
             if not sample.name.endswith("_bucket"):
                 labels = ",".join(f"{name}={value}" for name, value in sorted(sample.labels.items()))
-                found[sample.name.removeprefix("chairlift_") + (f"{{{labels}}}" if labels else "")] = sample.value
-    return found
+                result[sample.name.removeprefix("chairlift_") + (f"{{{labels}}}" if labels else "")] = sample.value
+    return result
 
 
 def news(telemetry: Telemetry, before: dict[str, float]) -> dict[str, float]:
@@ -43,22 +43,22 @@ def news(telemetry: Telemetry, before: dict[str, float]) -> dict[str, float]:
 
 
 def seen(**more: Any) -> AccessRecord:
-    told: dict[str, Any] = {
+    data: dict[str, Any] = {
         "request_id": "r", "method": "POST", "route": "/v1/completions", "status": 200, "seconds": 0.5, "code": "",
         "tenant": "",
     }  # fmt: skip
-    return AccessRecord(**{**told, **more})
+    return AccessRecord(**{**data, **more})
 
 
 def step(**more: Any) -> StepStats:
-    told: dict[str, Any] = {
+    data: dict[str, Any] = {
         "step_id": 1, "num_sequences": 3, "num_tokens": 12, "num_prefill_tokens": 10, "num_outputs": 2,
         "context_tokens": 0, "prefill_pairs": 0, "running": 3, "waiting": 4, "free_blocks": 0, "allocated_kv_tokens": 0,
         "unused_kv_tokens": 0, "preemptions": 0, "in_flight": 1, "schedule_ms": 1.0, "launch_ms": 2.0,
         "collect_ms": 4.0,
         "commit_ms": 8.0,
     }  # fmt: skip
-    return StepStats(**{**told, **more})
+    return StepStats(**{**data, **more})
 
 
 def pulse(telemetry: Telemetry, load: LoadReport | None = None, cache: CacheState | None = CACHE, restarts: int = 0,
@@ -77,8 +77,8 @@ def pulse(telemetry: Telemetry, load: LoadReport | None = None, cache: CacheStat
 
 
 def test_answers_are_counted_by_route_method_and_status(telemetry: Telemetry) -> None:
-    for answer in (seen(), seen(), seen(status=400), seen(route="/v1/models/{id}", method="GET")):
-        telemetry.record_response(answer)
+    for response in (seen(), seen(), seen(status=400), seen(route="/v1/models/{id}", method="GET")):
+        telemetry.record_response(response)
     assert news(telemetry, {}) == {
         "http_requests_total{method=POST,route=/v1/completions,status=200}": 2,
         "http_requests_total{method=POST,route=/v1/completions,status=400}": 1,
@@ -99,10 +99,10 @@ def test_a_client_cannot_make_labels(telemetry: Telemetry) -> None:
 
 def test_an_error_before_any_work_is_a_refusal(telemetry: Telemetry) -> None:
     refused = {"status": 401, "code": "invalid_api_key"}
-    for answer in (seen(**refused), seen(**refused, begun=True), seen(status=499, code="client_gone")):
-        telemetry.record_response(answer)
-    found = {name: value for name, value in news(telemetry, {}).items() if name.startswith("refusals")}
-    assert found == {"refusals_total{code=invalid_api_key}": 1}
+    for response in (seen(**refused), seen(**refused, begun=True), seen(status=499, code="client_gone")):
+        telemetry.record_response(response)
+    result = {name: value for name, value in news(telemetry, {}).items() if name.startswith("refusals")}
+    assert result == {"refusals_total{code=invalid_api_key}": 1}
 
 
 def test_refusals_and_aborts_are_counted_by_why(telemetry: Telemetry) -> None:
@@ -214,8 +214,8 @@ def test_a_pulse_shows_how_things_stand(telemetry: Telemetry) -> None:
     for permit in permits:
         permit.end()
     pulse(telemetry, LoadReport(state=ReplicaState.READY), line=line)
-    found = shown(telemetry)
-    assert found["open_requests"] == found["waiting_requests"] == found["waiting_tokens"] == 0
+    result = shown(telemetry)
+    assert result["open_requests"] == result["waiting_requests"] == result["waiting_tokens"] == 0
 
 
 @pytest.mark.parametrize("state", list(ReplicaState))
@@ -247,21 +247,21 @@ def test_restarts_are_counted_once_each(telemetry: Telemetry) -> None:
 
 def test_what_this_process_uses_is_what_the_system_says(telemetry: Telemetry) -> None:
     telemetry.processes({"api": os.getpid()})
-    found = shown(telemetry)
+    result = shown(telemetry)
     seconds = sum(os.times()[:2])
-    assert 0 < found["process_cpu_seconds_total{process=api}"] <= seconds + 0.1
-    assert 2**22 < found["process_memory_bytes{process=api}"] < 2**36
-    assert 3 <= found["process_open_files{process=api}"] < 10_000
+    assert 0 < result["process_cpu_seconds_total{process=api}"] <= seconds + 0.1
+    assert 2**22 < result["process_memory_bytes{process=api}"] < 2**36
+    assert 3 <= result["process_open_files{process=api}"] < 10_000
 
 
 def test_processor_time_only_grows_also_when_another_process_has_the_name(
     telemetry: Telemetry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = {1: (5.0, 100, 3), 2: (1.0, 200, None), 3: None}
-    monkeypatch.setattr(module, "_process", told.__getitem__)
+    data = {1: (5.0, 100, 3), 2: (1.0, 200, None), 3: None}
+    monkeypatch.setattr(module, "_process", data.__getitem__)
     telemetry.processes({"engine": 1})
     telemetry.processes({"engine": 2})
-    told[2] = (1.5, 300, None)
+    data[2] = (1.5, 300, None)
     telemetry.processes({"engine": 2})
     telemetry.processes({"engine": 3})
     assert news(telemetry, {}) == {
@@ -287,11 +287,11 @@ def test_names_of_others_are_on_the_page_only_where_they_are_asked_for(telemetry
     both = Telemetry("demo", tuple(ALIAS_SETS))
     both.record_first_token(0.25)
     both.record_tokens(5, None)
-    found = shown(both)
-    assert found["vllm:generation_tokens_total{model_name=demo}"] == 5
-    assert found["vllm:time_to_first_token_seconds_sum{model_name=demo}"] == 0.25
-    assert found["ttft_milliseconds_sum"] == 250
-    assert found["output_tokens_total"] == 5, "ours are there, too"
+    result = shown(both)
+    assert result["vllm:generation_tokens_total{model_name=demo}"] == 5
+    assert result["vllm:time_to_first_token_seconds_sum{model_name=demo}"] == 0.25
+    assert result["ttft_milliseconds_sum"] == 250
+    assert result["output_tokens_total"] == 5, "ours are there, too"
 
 
 def test_two_replicas_in_one_process_share_nothing() -> None:

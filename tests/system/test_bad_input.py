@@ -23,7 +23,7 @@ MEGABYTE = 10**6
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    limits = {"max_body_bytes": 4_000_000, "body_seconds": 1.0, "head": {"seconds": 2.0}, "idle_seconds": 2}
+    limits = {"max_body_bytes": 4_000_000, "body_timeout": 1.0, "head": {"seconds": 2.0}, "idle_timeout": 2}
     with fake_server(server=limits) as running:
         yield running
 
@@ -54,19 +54,19 @@ def as_before(http: httpx.Client, before: dict[str, Any]) -> Iterator[None]:
 
 
 def good(http: httpx.Client) -> dict[str, Any]:
-    answer = http.post(CHAT, json=HELLO, headers={"x-request-id": "good"})
-    assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
-    del found["created"]
-    found["usage"].pop("prompt_tokens_details")  # the second time the prompt is cached
-    return found
+    response = http.post(CHAT, json=HELLO, headers={"x-request-id": "good"})
+    assert response.status_code == 200, response.text
+    result: dict[str, Any] = response.json()
+    del result["created"]
+    result["usage"].pop("prompt_tokens_details")  # the second time the prompt is cached
+    return result
 
 
-def refused(answer: httpx.Response, status: int, param: str | None = None, code: str | None = None) -> str:
+def refused(response: httpx.Response, status: int, param: str | None = None, code: str | None = None) -> str:
     """Check a refusal; returns what it says."""
-    assert answer.status_code == status, answer.text
-    assert answer.headers["x-request-id"] and answer.headers["content-type"] == "application/json"
-    error = answer.json()["error"]
+    assert response.status_code == status, response.text
+    assert response.headers["x-request-id"] and response.headers["content-type"] == "application/json"
+    error = response.json()["error"]
     assert set(error) == {"message", "type", "param", "code"} and isinstance(error["message"], str) and error["type"]
     if param is not None:
         assert error["param"] == param, error
@@ -105,8 +105,8 @@ def test_bodies_that_are_no_json_object(http: httpx.Client, path: str, body: byt
 
 def test_10_the_last_of_duplicate_keys_wins(http: httpx.Client) -> None:
     body = b'{"model": "nobody", "model": "fake", "prompt": "hello", "max_tokens": 9, "max_tokens": 3}'
-    answer = http.post(COMPLETIONS, content=body)
-    assert answer.status_code == 200 and answer.json()["usage"]["completion_tokens"] == 3
+    response = http.post(COMPLETIONS, content=body)
+    assert response.status_code == 200 and response.json()["usage"]["completion_tokens"] == 3
 
 
 # -- fields ------------------------------------------------------------------------------------------------------------
@@ -114,9 +114,9 @@ def test_10_the_last_of_duplicate_keys_wins(http: httpx.Client) -> None:
 
 def test_11_fields_without_effect_are_named(http: httpx.Client) -> None:
     odd = {"store": True, "metadata": {}, "prediction": {"type": "content", "content": ""}, "frobnicate": 1}
-    answer = http.post(CHAT, json={**HELLO, **odd})
-    assert answer.status_code == 200
-    assert answer.headers["x-ignored-parameters"] == "store, metadata, prediction, frobnicate"
+    response = http.post(CHAT, json={**HELLO, **odd})
+    assert response.status_code == 200
+    assert response.headers["x-ignored-parameters"] == "store, metadata, prediction, frobnicate"
     nasty = http.post(CHAT, json={**HELLO, "a\r\nset-cookie: b": 1, **{f"x{i}": 1 for i in range(1000)}})
     assert nasty.status_code == 200 and "set-cookie" not in nasty.headers
     assert len(nasty.headers["x-ignored-parameters"]) <= 1024
@@ -246,8 +246,8 @@ def test_29_and_30_a_prompt_over_the_context(http: httpx.Client) -> None:
     assert "512" in said
     said = refused(http.post(COMPLETIONS, json={**ASK, "max_tokens": 508}), 400, "prompt", "context_length_exceeded")
     assert "5 tokens" in said and "508" in said and "512" in said
-    answer = http.post(COMPLETIONS, json={"model": "fake", "prompt": "hello", "seed": 1})
-    assert answer.json()["usage"]["completion_tokens"] == 507  # as much as fits
+    response = http.post(COMPLETIONS, json={"model": "fake", "prompt": "hello", "seed": 1})
+    assert response.json()["usage"]["completion_tokens"] == 507  # as much as fits
 
 
 GOOD: dict[str, dict[str, Any]] = {
@@ -263,18 +263,18 @@ GOOD: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("changes", GOOD.values(), ids=GOOD)
 def test_what_is_odd_and_allowed(http: httpx.Client, changes: dict[str, Any]) -> None:
-    answer = http.post(CHAT, json={**HELLO, **changes})
-    assert answer.status_code == 200, answer.text
+    response = http.post(CHAT, json={**HELLO, **changes})
+    assert response.status_code == 200, response.text
 
 
 def test_31_zero_tokens_with_echo(http: httpx.Client) -> None:
-    answer = http.post(COMPLETIONS, json={**ASK, "max_tokens": 0, "echo": True})
-    assert answer.status_code == 200 and answer.json()["choices"][0]["text"] == "hello"
+    response = http.post(COMPLETIONS, json={**ASK, "max_tokens": 0, "echo": True})
+    assert response.status_code == 200 and response.json()["choices"][0]["text"] == "hello"
 
 
 def test_43_stream_options_without_a_stream(http: httpx.Client) -> None:
-    answer = http.post(CHAT, json={**HELLO, "stream_options": {"include_usage": True}})
-    assert answer.status_code == 200 and answer.headers["x-ignored-parameters"] == "stream_options"
+    response = http.post(CHAT, json={**HELLO, "stream_options": {"include_usage": True}})
+    assert response.status_code == 200 and response.headers["x-ignored-parameters"] == "stream_options"
 
 
 @pytest.mark.parametrize("text", ["x" * MEGABYTE, "e\u0301" * 300_000, "\u200b" * 300_000, "\0" * 100_000])
@@ -285,11 +285,11 @@ def test_51_a_megabyte_of_anything(http: httpx.Client, text: str) -> None:
 @pytest.mark.parametrize("given", [b"a\r b", b"x" * 10_000, "🚡".encode(), b"a b", b"../../x"])
 def test_53_a_request_id_that_is_none(server: Server, given: bytes) -> None:
     body = json.dumps(HELLO).encode()
-    answer = talk(
+    response = talk(
         server, b"POST %s HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-request-id: %s\r\ncontent-length: %d\r\n\r\n%s"
         % (CHAT.encode(), given.replace(b"\r", b"\t"), len(body), body),
     )  # fmt: skip
-    assert answer.startswith(b"HTTP/1.1 200") and b"x-request-id: req-" in answer
+    assert response.startswith(b"HTTP/1.1 200") and b"x-request-id: req-" in response
 
 
 @pytest.mark.parametrize("given", ["-1", "0", "x", "9223372036854775808", "1.5", ""])
@@ -327,21 +327,21 @@ def test_13_a_compressed_body(http: httpx.Client) -> None:
 
 def test_14_a_body_over_the_limit(server: Server, http: httpx.Client) -> None:
     head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n" % CHAT.encode()
-    answer = talk(server, head + b"content-length: 4000001\r\n\r\n{")
-    assert answer.startswith(b"HTTP/1.1 413") and b"connection: close" in answer
+    response = talk(server, head + b"content-length: 4000001\r\n\r\n{")
+    assert response.startswith(b"HTTP/1.1 413") and b"connection: close" in response
     assert talk(server, head + b"content-length: %s\r\n\r\n{" % (b"9" * 30)).startswith(
         (b"HTTP/1.1 413", b"HTTP/1.1 400")
     )
     piece = b"10000\r\n" + b" " * 65_536 + b"\r\n"
-    answer = talk(server, head + b"transfer-encoding: chunked\r\n\r\n" + piece * 80)
-    assert answer.startswith(b"HTTP/1.1 413")
+    response = talk(server, head + b"transfer-encoding: chunked\r\n\r\n" + piece * 80)
+    assert response.startswith(b"HTTP/1.1 413")
 
 
 def test_15_a_body_that_does_not_come(server: Server) -> None:
-    answer = talk(
+    response = talk(
         server, b"POST %s HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n" % CHAT.encode()
     )
-    assert answer.startswith(b"HTTP/1.1 408") and b"connection: close" in answer
+    assert response.startswith(b"HTTP/1.1 408") and b"connection: close" in response
 
 
 def test_16_a_head_without_end(server: Server) -> None:
@@ -355,24 +355,26 @@ def test_16_a_head_without_end(server: Server) -> None:
     b"/v1/models%00", b"/admin/state", b"/%61dmin/state", b"/", b"/v1", b"/v1/models/fake/../../admin",
 ])  # fmt: skip
 def test_18_and_20_paths_that_are_none(server: Server, path: bytes) -> None:
-    answer = talk(server, b"GET %s HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n" % path)
-    assert answer.startswith(b"HTTP/1.1 404") and b'"code":' in answer
+    response = talk(server, b"GET %s HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n" % path)
+    assert response.startswith(b"HTTP/1.1 404") and b'"code":' in response
 
 
 @pytest.mark.parametrize(("verb", "path"), [
     ("GET", CHAT), ("TRACE", CHAT), ("PUT", CHAT), ("DELETE", "/v1/models"), ("POST", "/livez"), ("FROBNICATE", CHAT),
 ])  # fmt: skip
 def test_19_other_verbs(server: Server, verb: str, path: str) -> None:
-    answer = talk(server, f"{verb} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".encode())
-    assert answer.startswith(b"HTTP/1.1 405") and b"\r\nallow: " in answer
+    response = talk(server, f"{verb} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".encode())
+    assert response.startswith(b"HTTP/1.1 405") and b"\r\nallow: " in response
 
 
 def test_56_a_thousand_requests_in_one_go(server: Server) -> None:
     names = [b"r%d" % number for number in range(1000)]
     asked = b"".join(b"GET /livez HTTP/1.1\r\nhost: x\r\nx-request-id: %s\r\n\r\n" % name for name in names)
-    answer = talk(server, asked + b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-request-id: last\r\n\r\n")
-    found = [line.split(b": ")[1] for line in answer.split(b"\r\n") if line.startswith(b"x-request-id: ")]
-    assert found == [*names, b"last"]
+    response = talk(
+        server, asked + b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-request-id: last\r\n\r\n"
+    )
+    result = [line.split(b": ")[1] for line in response.split(b"\r\n") if line.startswith(b"x-request-id: ")]
+    assert result == [*names, b"last"]
 
 
 def test_56_a_connection_goes_on_after_a_bad_request(server: Server) -> None:
@@ -382,8 +384,8 @@ def test_56_a_connection_goes_on_after_a_bad_request(server: Server) -> None:
         CHAT.encode(),
         len(body),
     )
-    answer = talk(server, bad + fine + body)
-    assert answer.startswith(b"HTTP/1.1 400") and b"HTTP/1.1 200" in answer
+    response = talk(server, bad + fine + body)
+    assert response.startswith(b"HTTP/1.1 400") and b"HTTP/1.1 200" in response
 
 
 def test_59_bodies_of_two_lengths(server: Server) -> None:
@@ -391,15 +393,19 @@ def test_59_bodies_of_two_lengths(server: Server) -> None:
     both = (
         head + b"content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nGET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
     )
-    answer = talk(server, both)
-    assert answer.startswith(b"HTTP/1.1 400") and answer.count(b"HTTP/1.1 ") - answer.count(b"HTTP/1.1 request") == 1
-    answer = talk(server, head + b"transfer-encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n")
-    assert answer.startswith(b"HTTP/1.1 400") and answer.count(b"HTTP/1.1 ") - answer.count(b"HTTP/1.1 request") == 1
+    response = talk(server, both)
+    assert (
+        response.startswith(b"HTTP/1.1 400") and response.count(b"HTTP/1.1 ") - response.count(b"HTTP/1.1 request") == 1
+    )
+    response = talk(server, head + b"transfer-encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n")
+    assert (
+        response.startswith(b"HTTP/1.1 400") and response.count(b"HTTP/1.1 ") - response.count(b"HTTP/1.1 request") == 1
+    )
     body = json.dumps(HELLO).encode()
-    answer = talk(
+    response = talk(
         server, head + b"expect: 100-continue\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
     )
-    assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200")
+    assert response.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200")
 
 
 def test_60_a_thousand_idle_connections(server: Server, http: httpx.Client) -> None:
@@ -420,16 +426,16 @@ def test_60_a_thousand_idle_connections(server: Server, http: httpx.Client) -> N
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200),
 ])  # fmt: skip
 def test_61_other_protocols(server: Server, sent: bytes) -> None:
-    answer = talk(server, sent)
-    assert answer == b"" or (answer.startswith(b"HTTP/1.1 400") and b'"error"' in answer)
+    response = talk(server, sent)
+    assert response == b"" or (response.startswith(b"HTTP/1.1 400") and b'"error"' in response)
 
 
 def test_62_pages_of_others(http: httpx.Client) -> None:
     asked = {"origin": "https://elsewhere.example", "access-control-request-method": "POST"}
-    answer = http.options(CHAT, headers=asked)
-    assert answer.status_code == 405 and "access-control-allow-origin" not in answer.headers
-    answer = http.post(CHAT, json=HELLO, headers={"origin": "https://elsewhere.example"})
-    assert "access-control-allow-origin" not in answer.headers
+    response = http.options(CHAT, headers=asked)
+    assert response.status_code == 405 and "access-control-allow-origin" not in response.headers
+    response = http.post(CHAT, json=HELLO, headers={"origin": "https://elsewhere.example"})
+    assert "access-control-allow-origin" not in response.headers
 
 
 # -- keys (17, 21, 55, 62, 64) -----------------------------------------------------------------------------------------
@@ -448,9 +454,9 @@ def test_21_and_55_no_key_and_wrong_keys(guarded: Server, path: str) -> None:
         [("host", "x/?"), ("authorization", "Bearer x")], [("host", "a/v1/models?")],
     ]  # fmt: skip
     for headers in wrong:
-        answer = httpx.get(f"{guarded.url}{path}?api_key={KEY}&key={KEY}", headers=headers)
-        refused(answer, 401, code="invalid_api_key")
-        assert answer.headers["www-authenticate"] == "Bearer"
+        response = httpx.get(f"{guarded.url}{path}?api_key={KEY}&key={KEY}", headers=headers)
+        refused(response, 401, code="invalid_api_key")
+        assert response.headers["www-authenticate"] == "Bearer"
 
 
 def test_21_the_right_key(guarded: Server) -> None:
@@ -463,8 +469,8 @@ def test_21_the_right_key(guarded: Server) -> None:
 
 def test_17_an_absolute_address_does_not_get_round_the_key(guarded: Server) -> None:
     for target in (b"http://x/v1/models", b"http://x/livez/../v1/models", b"http://livez/v1/models"):
-        answer = talk(guarded, b"GET %s HTTP/1.1\r\nhost: livez\r\nconnection: close\r\n\r\n" % target)
-        assert answer.startswith((b"HTTP/1.1 401", b"HTTP/1.1 400"))
+        response = talk(guarded, b"GET %s HTTP/1.1\r\nhost: livez\r\nconnection: close\r\n\r\n" % target)
+        assert response.startswith((b"HTTP/1.1 401", b"HTTP/1.1 400"))
 
 
 def test_64_the_administration_has_its_own_key(guarded: Server) -> None:
@@ -472,8 +478,8 @@ def test_64_the_administration_has_its_own_key(guarded: Server) -> None:
     refused(httpx.get(url), 401)
     refused(httpx.get(url, headers={"authorization": f"Bearer {KEY}"}), 401)
     admin = {"authorization": f"Bearer {ADMIN}"}
-    answer = httpx.get(url, headers=admin)
-    assert answer.status_code == 200 and answer.json()["integrity_errors"] == []
+    response = httpx.get(url, headers=admin)
+    assert response.status_code == 200 and response.json()["integrity_errors"] == []
     refused(httpx.get(url, headers={**admin, "origin": "https://elsewhere.example"}), 403)
     refused(httpx.post(guarded.url + "/admin/frobnicate", headers=admin), 404)
 

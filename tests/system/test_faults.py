@@ -1,4 +1,4 @@
-"""Faults of one replica: what dies, hangs, leaves or is slow harms nobody else, and everything comes back."""
+"""Faults of one replica: a crash, hang, disconnect or slow client harms no other request, and the server recovers."""
 
 import asyncio
 import json
@@ -30,16 +30,16 @@ LONG: dict[str, Any] = {"model": "fake", "prompt": "hello", "max_tokens": 500, "
 async def stream(http: httpx.AsyncClient, body: dict[str, Any], begun: Callable[[], None]) -> tuple[int, str]:
     """Read a stream to its end, however that is; returns its status and all that came."""
     text, first = "", True
-    async with http.stream("POST", COMPLETIONS, json={**body, "stream": True}) as answer:
+    async with http.stream("POST", COMPLETIONS, json={**body, "stream": True}) as response:
         try:
-            async for piece in answer.aiter_text():
+            async for piece in response.aiter_text():
                 text += piece
                 if first:
                     first = False
                     begun()
         except httpx.RemoteProtocolError:
             pass
-        return answer.status_code, text
+        return response.status_code, text
 
 
 def client(server: Server) -> httpx.AsyncClient:
@@ -51,28 +51,28 @@ async def under_streams(server: Server, harm: Callable[[], None]) -> list[tuple[
     """Open STREAMS streams, wait until each has begun, do harm, and return how each ended."""
     begun: list[int] = []
     async with client(server) as http:
-        rides = [
+        tasks = [
             asyncio.create_task(stream(http, {**LONG, "seed": seed}, lambda: begun.append(1)))
             for seed in range(STREAMS)
         ]
         while len(begun) < STREAMS:
             await asyncio.sleep(0.02)
         await asyncio.to_thread(harm)
-        return await asyncio.gather(*rides)
+        return await asyncio.gather(*tasks)
 
 
 def came_back(server: Server) -> None:
     wait_until(lambda: httpx.get(server.url + "/readyz").status_code == 200)
-    answer = httpx.post(server.url + CHAT, json=HELLO, timeout=PATIENCE)
-    assert answer.status_code == 200, answer.text
+    response = httpx.post(server.url + CHAT, json=HELLO, timeout=PATIENCE)
+    assert response.status_code == 200, response.text
     wait_until(server.is_idle)
 
 
 def all_ended_with_an_error(ends: list[tuple[int, str]]) -> None:
     for status, text in ends:
         assert status == 200 and "[DONE]" not in text
-        kind, told = events(text)[-1]
-        assert kind == "error" and told["error"]["code"] == "engine_dead" and told["error"]["type"] == "server_error"
+        kind, data = events(text)[-1]
+        assert kind == "error" and data["error"]["code"] == "engine_dead" and data["error"]["type"] == "server_error"
 
 
 @pytest.mark.parametrize(("number", "watch"), [
@@ -97,10 +97,10 @@ def test_an_engine_that_is_gone_under_streams(number: int, watch: dict[str, floa
 
 def test_plain_requests_get_503_when_the_engine_dies() -> None:
     with fake_server(SLOW, admin=True) as server:
-        answers: list[httpx.Response] = []
+        responses: list[httpx.Response] = []
 
         def ask() -> None:
-            answers.append(httpx.post(server.url + COMPLETIONS, json=LONG, timeout=PATIENCE))
+            responses.append(httpx.post(server.url + COMPLETIONS, json=LONG, timeout=PATIENCE))
 
         askers = [threading.Thread(target=ask) for _ in range(8)]
         for each in askers:
@@ -109,9 +109,9 @@ def test_plain_requests_get_503_when_the_engine_dies() -> None:
         os.kill(server.engine_pid, signal.SIGKILL)
         for each in askers:
             each.join(PATIENCE)
-        assert [answer.status_code for answer in answers] == [503] * 8
-        assert all(int(answer.headers["retry-after"]) >= 1 for answer in answers)
-        assert "exit code" not in answers[0].text and "request req-" in answers[0].text
+        assert [response.status_code for response in responses] == [503] * 8
+        assert all(int(response.headers["retry-after"]) >= 1 for response in responses)
+        assert "exit code" not in responses[0].text and "request req-" in responses[0].text
         came_back(server)
 
 
@@ -204,9 +204,9 @@ def test_a_client_that_leaves_is_aborted(body: dict[str, Any]) -> None:
         assert server.metric("aborts_total") == 1
 
 
-def test_slow_readers_are_let_go_and_slow_nobody_down() -> None:
+def test_slow_readers_are_dropped_and_delay_no_other_request() -> None:
     config = FakeConfig(vocab_size=128, max_model_len=8192, num_blocks=65_536, verify=False)
-    with fake_server(config, admin=True, server={"write_seconds": 1.0}) as server:
+    with fake_server(config, admin=True, server={"write_timeout": 1.0}) as server:
         body = json.dumps(
             {**LONG, "max_tokens": 8000, "stream": True, "logprobs": 5, "return_token_ids": True}
         ).encode()
@@ -220,8 +220,8 @@ def test_slow_readers_are_let_go_and_slow_nobody_down() -> None:
             )
             slow.append(peer)
         try:
-            answer = httpx.post(server.url + CHAT, json=HELLO, timeout=PATIENCE)
-            assert answer.status_code == 200
+            response = httpx.post(server.url + CHAT, json=HELLO, timeout=PATIENCE)
+            assert response.status_code == 200
             wait_until(server.is_idle)
             wait_until(lambda: server.metric("aborts_total") == 50)
         finally:
@@ -234,10 +234,10 @@ def test_a_server_that_sleeps_while_its_engine_races_loses_nothing() -> None:
     config = FakeConfig(vocab_size=128, max_model_len=8192, num_blocks=65_536, verify=False)
     with fake_server(config, admin=True) as server:
         body = {**LONG, "max_tokens": 8000, "ignore_eos": True, "return_token_ids": True}
-        answers: list[httpx.Response] = []
+        responses: list[httpx.Response] = []
 
         def ask() -> None:
-            answers.append(httpx.post(server.url + COMPLETIONS, json=body, timeout=PATIENCE))
+            responses.append(httpx.post(server.url + COMPLETIONS, json=body, timeout=PATIENCE))
 
         askers = [threading.Thread(target=ask) for _ in range(50)]
         for each in askers:
@@ -248,8 +248,8 @@ def test_a_server_that_sleeps_while_its_engine_races_loses_nothing() -> None:
         os.kill(server.process.pid, signal.SIGCONT)
         for each in askers:
             each.join(PATIENCE)
-        assert [answer.status_code for answer in answers] == [200] * 50, server.said
-        tokens = [answer.json()["choices"][0]["token_ids"] for answer in answers]
+        assert [response.status_code for response in responses] == [200] * 50, server.said
+        tokens = [response.json()["choices"][0]["token_ids"] for response in responses]
         assert len(tokens[0]) == 8000 and all(each == tokens[0] for each in tokens)
         assert server.metric("engine_restarts_total") == 0
 
@@ -258,7 +258,7 @@ def test_a_server_that_sleeps_while_its_engine_races_loses_nothing() -> None:
 
 
 def test_sigterm_lets_open_requests_finish_and_refuses_new_ones() -> None:
-    with fake_server(SLOW, server={"drain_seconds": 30.0}) as server:
+    with fake_server(SLOW, server={"drain_timeout": 30.0}) as server:
         refusals: list[httpx.Response] = []
 
         def harm() -> None:
@@ -277,7 +277,7 @@ def test_sigterm_lets_open_requests_finish_and_refuses_new_ones() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_second_signal_ends_what_is_open(number: int) -> None:
-    with fake_server(SLOW, server={"drain_seconds": 60.0}) as server:
+    with fake_server(SLOW, server={"drain_timeout": 60.0}) as server:
 
         def harm() -> None:
             server.process.send_signal(number)
@@ -290,7 +290,7 @@ def test_the_second_signal_ends_what_is_open(number: int) -> None:
 
 
 def test_what_does_not_finish_in_time_is_aborted() -> None:
-    with fake_server(SLOW, server={"drain_seconds": 0.5}) as server:
+    with fake_server(SLOW, server={"drain_timeout": 0.5}) as server:
         ends = run(under_streams(server, lambda: server.process.send_signal(signal.SIGTERM)))
         assert all(events(text)[-2]["choices"][0]["finish_reason"] == "abort" for _, text in ends)
         assert server.left() == 0
@@ -298,14 +298,14 @@ def test_what_does_not_finish_in_time_is_aborted() -> None:
 
 def test_an_operator_can_drain_it() -> None:
     with fake_server(admin=True) as server:
-        answer = httpx.post(server.url + "/admin/drain", headers={"authorization": "Bearer the-admin-key"})
-        assert answer.status_code == 202
+        response = httpx.post(server.url + "/admin/drain", headers={"authorization": "Bearer the-admin-key"})
+        assert response.status_code == 202
         assert server.left() == 0
 
 
 def test_a_signal_behind_a_drain_still_lets_open_requests_finish() -> None:
     """Kubernetes' preStop hook drains, and SIGTERM follows; the second signal alone means now."""
-    with fake_server(SLOW, admin=True, server={"drain_seconds": 60.0}) as server:
+    with fake_server(SLOW, admin=True, server={"drain_timeout": 60.0}) as server:
 
         def harm() -> None:
             drained = httpx.post(server.url + "/admin/drain", headers={"authorization": "Bearer the-admin-key"})
@@ -319,18 +319,18 @@ def test_a_signal_behind_a_drain_still_lets_open_requests_finish() -> None:
 
 def test_aborts_are_waited_for_where_a_step_is_long() -> None:
     slow = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=512, seconds_per_step=1.0, verify=False)
-    with fake_server(slow, server={"drain_seconds": 0.0}) as server:
+    with fake_server(slow, server={"drain_timeout": 0.0}) as server:
         begun: list[int] = []
 
-        async def rides() -> list[tuple[int, str]]:
+        async def run_streams() -> list[tuple[int, str]]:
             async with client(server) as http:
-                riding = [asyncio.create_task(stream(http, LONG, lambda: begun.append(1))) for _ in range(3)]
+                tasks = [asyncio.create_task(stream(http, LONG, lambda: begun.append(1))) for _ in range(3)]
                 while len(begun) < 3:
                     await asyncio.sleep(0.02)
                 server.process.send_signal(signal.SIGTERM)
-                return await asyncio.gather(*riding)
+                return await asyncio.gather(*tasks)
 
-        ends = run(rides())
+        ends = run(run_streams())
         assert all(text.endswith("data: [DONE]\n\n") for _, text in ends)
         assert all(events(text)[-2]["choices"][0]["finish_reason"] == "abort" for _, text in ends)
         assert server.left() == 0
@@ -358,14 +358,14 @@ def test_sighup_reads_the_keys_again(tmp_path: Any) -> None:
 # -- starting ----------------------------------------------------------------------------------------------------------
 
 
-def test_while_it_starts_requests_are_told_to_come_again() -> None:
+def test_while_the_server_starts_requests_get_a_retry_after() -> None:
     with starting_server(factory="slow_start") as server:
         wait_until(lambda: server.url != "")
         assert httpx.get(server.url + "/livez").status_code == 200
         ready = httpx.get(server.url + "/readyz")
-        answer = httpx.post(server.url + CHAT, json=HELLO)
-        assert ready.status_code == 503 and answer.status_code == 503
-        assert answer.json()["error"]["code"] == "starting" and int(answer.headers["retry-after"]) >= 1
+        response = httpx.post(server.url + CHAT, json=HELLO)
+        assert ready.status_code == 503 and response.status_code == 503
+        assert response.json()["error"]["code"] == "starting" and int(response.headers["retry-after"]) >= 1
         server.wait()
         assert httpx.post(server.url + CHAT, json=HELLO).status_code == 200
 
@@ -393,7 +393,7 @@ def test_a_model_that_cannot_be_loaded() -> None:
 TINY = ("chairlift:random", "--num-blocks", "256", "--log-level", "info")
 
 
-def test_a_pipe_that_nobody_reads_holds_nobody_up() -> None:
+def test_a_pipe_that_is_not_read_blocks_no_request() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -421,7 +421,7 @@ def _status(http: httpx.Client, path: str) -> int:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no disk that is always full")
-def test_a_full_disk_for_the_log_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_full_disk_for_the_log_blocks_no_request(tmp_path: Path) -> None:
     (tmp_path / "log").symlink_to("/dev/full")
     with real_server(*TINY, "--log-file", str(tmp_path / "log"), "--log-file-size", "0") as server:
         for _ in range(100):

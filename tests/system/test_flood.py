@@ -13,12 +13,12 @@ from support_server import ADMIN_KEY, COMPLETIONS, Server, fake_server, run
 
 SLOW = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=512, seconds_per_step=0.02)
 ASKED: dict[str, Any] = {"model": "fake", "prompt": "hello", "max_tokens": 5, "seed": 1}
-FEW = {"waiting_requests": 5}
-ONE_RIDER = {"max_running_requests": 1}
+FEW = {"max_waiting_requests": 5}
+ONE_SLOT = {"max_running_requests": 1}
 
 
-def door_of(server: Server) -> tuple[int, int]:
-    """Return how many wait at the door, and how many are open."""
+def port_of(server: Server) -> tuple[int, int]:
+    """Return how many requests wait in admission, and how many are open."""
     load = httpx.get(server.url + "/load", timeout=PATIENCE).json()
     return load["admission_waiting_requests"], round(server.metric("open_requests"))
 
@@ -30,43 +30,43 @@ async def flood(server: Server, count: int, **asked: Any) -> list[httpx.Response
 
 
 def test_who_is_let_in_is_served_and_the_rest_hears_at_once_when_to_come_again() -> None:
-    with fake_server(SLOW, server={"admission": FEW}, scheduler=ONE_RIDER) as server:
+    with fake_server(SLOW, server={"admission": FEW}, scheduler=ONE_SLOT) as server:
         good = httpx.post(server.url + COMPLETIONS, json=ASKED, timeout=PATIENCE).json()["choices"]
-        answers = run(flood(server, 100))
-        statuses = Counter(answer.status_code for answer in answers)
+        responses = run(flood(server, 100))
+        statuses = Counter(response.status_code for response in responses)
         assert set(statuses) == {200, 429} and statuses[200] >= 5
-        for answer in answers:
-            if answer.status_code == 200:
-                assert answer.json()["choices"] == good
+        for response in responses:
+            if response.status_code == 200:
+                assert response.json()["choices"] == good
             else:
-                assert answer.json()["error"]["code"] == "overloaded"
-                assert int(answer.headers["retry-after"]) >= 1 and "date" in answer.headers
-        wait_until(lambda: door_of(server) == (0, 0))
+                assert response.json()["error"]["code"] == "overloaded"
+                assert int(response.headers["retry-after"]) >= 1 and "date" in response.headers
+        wait_until(lambda: port_of(server) == (0, 0))
         assert server.metric("refusals_total") == statuses[429]
         assert server.metric("http_requests_total") >= 101
         assert httpx.post(server.url + COMPLETIONS, json=ASKED, timeout=PATIENCE).json()["choices"] == good
 
 
 def test_what_is_let_in_and_is_bad_gives_its_permit_back() -> None:
-    with fake_server(SLOW, server={"admission": FEW}, scheduler=ONE_RIDER, admin=True) as server:
+    with fake_server(SLOW, server={"admission": FEW}, scheduler=ONE_SLOT, admin=True) as server:
         for body in (b"{", b"[]", b'{"model": "fake"}', b'{"model": "other", "prompt": "a"}', b'{"prompt": 5}') * 4:
-            answer = httpx.post(server.url + COMPLETIONS, content=body, timeout=PATIENCE)
-            assert answer.status_code in (400, 404), answer.text
-        assert door_of(server) == (0, 0)
+            response = httpx.post(server.url + COMPLETIONS, content=body, timeout=PATIENCE)
+            assert response.status_code in (400, 404), response.text
+        assert port_of(server) == (0, 0)
         state = httpx.get(server.url + "/admin/state", headers={"authorization": f"Bearer {ADMIN_KEY}"}).json()
         assert state["scheduler"]["waiting_requests"] == 0
 
 
-def test_who_would_wait_for_longer_than_it_may_take_is_told_so() -> None:
-    with fake_server(SLOW, server={"admission": {"waiting_requests": 50}}, scheduler=ONE_RIDER) as server:
+def test_a_request_that_would_wait_beyond_its_timeout_is_rejected() -> None:
+    with fake_server(SLOW, server={"admission": {"max_waiting_requests": 50}}, scheduler=ONE_SLOT) as server:
         run(flood(server, 20))  # so that a pace is known
-        answers = run(flood(server, 40, timeout=0.2))
-        codes = Counter(answer.json()["error"]["code"] for answer in answers if answer.status_code != 200)
+        responses = run(flood(server, 40, timeout=0.2))
+        codes = Counter(response.json()["error"]["code"] for response in responses if response.status_code != 200)
         assert set(codes) <= {"overloaded", "timeout", "deadline_unreachable"} and codes["overloaded"]
-        wait_until(lambda: door_of(server) == (0, 0))
+        wait_until(lambda: port_of(server) == (0, 0))
 
 
-def test_who_is_slow_with_its_body_keeps_nobody_out() -> None:
+def test_a_slow_body_blocks_no_other_request() -> None:
     async def trickle(server: Server) -> None:
         body = json.dumps(ASKED).encode()
         head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
@@ -74,7 +74,7 @@ def test_who_is_slow_with_its_body_keeps_nobody_out() -> None:
         for _, writer in pairs:
             writer.write(head + body[:20])
             await writer.drain()
-        assert {answer.status_code for answer in await flood(server, 3)} == {200}
+        assert {response.status_code for response in await flood(server, 3)} == {200}
         for _, writer in pairs[:10]:
             writer.transport.abort()
         for reader, writer in pairs[10:]:
@@ -84,5 +84,5 @@ def test_who_is_slow_with_its_body_keeps_nobody_out() -> None:
 
     with fake_server(SLOW, server={"admission": FEW}) as server:
         run(trickle(server))
-        wait_until(lambda: door_of(server) == (0, 0))
+        wait_until(lambda: port_of(server) == (0, 0))
         assert httpx.post(server.url + COMPLETIONS, json=ASKED, timeout=PATIENCE).status_code == 200

@@ -21,9 +21,9 @@ def test_large_texts_leave_nothing_behind() -> None:
     with real_server("--num-blocks", "256") as server:
         before = resident(server.process.pid)
         body = {"model": "chairlift:demo", "prompt": TEXT}
-        with ThreadPoolExecutor(4) as asking:
-            answers = list(
-                asking.map(lambda _: httpx.post(server.url + COMPLETIONS, json=body, timeout=PATIENCE), range(8))
+        with ThreadPoolExecutor(4) as scenario:
+            responses = list(
+                scenario.map(lambda _: httpx.post(server.url + COMPLETIONS, json=body, timeout=PATIENCE), range(8))
             )
-        assert {answer.status_code for answer in answers} == {400}
+        assert {response.status_code for response in responses} == {400}
         wait_until(lambda: resident(server.process.pid) < before + 150 * MIB)

@@ -1,4 +1,4 @@
-"""Placement of a whole server: the door leaves the engine its processors, or else the engine gives way to the door."""
+"""CPU placement of a whole server: the API process avoids the CPUs of the engine, or gets a lower share of them."""
 
 import os
 import signal
@@ -40,13 +40,13 @@ def fake(*cpus: int) -> FakeConfig:
 
 
 def text_of(server: Server) -> str:
-    answer = httpx.post(server.url + COMPLETIONS, json=PROMPT, timeout=60.0)
-    assert answer.status_code == 200, answer.text
-    chunks = [each for each in events(answer.text) if each != "[DONE]"]
+    response = httpx.post(server.url + COMPLETIONS, json=PROMPT, timeout=60.0)
+    assert response.status_code == 200, response.text
+    chunks = [each for each in events(response.text) if each != "[DONE]"]
     return "".join(choice["text"] for each in chunks for choice in each["choices"])
 
 
-def test_the_door_keeps_off_the_engines_processors_and_a_new_engine_has_all_again() -> None:
+def test_the_api_process_avoids_the_cpus_of_the_engine_and_a_new_engine_gets_all_again() -> None:
     with fake_server(fake(ALL[-1])) as server:
         assert set(allowed(server.process.pid)) == {frozenset(ALL[:-1])}
         first = server.engine_pid

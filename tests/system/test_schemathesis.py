@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-import support_schemathesis as told
+import support_schemathesis as hooks
 from support_process import PATIENCE, wait_until
 from support_server import ADMIN_KEY, COMPLETIONS, TESTS, Server, real_server
 
@@ -53,25 +53,25 @@ def schemathesis(folder: Path, url: str, *options: str) -> dict[str, Any]:
         env={**os.environ, "PYTHONPATH": str(TESTS), "SCHEMATHESIS_HOOKS": "support_schemathesis"},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    found: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
-    assert found["complete"] and not found["failures"] and not found["errors"]
-    return found
+    result: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
+    assert result["complete"] and not result["failures"] and not result["errors"]
+    return result
 
 
 def write_document(folder: Path, url: str, key: str) -> None:
-    answer = httpx.get(url + "/openapi.json", headers={"authorization": f"Bearer {key}"})
-    (folder / "openapi.json").write_bytes(answer.raise_for_status().content)
+    response = httpx.get(url + "/openapi.json", headers={"authorization": f"Bearer {key}"})
+    (folder / "openapi.json").write_bytes(response.raise_for_status().content)
 
 
 @pytest.mark.timeout(3600 if FULL else 300)
 def test_everything_with_an_admins_key(tmp_path: Path, server: Server) -> None:
     write_document(tmp_path, server.url, ADMIN_KEY)
-    found = schemathesis(
+    result = schemathesis(
         tmp_path, server.url, "--phases", PHASES, "-n", str(EXAMPLES), "--exclude-path", "/admin/drain",
         "-H", f"Authorization: Bearer {ADMIN_KEY}",
     )  # fmt: skip
-    assert found["test_cases"]["generated"] >= LEAST
-    assert found["operations"]["tested"] == found["operations"]["total"] - 1
+    assert result["test_cases"]["generated"] >= LEAST
+    assert result["operations"]["tested"] == result["operations"]["total"] - 1
     wait_until(server.is_idle)
     assert server.metric("engine_restarts_total") == 0 and server.metric("requests_total") > 0
 
@@ -80,10 +80,10 @@ def test_everything_with_an_admins_key(tmp_path: Path, server: Server) -> None:
 @pytest.mark.timeout(3600)
 def test_everything_without_a_key_where_keys_are_needed(tmp_path: Path) -> None:
     keys = {"CHAIRLIFT_ADMIN_KEY": ADMIN_KEY, "CHAIRLIFT_API_KEY": API_KEY}
-    with real_server(*SMALL, "--open-metrics", **keys) as server:
+    with real_server(*SMALL, "--public-metrics", **keys) as server:
         write_document(tmp_path, server.url, API_KEY)
-        found = schemathesis(tmp_path, server.url, "--phases", "fuzzing", "-n", "40")
-        assert found["operations"]["tested"] == found["operations"]["total"]
+        result = schemathesis(tmp_path, server.url, "--phases", "fuzzing", "-n", "40")
+        assert result["operations"]["tested"] == result["operations"]["total"]
         assert server.metric("requests_total") == 0 and httpx.get(server.url + "/readyz").status_code == 200
 
 
@@ -115,7 +115,7 @@ EVENT = 'event: error\ndata: {"error": {"message": "%s", "type": "t", "param": n
 ])  # fmt: skip
 def test_a_stream_without_an_explained_end_is_found(text: str) -> None:
     with pytest.raises(AssertionError):
-        told.a_stream_has_an_end(None, answered(text=text), asked())
+        hooks.a_stream_has_an_end(None, answered(text=text), asked())
 
 
 @pytest.mark.parametrize(("text", "body"), [
@@ -123,10 +123,10 @@ def test_a_stream_without_an_explained_end_is_found(text: str) -> None:
     (EVENT % ("the request did not finish within its timeout of 0.5 s", "timeout"), {}),
 ])  # fmt: skip
 def test_a_stream_may_end_in_these_ways(text: str, body: dict[str, Any]) -> None:
-    told.a_stream_has_an_end(None, answered(text=text), asked(**body))
+    hooks.a_stream_has_an_end(None, answered(text=text), asked(**body))
 
 
-@pytest.mark.parametrize(("answer", "case"), [
+@pytest.mark.parametrize(("response", "case"), [
     (answered(400, param="n", message="n must be between 1 and 128, got 2"), asked(n=2)),
     (answered(400, param="prompt", message="prompt has 0 tokens, at least 1 is needed, and more"), asked()),
     (answered(400, param="temperature", message="temperature must be an integer, got float"), asked()),
@@ -134,20 +134,20 @@ def test_a_stream_may_end_in_these_ways(text: str, body: dict[str, Any]) -> None
     (answered(401, code="invalid_api_key", message="x"), asked()), (answered(429, code="overloaded"), asked()),
     (answered(400, code="no_allowed_token", message="x"), asked()),
 ])  # fmt: skip
-def test_a_refusal_that_nothing_explains_is_found(answer: Any, case: Any) -> None:
+def test_a_refusal_that_nothing_explains_is_found(response: Any, case: Any) -> None:
     with pytest.raises(AssertionError, match="no reason explains"):
-        told.is_accepted_or_explained(None, answer, case)
-    told.is_accepted_or_explained(None, answer, asked(positive=False))
+        hooks.is_accepted_or_explained(None, response, case)
+    hooks.is_accepted_or_explained(None, response, asked(positive=False))
 
 
-@pytest.mark.parametrize(("answer", "case"), [
+@pytest.mark.parametrize(("response", "case"), [
     (answered(400, param="prompt", message="prompt has 0 tokens, at least 1 is needed"), asked()),
     (answered(401, key="another", code="invalid_api_key"), asked()),
     (answered(404, code="not_found"), asked(path="/admin/requests/{id}")), (answered(200), asked()),
     (answered(408, code="timeout", message="the request did not finish within its timeout of 1e-05 s"), asked()),
 ])  # fmt: skip
-def test_a_refusal_may_have_these_reasons(answer: Any, case: Any) -> None:
-    told.is_accepted_or_explained(None, answer, case)
+def test_a_refusal_may_have_these_reasons(response: Any, case: Any) -> None:
+    hooks.is_accepted_or_explained(None, response, case)
 
 
 # -- what it found -----------------------------------------------------------------------------------------------------
@@ -165,9 +165,9 @@ def test_parameters_that_exclude_every_token_are_the_requests_own_fault(
     server: Server, contradiction: dict[str, Any], stream: bool
 ) -> None:
     body = {"model": "chairlift:demo", "prompt": "a", "stream": stream, **contradiction}
-    answer = httpx.post(server.url + COMPLETIONS, json=body, timeout=PATIENCE)
-    assert answer.status_code == 400 and answer.json()["error"]["code"] == "no_allowed_token", answer.text
-    assert answer.headers["content-type"] == "application/json"
+    response = httpx.post(server.url + COMPLETIONS, json=body, timeout=PATIENCE)
+    assert response.status_code == 400 and response.json()["error"]["code"] == "no_allowed_token", response.text
+    assert response.headers["content-type"] == "application/json"
 
 
 NONSENSE: list[tuple[dict[str, Any], str]] = [
@@ -181,7 +181,7 @@ def test_a_structure_that_means_nothing_is_refused_by_the_name_of_its_field(
     server: Server, nonsense: dict[str, Any], field: str
 ) -> None:
     body = {"model": "chairlift:demo", "prompt": "a", **nonsense}
-    answer = httpx.post(server.url + COMPLETIONS, json=body, timeout=PATIENCE)
-    error = answer.json()["error"]
-    assert answer.status_code == 400 and error["param"] == field, answer.text
+    response = httpx.post(server.url + COMPLETIONS, json=body, timeout=PATIENCE)
+    error = response.json()["error"]
+    assert response.status_code == 400 and error["param"] == field, response.text
     assert error["message"].startswith(field) and "structured" not in error["message"]

@@ -36,9 +36,9 @@ def compiled(notation: str, schemas: Mapping[str, Any] = TOOLS, *, several: bool
     return grammar_of(grammar=tool_call_grammar(notation, schemas, several=several))
 
 
-def takes(grammar: Grammar, answer: str) -> bool:
+def takes(grammar: Grammar, response: str) -> bool:
     """Whether this can be the whole output."""
-    for byte in answer.encode():
+    for byte in response.encode():
         if byte not in allowed(grammar):
             return False
         grammar.advance(byte)
@@ -49,11 +49,11 @@ def call(notation: str, name: str, arguments: str) -> str:
     return f'{{"name": {json.dumps(name)}, "{SAID[notation]}": {arguments}}}'
 
 
-def read(answer: Sequence[str]) -> list[tuple[str, Any]]:
+def read(response: Sequence[str]) -> list[tuple[str, Any]]:
     """Return name and arguments of each call; text beside them is a fault."""
     reader = ToolCallParser(READ_AS)
     calls: list[tuple[str, str]] = []
-    for piece in [*(piece for delta in answer for piece in reader.push(delta)), *reader.flush()]:
+    for piece in [*(piece for delta in response for piece in reader.push(delta)), *reader.flush()]:
         match piece:
             case ToolCallStart(index, name):
                 assert index == len(calls)
@@ -70,24 +70,24 @@ def read(answer: Sequence[str]) -> list[tuple[str, Any]]:
 def test_a_call_of_one_of_the_tools_is_taken_and_nothing_else(notation: str) -> None:
     one, other = call(notation, "f", '{"x": 1}'), call(notation, "g", '{"k": ""}')
     for several in (False, True):
-        for answer in (one, other, call(notation, "f2", '{ "x" :\n-12 }'), call(notation, "g", "{}")):
-            assert takes(compiled(notation, several=several), answer), answer
-        for answer in (
+        for response in (one, other, call(notation, "f2", '{ "x" :\n-12 }'), call(notation, "g", "{}")):
+            assert takes(compiled(notation, several=several), response), response
+        for response in (
             "", "Hello", " " + one, one + " ", one[:-1], one + "}", START_MARKERS[notation] + one,
             call(notation, "h", '{"x": 1}'), call(notation, "", "{}"), call(notation, "f", "{}"),
             call(notation, "f", '{"x": "1"}'), call(notation, "f", '{"x": 1, "y": 2}'), call(notation, "f", "null"),
             call(notation, "g", '{"x": 1}'), one.replace(": {", ":{"), one.replace("arg", "Arg").replace("par", "Par"),
         ):  # fmt: skip
-            assert not takes(compiled(notation, several=several), answer), answer
+            assert not takes(compiled(notation, several=several), response), response
 
 
 @pytest.mark.parametrize("notation", START_MARKERS)
 def test_only_where_several_are_allowed_another_follows(notation: str) -> None:
     one, other = call(notation, "f", '{"x": 1}'), call(notation, "g", "{}")
-    for answer in (f"{one}; {other}", f"{one}; {one}; {other}"):
-        assert takes(compiled(notation), answer) and not takes(compiled(notation, several=False), answer)
-    for answer in (f"{one}{other}", f"{one};{other}", f"{one}, {other}", f"{one}; ", f"; {one}", f"{one}\n{other}"):
-        assert not takes(compiled(notation), answer), answer
+    for response in (f"{one}; {other}", f"{one}; {one}; {other}"):
+        assert takes(compiled(notation), response) and not takes(compiled(notation, several=False), response)
+    for response in (f"{one}{other}", f"{one};{other}", f"{one}, {other}", f"{one}; ", f"; {one}", f"{one}\n{other}"):
+        assert not takes(compiled(notation), response), response
 
 
 @pytest.mark.parametrize("notation", START_MARKERS)
@@ -110,16 +110,16 @@ def in_haste(seed: int) -> Callable[[list[int]], int]:
 @settings(max_examples=40)
 @given(st.sampled_from(list(START_MARKERS)), st.integers(0, 2**32), st.data())
 def test_whatever_is_allowed_is_read_back_as_that_call(notation: str, seed: int, data: st.DataObject) -> None:
-    answer = written(compiled(notation), in_haste(seed)).decode()
-    expected, rest = [], answer
+    response = written(compiled(notation), in_haste(seed)).decode()
+    expected, rest = [], response
     while rest:
         value, end = json.JSONDecoder().raw_decode(rest)
         expected.append((value["name"], value[SAID[notation]]))
         rest = rest[end:].removeprefix("; ")
     assert expected and {name for name, _ in expected} <= TOOLS.keys()
-    cuts = sorted(data.draw(st.sets(st.integers(0, len(answer)), max_size=6)))
-    assert read([answer[a:b] for a, b in zip([0, *cuts], [*cuts, len(answer)], strict=True)]) == expected
-    assert read(list(answer)) == expected
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(response)), max_size=6)))
+    assert read([response[a:b] for a, b in zip([0, *cuts], [*cuts, len(response)], strict=True)]) == expected
+    assert read(list(response)) == expected
 
 
 @settings(max_examples=40)
@@ -128,9 +128,9 @@ def test_whatever_is_allowed_is_read_back_as_that_call(notation: str, seed: int,
 )
 def test_a_name_of_any_characters_round_trips(notation: str, names: list[str]) -> None:
     grammar = compiled(notation, dict.fromkeys(names, INTEGER))
-    answer = "; ".join(call(notation, name, '{"x": 7}') for name in names)
-    assert takes(grammar, answer)
-    assert read([answer]) == [(name, {"x": 7}) for name in names]
+    response = "; ".join(call(notation, name, '{"x": 7}') for name in names)
+    assert takes(grammar, response)
+    assert read([response]) == [(name, {"x": 7}) for name in names]
     stranger = "".join(names) + "x"
     assert not takes(compiled(notation, dict.fromkeys(names, INTEGER)), call(notation, stranger, '{"x": 7}'))
 

@@ -1,4 +1,4 @@
-"""Access: one line a request, which nobody can break in two, with what programs want to know beside it."""
+"""AccessRecord and log_access: one line a request that no client can break in two, with fields for programs."""
 
 import logging
 

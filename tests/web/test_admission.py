@@ -42,7 +42,7 @@ def test_a_permit_counts_until_it_starts_and_until_it_ends() -> None:
     assert counters(line) == (0, 0, 0) and used == [12]
 
 
-def test_a_request_that_was_let_in_by_its_head_may_be_told_that_it_would_wait_too_long() -> None:
+def test_a_request_admitted_early_may_be_rejected_for_its_expected_wait() -> None:
     line, _ = paced(1.0, waiting=4)
     used: list[int] = []
     permit = line.admit(0)
@@ -68,14 +68,14 @@ def test_of_a_crowd_that_was_let_in_at_once_the_first_may_stay() -> None:
     assert stayed == list(range(8)), "who came behind them does not count against them"
 
 
-def test_an_empty_line_lets_in_whoever_may_take_next_to_nothing() -> None:
+def test_an_empty_queue_admits_a_request_of_any_timeout() -> None:
     line = AdmissionController(AdmissionLimits(), FakeClock())
     line.admit(0).attach(1e-9, lambda used: None)
 
 
 def test_refusals_space_the_news_of_streams_and_their_end_brings_them_back() -> None:
     clock = FakeClock()
-    line = AdmissionController(AdmissionLimits(waiting_requests=1), clock)
+    line = AdmissionController(AdmissionLimits(max_waiting_requests=1), clock)
     line.admit(1)
     assert line.stream_interval() == 0.0
 
@@ -94,9 +94,9 @@ def test_refusals_space_the_news_of_streams_and_their_end_brings_them_back() -> 
 
 
 def refused_line() -> tuple[AdmissionController, FakeClock, list[Permit], Overloaded]:
-    """A line of two that takes nobody more, and what somebody was just told."""
+    """Return a full admission queue of two requests, and the latest rejection."""
     clock = FakeClock()
-    line = AdmissionController(AdmissionLimits(waiting_requests=2), clock)
+    line = AdmissionController(AdmissionLimits(max_waiting_requests=2), clock)
     permits = [line.admit(1), line.admit(1)]
     error = line.rejection()
     assert isinstance(error, Overloaded) and error.__traceback__ is None
@@ -126,12 +126,12 @@ def test_a_refusal_does_not_outlive_its_reason() -> None:
     assert line.rejection() is None, "there is room again"
     line.admit(1)
     assert line.rejection() is error, "as full as it was"
-    line.renew(AdmissionLimits(waiting_requests=3))
+    line.renew(AdmissionLimits(max_waiting_requests=3))
     assert line.rejection() is None
 
 
-def test_a_line_that_is_full_of_tokens_and_loses_some_refuses_nobody_for_them() -> None:
-    line = AdmissionController(AdmissionLimits(waiting_tokens=100), FakeClock())
+def test_a_queue_that_is_full_of_tokens_and_loses_some_rejects_no_request_for_them() -> None:
+    line = AdmissionController(AdmissionLimits(max_waiting_tokens=100), FakeClock())
     permit = line.admit(500)
     assert line.rejection() is not None
     permit.end()
@@ -139,7 +139,7 @@ def test_a_line_that_is_full_of_tokens_and_loses_some_refuses_nobody_for_them() 
     assert line.rejection() is None
 
 
-def test_an_empty_line_refuses_nobody() -> None:
+def test_an_empty_queue_rejects_no_request() -> None:
     assert AdmissionController(AdmissionLimits(), FakeClock()).rejection() is None
 
 
@@ -164,7 +164,7 @@ class Line(RuleBasedStateMachine):
         super().__init__()
         self.clock = FakeClock()
         self.line = AdmissionController(
-            AdmissionLimits(waiting_requests=3, waiting_tokens=20, wait_seconds=5), self.clock
+            AdmissionLimits(max_waiting_requests=3, max_waiting_tokens=20, max_queue_wait=5), self.clock
         )
         self.waiting: dict[int, tuple[Permit, int]] = {}
         self.open: dict[int, Permit] = {}
@@ -228,15 +228,17 @@ TestLine = Line.TestCase
 TestLine.settings = settings(max_examples=20, stateful_step_count=30)
 
 
-def test_an_empty_line_takes_everybody() -> None:
-    line = AdmissionController(AdmissionLimits(waiting_requests=1, waiting_tokens=10, wait_seconds=0.0), FakeClock())
+def test_an_empty_queue_admits_all_requests() -> None:
+    line = AdmissionController(
+        AdmissionLimits(max_waiting_requests=1, max_waiting_tokens=10, max_queue_wait=0.0), FakeClock()
+    )
     for _ in range(3):
         line.admit(1_000_000, timeout=0.0).mark_running()
     assert counters(line) == (0, 0, 3)
 
 
-def test_a_full_line_takes_nobody() -> None:
-    line = AdmissionController(AdmissionLimits(waiting_requests=2), FakeClock())
+def test_a_full_queue_admits_no_request() -> None:
+    line = AdmissionController(AdmissionLimits(max_waiting_requests=2), FakeClock())
     line.admit(1)
     first = line.admit(1)
     with pytest.raises(Overloaded, match="2 requests wait, the limit is 2"):
@@ -247,7 +249,7 @@ def test_a_full_line_takes_nobody() -> None:
 
 
 def test_prompt_tokens_fill_a_line_too() -> None:
-    line = AdmissionController(AdmissionLimits(waiting_tokens=10), FakeClock())
+    line = AdmissionController(AdmissionLimits(max_waiting_tokens=10), FakeClock())
     line.admit(6)
     line.admit(4)
     with pytest.raises(Overloaded, match="10 prompt tokens wait and 1 came, the limit is 10"):
@@ -258,9 +260,9 @@ def test_prompt_tokens_fill_a_line_too() -> None:
 def paced(
     gap: float, *, limits: AdmissionLimits | None = None, waiting: int = 1
 ) -> tuple[AdmissionController, FakeClock]:
-    """Return a line in which somebody waits, of an engine with free slots that lets one in every `gap` seconds."""
+    """Return a queue with a waiting request, of an engine with free slots that starts one every `gap` seconds."""
     clock = FakeClock()
-    line = AdmissionController(limits or AdmissionLimits(wait_seconds=60, always_admitted=0), clock)
+    line = AdmissionController(limits or AdmissionLimits(max_queue_wait=60, always_admitted=0), clock)
     line.engine_counts = (1, 1)
     permits = [line.admit(1) for _ in range(MIN_RATE_EVENTS + waiting)]
     for permit in permits[:MIN_RATE_EVENTS]:
@@ -271,7 +273,7 @@ def paced(
 
 
 def test_nothing_is_expected_before_the_pace_is_known() -> None:
-    line = AdmissionController(AdmissionLimits(wait_seconds=0.001, always_admitted=0), FakeClock())
+    line = AdmissionController(AdmissionLimits(max_queue_wait=0.001, always_admitted=0), FakeClock())
     for _ in range(100):
         line.admit(1, timeout=0.001)
     assert line.expected_wait == 0.0
@@ -282,8 +284,8 @@ def test_the_expected_wait_is_the_line_by_its_pace() -> None:
     assert line.expected_wait == pytest.approx(3.0)
 
 
-def test_who_would_wait_longer_than_the_limit_is_refused_and_told_when_to_come() -> None:
-    line, _ = paced(2.0, limits=AdmissionLimits(wait_seconds=25, always_admitted=0), waiting=12)
+def test_a_request_that_would_wait_beyond_the_limit_is_rejected_with_a_retry_after() -> None:
+    line, _ = paced(2.0, limits=AdmissionLimits(max_queue_wait=25, always_admitted=0), waiting=12)
     line.admit(1)
     with pytest.raises(Overloaded, match=r"the expected wait is 26\.0 s, the limit is 25 s") as caught:
         line.admit(1)
@@ -291,7 +293,7 @@ def test_who_would_wait_longer_than_the_limit_is_refused_and_told_when_to_come()
 
 
 def test_few_may_wait_however_long_it_takes() -> None:
-    line, _ = paced(3.0, limits=AdmissionLimits(wait_seconds=1, always_admitted=4), waiting=2)
+    line, _ = paced(3.0, limits=AdmissionLimits(max_queue_wait=1, always_admitted=4), waiting=2)
     line.admit(1)
     with pytest.raises(Overloaded, match=r"wait is 9\.0 s, the limit is 7 s"):
         line.admit(1, timeout=7)
@@ -301,7 +303,7 @@ def test_few_may_wait_however_long_it_takes() -> None:
 
 
 def test_whether_one_would_be_let_in_can_be_asked_without_coming() -> None:
-    line, _ = paced(2.0, limits=AdmissionLimits(wait_seconds=5, always_admitted=0), waiting=2)
+    line, _ = paced(2.0, limits=AdmissionLimits(max_queue_wait=5, always_admitted=0), waiting=2)
     line.check()
     assert (line.waiting_requests, line.open_requests) == (2, MIN_RATE_EVENTS + 2)
     line.admit(1)
@@ -320,7 +322,7 @@ def test_who_would_wait_longer_than_its_own_timeout_is_refused() -> None:
 
 
 def test_a_prompt_is_weighed_once_it_is_known() -> None:
-    line = AdmissionController(AdmissionLimits(waiting_tokens=10), FakeClock())
+    line = AdmissionController(AdmissionLimits(max_waiting_tokens=10), FakeClock())
     first, second = line.admit(0), line.admit(0)
     first.set_prompt_tokens(8)
     assert line.waiting_tokens == 8
@@ -337,24 +339,24 @@ def test_a_prompt_is_weighed_once_it_is_known() -> None:
 
 
 def test_a_prompt_that_is_alone_in_line_may_be_of_any_size() -> None:
-    line = AdmissionController(AdmissionLimits(waiting_tokens=10), FakeClock())
+    line = AdmissionController(AdmissionLimits(max_waiting_tokens=10), FakeClock())
     line.admit(0).set_prompt_tokens(1000)
     assert line.waiting_tokens == 1000
 
 
 def test_a_line_holds_to_new_limits_and_keeps_who_is_in_it() -> None:
-    line = AdmissionController(AdmissionLimits(waiting_requests=1), FakeClock())
+    line = AdmissionController(AdmissionLimits(max_waiting_requests=1), FakeClock())
     line.admit(5)
     with pytest.raises(Overloaded, match="the limit is 1"):
         line.admit(5)
-    line.renew(AdmissionLimits(waiting_requests=2, waiting_tokens=9))
+    line.renew(AdmissionLimits(max_waiting_requests=2, max_waiting_tokens=9))
     with pytest.raises(Overloaded, match="the limit is 9"):
         line.admit(5)
     line.admit(4)
     assert counters(line) == (2, 9, 2)
 
 
-@pytest.mark.parametrize("name", ["waiting_requests", "waiting_tokens", "wait_seconds"])
+@pytest.mark.parametrize("name", ["max_waiting_requests", "max_waiting_tokens", "max_queue_wait"])
 def test_a_line_cannot_be_shorter_than_nothing(name: str) -> None:
     for value in (-1, math.nan):
         with pytest.raises(ConfigError, match=f"{name} must be at least 0"):
@@ -367,9 +369,9 @@ SLOTS = 256
 
 
 def crowded(limits: AdmissionLimits | None = None) -> tuple[AdmissionController, FakeClock, list[Permit], list[Permit]]:
-    """Return an engine that was filled quickly, and whose line stands now; with those who wait and those on board."""
+    """Return the queue of a quickly filled engine that starts no more, its waiting and its running permits."""
     clock = FakeClock()
-    line = AdmissionController(limits or AdmissionLimits(wait_seconds=3, always_admitted=0), clock)
+    line = AdmissionController(limits or AdmissionLimits(max_queue_wait=3, always_admitted=0), clock)
     line.max_running = SLOTS
     waiting, running = [], []
     for _ in range(SLOTS):
@@ -406,13 +408,13 @@ def test_how_fast_an_engine_was_filled_is_not_how_fast_others_make_room() -> Non
     assert line.expected_wait == pytest.approx(line.waiting_requests / 100, rel=0.2)
 
 
-def test_where_seats_are_free_nobody_has_to_end_first() -> None:
+def test_with_free_slots_no_request_has_to_finish_first() -> None:
     """As where the prompts of a burst are more than a step may have, and answers take a long time."""
     clock = FakeClock()
-    line = AdmissionController(AdmissionLimits(wait_seconds=2, always_admitted=0), clock)
+    line = AdmissionController(AdmissionLimits(max_queue_wait=2, always_admitted=0), clock)
     line.max_running = SLOTS
     waiting: list[Permit] = []
-    for number in range(120):  # 60 a second come, and 40 board
+    for number in range(120):  # 60 arrive per second, and 40 start
         clock.advance(1 / 60)
         waiting.append(line.admit(1))
         line.engine_counts = len(waiting), line.running_requests
@@ -427,7 +429,7 @@ def test_a_burst_to_an_engine_that_has_room_is_taken() -> None:
     line = AdmissionController(AdmissionLimits(), clock)
     line.max_running = SLOTS
     running = deque[Permit]()
-    for _ in range(100):  # ten a second come, and are on board after 0.3 s
+    for _ in range(100):  # ten arrive per second, and run after 0.3 s
         clock.advance(0.1)
         permit = line.admit(1)
         clock.advance(0.3)
@@ -439,9 +441,9 @@ def test_a_burst_to_an_engine_that_has_room_is_taken() -> None:
     assert line.expected_wait == pytest.approx(0.3)
 
 
-def test_where_the_door_itself_is_slow_recent_waits_are_expected_for_a_while() -> None:
+def test_where_the_api_server_is_slow_recent_waits_are_expected_for_a_while() -> None:
     clock = FakeClock()
-    line = AdmissionController(AdmissionLimits(wait_seconds=2, always_admitted=4), clock)
+    line = AdmissionController(AdmissionLimits(max_queue_wait=2, always_admitted=4), clock)
     for _ in range(20):
         permit = line.admit(1)
         clock.advance(5.0)
@@ -455,9 +457,9 @@ def test_where_the_door_itself_is_slow_recent_waits_are_expected_for_a_while() -
     line.admit(1)
 
 
-def test_more_than_there_are_seats_for_must_stand_before_the_engine_says_so() -> None:
+def test_more_requests_than_slots_wait_before_the_engine_reports_it() -> None:
     clock = FakeClock()
-    line = AdmissionController(AdmissionLimits(wait_seconds=3, always_admitted=0), clock)
+    line = AdmissionController(AdmissionLimits(max_queue_wait=3, always_admitted=0), clock)
     line.max_running = SLOTS
     for _ in range(SLOTS):
         line.admit(1)
@@ -471,7 +473,7 @@ def test_more_than_there_are_seats_for_must_stand_before_the_engine_says_so() ->
         line.admit(1)
 
 
-def test_a_line_out_of_which_nobody_comes_takes_nobody_after_a_while() -> None:
+def test_a_queue_that_no_request_leaves_admits_none_after_a_while() -> None:
     line, clock, _, _ = crowded()
     line.admit(1)
     clock.advance(0.05)
@@ -482,7 +484,7 @@ def test_a_line_out_of_which_nobody_comes_takes_nobody_after_a_while() -> None:
 
 
 def test_a_pause_counts_as_soon_as_it_is_there() -> None:
-    line, clock, waiting, running = crowded(AdmissionLimits(wait_seconds=60))
+    line, clock, waiting, running = crowded(AdmissionLimits(max_queue_wait=60))
     for _ in range(MIN_RATE_EVENTS):
         clock.advance(0.01)
         make_room(waiting, running, 1)
@@ -528,24 +530,24 @@ def test_who_was_worked_for_makes_room_though_its_client_still_reads() -> None:
 
 
 def test_those_who_end_together_make_no_fast_line() -> None:
-    """A batch that began at once ends at once: its places are taken in a moment, and then nobody comes out."""
-    line, clock, waiting, running = crowded(AdmissionLimits(waiting_requests=10**6, wait_seconds=10**6))
-    found = []
+    """A batch that starts at once ends at once: its slots are taken in a moment, then no request starts."""
+    line, clock, waiting, running = crowded(AdmissionLimits(max_waiting_requests=10**6, max_queue_wait=10**6))
+    result = []
     for number in range(20):
         waiting += [line.admit(1) for _ in range(256)]
         for _ in range(30):
             clock.advance(0.05)
             if number > 1:
-                found.append(line.waiting_requests / line.expected_wait)
+                result.append(line.waiting_requests / line.expected_wait)
         make_room(waiting, running, 256)
-        found.append(line.waiting_requests / line.expected_wait)
-    assert all(0.5 * 256 / 1.5 <= each <= 2 * 256 / 1.5 for each in found)
-    assert found[-1] == pytest.approx(256 / 1.5, rel=0.1)
+        result.append(line.waiting_requests / line.expected_wait)
+    assert all(0.5 * 256 / 1.5 <= each <= 2 * 256 / 1.5 for each in result)
+    assert result[-1] == pytest.approx(256 / 1.5, rel=0.1)
 
 
 @pytest.mark.parametrize(("pause", "is_known"), [(FORGET_SECONDS - 1, True), (FORGET_SECONDS + 1, False)])
 def test_the_next_line_knows_the_pace_of_the_last_one_for_some_minutes(pause: float, is_known: bool) -> None:
-    line, clock, waiting, running = crowded(AdmissionLimits(wait_seconds=10**6))
+    line, clock, waiting, running = crowded(AdmissionLimits(max_queue_wait=10**6))
     for _ in range(20):
         clock.advance(0.1)
         make_room(waiting, running, 1)
@@ -567,9 +569,9 @@ def test_what_an_engine_has_said_is_forgotten_when_nothing_is_open() -> None:
     assert len([line.admit(1) for _ in range(200)]) == 200 and line.expected_wait == 0.0
 
 
-def test_an_empty_line_takes_everybody_whatever_the_engine_has_said() -> None:
+def test_an_empty_queue_admits_all_requests_whatever_the_engine_reported() -> None:
     clock = FakeClock()
-    line = AdmissionController(AdmissionLimits(wait_seconds=0, always_admitted=0), clock)
+    line = AdmissionController(AdmissionLimits(max_queue_wait=0, always_admitted=0), clock)
     for _ in range(3):
         line.engine_counts = (5, 256)
         clock.advance(1000)

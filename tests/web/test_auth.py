@@ -1,4 +1,4 @@
-"""Auth: key files, and who is let through where; nobody is by mistake."""
+"""auth.py: key files, and which key may use which path."""
 
 import asyncio
 import hashlib
@@ -38,11 +38,11 @@ def test_new_keys_are_long_and_differ() -> None:
 
 
 def test_a_key_is_found_by_its_line(tmp_path: Path) -> None:
-    found = ring(tmp_path, "# ours", "", key_line(USER, "a"), f"  {key_line(BOSS, 'ops', admin=True)}  ", "   # end")
-    assert found.find(USER.encode()) == Principal("a")
-    assert found.find(BOSS.encode()) == Principal("ops", frozenset({ADMIN}))
+    result = ring(tmp_path, "# ours", "", key_line(USER, "a"), f"  {key_line(BOSS, 'ops', admin=True)}  ", "   # end")
+    assert result.find(USER.encode()) == Principal("a")
+    assert result.find(BOSS.encode()) == Principal("ops", frozenset({ADMIN}))
     for other in (b"", b"x", USER.encode()[:-1], USER.encode() + b"\n", hashlib.sha256(USER.encode()).digest()):
-        assert found.find(other) is None
+        assert result.find(other) is None
 
 
 def test_the_file_has_no_key_in_it() -> None:
@@ -57,12 +57,12 @@ NAMES = sampled_from(["a", "team-1", "x.y_z", "A" * 128, "admin", "sha256"])
 @given(dictionaries(text(min_size=1, max_size=8), tuples(NAMES, booleans()), min_size=1, max_size=5))
 def test_a_written_file_is_read_back(tmp_path_factory: Any, entries: dict[str, tuple[str, bool]]) -> None:
     lines = [key_line(key, tenant, admin=admin) for key, (tenant, admin) in entries.items()]
-    found = ring(tmp_path_factory.getbasetemp(), *lines)
-    assert len(found.principals) == len(entries)
+    result = ring(tmp_path_factory.getbasetemp(), *lines)
+    assert len(result.principals) == len(entries)
     for key, (tenant, admin) in entries.items():
-        assert found.find(key.encode()) == Principal(tenant, frozenset({ADMIN} if admin else ()))
-    assert found.has_admin == any(admin for _, admin in entries.values())
-    assert found.requires_key  # also where all of its keys are admins'
+        assert result.find(key.encode()) == Principal(tenant, frozenset({ADMIN} if admin else ()))
+    assert result.has_admin == any(admin for _, admin in entries.values())
+    assert result.requires_key  # also where all of its keys are admins'
 
 
 LINE = re.compile(r"\s*(a|admin|0{63,64})+\s+sha256:0{64}(\s+admin)?\s*")
@@ -114,9 +114,9 @@ def test_a_tenant_that_cannot_be_one_gets_no_line(tenant: str) -> None:
     assert caught.value.details == {"option": "tenant"}
 
 
-@pytest.mark.parametrize("content", [b"", b"\n\n# nobody\n", None, b"\xff\xfe"])
+@pytest.mark.parametrize("content", [b"", b"\n\n# empty\n", None, b"\xff\xfe"])
 def test_a_file_without_a_key_is_refused(tmp_path: Path, content: bytes | None) -> None:
-    """A typo must not open the door."""
+    """A typo must not remove the authentication."""
     file = tmp_path / "keys"
     if content is not None:
         file.write_bytes(content)
@@ -128,22 +128,22 @@ def test_a_file_without_a_key_is_refused(tmp_path: Path, content: bytes | None) 
 def test_keys_of_the_environment() -> None:
     assert read_keys(None, {}).principals == {}
     assert read_keys(None, {"CHAIRLIFT_API_KEY": "", "CHAIRLIFT_ADMIN_KEY": ""}).principals == {}
-    found = both()
-    assert found.find(USER.encode()) == Principal("default")
-    assert found.find(BOSS.encode()) == Principal("admin", frozenset({ADMIN}))
+    result = both()
+    assert result.find(USER.encode()) == Principal("default")
+    assert result.find(BOSS.encode()) == Principal("admin", frozenset({ADMIN}))
 
 
 def test_a_file_and_the_environment_are_both_known(tmp_path: Path) -> None:
-    found = ring(tmp_path, GOOD, environ={"CHAIRLIFT_ADMIN_KEY": BOSS})
-    assert found.find(USER.encode()) == Principal("a")
-    assert found.find(BOSS.encode()) == Principal("admin", frozenset({ADMIN}))
+    result = ring(tmp_path, GOOD, environ={"CHAIRLIFT_ADMIN_KEY": BOSS})
+    assert result.find(USER.encode()) == Principal("a")
+    assert result.find(BOSS.encode()) == Principal("admin", frozenset({ADMIN}))
 
 
-# -- the door ------------------------------------------------------------------------------------------------------
+# -- the middleware ------------------------------------------------------------------------------------------------
 
 
 def through(keys: KeyRing, path: str, *headers: tuple[bytes, bytes], query: bytes = b"") -> Principal:
-    """Return who the application behind the door is told."""
+    """Return the tenant that the application behind the middleware gets."""
     scope = {"type": "http", "path": path, "query_string": query, "headers": list(headers)}
     asyncio.run(Auth(_inside, keys, OPEN)(scope, None, None))  # type: ignore[arg-type]
     return scope["seen"]  # type: ignore[return-value]
@@ -187,7 +187,9 @@ NO_KEY: dict[str, list[tuple[bytes, bytes]]] = {
     "path", ["/v1/models", "/", "//health", "/health/", "/HEALTH", "/health/../v1/models", "/admin"]
 )
 @pytest.mark.parametrize("headers", NO_KEY.values(), ids=NO_KEY)
-def test_nobody_else_is(path: str, headers: list[tuple[bytes, bytes]], caplog: pytest.LogCaptureFixture) -> None:
+def test_other_keys_are_rejected(
+    path: str, headers: list[tuple[bytes, bytes]], caplog: pytest.LogCaptureFixture
+) -> None:
     """18 and 21: default-deny, one sentence for every reason, and no key in the log."""
     caplog.set_level(logging.DEBUG)
     with pytest.raises(Unauthorized, match=r"^a valid API key is needed: Authorization: Bearer KEY$"):
@@ -225,7 +227,7 @@ def test_an_open_path_asks_for_nothing() -> None:
     assert through(both(), "/health", bearer("wrong")) == Principal()
 
 
-def test_without_keys_everybody_is_nobody_in_particular() -> None:
+def test_without_keys_all_requests_have_no_tenant() -> None:
     assert through(KeyRing(), "/v1/models") == Principal()
     assert through(KeyRing(), "/v1/models", bearer("anything")) == Principal()
     only_admin = read_keys(None, {"CHAIRLIFT_ADMIN_KEY": BOSS})

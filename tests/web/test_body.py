@@ -59,13 +59,13 @@ def body(wire: Wire, *headers: tuple[bytes, bytes], max_bytes: int = 100, second
     return asyncio.run(read_body({"headers": headers}, wire, max_bytes=max_bytes, seconds=seconds))
 
 
-def found(data: bytes, *headers: tuple[bytes, bytes]) -> dict[str, Any]:
+def result(data: bytes, *headers: tuple[bytes, bytes]) -> dict[str, Any]:
     return parse_json_object(asyncio.run(read_body({"headers": headers}, Wire(data), max_bytes=10**6, seconds=20)))
 
 
 def refused(data: bytes) -> str:
     with pytest.raises(MalformedRequest) as caught:
-        found(data)
+        result(data)
     assert len(str(caught.value)) < 300
     return str(caught.value)
 
@@ -119,12 +119,12 @@ def test_reading_stops_where_it_is_too_much() -> None:
     assert wire.left == 996
 
 
-@pytest.mark.parametrize("told", [b"101", b"9" * 5000])
-def test_what_says_that_it_is_too_large_is_not_read_at_all(told: bytes) -> None:
+@pytest.mark.parametrize("value", [b"101", b"9" * 5000])
+def test_what_says_that_it_is_too_large_is_not_read_at_all(value: bytes) -> None:
     """14."""
     wire = Wire(b"x")
     with pytest.raises(BodyTooLarge, match="the limit is 100") as caught:
-        body(wire, (b"content-length", told))
+        body(wire, (b"content-length", value))
     assert wire.left == 1 and len(str(caught.value)) < 100
 
 
@@ -146,7 +146,7 @@ def test_a_body_that_drips_has_no_more_time() -> None:
         asyncio.run(asyncio.wait_for(read_body({"headers": []}, receive, max_bytes=10**9, seconds=0.1), 20))
 
 
-def test_whoever_leaves_before_the_end_is_gone() -> None:
+def test_a_client_that_leaves_before_the_end_is_disconnected() -> None:
     with pytest.raises(ClientGone):
         body(Wire(b'{"a": 1}', ends=False, leaves=True))
 
@@ -198,14 +198,14 @@ VALUES = recursive(
 @given(dictionaries(text(max_size=5), VALUES, max_size=3))
 @settings(max_examples=30)
 def test_an_object_is_what_was_written(value: dict[str, Any]) -> None:
-    assert found(orjson.dumps(value)) == value
+    assert result(orjson.dumps(value)) == value
 
 
 @given(binary(max_size=30))
 @settings(max_examples=50)
 def test_anything_else_is_an_object_or_malformed(data: bytes) -> None:
     with contextlib.suppress(MalformedRequest):
-        assert isinstance(found(data), dict)
+        assert isinstance(result(data), dict)
 
 
 @pytest.mark.parametrize(
@@ -253,11 +253,11 @@ def test_what_json_cannot_say_is_refused(data: bytes) -> None:
 
 def test_of_duplicate_keys_the_last_one_holds() -> None:
     """10."""
-    assert found(b'{"a": 1, "b": 2, "a": 3}') == {"a": 3, "b": 2}
+    assert result(b'{"a": 1, "b": 2, "a": 3}') == {"a": 3, "b": 2}
 
 
 def test_numbers_keep_their_kind() -> None:
-    value = found(b'{"a": 1, "b": 1.0, "c": 18446744073709551615, "d": -0.0}')
+    value = result(b'{"a": 1, "b": 1.0, "c": 18446744073709551615, "d": -0.0}')
     assert [type(number) for number in value.values()] == [int, float, int, float]
     assert math.copysign(1, value["d"]) == -1
 
@@ -285,5 +285,5 @@ def test_a_connection_ends_where_its_body_was_not_read_or_the_server_leaves(erro
     assert ends_connection(error) == ends
 
 
-def test_nobody_is_told_that_a_client_is_gone() -> None:
+def test_no_response_is_sent_to_a_disconnected_client() -> None:
     assert issubclass(ClientGone, ChairliftError) and not ClientGone.retryable

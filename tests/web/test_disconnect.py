@@ -1,4 +1,4 @@
-"""Presence: work ends with its client, at once and with everything cleaned up, and with nobody else."""
+"""DisconnectWatcher: cancels and cleans up the work of a client that disconnects, and no other work."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,7 @@ PATIENCE = 20.0
 
 
 class Client:
-    """Sends the rest of a body perhaps, and leaves when it is told to."""
+    """Sends the rest of a body perhaps, and leaves when a test tells it to."""
 
     def __init__(self, *pieces: bytes) -> None:
         self._pieces = list(pieces)
@@ -31,13 +31,13 @@ class Client:
         return {"type": "http.disconnect"}
 
 
-def told(story: Callable[[], Awaitable[Any]]) -> Any:
+def run_scenario(scenario: Callable[[], Awaitable[Any]]) -> Any:
     async def whole() -> Any:
-        found = await story()
+        result = await scenario()
         for _ in range(3):
             await asyncio.sleep(0)
         assert asyncio.all_tasks() == {asyncio.current_task()}
-        return found
+        return result
 
     async def bounded() -> Any:
         async with asyncio.timeout(PATIENCE):
@@ -47,26 +47,26 @@ def told(story: Callable[[], Awaitable[Any]]) -> Any:
 
 
 @pytest.mark.parametrize("pieces", [(), (b"", b"")])
-def test_work_for_somebody_is_left_alone(pieces: tuple[bytes, ...]) -> None:
-    async def story() -> str:
+def test_work_of_a_connected_client_is_left_alone(pieces: tuple[bytes, ...]) -> None:
+    async def scenario() -> str:
         client = Client(*pieces)
         async with DisconnectWatcher(client):
             await asyncio.sleep(0.01)
             assert client.is_listened_to
-            found = "done"
+            result = "done"
         await asyncio.sleep(0)
         assert not client.is_listened_to
-        return found
+        return result
 
-    assert told(story) == "done"
+    assert run_scenario(scenario) == "done"
 
 
 @pytest.mark.parametrize("pieces", [(), (b"", b"")])
-def test_work_for_nobody_is_cancelled_and_cleaned_up(pieces: tuple[bytes, ...]) -> None:
+def test_work_of_a_disconnected_client_is_cancelled_and_cleaned_up(pieces: tuple[bytes, ...]) -> None:
     """57."""
     seen: list[str] = []
 
-    async def story() -> None:
+    async def scenario() -> None:
         client = Client(*pieces)
         asyncio.get_running_loop().call_later(0.01, client.left.set)
 
@@ -85,25 +85,25 @@ def test_work_for_nobody_is_cancelled_and_cleaned_up(pieces: tuple[bytes, ...]) 
         task = asyncio.current_task()
         assert task is not None and task.cancelling() == 0
 
-    told(story)
+    run_scenario(scenario)
     assert seen == ["cleaned up", "and further"]
 
 
 def test_a_client_that_left_before_is_gone_at_the_first_wait() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         client = Client()
         client.left.set()
         with pytest.raises(ClientGone):
             async with DisconnectWatcher(client):
                 await asyncio.Event().wait()
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_leaving_behind_the_complete_answer_is_nothing() -> None:
     """uvicorn says disconnect as soon as an answer is complete."""
 
-    async def story() -> str:
+    async def scenario() -> str:
         client = Client()
         async with DisconnectWatcher(client) as presence:
             await asyncio.sleep(0)
@@ -113,11 +113,11 @@ def test_leaving_behind_the_complete_answer_is_nothing() -> None:
         await asyncio.sleep(0.001)
         return "done"
 
-    assert told(story) == "done"
+    assert run_scenario(scenario) == "done"
 
 
 def test_leaving_behind_the_block_is_nothing() -> None:
-    async def story() -> str:
+    async def scenario() -> str:
         client = Client()
         async with DisconnectWatcher(client):
             await asyncio.sleep(0)
@@ -125,11 +125,11 @@ def test_leaving_behind_the_block_is_nothing() -> None:
         await asyncio.sleep(0.01)
         return "done"
 
-    assert told(story) == "done"
+    assert run_scenario(scenario) == "done"
 
 
 def test_leaving_in_the_moment_of_the_end_is_nothing() -> None:
-    async def story() -> str:
+    async def scenario() -> str:
         client = Client()
         async with DisconnectWatcher(client):
             await asyncio.sleep(0)
@@ -137,12 +137,12 @@ def test_leaving_in_the_moment_of_the_end_is_nothing() -> None:
         await asyncio.sleep(0.01)
         return "done"
 
-    assert told(story) == "done"
+    assert run_scenario(scenario) == "done"
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), ClientGone("x")])
 def test_errors_of_the_work_pass(error: Exception) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async def work() -> None:
             await asyncio.sleep(0)
             raise error
@@ -152,13 +152,13 @@ def test_errors_of_the_work_pass(error: Exception) -> None:
                 await work()
         assert caught.value is error
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_cancelling_from_outside_stays_one() -> None:
     """A server that leaves cancels its requests: that is no client that left."""
 
-    async def story() -> None:
+    async def scenario() -> None:
         client = Client()
 
         async def work() -> None:
@@ -172,11 +172,11 @@ def test_a_cancelling_from_outside_stays_one() -> None:
             await task
         assert task.cancelled()
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_cancelling_from_outside_wins_over_a_client_that_leaves() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         client = Client()
 
         async def work() -> None:
@@ -195,24 +195,24 @@ def test_a_cancelling_from_outside_wins_over_a_client_that_leaves() -> None:
             await task
         assert task.cancelled()
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_timeout_inside_is_still_a_timeout() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         with pytest.raises(TimeoutError):
             async with DisconnectWatcher(Client()), asyncio.timeout(0.005):
                 await asyncio.Event().wait()
 
-    told(story)
+    run_scenario(scenario)
 
 
 def test_a_client_that_leaves_within_a_timeout_is_gone_and_not_late() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         client = Client()
         asyncio.get_running_loop().call_later(0.005, client.left.set)
         with pytest.raises(ClientGone):
             async with DisconnectWatcher(client), asyncio.timeout(PATIENCE):
                 await asyncio.Event().wait()
 
-    told(story)
+    run_scenario(scenario)

@@ -1,4 +1,4 @@
-"""Errors to answers: every kind has a status, nothing of the inside leaks, and who may come again is told when."""
+"""error_responses.py: each error has a status, leaks no internals, and says when a retry makes sense."""
 
 import json
 import math
@@ -80,9 +80,9 @@ def made(kind: type[ChairliftError], message: str = SECRET, **details: Any) -> C
 
 
 def headers(error: BaseException) -> dict[str, str]:
-    found = [(name.decode(), value.decode()) for name, value in error_headers(error)]
-    assert len(dict(found)) == len(found)
-    return dict(found)
+    result = [(name.decode(), value.decode()) for name, value in error_headers(error)]
+    assert len(dict(result)) == len(result)
+    return dict(result)
 
 
 def test_every_kind_has_the_status_that_the_contract_names() -> None:
@@ -91,7 +91,7 @@ def test_every_kind_has_the_status_that_the_contract_names() -> None:
     assert statuses == STATUSES | dict.fromkeys(AT_START | BASES, 500)
 
 
-def test_the_table_has_no_line_for_nobody() -> None:
+def test_the_table_has_no_unused_row() -> None:
     assert _TABLE.keys() <= {kind.code for kind in kinds()}
     assert {code for code in REPEATS if code in _TABLE} == REPEATS
 
@@ -108,23 +108,23 @@ def test_a_new_kind_is_answered_as_the_one_above_it() -> None:
     "error", [ValueError(SECRET), KeyError(SECRET), made(ChairliftError), *map(made, kinds())], ids=repr
 )
 def test_what_is_the_servers_fault_says_nothing_of_its_inside_and_names_the_request(error: BaseException) -> None:
-    found = error_object(error, "req-7")
+    result = error_object(error, "req-7")
     status = error_response_of(error).status
     if status >= 500 and not isinstance(error, Unavailable):
-        assert SECRET not in json.dumps(found)
-        assert found["message"].endswith("(request req-7)")
-        assert found["type"] == "server_error"
+        assert SECRET not in json.dumps(result)
+        assert result["message"].endswith("(request req-7)")
+        assert result["type"] == "server_error"
     elif status < 500:
-        assert found["message"] == SECRET
+        assert result["message"] == SECRET
 
 
 @settings(max_examples=50)
 @given(sampled_from([*kinds()]), text(max_size=50))
 def test_the_body_is_always_an_openai_error_object(kind: type[ChairliftError], message: str) -> None:
-    found = json.loads(error_body(made(kind, message), "req-7"))
-    assert set(found) == {"error"}
-    assert set(found["error"]) == {"message", "type", "param", "code"}
-    assert isinstance(found["error"]["message"], str) and isinstance(found["error"]["type"], str)
+    result = json.loads(error_body(made(kind, message), "req-7"))
+    assert set(result) == {"error"}
+    assert set(result["error"]) == {"message", "type", "param", "code"}
+    assert isinstance(result["error"]["message"], str) and isinstance(result["error"]["type"], str)
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ def test_the_body_is_always_an_openai_error_object(kind: type[ChairliftError], m
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
 def test_type_param_and_code(error: BaseException, expected: tuple[str, str | None, str]) -> None:
-    found = error_object(error, "req-7")
-    assert (found["type"], found["param"], found["code"]) == expected
+    result = error_object(error, "req-7")
+    assert (result["type"], result["param"], result["code"]) == expected
 
 
 def test_a_sentence_keeps_both_numbers() -> None:
@@ -154,14 +154,14 @@ def test_a_sentence_keeps_both_numbers() -> None:
 
 
 def test_who_is_unavailable_says_in_which_state() -> None:
-    found = error_object(Unavailable("not yet", state="starting"), "req-7")
-    assert (found["code"], found["message"]) == ("starting", "not yet (request req-7)")
+    result = error_object(Unavailable("not yet", state="starting"), "req-7")
+    assert (result["code"], result["message"]) == ("starting", "not yet (request req-7)")
 
 
 # -- headers -------------------------------------------------------------------------------------------------------
 
 
-def test_whoever_may_come_again_is_told_when() -> None:
+def test_an_error_that_may_be_retried_says_when() -> None:
     assert headers(Overloaded("x", retry_after=2.25)) == {"retry-after": "3", "retry-after-ms": "2250"}
     assert headers(RateLimited("x", retry_after=0.0004)) == {"retry-after": "1", "retry-after-ms": "1"}
 
@@ -174,22 +174,22 @@ def test_a_time_that_is_none_becomes_a_second(given_seconds: Any) -> None:
 
 @pytest.mark.parametrize("error", [QueueFull(3, 3), EngineDead("x"), OutOfBlocks(0, 9), Unavailable("x")], ids=repr)
 def test_what_passes_can_be_tried_again(error: ChairliftError) -> None:
-    found = headers(error)
-    assert set(found) == {"retry-after", "retry-after-ms"}
+    result = headers(error)
+    assert set(result) == {"retry-after", "retry-after-ms"}
 
 
 @pytest.mark.parametrize(
     "error", [ValueError("x"), NonFiniteLogits("x"), RequestTimeout(1), *map(made, kinds())], ids=repr
 )
 def test_what_repeats_with_a_status_that_clients_try_again_says_so(error: ChairliftError) -> None:
-    """The OpenAI client tries 408, 409, 429 and 5xx again unless it is told otherwise."""
-    found = headers(error)
+    """The OpenAI client tries 408, 409, 429 and 5xx again unless a header says otherwise."""
+    result = headers(error)
     if error_response_of(error).status in (408, 409) or error_response_of(error).status >= 500:
-        assert ("retry-after" in found) != (found.get("x-should-retry") == "false")
+        assert ("retry-after" in result) != (result.get("x-should-retry") == "false")
     if error_response_of(error).status == 429:
-        assert "retry-after" in found and "x-should-retry" not in found
+        assert "retry-after" in result and "x-should-retry" not in result
     if error_response_of(error).status in (400, 404, 413):
-        assert found == {}
+        assert result == {}
 
 
 @pytest.mark.parametrize("kind", [RequestTimeout, BodyTimeout, DuplicateRequestId])

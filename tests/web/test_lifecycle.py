@@ -17,13 +17,13 @@ STARTING, READY, DRAINING, DEAD, STOPPED = (
 
 
 def life(state: ReplicaState) -> Lifecycle:
-    found = Lifecycle()
+    result = Lifecycle()
     if state is DRAINING:
-        found.mark_started(lambda: READY)
-        found.drain()
+        result.mark_started(lambda: READY)
+        result.drain()
     elif state is not STARTING:
-        found.mark_started(lambda: state)
-    return found
+        result.mark_started(lambda: state)
+    return result
 
 
 def asked(route: Any) -> tuple[int, Any]:
@@ -42,26 +42,26 @@ def asked(route: Any) -> tuple[int, Any]:
 @pytest.mark.parametrize("state", ReplicaState)
 def test_the_three_routes(state: ReplicaState) -> None:
     """Alive is who answers; ready is who would serve."""
-    found = life(state)
+    result = life(state)
     status = 200 if state is READY else 503
-    assert asked(found.livez) == (200, {"alive": True})
-    assert asked(found.readyz) == (status, {"state": str(state)})
-    said_status, said = asked(found.health)
+    assert asked(result.livez) == (200, {"alive": True})
+    assert asked(result.readyz) == (status, {"state": str(state)})
+    said_status, said = asked(result.health)
     assert said_status == status
     assert said["state"] == str(state)
     assert said["reason"] == STATE_MESSAGES.get(state, "") and bool(said["reason"]) == (state is not READY)
-    assert said["phase"] == found.phase
-    assert 0 <= said["uptime_seconds"] <= found.age + 0.001
+    assert said["phase"] == result.phase
+    assert 0 <= said["uptime_seconds"] <= result.age + 0.001
 
 
 @pytest.mark.parametrize("state", ReplicaState)
 def test_only_who_is_ready_takes_requests(state: ReplicaState) -> None:
-    found = life(state)
+    result = life(state)
     if state is READY:
-        found.check()
+        result.check()
         return
     with pytest.raises(Unavailable) as caught:
-        found.check()
+        result.check()
     assert error_response_of(caught.value).status == 503
     assert caught.value.details["state"] == str(state)
     assert caught.value.details["retry_after"] == RETRY_SECONDS.get(state, 1.0)
@@ -70,35 +70,35 @@ def test_only_who_is_ready_takes_requests(state: ReplicaState) -> None:
 
 def test_the_engine_is_asked_every_time() -> None:
     states = [READY, DEAD, READY]
-    found = Lifecycle()
-    found.mark_started(lambda: states.pop(0))
-    assert [found.state for _ in range(3)] == [READY, DEAD, READY]
+    result = Lifecycle()
+    result.mark_started(lambda: states.pop(0))
+    assert [result.state for _ in range(3)] == [READY, DEAD, READY]
 
 
 def test_a_life() -> None:
     engine = READY
-    found = Lifecycle()
-    assert (found.state, found.phase) == (STARTING, "starting")
-    found.phase = "reading weights"
-    assert asked(found.health)[1]["phase"] == "reading weights"
-    found.mark_started(lambda: engine)
-    assert (found.state, found.phase) == (READY, "serving")
+    result = Lifecycle()
+    assert (result.state, result.phase) == (STARTING, "starting")
+    result.phase = "reading weights"
+    assert asked(result.health)[1]["phase"] == "reading weights"
+    result.mark_started(lambda: engine)
+    assert (result.state, result.phase) == (READY, "serving")
     engine = DEAD
-    assert found.state is DEAD
+    assert result.state is DEAD
     engine = READY
-    found.drain()
-    assert found.state is DRAINING
+    result.drain()
+    assert result.state is DRAINING
 
 
 @pytest.mark.parametrize("engine", [None, READY, DEAD, STARTING, STOPPED])
 def test_who_leaves_stays_that_way_whatever_its_engine_does(engine: ReplicaState | None) -> None:
-    found = Lifecycle()
-    found.drain()
+    result = Lifecycle()
+    result.drain()
     if engine is not None:
-        found.mark_started(lambda: engine)
-    assert found.state is DRAINING
+        result.mark_started(lambda: engine)
+    assert result.state is DRAINING
     with pytest.raises(Unavailable):
-        found.check()
+        result.check()
 
 
 def test_every_state_but_ready_has_a_sentence_of_its_own() -> None:
@@ -107,8 +107,8 @@ def test_every_state_but_ready_has_a_sentence_of_its_own() -> None:
 
 
 def test_an_engine_that_is_started_again_is_no_start_of_the_server() -> None:
-    found = life(READY)
-    found.mark_started(lambda: STARTING)
-    assert asked(found.health)[1]["reason"] == "the engine is down; it is started again" != STATE_MESSAGES[STARTING]
+    result = life(READY)
+    result.mark_started(lambda: STARTING)
+    assert asked(result.health)[1]["reason"] == "the engine is down; it is started again" != STATE_MESSAGES[STARTING]
     with pytest.raises(Unavailable, match="started again"):
-        found.check()
+        result.check()

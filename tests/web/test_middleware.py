@@ -44,9 +44,9 @@ class Sent:
 
     @property
     def headers(self) -> dict[str, str]:
-        found = [(name.decode(), value.decode()) for name, value in self.messages[0]["headers"]]
-        assert len(dict(found)) == len(found)
-        return dict(found)
+        result = [(name.decode(), value.decode()) for name, value in self.messages[0]["headers"]]
+        assert len(dict(result)) == len(result)
+        return dict(result)
 
     @property
     def body(self) -> bytes:
@@ -257,7 +257,7 @@ def test_what_is_no_request_is_nothing(kind: str) -> None:
     assert sent.messages == [] and sent.seen == [] and sent.raised is None
 
 
-# -- what is told --------------------------------------------------------------------------------------------------
+# -- access records ------------------------------------------------------------------------------------------------
 
 
 def test_every_request_is_seen_once() -> None:
@@ -277,8 +277,8 @@ def test_a_line_in_the_access_log(lines: Lines) -> None:
     (record,) = lines.records
     assert record.getMessage().startswith("POST /v1/xxx") and len(record.getMessage()) < 300
     assert " 200 " in record.getMessage()
-    told = {name: getattr(record, name) for name in ("request_id", "status", "code", "tenant")}
-    assert told == {"request_id": "mine-1", "status": 200, "code": "", "tenant": "ours"}
+    fields = {name: getattr(record, name) for name in ("request_id", "status", "code", "tenant")}
+    assert fields == {"request_id": "mine-1", "status": 200, "code": "", "tenant": "ours"}
 
 
 def test_a_quiet_path_is_in_the_log_only_when_it_fails(lines: Lines) -> None:
@@ -304,7 +304,7 @@ def test_whole_answers() -> None:
 
 
 @pytest.mark.parametrize("app", [fine, begins, raises(NotFound("no")), raises(ClientGone("gone"))])
-def test_a_permit_that_nobody_has_ended_is_given_back(app: App) -> None:
+def test_a_permit_that_was_not_finished_is_given_back(app: App) -> None:
     line = AdmissionController(AdmissionLimits())
 
     async def with_permit(scope: Any, receive: Any, send: Any) -> None:

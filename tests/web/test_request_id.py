@@ -42,6 +42,6 @@ def test_new_ids_differ() -> None:
 @settings(max_examples=50)
 @given(binary(max_size=80))
 def test_whatever_comes_the_id_is_harmless(given_id: bytes) -> None:
-    found = request_id(given_id)
-    assert HARMLESS.match(found)
-    assert found.encode() == given_id or found.startswith("req-")
+    result = request_id(given_id)
+    assert HARMLESS.match(result)
+    assert result.encode() == given_id or result.startswith("req-")

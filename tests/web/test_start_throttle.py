@@ -1,4 +1,4 @@
-"""Turnstile: a few begin in each turn of the event loop, in order, and a lone one at once."""
+"""StartThrottle: starts a bounded number of requests per loop iteration, in order, and a single one at once."""
 
 import asyncio
 from collections import Counter

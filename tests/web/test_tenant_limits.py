@@ -94,7 +94,7 @@ def refused(tenants: TenantRateLimiter, tenant: str = "a", tokens: int = 1) -> R
     return caught.value
 
 
-def test_without_limits_nobody_is_refused() -> None:
+def test_without_limits_no_request_is_rejected() -> None:
     tenants = TenantRateLimiter(TenantLimits(), FakeClock())
     for _ in range(1000):
         tenants.begin("a", 10**9)
@@ -102,7 +102,7 @@ def test_without_limits_nobody_is_refused() -> None:
 
 def test_requests_of_a_minute() -> None:
     clock = FakeClock()
-    tenants = TenantRateLimiter(TenantLimits(requests_per_minute=3), clock)
+    tenants = TenantRateLimiter(TenantLimits(tenant_requests_per_minute=3), clock)
     for _ in range(3):
         tenants.begin("a", 1).end(1)
     error = refused(tenants)
@@ -117,7 +117,7 @@ def test_requests_of_a_minute() -> None:
 
 def test_tokens_of_a_minute() -> None:
     clock = FakeClock()
-    tenants = TenantRateLimiter(TenantLimits(tokens_per_minute=600), clock)
+    tenants = TenantRateLimiter(TenantLimits(tenant_tokens_per_minute=600), clock)
     tenants.begin("a", 500)
     error = refused(tenants, tokens=200)
     assert "your tokens of this minute are used up, the limit is 600" in str(error)
@@ -127,7 +127,7 @@ def test_tokens_of_a_minute() -> None:
 
 
 def test_tokens_that_were_not_used_are_given_back() -> None:
-    tenants = TenantRateLimiter(TenantLimits(tokens_per_minute=600), FakeClock())
+    tenants = TenantRateLimiter(TenantLimits(tenant_tokens_per_minute=600), FakeClock())
     over = tenants.begin("a", 600)
     refused(tenants)
     over.end(100)
@@ -137,7 +137,7 @@ def test_tokens_that_were_not_used_are_given_back() -> None:
 
 def test_a_request_larger_than_a_minute_is_served_by_a_full_bucket_and_then_paid() -> None:
     clock = FakeClock()
-    tenants = TenantRateLimiter(TenantLimits(tokens_per_minute=60), clock)
+    tenants = TenantRateLimiter(TenantLimits(tenant_tokens_per_minute=60), clock)
     tenants.begin("a", 180).end(180)
     assert refused(tenants, tokens=1000).details["retry_after"] == pytest.approx(180)
     clock.advance(120)
@@ -147,7 +147,7 @@ def test_a_request_larger_than_a_minute_is_served_by_a_full_bucket_and_then_paid
 
 
 def test_open_requests() -> None:
-    tenants = TenantRateLimiter(TenantLimits(open_requests=2), FakeClock())
+    tenants = TenantRateLimiter(TenantLimits(tenant_max_open_requests=2), FakeClock())
     over = tenants.begin("a", 1)
     tenants.begin("a", 1)
     assert "2 of your requests are open, the limit is 2" in str(refused(tenants))
@@ -159,7 +159,8 @@ def test_open_requests() -> None:
 def test_who_is_refused_uses_nothing() -> None:
     """A refusal by one limit takes nothing from another."""
     tenants = TenantRateLimiter(
-        TenantLimits(requests_per_minute=2, tokens_per_minute=100, open_requests=2), FakeClock()
+        TenantLimits(tenant_requests_per_minute=2, tenant_tokens_per_minute=100, tenant_max_open_requests=2),
+        FakeClock(),
     )
     tenants.begin("a", 100).end(0)
     over = tenants.begin("a", 100)
@@ -167,7 +168,7 @@ def test_who_is_refused_uses_nothing() -> None:
         refused(tenants, tokens=50)
     over.end(0)
     clock = FakeClock()
-    tenants = TenantRateLimiter(TenantLimits(requests_per_minute=10, tokens_per_minute=100), clock)
+    tenants = TenantRateLimiter(TenantLimits(tenant_requests_per_minute=10, tenant_tokens_per_minute=100), clock)
     tenants.begin("a", 100)
     for _ in range(100):
         refused(tenants, tokens=100)
@@ -177,7 +178,9 @@ def test_who_is_refused_uses_nothing() -> None:
 
 
 def test_tenants_do_not_share() -> None:
-    tenants = TenantRateLimiter(TenantLimits(requests_per_minute=1, tokens_per_minute=10, open_requests=1), FakeClock())
+    tenants = TenantRateLimiter(
+        TenantLimits(tenant_requests_per_minute=1, tenant_tokens_per_minute=10, tenant_max_open_requests=1), FakeClock()
+    )
     tenants.begin("a", 10)
     refused(tenants, "a")
     tenants.begin("b", 10)
@@ -190,7 +193,9 @@ def test_a_tenant_gets_what_its_limits_allow_and_its_open_requests_return_to_zer
     steps: list[tuple[str, int, int, float]], drawn: Any
 ) -> None:
     clock = FakeClock()
-    tenants = TenantRateLimiter(TenantLimits(requests_per_minute=6, tokens_per_minute=100, open_requests=3), clock)
+    tenants = TenantRateLimiter(
+        TenantLimits(tenant_requests_per_minute=6, tenant_tokens_per_minute=100, tenant_max_open_requests=3), clock
+    )
     running: list[tuple[str, int, Callable[[int], None]]] = []
     begun = {"a": 0, "b": 0}
     spent = {"a": 0, "b": 0}
@@ -218,7 +223,7 @@ def test_a_tenant_gets_what_its_limits_allow_and_its_open_requests_return_to_zer
 
 
 def test_the_memory_of_tenants_is_bounded_and_keeps_the_open_ones() -> None:
-    tenants = TenantRateLimiter(TenantLimits(open_requests=1), FakeClock())
+    tenants = TenantRateLimiter(TenantLimits(tenant_max_open_requests=1), FakeClock())
     tenants.begin("kept", 1)
     for number in range(2 * MAX_TENANTS):
         tenants.begin(f"t{number}", 1).end(1)
@@ -226,7 +231,7 @@ def test_the_memory_of_tenants_is_bounded_and_keeps_the_open_ones() -> None:
     refused(tenants, "kept")
 
 
-@pytest.mark.parametrize("name", ["requests_per_minute", "tokens_per_minute", "open_requests"])
+@pytest.mark.parametrize("name", ["tenant_requests_per_minute", "tenant_tokens_per_minute", "tenant_max_open_requests"])
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf])
 def test_a_limit_that_cannot_be_is_refused(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=f"{name} must be") as caught:
@@ -235,7 +240,7 @@ def test_a_limit_that_cannot_be_is_refused(name: str, value: float) -> None:
 
 
 def test_a_share_takes_what_it_reserves_and_gives_back_what_it_did_not_use() -> None:
-    tenants = TenantRateLimiter(TenantLimits(tokens_per_minute=100), FakeClock())
+    tenants = TenantRateLimiter(TenantLimits(tenant_tokens_per_minute=100), FakeClock())
     share = tenants.begin("a")
     share.reserve(90)
     with pytest.raises(RateLimited, match="tokens"):
@@ -247,7 +252,7 @@ def test_a_share_takes_what_it_reserves_and_gives_back_what_it_did_not_use() -> 
 
 
 def test_who_is_refused_for_what_others_do_keeps_its_request_of_the_minute() -> None:
-    tenants = TenantRateLimiter(TenantLimits(requests_per_minute=2), FakeClock())
+    tenants = TenantRateLimiter(TenantLimits(tenant_requests_per_minute=2), FakeClock())
     for _ in range(5):
         share = tenants.begin("a")
         share.refund_request()
@@ -259,7 +264,7 @@ def test_who_is_refused_for_what_others_do_keeps_its_request_of_the_minute() -> 
 
 
 def test_without_a_limit_of_requests_there_is_none_to_keep() -> None:
-    share = TenantRateLimiter(TenantLimits(open_requests=1), FakeClock()).begin("a")
+    share = TenantRateLimiter(TenantLimits(tenant_max_open_requests=1), FakeClock()).begin("a")
     share.refund_request()
     share.end(0)
 
@@ -269,14 +274,14 @@ def test_without_a_limit_of_requests_there_is_none_to_keep() -> None:
 
 def test_what_was_used_of_the_minute_stays_used_under_new_limits() -> None:
     clock = FakeClock()
-    tenants = TenantRateLimiter(TenantLimits(requests_per_minute=3, tokens_per_minute=100), clock)
+    tenants = TenantRateLimiter(TenantLimits(tenant_requests_per_minute=3, tenant_tokens_per_minute=100), clock)
     for _ in range(3):
         tenants.begin("a", 10).end(10)
     refused(tenants)
-    tenants.renew(TenantLimits(requests_per_minute=5, tokens_per_minute=40))
+    tenants.renew(TenantLimits(tenant_requests_per_minute=5, tenant_tokens_per_minute=40))
     tenants.begin("a", 10).end(10)
     assert "your tokens" in str(refused(tenants))
-    tenants.renew(TenantLimits(requests_per_minute=5, tokens_per_minute=1000))
+    tenants.renew(TenantLimits(tenant_requests_per_minute=5, tenant_tokens_per_minute=1000))
     tenants.begin("a", 10).end(10)
     assert "your requests" in str(refused(tenants))
     clock.advance(12.1)
@@ -286,12 +291,12 @@ def test_what_was_used_of_the_minute_stays_used_under_new_limits() -> None:
 
 def test_a_limit_that_was_taken_away_is_as_used_up_when_it_is_back() -> None:
     clock = FakeClock()
-    tenants = TenantRateLimiter(TenantLimits(requests_per_minute=2), clock)
+    tenants = TenantRateLimiter(TenantLimits(tenant_requests_per_minute=2), clock)
     for _ in range(2):
         tenants.begin("a").end(0)
     tenants.renew(TenantLimits())
     tenants.begin("a").end(0)
-    tenants.renew(TenantLimits(requests_per_minute=2))
+    tenants.renew(TenantLimits(tenant_requests_per_minute=2))
     assert refused(tenants).details["retry_after"] == pytest.approx(30.0)
     clock.advance(30.0)
     tenants.begin("a").end(0)
@@ -301,7 +306,7 @@ def test_a_limit_that_was_taken_away_is_as_used_up_when_it_is_back() -> None:
 def test_limits_come_and_go_while_requests_are_open() -> None:
     tenants = TenantRateLimiter(TenantLimits(), FakeClock())
     share = tenants.begin("a", 50)
-    tenants.renew(TenantLimits(tokens_per_minute=100, open_requests=1))
+    tenants.renew(TenantLimits(tenant_tokens_per_minute=100, tenant_max_open_requests=1))
     assert "are open" in str(refused(tenants))
     share.end(70)
     assert "your tokens" in str(refused(tenants, tokens=40))

@@ -11,7 +11,7 @@ SHORT = 0.05
 
 
 class Wire:
-    """A connection whose client takes a piece when it is told to."""
+    """A connection whose client takes a piece when a test tells it to."""
 
     def __init__(self) -> None:
         self.taken: list[Any] = []
@@ -28,49 +28,49 @@ class Wire:
         self.taken.append(message)
 
 
-def told(story: Any) -> Wire:
+def run_scenario(scenario: Any) -> Wire:
     async def whole() -> Wire:
         wire = Wire()
-        await asyncio.wait_for(story(wire), 20)
+        await asyncio.wait_for(scenario(wire), 20)
         return wire
 
     return asyncio.run(whole())
 
 
 def test_who_takes_nothing_is_dropped() -> None:
-    async def story(wire: Wire) -> None:
+    async def scenario(wire: Wire) -> None:
         with WriteTimeout(wire.scope, wire.send, SHORT) as patience:
             await patience.send({"body": b"x"})
             await asyncio.sleep(3 * SHORT)
 
-    assert told(story).aborts == 1
+    assert run_scenario(scenario).aborts == 1
 
 
 def test_who_takes_each_piece_in_time_is_waited_for_however_long_all_takes() -> None:
-    async def story(wire: Wire) -> None:
+    async def scenario(wire: Wire) -> None:
         with WriteTimeout(wire.scope, wire.send, 1.0) as patience:
             for number in range(6):
                 asyncio.get_running_loop().call_later(0.25, wire.is_taking.set)
                 await patience.send(number)
                 wire.is_taking.clear()
 
-    wire = told(story)
+    wire = run_scenario(scenario)
     assert wire.taken == list(range(6)) and wire.aborts == 0
 
 
-def test_where_nothing_is_sent_nobody_is_waited_for() -> None:
-    async def story(wire: Wire) -> None:
+def test_where_nothing_is_sent_no_client_is_waited_for() -> None:
+    async def scenario(wire: Wire) -> None:
         wire.is_taking.set()
         with WriteTimeout(wire.scope, wire.send, SHORT) as patience:
             for number in range(3):
                 await asyncio.sleep(2 * SHORT)
                 await patience.send(number)
 
-    assert told(story).aborts == 0
+    assert run_scenario(scenario).aborts == 0
 
 
 def test_it_counts_from_the_piece_that_waits() -> None:
-    async def story(wire: Wire) -> None:
+    async def scenario(wire: Wire) -> None:
         wire.is_taking.set()
         loop = asyncio.get_running_loop()
         with WriteTimeout(wire.scope, wire.send, 4 * SHORT) as patience:
@@ -80,12 +80,12 @@ def test_it_counts_from_the_piece_that_waits() -> None:
             await patience.send("late")
             assert wire.aborts == 1 and loop.time() - began >= 4 * SHORT * 0.99
 
-    told(story)
+    run_scenario(scenario)
 
 
 @pytest.mark.parametrize("error", [None, RuntimeError("no")])
 def test_behind_it_nothing_is_looked_at(error: Exception | None) -> None:
-    async def story(wire: Wire) -> None:
+    async def scenario(wire: Wire) -> None:
         try:
             with WriteTimeout(wire.scope, wire.send, SHORT) as patience:
                 sending = asyncio.create_task(patience.send("x"))
@@ -98,4 +98,4 @@ def test_behind_it_nothing_is_looked_at(error: Exception | None) -> None:
         assert wire.aborts == 0
         sending.cancel()
 
-    told(story)
+    run_scenario(scenario)

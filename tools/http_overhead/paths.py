@@ -98,7 +98,16 @@ def offline(task: Task) -> Iterator[Offline]:
 def served(task: Task) -> Iterator[Served]:
     """Start a server. Raises RuntimeError where it does not start."""
     words = [f"--{name.replace('_', '-')}={value}" for name, value in task.options.items()]
-    command = [sys.executable, "-m", "chairlift", "serve", task.model, "--port=0", f"--max-wait={MAX_WAIT}", *words]
+    command = [
+        sys.executable,
+        "-m",
+        "chairlift",
+        "serve",
+        task.model,
+        "--port=0",
+        f"--max-queue-wait={MAX_WAIT}",
+        *words,
+    ]
     with _started(command, stderr=subprocess.PIPE) as process:
         said = ""
         while (match := re.match(r"ready after .*: (http://\S+)$", said)) is None:

@@ -68,7 +68,7 @@ CHAIRLIFT_MAX_RUNNING_REQUESTS) and in the file of --config. The command line wi
 SIMULATE_HELP = """Run a workload on the real scheduler and cache, with a fake clock and a model that only takes time.
 
   chairlift bench simulate --workload longtail --requests 10000 --rate 8 --json result.json
-  chairlift bench simulate --policy fair --tenants big=10,small=1 --rate 20
+  chairlift bench simulate --scheduling-policy fair --tenants big=10,small=1 --rate 20
   chairlift bench offline MODEL --profile trace.json && chairlift bench simulate --fit trace.json
 
 How long a step takes comes from --step-times, a file such as {"step": 0.02, "row": 0.001, "prefill_token": 0.0005,

@@ -179,8 +179,8 @@ class SamplingParams:
         skip_special_tokens: leave special tokens out of the text.
         include_stop_str_in_output: keep the stop string that ended the output in the text.
         echo: the text begins with the prompt's text.
-        logits_processors: names registered with the engine (`LLM(logits_processors=...)`), in call order; a mapping
-            of names passes arguments to each.
+        logits_processors: names registered with the engine (`LLM(logits_processor_factories=...)`), in call order; a
+            mapping of names passes arguments to each.
         structured: the grammar of the output; see StructuredOutput. The output ends where no token can follow.
 
     Raises:

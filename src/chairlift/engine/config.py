@@ -33,8 +33,8 @@ class SchedulerConfig:
         max_chunk_tokens: hard bound on the prompt tokens of one request in one step; None for no bound.
         max_queue_size: waiting requests; one more is rejected with QueueFull.
         max_model_len: prompt and output tokens of one request; None is the model's own limit.
-        policy: order of the waiting queue, a name of waiting_queue/base.py.
-        batching: how a step's budget is shared, a name of batching_policy.py.
+        scheduling_policy: order of the waiting queue, a name of waiting_queue/base.py.
+        batching_policy: how a step's budget is shared, a name of batching_policy.py.
         safety_margin: share of free blocks below which only decoding requests are scheduled (batching "fifo" only).
         overlap: two steps in flight.
         max_bypass: how many smaller requests may bypass one that does not fit, in its whole life.
@@ -53,8 +53,8 @@ class SchedulerConfig:
     max_chunk_tokens: int | None = None
     max_queue_size: int = 100_000
     max_model_len: int | None = None
-    policy: str = "fifo"
-    batching: str = "mixed"
+    scheduling_policy: str = "fifo"
+    batching_policy: str = "mixed"
     safety_margin: float | None = None
     overlap: bool = False
     max_bypass: int = 16
@@ -120,7 +120,7 @@ class SchedulerConfig:
 
         False with target_itl_ms, which leaves prompts less once the first is complete; other queues have own orders.
         """
-        return self.policy == "fifo" and self.long_prefill_threshold is None and self.target_itl_ms is None
+        return self.scheduling_policy == "fifo" and self.long_prefill_threshold is None and self.target_itl_ms is None
 
     @property
     def max_prefill_chunk(self) -> int:

@@ -41,7 +41,7 @@ class FIFOScheduler(Scheduler):
 
         Raises ConfigError for a margin out of range.
         """
-        config = replace(config or SchedulerConfig(), batching="fifo", safety_margin=safety_margin)
+        config = replace(config or SchedulerConfig(), batching_policy="fifo", safety_margin=safety_margin)
         super().__init__(config, cache, limits or limits_of(cache, config))
 
 
@@ -52,7 +52,7 @@ class PrefillFirstScheduler(Scheduler):
         self, cache: KVCacheManager, config: SchedulerConfig | None = None, *, limits: RequestLimits | None = None
     ) -> None:
         """Schedule over a cache; see FIFOScheduler."""
-        config = replace(config or SchedulerConfig(), batching="prefill_first", safety_margin=None)
+        config = replace(config or SchedulerConfig(), batching_policy="prefill_first", safety_margin=None)
         super().__init__(config, cache, limits or limits_of(cache, config))
 
 

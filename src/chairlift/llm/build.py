@@ -50,7 +50,7 @@ class PreparedService:
         spec: how to build the runner.
         scheduler: the engine's part of the options.
         caching: whether requests share equal prefixes.
-        client: "inline" or "process".
+        engine_mode: "inline" or "process".
         profile: path of the step trace, "" for none.
         tokenizer: None when the model folder has none.
         chat_template: None with the tokenizer.
@@ -63,7 +63,7 @@ class PreparedService:
     spec: RunnerSpec
     scheduler: SchedulerConfig
     caching: bool
-    client: str
+    engine_mode: str
     profile: str
     tokenizer: Tokenizer | None
     chat_template: ChatTemplate | None
@@ -101,7 +101,7 @@ class PreparedService:
     def _client(self) -> EngineClient:
         trace = open_trace(self.profile) if self.profile else None
         try:
-            client = CLIENTS[self.client](self)
+            client = CLIENTS[self.engine_mode](self)
         except BaseException:
             if trace is not None:
                 trace.close()
@@ -112,12 +112,12 @@ class PreparedService:
 def prepare(model: str | Path | None, options: Options, *, starts: bool = True) -> PreparedService:
     """Validate options and model folder; see build_service. Does not import torch.
 
-    With client "process" it launches the engine process, whose import of torch takes a second. `starts=False` only
+    With engine_mode "process" it launches the engine process, whose import of torch takes a second. `starts=False` only
     validates and launches nothing.
     """
     scheduler = validate_options(options)
     values: dict[str, Any] = dict(options)
-    kind, seed = values.get("client", "inline"), values.pop("seed", None)
+    kind, seed = values.get("engine_mode", "inline"), values.pop("seed", None)
     launched = _launch() if kind == "process" and starts else None
     try:
         folder = model_folder(model, values.get("revision"))
@@ -125,7 +125,7 @@ def prepare(model: str | Path | None, options: Options, *, starts: bool = True) 
         tokenizer, chat = _text(folder)
         return PreparedService(
             model=DEMO if model is None else str(model), spec=spec, scheduler=scheduler,
-            caching=values.get("enable_prefix_caching", True), client=kind, profile=values.get("profile") or "",
+            caching=values.get("enable_prefix_caching", True), engine_mode=kind, profile=values.get("profile") or "",
             tokenizer=tokenizer, chat_template=chat, defaults=_defaults(folder, tokenizer),
             seeds=random.SystemRandom() if seed is None else random.Random(seed), launched=launched,
         )  # fmt: skip
@@ -141,7 +141,7 @@ def validate_options(options: Options) -> SchedulerConfig:
     _check_names(values)
     _check_types(values)
     scheduler = SchedulerConfig(**_options_for(values, SchedulerConfig))
-    check_policy(scheduler.policy)
+    check_policy(scheduler.scheduling_policy)
     make_batching_policy(scheduler)
     return scheduler
 
@@ -228,8 +228,8 @@ def _check_names(values: Mapping[str, Any]) -> None:
 
 
 def _check_types(values: Mapping[str, Any]) -> None:
-    if (kind := values.get("client", "inline")) not in tuple(CLIENTS):
-        raise ConfigError(f"unknown client {kind!r}; there is {', '.join(CLIENTS)}", option="client")
+    if (kind := values.get("engine_mode", "inline")) not in tuple(CLIENTS):
+        raise ConfigError(f"unknown engine_mode {kind!r}; there is {', '.join(CLIENTS)}", option="engine_mode")
     try:
         msgspec.convert(values, Options)
     except msgspec.ValidationError as error:

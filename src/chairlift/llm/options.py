@@ -19,11 +19,11 @@ class Options(TypedDict, total=False):
         max_chunk_tokens: prompt tokens of one request in one step, in any case.
         max_queue_size: requests in the waiting queue.
         max_model_len: tokens of one request, prompt and output.
-        policy: order of the waiting queue: "fifo", "priority", "fair", "cache_aware".
-        batching: how a step is shared: "mixed", "fifo", "prefill_first", "decode_first", "static".
-        safety_margin: of batching "fifo": share of free blocks below which only decoding requests are scheduled.
-        priority_ageing: of policy "priority": seconds of waiting that equal one level of priority.
-        tenant_weights: of policy "fair": shares of service by tenant, 1 for a tenant without one.
+        scheduling_policy: order of the waiting queue: "fifo", "priority", "fair", "cache_aware".
+        batching_policy: how a step is shared: "mixed", "fifo", "prefill_first", "decode_first", "static".
+        safety_margin: of batching_policy "fifo": share of free blocks below which only decoding requests are scheduled.
+        priority_ageing: of scheduling_policy "priority": seconds of waiting that equal one level of priority.
+        tenant_weights: of scheduling_policy "fair": shares of service by tenant, 1 for a tenant without one.
         target_itl_ms: target milliseconds of a step with decoding requests; prefill gets the time that decoding leaves.
         enable_prefix_caching: share the blocks of equal prefixes.
         overlap: keep two steps in flight.
@@ -31,12 +31,12 @@ class Options(TypedDict, total=False):
         kernels: of a CPU: "native" are Chairlift's own, "torch" are torch's, "auto" is native where supported.
         quantization: of the weights, by the native kernels: "none", "int8" (groups of 32), "int8-channel".
         cpu_threads: of the native kernels; when left out one per core, minus one with more than two cores.
-        weight_cache: a folder for weights packed for the native kernels, so that the next start is fast.
+        packed_weights_dir: a folder for weights packed for the native kernels, so that the next start is fast.
         seed: seeds the source of seeds for requests without one; None uses the system's randomness.
         revision: branch, tag or commit of a hub model.
         profile: a file for a trace of the steps, for Perfetto.
-        logits_processors: name -> "package.module:factory" that requests may choose (custom_processors.py).
-        client: "inline" runs the engine in a thread, "process" in its own process.
+        logits_processor_factories: name -> "package.module:factory" that requests may choose (custom_processors.py).
+        engine_mode: "inline" runs the engine in a thread, "process" in its own process.
     """
 
     dtype: str
@@ -51,8 +51,8 @@ class Options(TypedDict, total=False):
     max_chunk_tokens: int | None
     max_queue_size: int
     max_model_len: int | None
-    policy: str
-    batching: str
+    scheduling_policy: str
+    batching_policy: str
     safety_margin: float | None
     priority_ageing: float
     tenant_weights: dict[str, float]
@@ -63,9 +63,9 @@ class Options(TypedDict, total=False):
     kernels: str
     quantization: str
     cpu_threads: int | None
-    weight_cache: str | None
+    packed_weights_dir: str | None
     seed: int | None
     revision: str | None
     profile: str | None
-    logits_processors: dict[str, str]
-    client: Literal["inline", "process"]
+    logits_processor_factories: dict[str, str]
+    engine_mode: Literal["inline", "process"]

@@ -131,8 +131,8 @@ def select_backend(
         try:
             check_fit(model, device, config.block_size)
             packed_file = None
-            if config.weight_cache is not None and name is not None:
-                packed_file = Path(config.weight_cache).expanduser() / f"{name}.packed"
+            if config.packed_weights_dir is not None and name is not None:
+                packed_file = Path(config.packed_weights_dir).expanduser() / f"{name}.packed"
             return NativeBackend(config.quantization, config.cpu_threads, packed_file)
         except ConfigError as error:
             if needed:

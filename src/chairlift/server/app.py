@@ -45,7 +45,7 @@ class ServerApp:
         """Build the application; `drain` starts the shutdown."""
         config = replica.config
         router = Router(_routes(replica, drain), redirect_slashes=False, default=_not_found)
-        open_paths = OPEN | ({"/metrics"} if config.open_metrics else set())
+        open_paths = OPEN | ({"/metrics"} if config.public_metrics else set())
         self.auth = Auth(_with_router(router), keys, frozenset(open_paths))
         self._admission, self._lifecycle = replica.admission, replica.lifecycle
         self.early_check: EarlyCheck | None = None if config.cors_origins else self._early_check

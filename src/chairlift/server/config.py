@@ -17,12 +17,12 @@ class ServerConfig:
     Attributes:
         served_names: names of the model; a response repeats the name in its request.
         max_body_bytes: largest request body.
-        body_seconds: time in which a body must arrive.
-        write_seconds: time in which a client must read what is sent to it.
-        idle_seconds: time for which a connection without a request stays open.
-        drain_seconds: time that open requests have to finish at shutdown.
-        strict: reject requests with fields that have no effect, instead of naming them in a header.
-        open_metrics: whether /metrics needs no key.
+        body_timeout: seconds in which a body must arrive.
+        write_timeout: seconds in which a client must read what is sent to it.
+        idle_timeout: seconds for which a connection without a request stays open.
+        drain_timeout: seconds that open requests have to finish at shutdown.
+        reject_unknown_fields: reject requests with fields that have no effect, instead of naming them in a header.
+        public_metrics: whether /metrics needs no key.
         cors_origins: origins whose pages may use the API; "*" is any.
         metric_aliases: sets of additional metric names on /metrics.
         head: limits of a request's header block.
@@ -32,12 +32,12 @@ class ServerConfig:
 
     served_names: tuple[str, ...]
     max_body_bytes: int = 4_000_000
-    body_seconds: float = 30.0
-    write_seconds: float = 30.0
-    idle_seconds: float = 30.0
-    drain_seconds: float = 30.0
-    strict: bool = False
-    open_metrics: bool = False
+    body_timeout: float = 30.0
+    write_timeout: float = 30.0
+    idle_timeout: float = 30.0
+    drain_timeout: float = 30.0
+    reject_unknown_fields: bool = False
+    public_metrics: bool = False
     cors_origins: tuple[str, ...] = ()
     metric_aliases: tuple[str, ...] = ()
     head: HeadLimits = field(default_factory=HeadLimits)
@@ -50,7 +50,7 @@ class ServerConfig:
         if self.max_body_bytes < 1:
             raise ConfigError(f"max_body_bytes must be at least 1, got {self.max_body_bytes}", option="max_body_bytes")
         seconds: Mapping[str, float] = {
-            name: getattr(self, name) for name in ("body_seconds", "write_seconds", "idle_seconds")
+            name: getattr(self, name) for name in ("body_timeout", "write_timeout", "idle_timeout")
         }
         for name, value in seconds.items():
             if not value > 0:
@@ -60,5 +60,5 @@ class ServerConfig:
                 raise ConfigError(
                     f"metric_aliases may be {', '.join(ALIAS_SETS)}, got {system!r}", option="metric_aliases"
                 )
-        if not self.drain_seconds >= 0:
-            raise ConfigError(f"drain_seconds must be at least 0, got {self.drain_seconds:g}", option="drain_seconds")
+        if not self.drain_timeout >= 0:
+            raise ConfigError(f"drain_timeout must be at least 0, got {self.drain_timeout:g}", option="drain_timeout")

@@ -161,7 +161,7 @@ class Replica:
         """
         self.lifecycle.check()
         config = self.config
-        body = await read_body(scope, receive, max_bytes=config.max_body_bytes, seconds=config.body_seconds)
+        body = await read_body(scope, receive, max_bytes=config.max_body_bytes, seconds=config.body_timeout)
         if is_work and "permit" not in scope:
             self.admission.check()
         scope["body_bytes"] = size = len(body)
@@ -183,7 +183,7 @@ class Replica:
         if not names:
             return []
         value = ", ".join(map(_header_word, names[:MAX_IGNORED_NAMES]))
-        if self.config.strict:
+        if self.config.reject_unknown_fields:
             raise invalid_param(
                 names[0][:64], f"has no effect here (and this server is strict): {value[:MAX_IGNORED_CHARS]}"
             )

@@ -258,9 +258,9 @@ class _Server:
         replica.lifecycle.drain()
         if replica.admission.open_requests:
             parts.print_line(
-                f"leaving: {replica.admission.open_requests} requests have {parts.config.drain_seconds:g} s to finish"
+                f"leaving: {replica.admission.open_requests} requests have {parts.config.drain_timeout:g} s to finish"
             )
-        if not await self._wait_until_idle(parts.config.drain_seconds, unless=self._stop_now):
+        if not await self._wait_until_idle(parts.config.drain_timeout, unless=self._stop_now):
             parts.print_line(f"{replica.llm.abort_all()} requests are aborted")
             await self._wait_until_idle(ABORT_SECONDS)
         parts.print_line("gone")
@@ -317,9 +317,9 @@ class _Server:
         config, listening = self._parts.config, self._parts.listening
         on_response, early_check = self._replica.telemetry.record_response, self._app.early_check
         http = uvicorn.Config(
-            self._app.app, http=bounded_protocol(config.head, config.write_seconds, on_response, early_check),
+            self._app.app, http=bounded_protocol(config.head, config.write_timeout, on_response, early_check),
             ws="none", lifespan="off", log_config=None,
-            access_log=False, server_header=False, timeout_keep_alive=math.ceil(min(config.idle_seconds, LONGEST_IDLE)),
+            access_log=False, server_header=False, timeout_keep_alive=math.ceil(min(config.idle_timeout, LONGEST_IDLE)),
             interface="asgi3",
             ssl_certfile=listening.certificate, ssl_keyfile=listening.key, backlog=BACKLOG, proxy_headers=False,
             timeout_graceful_shutdown=1,

@@ -50,20 +50,20 @@ class AdmissionLimits:
     """Hold the limits of the admission queue in front of the engine.
 
     Attributes:
-        waiting_requests: most requests that wait for their first token.
-        waiting_tokens: most prompt tokens of the waiting requests together.
-        wait_seconds: longest expected wait; a request that would wait longer is rejected at once.
-        always_admitted: number of waiting requests below which wait_seconds does not apply: a few requests to a slow
+        max_waiting_requests: most requests that wait for their first token.
+        max_waiting_tokens: most prompt tokens of the waiting requests together.
+        max_queue_wait: longest expected wait in seconds; a request that would wait longer is rejected at once.
+        always_admitted: number of waiting requests below which max_queue_wait does not apply: a few requests to a slow
             model wait rather than being rejected, while a queue of hundreds would take long to drain.
     """
 
-    waiting_requests: int = 1024
-    waiting_tokens: int = 1_000_000
-    wait_seconds: float = 2.0
+    max_waiting_requests: int = 1024
+    max_waiting_tokens: int = 1_000_000
+    max_queue_wait: float = 2.0
     always_admitted: int = 16
 
     def __post_init__(self) -> None:
-        for name in ("waiting_requests", "waiting_tokens", "wait_seconds", "always_admitted"):
+        for name in ("max_waiting_requests", "max_waiting_tokens", "max_queue_wait", "always_admitted"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"{name} must be at least 0, got {format_value(getattr(self, name))}", option=name)
 
@@ -243,12 +243,14 @@ class AdmissionController:
         if not self.waiting_requests:
             return
         limits, wait = self._limits, self.expected_wait
-        if self.waiting_requests >= limits.waiting_requests:
-            raise self._rejected(f"{self.waiting_requests} requests wait, the limit is {limits.waiting_requests}", wait)
-        if self.waiting_tokens + tokens > limits.waiting_tokens:
+        if self.waiting_requests >= limits.max_waiting_requests:
+            raise self._rejected(
+                f"{self.waiting_requests} requests wait, the limit is {limits.max_waiting_requests}", wait
+            )
+        if self.waiting_tokens + tokens > limits.max_waiting_tokens:
             waiting = f"{self.waiting_tokens} prompt tokens wait and {tokens} came"
-            raise self._rejected(f"{waiting}, the limit is {limits.waiting_tokens}", wait)
-        max_wait = math.inf if self.waiting_requests < limits.always_admitted else limits.wait_seconds
+            raise self._rejected(f"{waiting}, the limit is {limits.max_waiting_tokens}", wait)
+        max_wait = math.inf if self.waiting_requests < limits.always_admitted else limits.max_queue_wait
         max_wait = max_wait if timeout is None else min(max_wait, timeout)
         self._bound(wait, max_wait)
 
@@ -297,7 +299,7 @@ class AdmissionController:
 
     def weigh(self, old_tokens: int, tokens: int) -> None:
         """Change a waiting request's tokens; for permits. Raises Overloaded, and then nothing has changed."""
-        others, limit = self.waiting_tokens - old_tokens, self._limits.waiting_tokens
+        others, limit = self.waiting_tokens - old_tokens, self._limits.max_waiting_tokens
         if self.waiting_requests > 1 and others + tokens > limit:
             message = f"{others} prompt tokens wait and {tokens} came, the limit is {limit}"
             raise self._rejected(message, self.expected_wait)

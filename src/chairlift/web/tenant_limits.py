@@ -16,17 +16,17 @@ class TenantLimits:
     """Hold the limits of each tenant; None is no limit.
 
     Attributes:
-        requests_per_minute: requests started a minute.
-        tokens_per_minute: prompt and output tokens a minute.
-        open_requests: requests open at the same time.
+        tenant_requests_per_minute: requests started a minute.
+        tenant_tokens_per_minute: prompt and output tokens a minute.
+        tenant_max_open_requests: requests open at the same time.
     """
 
-    requests_per_minute: float | None = None
-    tokens_per_minute: float | None = None
-    open_requests: int | None = None
+    tenant_requests_per_minute: float | None = None
+    tenant_tokens_per_minute: float | None = None
+    tenant_max_open_requests: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("requests_per_minute", "tokens_per_minute", "open_requests"):
+        for name in ("tenant_requests_per_minute", "tenant_tokens_per_minute", "tenant_max_open_requests"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:
                 raise ConfigError(f"{name} must be a positive number, got {format_value(value)}", option=name)
@@ -76,8 +76,8 @@ class _TenantUsage:
 
     def renew(self, limits: TenantLimits, now: float) -> None:
         """Apply these limits from now on."""
-        self.requests = self._bucket("requests", limits.requests_per_minute, now)
-        self.tokens = self._bucket("tokens", limits.tokens_per_minute, now)
+        self.requests = self._bucket("requests", limits.tenant_requests_per_minute, now)
+        self.tokens = self._bucket("tokens", limits.tenant_tokens_per_minute, now)
 
     def _bucket(self, name: str, per_minute: float | None, now: float) -> TokenBucket | None:
         """Return the bucket of a limit; a bucket whose limit was removed keeps its level for its return."""
@@ -103,7 +103,7 @@ class TenantReservation:
         if bucket is None:
             return
         if (seconds := bucket.seconds_until(tokens, now)) > 0:
-            raise _used_up("tokens", self._limits.tokens_per_minute, seconds)
+            raise _used_up("tokens", self._limits.tenant_tokens_per_minute, seconds)
         bucket.take(tokens, now)
         self._reserved += tokens
 
@@ -142,10 +142,10 @@ class TenantRateLimiter:
         """Start a request and reserve `tokens`, as far as they are known. Raises RateLimited."""
         now, limits = self._clock.now(), self._limits
         usage = self._usage(tenant, now)
-        if limits.open_requests is not None and usage.open >= limits.open_requests:
-            raise RateLimited(f"{usage.open} of your requests are open, the limit is {limits.open_requests}")
+        if limits.tenant_max_open_requests is not None and usage.open >= limits.tenant_max_open_requests:
+            raise RateLimited(f"{usage.open} of your requests are open, the limit is {limits.tenant_max_open_requests}")
         if usage.requests is not None and (seconds := usage.requests.seconds_until(1, now)) > 0:
-            raise _used_up("requests", limits.requests_per_minute, seconds)
+            raise _used_up("requests", limits.tenant_requests_per_minute, seconds)
         reservation = TenantReservation(usage, limits, self._clock)
         reservation.reserve(tokens)
         if usage.requests is not None:

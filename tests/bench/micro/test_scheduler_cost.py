@@ -29,7 +29,7 @@ def test_arms_take_turns_and_come_back_in_order() -> None:
 def test_an_arm_whose_process_ends_is_an_error_and_not_a_wait(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(EngineDead, match="exit code 1"):
         measure([CostCase(policy="none")], windows=1, steps=1)
-    assert "unknown policy 'none'" in capfd.readouterr().err
+    assert "unknown scheduling_policy 'none'" in capfd.readouterr().err
 
 
 def test_every_policy_and_every_batching_is_measured_at_both_sizes() -> None:

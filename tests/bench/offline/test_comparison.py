@@ -14,7 +14,9 @@ from chairlift.bench.report.machine_noise import NoiseSample
 from chairlift.core.errors import ConfigError
 from chairlift.llm.model_names import RANDOM
 
-SPEC = RunSpec(model="m", options={"policy": "fifo", "batching": "mixed"}, workload=WorkloadSpec(name="w1"))
+SPEC = RunSpec(
+    model="m", options={"scheduling_policy": "fifo", "batching_policy": "mixed"}, workload=WorkloadSpec(name="w1")
+)
 PEER = Peer(name="other", command=("other", "run"), setting_values={"slots": "3"})
 
 
@@ -39,12 +41,13 @@ def test_without_a_comparison_there_is_one_arm() -> None:
 
 
 def test_each_combination_of_options_is_an_arm_and_peers_come_last() -> None:
-    made = arms_of({"batching": ["mixed", "static"], "block_size": [8, 16]}, [PEER])
+    made = arms_of({"batching_policy": ["mixed", "static"], "block_size": [8, 16]}, [PEER])
     assert [arm.name for arm in made] == [
-        "batching=mixed,block_size=8", "batching=mixed,block_size=16", "batching=static,block_size=8",
-        "batching=static,block_size=16", "other",
+        "batching_policy=mixed,block_size=8", "batching_policy=mixed,block_size=16",
+        "batching_policy=static,block_size=8",
+        "batching_policy=static,block_size=16", "other",
     ]  # fmt: skip
-    assert made[2].options == {"batching": "static", "block_size": 8}
+    assert made[2].options == {"batching_policy": "static", "block_size": 8}
     assert [arm.is_peer for arm in made] == [False] * 4 + [True] and made[4].command == PEER.command
     assert made[4].settings == {"slots": "3"}
 
@@ -87,16 +90,16 @@ def test_arms_take_turns_with_their_own_options_over_the_shared_ones(monkeypatch
     sent, messages = FakeSend(), []
     monkeypatch.setattr(comparison, "send", sent)
     setting_values = [
-        Arm(name="a", command=("a",), options={"batching": "static"}),
+        Arm(name="a", command=("a",), options={"batching_policy": "static"}),
         Arm(name="b", command=("b",), settings={"slots": "3"}, is_peer=True),
     ]
     made = run_interleaved(
         setting_values, SPEC, repeat=2, threads=3, note=lambda arm, number, _: messages.append((arm.name, number))
     )
     assert [name for name, _, _ in sent.seen] == ["a", "b", "b", "a"], "no arm is always the last"
-    assert sent.seen[0] == ("a", {"policy": "fifo", "batching": "static", "cpu_threads": 3}, 3)
+    assert sent.seen[0] == ("a", {"scheduling_policy": "fifo", "batching_policy": "static", "cpu_threads": 3}, 3)
     assert sent.settings == [{}, {"slots": "3"}, {"slots": "3"}, {}]
-    assert sent.seen[1] == ("b", {"policy": "fifo", "batching": "mixed"}, 3)
+    assert sent.seen[1] == ("b", {"scheduling_policy": "fifo", "batching_policy": "mixed"}, 3)
     assert messages == [("a", 0), ("b", 0), ("b", 1), ("a", 1)]
     assert [[each["output_tokens_per_second"] for each in one.runs] for one in made] == [[1, 4], [2, 3]]
     gaps = {"lost": 0.01, "longest_seconds": 0.002, "waited_seconds": comparison.MAX_QUIET_WAIT_SECONDS}

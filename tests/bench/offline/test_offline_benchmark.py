@@ -25,7 +25,7 @@ def order(name: str = "longtail", requests: int = 6, **options: object) -> RunSp
     )
 
 
-@pytest.mark.parametrize("options", [{}, {"client": "process"}, {"batching": "static", "overlap": True}])
+@pytest.mark.parametrize("options", [{}, {"engine_mode": "process"}, {"batching_policy": "static", "overlap": True}])
 def test_a_run_tells_everything(options: dict[str, object]) -> None:
     heard: list[int] = []
     seen = measure(order(**options), lambda tokens, ended: heard.append(tokens))
@@ -41,8 +41,10 @@ def test_a_run_tells_everything(options: dict[str, object]) -> None:
         and 0 < seen["kv_cache_waste"]["mean"] < 0.5
     )
     assert seen["kv_cache_usage"]["total_slots"] == 300 * 16
-    assert seen["engine"]["num_blocks"] == 300 and seen["engine"]["batching"] == options.get("batching", "mixed")
-    assert seen["engine"]["client"] == options.get("client", "inline")
+    assert seen["engine"]["num_blocks"] == 300 and seen["engine"]["batching_policy"] == options.get(
+        "batching_policy", "mixed"
+    )
+    assert seen["engine"]["engine_mode"] == options.get("engine_mode", "inline")
     assert seen["integrity_errors"] == [] and seen["vocab_size"] == 259
     assert seen["threads"] >= 1 and seen["peak_memory_bytes"] > 10_000_000
 

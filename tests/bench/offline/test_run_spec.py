@@ -49,7 +49,7 @@ def test_the_check_refuses_what_no_model_could_take(tmp_path: Path) -> None:
 
 def test_an_order_survives_its_journey() -> None:
     order = RunSpec(
-        model="m", options={"batching": "mixed", "overlap": True, "max_memory": 0.5},
+        model="m", options={"batching_policy": "mixed", "overlap": True, "max_memory": 0.5},
         workload=WorkloadSpec(name="w1", rate=2.0, tenants={"a": 1.0}),
     )  # fmt: skip
     assert RunSpec.decode(order.encode()) == order

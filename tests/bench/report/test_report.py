@@ -18,7 +18,7 @@ from chairlift.llm.model_names import RANDOM
 
 SPEC = RunSpec(
     model=RANDOM,
-    options={"num_blocks": 200, "policy": "fifo"},
+    options={"num_blocks": 200, "scheduling_policy": "fifo"},
     workload=WorkloadSpec(name="longtail", requests=3, seed=5),
 )
 SPANS = {"mean", "p50", "p90", "p99"}
@@ -54,7 +54,7 @@ def test_a_report_of_one_run_has_every_field_on_top(run: dict[str, Any]) -> None
     assert made["workload"]["name"] == "longtail" and made["workload"]["requests"] == 3
     assert made["workload"]["tokens"]["output"] == made["tokens"]["output"]
     assert made["model"] == {"name": RANDOM, "shape": None}
-    assert made["options"] == {"num_blocks": 200, "policy": "fifo"}
+    assert made["options"] == {"num_blocks": 200, "scheduling_policy": "fifo"}
     assert {"commit", "dirty", "changed_meanwhile", "versions", "hardware"} == set(made["environment"])
     assert made["environment"]["hardware"]
     assert made["command"] == "chairlift bench offline" and made["ratios"] == []

@@ -201,7 +201,7 @@ def test_cancelled_it_keeps_what_was_measured() -> None:
 def test_overload_of_a_real_replica(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overload, "PROBE_GAP_SECONDS", 0.05)
     config = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=2048, seconds_per_step=0.005, verify=False)
-    limits = {"admission": {"waiting_requests": 4}}
+    limits = {"admission": {"max_waiting_requests": 4}}
     plan = BenchmarkPlan(overload=(15.0,), concurrency=8, duration=1.0, pause=0.0)
     with fake_server(config, scheduler={"max_running_requests": 8}, server=limits) as server:
         serving = run(measured(server.url, plan))

@@ -85,7 +85,9 @@ def test_two_launches_in_flight_do_the_same_work_in_about_the_same_time() -> Non
 @pytest.mark.parametrize("batching", BATCHINGS)
 def test_every_policy_serves_all_requests_and_depends_only_on_the_seed(policy: str, batching: str) -> None:
     load = with_poisson_arrivals(generate("longtail", vocab_size=1000, count=80, seed=3), 30.0)
-    config = SchedulerConfig(policy=policy, batching=batching, max_running_requests=16, max_batch_tokens=128)
+    config = SchedulerConfig(
+        scheduling_policy=policy, batching_policy=batching, max_running_requests=16, max_batch_tokens=128
+    )
     machine = replace(CROWD, num_blocks=64, seed=7)
     result, again = (simulate(load, config, machine) for _ in range(2))
     assert all(record.is_complete for record in result.records)
@@ -151,8 +153,8 @@ def test_a_request_that_can_never_be_served_is_named_before_anything_runs() -> N
 
 
 def test_a_policy_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(ConfigError, match="unknown policy 'lifo'"):
-        run(item(0.0), policy="lifo")
+    with pytest.raises(ConfigError, match="unknown scheduling_policy 'lifo'"):
+        run(item(0.0), scheduling_policy="lifo")
 
 
 def test_a_request_carries_what_its_item_says() -> None:

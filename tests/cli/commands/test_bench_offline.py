@@ -35,7 +35,17 @@ def test_a_run_of_the_tiny_model_gives_a_table_a_report_and_a_plot(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     files = [tmp_path / "out.json", tmp_path / "out.png"]
-    words = [*FEW, "--seed", "4", "--max-running-requests", "2", "--batching", "mixed", "--policy", "fifo"]
+    words = [
+        *FEW,
+        "--seed",
+        "4",
+        "--max-running-requests",
+        "2",
+        "--batching-policy",
+        "mixed",
+        "--scheduling-policy",
+        "fifo",
+    ]
     assert bench(*words, "--json", str(files[0]), "--plot", str(files[1])) == 0
     out, err = capsys.readouterr()
     assert out.startswith("3 of 3 requests in ") and "output tokens/s" in out
@@ -71,14 +81,14 @@ def test_a_trace_with_a_request_that_fails_is_counted_and_ends_with_1(
 
 
 def test_options_are_compared_in_turns_of_processes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    words = ["--compare", "batching=mixed,static", "--threads", "2", "--json", str(tmp_path / "out.json")]
+    words = ["--compare", "batching_policy=mixed,static", "--threads", "2", "--json", str(tmp_path / "out.json")]
     assert bench(*FEW, *words) == 0
     out, err = capsys.readouterr()
-    assert [line.split()[0] for line in out.splitlines()[1:3]] == ["batching=mixed", "batching=static"]
-    assert "turn 1 of 1: batching=static" in err
+    assert [line.split()[0] for line in out.splitlines()[1:3]] == ["batching_policy=mixed", "batching_policy=static"]
+    assert "turn 1 of 1: batching_policy=static" in err
     report = json.loads((tmp_path / "out.json").read_text())
     mixed, static = report["arms"]
-    assert [arm["runs"][0]["engine"]["batching"] for arm in (mixed, static)] == ["mixed", "static"]
+    assert [arm["runs"][0]["engine"]["batching_policy"] for arm in (mixed, static)] == ["mixed", "static"]
     assert mixed["runs"][0]["threads"] == static["runs"][0]["threads"] == 2
     assert len(report["ratios"]) == 2 and report["ratios"][1]["by_turn"][0] > 0
 
@@ -106,9 +116,9 @@ def test_compared_values_are_read_as_the_option_reads_them(monkeypatch: pytest.M
         raise KeyboardInterrupt
 
     monkeypatch.setattr("chairlift.cli.commands.bench_offline.run_interleaved", take_turns)
-    words = ["--compare", "max-running-requests=2,4", "--compare", "prefix_caching=yes,no", "--repeat", "3"]
-    assert bench(*words, "--policy", "fifo") == 130
-    pairs = [(each["max_running_requests"], each["enable_prefix_caching"], each["policy"]) for each in seen]
+    words = ["--compare", "max-running-requests=2,4", "--compare", "enable_prefix_caching=yes,no", "--repeat", "3"]
+    assert bench(*words, "--scheduling-policy", "fifo") == 130
+    pairs = [(each["max_running_requests"], each["enable_prefix_caching"], each["scheduling_policy"]) for each in seen]
     assert pairs == [(2, True, "fifo"), (2, False, "fifo"), (4, True, "fifo"), (4, False, "fifo")]
 
 
@@ -159,12 +169,12 @@ def test_help_and_refusals_import_nothing_heavy(words: list[str]) -> None:
         (["--rate", "0"], "rate must be a positive number of requests a second, got 0"),
         (["--tenants", "a=x"], "--tenants: must be a number, got 'x'"),
         (["--tenants", "a=-1"], "tenants need positive shares, got {'a': -1.0}"),
-        (["--compare", "batching"], "--compare takes OPTION=A,B, got 'batching'"),
+        (["--compare", "batching_policy"], "--compare takes OPTION=A,B, got 'batching_policy'"),
         (["--compare", "batch=a,b"], "--compare: there is no engine option 'batch'"),
         (["--compare", "block_size=8,x"], "--compare block_size must be an integer, got 'x'"),
         (["--compare", "block_size=8", "--compare", "block-size=9"],
          "--compare names block_size twice; all its values go into one"),
-        (["--compare", "client=inline,thread"], "unknown client 'thread'; there is inline, process"),
+        (["--compare", "engine_mode=inline,thread"], "unknown engine_mode 'thread'; there is inline, process"),
         (["--profile", "x.json", "--repeat", "2"],
          "--profile takes one run, and this is several, which would overwrite each other's traces"),
         (["--against", "sglang"], "unknown peer 'sglang'; there is transformers, transformers-single, vllm, openvino, "
@@ -175,7 +185,8 @@ def test_help_and_refusals_import_nothing_heavy(words: list[str]) -> None:
         (["--against", "transformers"], "transformers-static cannot run chairlift:random, which is ours alone"),
         (["--json", "/no/such/out.json"], "cannot write /no/such/out.json: there is no folder /no/such"),
         (["--plot", "/no/such/out.png"], "cannot write /no/such/out.png: there is no folder /no/such"),
-        (["--batching", "best"], "unknown batching 'best'; there is decode_first, fifo, mixed, prefill_first, static"),
+        (["--batching-policy", "best"],
+         "unknown batching_policy 'best'; there is decode_first, fifo, mixed, prefill_first, static"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_one_sentence(capsys: pytest.CaptureFixture[str], words: list[str], sentence: str) -> None:

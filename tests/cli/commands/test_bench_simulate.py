@@ -40,10 +40,10 @@ def test_it_runs_without_a_model_or_a_file(capsys: pytest.CaptureFixture[str], t
 def test_the_same_seed_gives_the_same_report_byte_for_byte(tmp_path: Path) -> None:
     texts = []
     for _ in range(2):
-        simulated(tmp_path, "--noise", "0.2", "--seed", "3", "--policy", "fair", "--tenants", "a=3,b")
+        simulated(tmp_path, "--noise", "0.2", "--seed", "3", "--scheduling-policy", "fair", "--tenants", "a=3,b")
         texts.append((tmp_path / "report.json").read_bytes())
     assert texts[0] == texts[1]
-    simulated(tmp_path, "--noise", "0.2", "--seed", "4", "--policy", "fair", "--tenants", "a=3,b")
+    simulated(tmp_path, "--noise", "0.2", "--seed", "4", "--scheduling-policy", "fair", "--tenants", "a=3,b")
     assert (tmp_path / "report.json").read_bytes() != texts[0]
 
 
@@ -80,8 +80,8 @@ def test_a_request_that_fails_is_the_exit_code(tmp_path: Path) -> None:
     ("words", "said"),
     [
         (("--workload", "nothing"), "unknown workload 'nothing'"),
-        (("--policy", "lifo"), "unknown policy 'lifo'"),
-        (("--batching", "none"), "unknown batching 'none'"),
+        (("--scheduling-policy", "lifo"), "unknown scheduling_policy 'lifo'"),
+        (("--batching-policy", "none"), "unknown batching_policy 'none'"),
         (("--step-times", "/nowhere.json"), "cannot read /nowhere.json"),
         (("--fit", "/nowhere.json"), "cannot read /nowhere.json"),
         (("--fit", "a", "--step-times", "b"), "cannot be given together"),

@@ -32,7 +32,7 @@ def test_without_a_model_it_is_the_embedded_one_and_that_is_said(capsys: pytest.
         (("--output-tokens", "0"), "output_tokens must be at least 1, got 0"),
         (("--repeat", "0"), "repeat must be at least 1, got 0"),
         (("--json", "/nowhere/x.json"), "there is no folder /nowhere"),
-        (("--policy", "best"), "unknown policy 'best'"),
+        (("--scheduling-policy", "best"), "unknown scheduling_policy 'best'"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(

@@ -43,19 +43,19 @@ def test_values_come_from_flag_environment_file_or_default(
     assert [part.strip() for part in row(out, "served_model_name")] == ['["x", "y"]', f"{path} line 4"]
     assert [part.strip() for part in row(out, "model")] == ["m", f"{path} line 5"]
     assert [part.strip() for part in row(out, "overlap")] == ["true", "flag --overlap"]
-    assert [part.strip() for part in row(out, "max_wait")] == ["2", "default"]
+    assert [part.strip() for part in row(out, "max_queue_wait")] == ["2", "default"]
     assert [part.strip() for part in row(out, "temperature")] == ["the model's, else 1", "model"]
     assert [part.strip() for part in row(out, "num_blocks")] == ["what memory allows", "default"]
-    assert [part.strip() for part in row(out, "client")] == ["process", "default"]
+    assert [part.strip() for part in row(out, "engine_mode")] == ["process", "default"]
 
 
 def test_json_has_the_same_with_stable_keys(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "serve.yaml"
-    path.write_text("max_body: 5MB\nstop_token_ids: [1, 2]\n", encoding="utf-8")
+    path.write_text("max_body_bytes: 5MB\nstop_token_ids: [1, 2]\n", encoding="utf-8")
     found: dict[str, Any] = json.loads(shown(capsys, "--config", str(path), "--json"))
     assert found["config"] == str(path) and found["secrets"] == dict.fromkeys(settings.SECRETS, False)
     server, sampling = found["settings"]["server"], found["settings"]["sampling"]
-    assert server["max_body"] == {"value": 5_000_000, "source": "file", "where": f"{path} line 1"}
+    assert server["max_body_bytes"] == {"value": 5_000_000, "source": "file", "where": f"{path} line 1"}
     assert server["insecure"] == {"value": False, "source": "default", "where": ""}
     assert sampling["stop_token_ids"]["value"] == [1, 2]
     assert sampling["top_k"] == {"value": None, "source": "model", "where": "", "otherwise": "the model's, else 0"}

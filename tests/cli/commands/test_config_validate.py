@@ -22,7 +22,7 @@ def validated(capsys: pytest.CaptureFixture[str], folder: Path, text: str) -> tu
 @pytest.mark.parametrize(("text", "count"), [
     ("", "0 settings"), ("port: 8080\n", "1 setting"),
     ("model: owner/name\nkey_file: nowhere.txt\ntls_cert: a.pem\ntls_key: b.pem\n", "4 settings"),
-    ("log_backups: 0\nlog_file_size: 0\n", "2 settings"), ("batching: fifo\nsafety_margin: 0.3\n", "2 settings"),
+    ("log_backups: 0\nlog_file_size: 0\n", "2 settings"), ("batching_policy: fifo\nsafety_margin: 0.3\n", "2 settings"),
     ("n: 2\nbest_of: 3\ntemperature: 1\n", "3 settings"), ("max_tokens: 5\nmin_tokens: 5\n", "2 settings"),
 ])  # fmt: skip
 def test_a_good_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, count: str) -> None:
@@ -32,8 +32,10 @@ def test_a_good_file(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: s
 
 def test_everything_that_is_wrong_is_told_at_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     text = (
-        "port: 70000\nprot: 1\nwrite_timeout: 0\nbody_timeout: -1\nhost: [a]\npolicy: no\nmax_batch_tokens: 0\n"
-        "temperature: 9\ntop_p: 5\nlog_backups: 0\ntenant_open: 0\nmax_wait: -3\ntenant_weights: {a: -1}\nport: 6\n"
+        "port: 70000\nprot: 1\nwrite_timeout: 0\nbody_timeout: -1\nhost: [a]\n"
+        "scheduling_policy: no\nmax_batch_tokens: 0\n"
+        "temperature: 9\ntop_p: 5\nlog_backups: 0\ntenant_max_open_requests: 0\nmax_queue_wait: -3\n"
+        "tenant_weights: {a: -1}\nport: 6\n"
     )
     code, told = validated(capsys, tmp_path, text)
     assert code == 1
@@ -43,13 +45,13 @@ def test_everything_that_is_wrong_is_told_at_once(capsys: pytest.CaptureFixture[
         " line 3: write_timeout must be a positive number of seconds, got 0",
         " line 4: body_timeout must be a positive number of seconds, got -1",
         " line 5: host must be text, got a list [a]",
-        " line 6: unknown policy 'no'; there is cache_aware, fair, fifo, priority",
+        " line 6: unknown scheduling_policy 'no'; there is cache_aware, fair, fifo, priority",
         " line 7: max_batch_tokens must be at least 1, got 0",
         " line 8: temperature must be between 0 and 2, got 9.0",
         " line 9: top_p must be greater than 0 and at most 1, got 5.0",
         " line 10: a log file of limited size needs at least one backup; a size of 0 lets it grow",
-        " line 11: tenant_open must be a positive number, got 0",
-        " line 12: max_wait must be at least 0, got -3.0",
+        " line 11: tenant_max_open_requests must be a positive number, got 0",
+        " line 12: max_queue_wait must be at least 0, got -3.0",
         " line 13: tenant_weights['a'] must be a positive number, got -1.0",
         " line 14: 'port' is already in line 1; one of them has to go",
     ]
@@ -58,7 +60,7 @@ def test_everything_that_is_wrong_is_told_at_once(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(("text", "said"), [
     ("tls_key: a.pem\n", ": --tls-cert and --tls-key go together"),
     ("tls_cert: a.pem\n", " line 1: --tls-cert and --tls-key go together"),
-    ("port: 5\nsafety_margin: 0.5\n", " line 2: safety_margin belongs to batching 'fifo'"),
+    ("port: 5\nsafety_margin: 0.5\n", " line 2: safety_margin belongs to batching_policy 'fifo'"),
     ("served_model_name: ['']\n", " line 1: a served model needs a name"),
     ("port: [\n", " line 2: is no YAML"),
 ])  # fmt: skip

@@ -129,7 +129,7 @@ def test_the_report_for_people_is_aligned_and_names_everything(
         (["{folder}", "--device", "cuda:77"], "device 'cuda:77' cannot be used", "leave device out"),
         (["{folder}", "--dtype", "int3"], "dtype 'int3' is unknown", "leave dtype out"),
         (["{folder}", "--block-size", "0"], "", "change that option"),
-        (["{folder}", "--policy", "best"], "unknown policy 'best'", "change that option"),
+        (["{folder}", "--scheduling-policy", "best"], "unknown scheduling_policy 'best'", "change that option"),
     ],
 )
 def test_what_cannot_be_is_a_problem_with_what_to_do(

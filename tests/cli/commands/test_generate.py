@@ -145,7 +145,7 @@ def test_chat_goes_through_the_template(fakes: Fakes, capsys: pytest.CaptureFixt
 
 def test_options_reach_the_engine_and_the_request(fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
     stop = text_of("hello", SEEDED)[8:10]
-    arguments = ["some/model", "--prompt", "hello", "--stop", stop, "--num-blocks", "9", "--no-prefix-caching"]
+    arguments = ["some/model", "--prompt", "hello", "--stop", stop, "--num-blocks", "9", "--no-enable-prefix-caching"]
     assert main(["generate", *arguments, "--json", "--overlap", "--revision", "v1", *FLAGS]) == 0
     out, err = capsys.readouterr()
     assert fakes.options == {

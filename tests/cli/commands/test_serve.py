@@ -33,7 +33,7 @@ def said(*words: str) -> tuple[int, str]:
     (["--tls-cert", "a.pem"], "--tls-cert and --tls-key go together"),
     (["--key-file", "nowhere.txt"], "cannot read the keys in nowhere.txt"),
     (["--metric-alias", "nagios"], "--metric-alias"),
-    (["--write-timeout", "0"], "write_seconds must be a positive number"),
+    (["--write-timeout", "0"], "write_timeout must be a positive number"),
     (["--frobnicate"], "frobnicate"),
     (["nowhere/at-all", "--port", "0"], "nowhere/at-all"),
     (["a", "b"], "there is one MODEL"),

@@ -35,7 +35,7 @@ def test_every_sampling_parameter_and_every_engine_option_has_a_setting() -> Non
 
 
 def test_the_defaults_that_help_shows_are_those_that_hold() -> None:
-    real: dict[str, Any] = {"client": "inline"}
+    real: dict[str, Any] = {"engine_mode": "inline"}
     for kind in (CacheConfig, SchedulerConfig, RunnerConfig, SamplingParams):
         real.update({spec.name: spec.default for spec in fields(kind)})
     shown = {name: setting.default for name, setting in ALL.items() if setting.default != "" and name != "max_tokens"}
@@ -80,7 +80,7 @@ def test_names_are_made_of_one_name() -> None:
     setting = Setting(name="max_batch_tokens", help="")
     assert (setting.flag, setting.environment) == ("--max-batch-tokens", "CHAIRLIFT_MAX_BATCH_TOKENS")
     assert (ALL["enable_prefix_caching"].flag, ALL["enable_prefix_caching"].environment) == (
-        "--prefix-caching", "CHAIRLIFT_PREFIX_CACHING",
+        "--enable-prefix-caching", "CHAIRLIFT_ENABLE_PREFIX_CACHING",
     )  # fmt: skip
     assert len({setting.flag for setting in ALL.values()}) == len(ALL)
 
@@ -91,9 +91,9 @@ def test_what_nobody_set_is_absent() -> None:
 
 
 def test_a_flag_wins_over_the_environment() -> None:
-    environ = {"CHAIRLIFT_MAX_TOKENS": "5", "CHAIRLIFT_OVERLAP": "yes", "CHAIRLIFT_PREFIX_CACHING": "0"}
+    environ = {"CHAIRLIFT_MAX_TOKENS": "5", "CHAIRLIFT_OVERLAP": "yes", "CHAIRLIFT_ENABLE_PREFIX_CACHING": "0"}
     assert parsed(**environ) == {"max_tokens": 5, "overlap": True, "enable_prefix_caching": False}
-    flags = parsed("--max-tokens", "7", "--no-overlap", "--prefix-caching", **environ)
+    flags = parsed("--max-tokens", "7", "--no-overlap", "--enable-prefix-caching", **environ)
     assert flags == {"max_tokens": 7, "overlap": False, "enable_prefix_caching": True}
 
 
@@ -104,8 +104,8 @@ def test_a_flag_wins_over_the_environment() -> None:
         (["--stop-token-ids", "1,2"], {"stop_token_ids": (1, 2)}),
         (["--logit-bias", "5=-1.5,6=2"], {"logit_bias": {5: -1.5, 6: 2.0}}),
         (["--seed", "-5"], {"seed": -5}),
-        (["--no-prefix-caching"], {"enable_prefix_caching": False}),
-        (["--include-stop"], {"include_stop_str_in_output": True}),
+        (["--no-enable-prefix-caching"], {"enable_prefix_caching": False}),
+        (["--include-stop-str-in-output"], {"include_stop_str_in_output": True}),
         (["--no-skip-special-tokens"], {"skip_special_tokens": False}),
         (["--max-memory", "0.5"], {"max_memory": 0.5}),
         (["--max-memory", "1"], {"max_memory": 1.0}),

@@ -15,7 +15,7 @@ from langchain_tests.integration_tests import ChatModelIntegrationTests
 from langchain_tests.unit_tests import ChatModelUnitTests
 
 OPTIONS = {"api_key": "none", "temperature": 0, "max_tokens": 256, "stream_usage": True}
-"""The client leaves the counts of a stream out, unless it is told otherwise, where the server is not OpenAI's own."""
+"""Makes the client ask for the usage of a stream: without it, only OpenAI's own server gets that option."""
 
 
 @pytest.fixture(autouse=True)
@@ -76,11 +76,11 @@ class TestIntegration(Claims, ChatModelIntegrationTests):
         model, long = ChatOpenAI(**self.chat_model_params), "A chairlift never stops. " * 20
         model.invoke(long)
         if not stream:
-            told = model.invoke(long)
+            message = model.invoke(long)
         else:
-            told = AIMessageChunk("")
+            message = AIMessageChunk("")
             for chunk in model.stream(long):
-                told = told + chunk
-        assert told.usage_metadata is not None
-        assert told.usage_metadata["input_token_details"]["cache_read"] >= 16
-        return told
+                message = message + chunk
+        assert message.usage_metadata is not None
+        assert message.usage_metadata["input_token_details"]["cache_read"] >= 16
+        return message

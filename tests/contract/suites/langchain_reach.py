@@ -79,9 +79,9 @@ def test_scripts_of_arguments_stay_what_they_are(model: ChatOpenAI, stream: bool
     able = model.bind_tools([new_customer], tool_choice="any")
     question = "Create a customer."
     if stream:
-        told = None
+        message = None
         for chunk in able.stream(question):
-            told = chunk if told is None else told + chunk
+            message = chunk if message is None else message + chunk
     else:
-        told = able.invoke(question)
-    assert told.tool_calls[0]["args"]["name"] in ("你好啊集团", "こんにちは株式会社")
+        message = able.invoke(question)
+    assert message.tool_calls[0]["args"]["name"] in ("你好啊集团", "こんにちは株式会社")

@@ -187,8 +187,8 @@ def test_a_runner_that_does_not_start_raises_at_once(error: BaseException) -> No
 
 def test_a_loop_that_cannot_be_built_stops_the_runner_it_started() -> None:
     runner = FakeRunner(FAKE)
-    with pytest.raises(ConfigError, match="unknown policy"):
-        start_client(runner, policy="lifo", overlap=True)
+    with pytest.raises(ConfigError, match="unknown scheduling_policy"):
+        start_client(runner, scheduling_policy="lifo", overlap=True)
     assert runner.stopped
     assert not [thread for thread in threading.enumerate() if thread.name == "chairlift-runner" and thread.is_alive()]
 

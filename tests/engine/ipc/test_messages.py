@@ -242,7 +242,8 @@ def test_a_call_that_fails_gets_the_error() -> None:
 
 def test_the_start_message_arrives() -> None:
     start = StartMessage(
-        spec=RunnerSpec("a:b", b"\x00\xff"), config=SchedulerConfig(policy="fifo"), enable_prefix_caching=False,
+        spec=RunnerSpec("a:b", b"\x00\xff"), config=SchedulerConfig(scheduling_policy="fifo"),
+        enable_prefix_caching=False,
         address="ipc:///x/engine", log_level=20, stop_timeout=3.0,
     )  # fmt: skip
     assert read_start(encode(start)) == start

@@ -111,12 +111,12 @@ def test_static_starts_no_more_than_the_slots_although_some_finish_meanwhile() -
 @pytest.mark.parametrize("name", NAMES)
 def test_policies_are_chosen_by_name(name: str) -> None:
     kinds = {**BATCHING_POLICIES, "fifo": FifoBatching}
-    assert type(make_batching_policy(SchedulerConfig(batching=name))) is kinds[name]
+    assert type(make_batching_policy(SchedulerConfig(batching_policy=name))) is kinds[name]
 
 
 @pytest.mark.parametrize(("margin", "free"), [(None, DEFAULT_SAFETY_MARGIN), (0.5, 0.5)])
 def test_the_margin_is_the_given_one(margin: float | None, free: float) -> None:
-    fifo = make_batching_policy(SchedulerConfig(batching="fifo", safety_margin=margin))
+    fifo = make_batching_policy(SchedulerConfig(batching_policy="fifo", safety_margin=margin))
     assert fifo.decide(replace(BUSY, free_share=free)).may_schedule_waiting
     assert not fifo.decide(replace(BUSY, free_share=free - 0.01)).may_schedule_waiting
 
@@ -127,13 +127,13 @@ def test_the_margin_is_the_given_one(margin: float | None, free: float) -> None:
         ("fifo", 1.0, "at least 0 and less than 1, got 1.0"),
         ("fifo", -0.1, "at least 0 and less than 1, got -0.1"),
         ("fifo", float("nan"), "at least 0 and less than 1, got nan"),
-        ("mixed", 0.2, "belongs to batching 'fifo'"),
-        ("other", None, "unknown batching 'other'; there is decode_first, fifo, mixed, prefill_first, static"),
+        ("mixed", 0.2, "belongs to batching_policy 'fifo'"),
+        ("other", None, "unknown batching_policy 'other'; there is decode_first, fifo, mixed, prefill_first, static"),
     ],
 )
 def test_an_impossible_choice_is_refused(name: str, margin: float | None, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        make_batching_policy(SchedulerConfig(batching=name, safety_margin=margin))
+        make_batching_policy(SchedulerConfig(batching_policy=name, safety_margin=margin))
 
 
 # -- in the scheduler ----------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def test_an_impossible_choice_is_refused(name: str, margin: float | None, messag
 
 def steps(batching: str, count: int, **options: int) -> list[dict[str, int]]:
     """Run a request with 3 output tokens, then one with a prompt of 12 and one with a prompt of 4."""
-    scheduler = make_scheduler(batching=batching, max_batch_tokens=8, long_prefill_threshold=8, **options)
+    scheduler = make_scheduler(batching_policy=batching, max_batch_tokens=8, long_prefill_threshold=8, **options)
     scheduler.add_request(make_request("a", [500] * 4, 4), 0.0)
     run_step(scheduler)
     scheduler.add_request(make_request("b", [501] * 12, 2), 0.0)
@@ -171,7 +171,7 @@ def test_static_in_the_scheduler() -> None:
 
 
 def test_a_static_batch_is_filled_over_several_steps_and_keeps_its_slots_empty() -> None:
-    scheduler = make_scheduler(batching="static", max_batch_tokens=8, max_running_requests=3,
+    scheduler = make_scheduler(batching_policy="static", max_batch_tokens=8, max_running_requests=3,
                                long_prefill_threshold=4)  # fmt: skip
     for number in range(5):
         scheduler.add_request(make_request(str(number), [510 + number] * 4, 2 + 3 * (number == 2)), 0.0)
@@ -184,7 +184,7 @@ def test_a_static_batch_is_filled_over_several_steps_and_keeps_its_slots_empty()
 
 
 def test_a_static_batch_is_filled_although_its_prompts_take_several_steps() -> None:
-    scheduler = make_scheduler(batching="static", max_batch_tokens=64, max_running_requests=8, num_blocks=400,
+    scheduler = make_scheduler(batching_policy="static", max_batch_tokens=64, max_running_requests=8, num_blocks=400,
                                caching=False)  # fmt: skip
     for number in range(8):
         scheduler.add_request(make_request(str(number), [510 + number] * 40, 5), 0.0)
@@ -198,7 +198,7 @@ def test_a_static_batch_is_filled_although_its_prompts_take_several_steps() -> N
 @pytest.mark.parametrize("overlap", [False, True])
 def test_a_static_batch_waits_for_the_last_token_of_the_one_before(overlap: bool) -> None:
     """With overlap some have ended before the others' last tokens are back; their slots are not free yet."""
-    scheduler = make_scheduler(batching="static", overlap=overlap, max_running_requests=8, num_blocks=400,
+    scheduler = make_scheduler(batching_policy="static", overlap=overlap, max_running_requests=8, num_blocks=400,
                                caching=False)  # fmt: skip
     for number in range(24):
         scheduler.add_request(make_request(str(number), [510 + number] * 4, 6 if number % 8 < 4 else 10), 0.0)
@@ -213,7 +213,7 @@ def test_a_static_batch_waits_for_the_last_token_of_the_one_before(overlap: bool
 
 
 def test_under_the_margin_a_newcomer_waits_until_blocks_are_free() -> None:
-    scheduler = make_scheduler(num_blocks=10, block_size=4, batching="fifo", safety_margin=0.5)
+    scheduler = make_scheduler(num_blocks=10, block_size=4, batching_policy="fifo", safety_margin=0.5)
     scheduler.add_request(make_request("a", [500] * 24, 3), 0.0)
     run_step(scheduler)
     scheduler.add_request(make_request("b", [501] * 3, 9), 0.0)

@@ -23,13 +23,13 @@ def running(scheduler: Scheduler) -> list[str]:
 @pytest.mark.parametrize(
     ("options", "preempts"),
     [
-        ({"batching": "mixed"}, True),
-        ({"batching": "static"}, False),
-        ({"batching": "fifo", "safety_margin": 0.95}, False),
+        ({"batching_policy": "mixed"}, True),
+        ({"batching_policy": "static"}, False),
+        ({"batching_policy": "fifo", "safety_margin": 0.95}, False),
     ],
 )
 def test_no_preemption_while_no_waiting_sequence_may_start(options: dict[str, Any], preempts: bool) -> None:
-    scheduler = make_scheduler(policy="priority", max_running_requests=2, **options)
+    scheduler = make_scheduler(scheduling_policy="priority", max_running_requests=2, **options)
     for number in (1, 2):
         scheduler.add_request(make_request(f"low {number}", [500 + number] * 20, 30, priority=5), 0.0)
     for _ in range(8):
@@ -41,7 +41,7 @@ def test_no_preemption_while_no_waiting_sequence_may_start(options: dict[str, An
 
 
 def test_no_preemption_when_the_itl_controller_is_saturated(monkeypatch: pytest.MonkeyPatch) -> None:
-    scheduler = make_scheduler(policy="priority", max_running_requests=2, target_itl_ms=10.0)
+    scheduler = make_scheduler(scheduling_policy="priority", max_running_requests=2, target_itl_ms=10.0)
     for number in (1, 2):
         scheduler.add_request(make_request(f"low {number}", [500 + number] * 20, 30, priority=5), 0.0)
         run_step(scheduler)
@@ -56,7 +56,7 @@ def test_no_preemption_when_the_itl_controller_is_saturated(monkeypatch: pytest.
 
 def test_no_preemption_for_an_unreachable_deadline() -> None:
     """The head fails where it is, and sequences are preempted for the next one in the same step."""
-    scheduler = make_scheduler(policy="priority", max_running_requests=1)
+    scheduler = make_scheduler(scheduling_policy="priority", max_running_requests=1)
     scheduler.add_request(make_request("low", [501] * 20, 30, priority=5), 0.0)
     run_step(scheduler)
     scheduler.add_request(make_request("late", [503] * 30, 5, priority=0, timeout=0.4), 0.0)
@@ -74,7 +74,7 @@ def test_no_preemption_for_an_unreachable_deadline() -> None:
 
 def test_no_preemption_for_a_head_that_still_waits_for_a_prefix() -> None:
     """Also if earlier blocks of that prefix have left the cache, so that no match finds it."""
-    scheduler = make_scheduler(policy="priority", max_running_requests=1, max_batch_tokens=4)
+    scheduler = make_scheduler(scheduling_policy="priority", max_running_requests=1, max_batch_tokens=4)
     scheduler.add_request(make_request("low", [501] * 20, 9, priority=5), 0.0)
     run_step(scheduler)
     low = scheduler.sequences["low"]
@@ -89,7 +89,9 @@ def test_no_preemption_for_a_head_that_still_waits_for_a_prefix() -> None:
 
 def test_no_preemption_for_the_tokens_of_a_step() -> None:
     """Prefilling sequences take the whole step, so the head would not start in it."""
-    scheduler = make_scheduler(policy="priority", max_running_requests=4, max_batch_tokens=16, num_blocks=200)
+    scheduler = make_scheduler(
+        scheduling_policy="priority", max_running_requests=4, max_batch_tokens=16, num_blocks=200
+    )
     for number in range(4):
         scheduler.add_request(make_request(f"low {number}", [500 + number] * 12, 9, priority=5), 0.0)
     run_step(scheduler)
@@ -103,7 +105,7 @@ def test_no_preemption_for_the_tokens_of_a_step() -> None:
 
 def test_a_slot_is_freed_where_decoding_takes_every_token() -> None:
     """As many slots as tokens: the victim's token is the head's."""
-    scheduler = make_scheduler(policy="priority", max_running_requests=3, max_batch_tokens=3)
+    scheduler = make_scheduler(scheduling_policy="priority", max_running_requests=3, max_batch_tokens=3)
     for number in range(3):
         scheduler.add_request(make_request(f"low {number}", [500 + number], 9, priority=5), 0.0)
     run_step(scheduler)
@@ -116,7 +118,7 @@ def test_a_slot_is_freed_where_decoding_takes_every_token() -> None:
 
 
 def test_blocks_that_the_head_shares_with_a_victim_do_not_come_free() -> None:
-    scheduler = make_scheduler(policy="priority", num_blocks=32)
+    scheduler = make_scheduler(scheduling_policy="priority", num_blocks=32)
     scheduler.add_request(make_request("peer", [501] * 40, 30, priority=0), 0.0)
     run_step(scheduler)
     scheduler.add_request(make_request("low", [502] * 32, 20, priority=5), 0.0)
@@ -128,7 +130,7 @@ def test_blocks_that_the_head_shares_with_a_victim_do_not_come_free() -> None:
 
 
 def test_blocks_that_two_victims_share_come_free_when_both_leave() -> None:
-    scheduler = make_scheduler(policy="priority", num_blocks=24)
+    scheduler = make_scheduler(scheduling_policy="priority", num_blocks=24)
     scheduler.add_request(make_request("low 1", [*[501] * 32, 1], 20, priority=5), 0.0)
     run_step(scheduler)
     scheduler.add_request(make_request("low 2", [*[501] * 32, 2], 20, priority=5), 0.0)
@@ -140,7 +142,7 @@ def test_blocks_that_two_victims_share_come_free_when_both_leave() -> None:
 
 
 def test_blocks_reserved_for_a_preempted_prompt_are_free_for_the_head() -> None:
-    scheduler = make_scheduler(policy="priority", num_blocks=40, max_batch_tokens=16, caching=False)
+    scheduler = make_scheduler(scheduling_policy="priority", num_blocks=40, max_batch_tokens=16, caching=False)
     scheduler.add_request(make_request("low", [501] * 100, 9, priority=5), 0.0)
     run_step(scheduler)
     scheduler.add_request(make_request("urgent", [502] * 140, 9, priority=0), 0.0)
@@ -150,7 +152,7 @@ def test_blocks_reserved_for_a_preempted_prompt_are_free_for_the_head() -> None:
 
 def test_no_more_sequences_are_preempted_than_needed() -> None:
     """The least urgent is the first candidate, but its blocks are not needed beside those of the other victim."""
-    scheduler = make_scheduler(policy="priority", num_blocks=32, caching=False)
+    scheduler = make_scheduler(scheduling_policy="priority", num_blocks=32, caching=False)
     for name, tokens, priority in (("small", 2, 9), ("large", 70, 5)):
         scheduler.add_request(make_request(name, [500 + priority] * tokens, 40, priority=priority), 0.0)
         run_step(scheduler)
@@ -175,9 +177,10 @@ def test_a_head_with_victims_starts_in_that_step(seed: int, monkeypatch: pytest.
     monkeypatch.setattr(PriorityPreemption, "preempt_for_head", watched)
     for _ in range(8):
         scheduler = make_scheduler(
-            policy="priority", num_blocks=rng.choice([32, 48]), caching=rng.random() < 0.7,
+            scheduling_policy="priority", num_blocks=rng.choice([32, 48]), caching=rng.random() < 0.7,
             windows=rng.choice([(None,), (None, 8), (12,)]), overlap=rng.random() < 0.5, protect_after_preemptions=6,
-            batching=rng.choice(["mixed", "prefill_first", "decode_first"]), max_batch_tokens=rng.choice([8, 32, 64]),
+            batching_policy=rng.choice(["mixed", "prefill_first", "decode_first"]), max_batch_tokens=rng.choice([8,
+            32, 64]),
             max_running_requests=rng.choice([2, 5, 9]), prefix_wait_steps=rng.choice([0, 2, 256]),
         )  # fmt: skip
         now, plans, number = 0.0, [], 0
@@ -219,7 +222,7 @@ def count_searches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_a_head_that_cannot_fit_costs_no_close_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    scheduler = make_scheduler(policy="priority", num_blocks=64, caching=False)
+    scheduler = make_scheduler(scheduling_policy="priority", num_blocks=64, caching=False)
     scheduler.add_request(make_request("peer", [501] * 100, 90, priority=0), 0.0)
     scheduler.add_request(make_request("low", [502] * 40, 90, priority=5), 0.0)
     for _ in range(4):
@@ -233,7 +236,7 @@ def test_a_head_that_cannot_fit_costs_no_close_look(monkeypatch: pytest.MonkeyPa
 
 def test_a_failed_search_is_repeated_after_a_sequence_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shared blocks look sufficient in the upper bound."""
-    scheduler = make_scheduler(policy="priority", num_blocks=96)
+    scheduler = make_scheduler(scheduling_policy="priority", num_blocks=96)
     scheduler.add_request(make_request("peer", [501] * 60, 150, priority=0), 0.0)
     scheduler.add_request(make_request("short", [504] * 40, 40, priority=0), 0.0)
     for number in range(4):

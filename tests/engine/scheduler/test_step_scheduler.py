@@ -110,8 +110,9 @@ def test_a_long_prompt_that_is_nearly_all_cached_counts_as_a_short_one() -> None
 @pytest.mark.parametrize(
     "options",
     [
-        {"policy": "priority"}, {"policy": "fair"}, {"policy": "cache_aware"}, {"long_prefill_threshold": 16},
-        {"batching": "decode_first"}, {"batching": "fifo"}, {"target_itl_ms": 10.0},
+        {"scheduling_policy": "priority"}, {"scheduling_policy": "fair"}, {"scheduling_policy": "cache_aware"},
+        {"long_prefill_threshold": 16},
+        {"batching_policy": "decode_first"}, {"batching_policy": "fifo"}, {"target_itl_ms": 10.0},
     ],
 )  # fmt: skip
 def test_prompts_run_in_parallel_where_another_rule_divides_the_step(options: dict[str, Any]) -> None:
@@ -163,7 +164,9 @@ def test_a_short_prompt_behind_a_long_one_is_prefilled_at_once() -> None:
     assert [output.request_id for output in outputs] == ["short"]
 
 
-@pytest.mark.parametrize("options", [{"batching": "decode_first"}, {"batching": "mixed"}, {"target_itl_ms": 10.0}])
+@pytest.mark.parametrize(
+    "options", [{"batching_policy": "decode_first"}, {"batching_policy": "mixed"}, {"target_itl_ms": 10.0}]
+)
 def test_a_short_prompt_is_prefilled_beside_a_long_one_with_any_prefill_budget(options: dict[str, Any]) -> None:
     """Pitfall 8, with a prefill budget that is smaller than the configured fair chunk."""
     scheduler = make_scheduler(num_blocks=4000, max_batch_tokens=256, max_model_len=10_000, caching=False, **options)
@@ -194,7 +197,7 @@ def test_few_tokens_beside_many_decoding_sequences_are_shared_too() -> None:
 
 def test_a_prompt_is_topped_up_when_no_other_may_start() -> None:
     """The only prefilling prompt gets all tokens of the step because the other one may not start."""
-    scheduler = make_scheduler(batching="static", max_batch_tokens=64, max_running_requests=1, num_blocks=200)
+    scheduler = make_scheduler(batching_policy="static", max_batch_tokens=64, max_running_requests=1, num_blocks=200)
     scheduler.add_request(make_request("a", [500] * 100, 2), 0.0)
     run_step(scheduler)
     scheduler.add_request(make_request("b", [501] * 8, 2), 0.0)

@@ -15,7 +15,7 @@ from chairlift.server.openai.endpoint import RequestContext
 from chairlift.server.openai.parse_request import read_chat
 from chairlift.text.token_pieces import TokenPieces
 from chairlift.text.tool_parser import HERMES
-from support_server import CHAT, HELLO, events, opened, run
+from support_server import CHAT, HELLO, events, open_server, run
 from support_services import FAKE, AsciiTokenizer, Gate, fake_service, text_of
 
 PROMPT = "user=hello;a="
@@ -23,11 +23,11 @@ SAID = text_of(PROMPT, SamplingParams(max_tokens=5, seed=1))
 
 
 def ask(*bodies: dict[str, Any], **options: Any) -> Any:
-    async def asking() -> list[Any]:
-        async with opened(fake_service(), **options) as door:
-            return await asyncio.gather(*[door.http.post(CHAT, json=body) for body in bodies])
+    async def scenario() -> list[Any]:
+        async with open_server(fake_service(), **options) as server:
+            return await asyncio.gather(*[server.http.post(CHAT, json=body) for body in bodies])
 
-    return run(asking())
+    return run(scenario())
 
 
 def streamed(text: str) -> tuple[list[dict[str, Any]], dict[int, str], dict[int, str]]:
@@ -45,35 +45,35 @@ def streamed(text: str) -> tuple[list[dict[str, Any]], dict[int, str], dict[int,
 
 
 def test_an_answer_is_what_the_engine_says() -> None:
-    [answer] = ask(HELLO)
-    told = answer.json()
-    assert told["choices"] == [
+    [response] = ask(HELLO)
+    data = response.json()
+    assert data["choices"] == [
         {"index": 0, "message": {"role": "assistant", "content": SAID, "refusal": None}, "logprobs": None,
          "finish_reason": "length"}
     ]  # fmt: skip
-    assert told["usage"] == {
+    assert data["usage"] == {
         "prompt_tokens": 13, "completion_tokens": 5, "total_tokens": 18, "prompt_tokens_details": {"cached_tokens": 0}
     }  # fmt: skip
-    assert told["id"] == f"chatcmpl-{answer.headers['x-request-id']}" and told["model"] == "fake"
+    assert data["id"] == f"chatcmpl-{response.headers['x-request-id']}" and data["model"] == "fake"
 
 
 def test_a_stream_says_the_same() -> None:
-    [answer] = ask({**HELLO, "stream": True})
-    assert answer.headers["content-type"].startswith("text/event-stream")
-    chunks, texts, reasons = streamed(answer.text)
+    [response] = ask({**HELLO, "stream": True})
+    assert response.headers["content-type"].startswith("text/event-stream")
+    chunks, texts, reasons = streamed(response.text)
     assert texts == {0: SAID} and reasons == {0: "length"}
     assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     assert all("usage" not in chunk for chunk in chunks)
 
 
 def test_the_last_chunk_has_the_counts_where_they_are_asked_for() -> None:
-    [answer] = ask({**HELLO, "stream": True, "stream_options": {"include_usage": True}})
-    chunks, _, _ = streamed(answer.text)
+    [response] = ask({**HELLO, "stream": True, "stream_options": {"include_usage": True}})
+    chunks, _, _ = streamed(response.text)
     assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["total_tokens"] == 18
     assert all(chunk["usage"] is None for chunk in chunks[:-1])
 
 
-def test_choices_are_told_apart() -> None:
+def test_choices_are_distinguished() -> None:
     body = {**HELLO, "n": 3, "temperature": 1.0}
     whole, stream = ask(body, {**body, "stream": True})
     texts = {choice["index"]: choice["message"]["content"] for choice in whole.json()["choices"]}
@@ -87,18 +87,18 @@ def test_ids_and_positions_come_along() -> None:
     ids = list(SAID.encode())
     assert whole.json()["choices"][0]["token_ids"] == ids
     assert whole.json()["prompt_token_ids"] == list(PROMPT.encode())
-    found: list[int] = []
+    result: list[int] = []
     for chunk in streamed(stream.text)[0]:
         if "token_ids" in (choice := chunk["choices"][0]):
-            assert choice["position"] == len(found)
-            found += choice["token_ids"]
-    assert found == ids
+            assert choice["position"] == len(result)
+            result += choice["token_ids"]
+    assert result == ids
 
 
 def test_a_stream_goes_on_where_another_ended() -> None:
     ids = list(SAID.encode())
-    [answer] = ask({**HELLO, "stream": True, "return_token_ids": True, "resume": [ids[:2]]})
-    chunks, texts, _ = streamed(answer.text)
+    [response] = ask({**HELLO, "stream": True, "return_token_ids": True, "resume": [ids[:2]]})
+    chunks, texts, _ = streamed(response.text)
     assert texts == {0: SAID[2:]}
     assert next(c["choices"][0]["position"] for c in chunks if "position" in c["choices"][0]) == 2
 
@@ -108,56 +108,56 @@ def test_scores_are_of_the_tokens_that_come() -> None:
     whole, stream = ask(body, {**body, "stream": True})
     entries = whole.json()["choices"][0]["logprobs"]["content"]
     assert [entry["bytes"] for entry in entries] == [[byte] for byte in SAID.encode()]
-    found = [entry for chunk in streamed(stream.text)[0] for choice in chunk["choices"] if choice["logprobs"]
+    result = [entry for chunk in streamed(stream.text)[0] for choice in chunk["choices"] if choice["logprobs"]
              for entry in choice["logprobs"]["content"]]  # fmt: skip
-    assert found == entries
+    assert result == entries
 
 
 def test_other_tenants_share_no_prefix_and_salts_neither() -> None:
-    async def asking() -> list[int]:
-        async with opened(fake_service()) as door:
+    async def scenario() -> list[int]:
+        async with open_server(fake_service()) as server:
             seen = []
             for salt in (None, None, "a", "a", "b"):
-                answer = await door.http.post(CHAT, json={**HELLO, "cache_salt": salt})
-                seen.append(answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"])
+                response = await server.http.post(CHAT, json={**HELLO, "cache_salt": salt})
+                seen.append(response.json()["usage"]["prompt_tokens_details"]["cached_tokens"])
             return seen
 
-    assert run(asking()) == [0, 12, 0, 12, 0]
+    assert run(scenario()) == [0, 12, 0, 12, 0]
 
 
 def test_an_error_before_anything_was_said_has_a_status() -> None:
     poisoned = {"messages": [{"role": "user", "content": "~"}], "max_tokens": 5, "model": "fake"}
 
-    async def asking() -> None:
+    async def scenario() -> None:
         from dataclasses import replace
 
-        async with opened(fake_service(replace(FAKE, nan=ord("~")))) as door:
+        async with open_server(fake_service(replace(FAKE, nan=ord("~")))) as server:
             for stream in (False, True):
-                answer = await door.http.post(CHAT, json={**poisoned, "stream": stream})
-                assert answer.status_code == 500 and answer.json()["error"]["code"] == "non_finite_logits"
-                assert answer.headers["x-should-retry"] == "false"
-            assert (await door.http.post(CHAT, json=HELLO)).status_code == 200
+                response = await server.http.post(CHAT, json={**poisoned, "stream": stream})
+                assert response.status_code == 500 and response.json()["error"]["code"] == "non_finite_logits"
+                assert response.headers["x-should-retry"] == "false"
+            assert (await server.http.post(CHAT, json=HELLO)).status_code == 200
 
-    run(asking())
+    run(scenario())
 
 
 @pytest.mark.parametrize("where", ["field", "header"])
 def test_a_request_that_takes_too_long_is_ended(where: str) -> None:
     gate = Gate()
 
-    async def asking() -> Any:
-        async with opened(fake_service(hook=gate)) as door:
+    async def scenario() -> Any:
+        async with open_server(fake_service(hook=gate)) as server:
             body = {**HELLO, "timeout": 0.2} if where == "field" else HELLO
             headers = {"x-request-timeout-ms": "200"} if where == "header" else {}
-            asked = asyncio.create_task(door.http.post(CHAT, json=body, headers=headers))
+            asked = asyncio.create_task(server.http.post(CHAT, json=body, headers=headers))
             await asyncio.to_thread(gate.reached.wait, 30)
             await asyncio.sleep(0.3)
             gate.opened.set()
             return await asked
 
-    answer = run(asking())
-    assert answer.status_code == 408 and answer.json()["error"]["code"] == "timeout"
-    assert answer.headers["x-should-retry"] == "false"
+    response = run(scenario())
+    assert response.status_code == 408 and response.json()["error"]["code"] == "timeout"
+    assert response.headers["x-should-retry"] == "false"
 
 
 # -- a stream that goes on elsewhere -----------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def test_a_request_that_takes_too_long_is_ended(where: str) -> None:
 SPOKEN = '<think> so... </think> hm <tool_call>{"name": "f", "arguments": {"a": [1, "}"]}}</tool_call> ok <tool_'
 
 
-def told(resumed: int, until: int = len(SPOKEN), *, step: int = 1) -> list[dict[str, Any]]:
+def stream_chunks(resumed: int, until: int = len(SPOKEN), *, step: int = 1) -> list[dict[str, Any]]:
     """Return the deltas of a model that says SPOKEN, of its tokens from one to another; the others came before."""
     ids, tools = SPOKEN.encode(), [{"type": "function", "function": {"name": "f"}}]
     resume = (tuple(ids[:resumed]),) if resumed else ()
@@ -188,29 +188,29 @@ def told(resumed: int, until: int = len(SPOKEN), *, step: int = 1) -> list[dict[
 
 
 def together(deltas: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    found: dict[str, Any] = {"role": "", "content": "", "reasoning_content": "", "names": [], "arguments": ""}
+    result: dict[str, Any] = {"role": "", "content": "", "reasoning_content": "", "names": [], "arguments": ""}
     for delta in deltas:
         for name in ("role", "content", "reasoning_content"):
-            found[name] += delta.get(name) or ""
+            result[name] += delta.get(name) or ""
         for call in delta.get("tool_calls", ()):
-            found["names"] += [call["function"]["name"]] if "id" in call else []
-            found["arguments"] += call["function"]["arguments"]
-    return found
+            result["names"] += [call["function"]["name"]] if "id" in call else []
+            result["arguments"] += call["function"]["arguments"]
+    return result
 
 
 @pytest.mark.parametrize("resumed", range(1, len(SPOKEN) - 1))
 def test_calls_and_reasoning_go_on_where_another_stream_ended(resumed: int) -> None:
     """What was delivered of the first stream and all of the second are the whole: nothing is lost or said twice."""
-    whole = together(told(0))
+    whole = together(stream_chunks(0))
     assert whole == {
         "role": "assistant", "content": "hm  ok <tool_", "reasoning_content": "so...", "names": ["f"],
         "arguments": '{"a": [1, "}"]}',
     }  # fmt: skip
-    assert together([*told(0, resumed), *told(resumed, step=3)]) == whole
+    assert together([*stream_chunks(0, resumed), *stream_chunks(resumed, step=3)]) == whole
 
 
 def test_an_answer_that_is_not_streamed_is_whole_behind_what_was_delivered() -> None:
     ids = list(SAID.encode())
-    [answer] = ask({**HELLO, "resume": [ids[:2]], "return_token_ids": True})
-    [choice] = answer.json()["choices"]
+    [response] = ask({**HELLO, "resume": [ids[:2]], "return_token_ids": True})
+    [choice] = response.json()["choices"]
     assert choice["message"]["content"] == SAID and choice["token_ids"] == ids

@@ -1,4 +1,4 @@
-"""Voice: what is streamed, put together, is the message of the whole text, however the text is cut."""
+"""ChatDeltaBuilder: the joined deltas equal the message of the whole text, wherever the text is cut."""
 
 import re
 from itertools import pairwise
@@ -17,7 +17,7 @@ F = '{"name": "f", "arguments": {"x": 1}}'
 G = '{"name": "g", "arguments": {"y": "}<"}}'
 
 
-def voice(
+def delta_builder(
     notation: str | None = None, thinks: bool | None = None, *, allows_parallel_calls: bool = True
 ) -> ChatDeltaBuilder:
     """Make one; `thinks` is None where there is no reasoning, else whether the prompt has begun it."""
@@ -27,30 +27,30 @@ def voice(
     )
 
 
-def deltas_of(speaker: ChatDeltaBuilder, pieces: list[str]) -> list[Delta]:
+def deltas_of(builder: ChatDeltaBuilder, pieces: list[str]) -> list[Delta]:
     *first, last = pieces
-    return [*(delta for piece in first for delta in speaker.push(piece)), *speaker.finish(last)]
+    return [*(delta for piece in first for delta in builder.push(piece)), *builder.finish(last)]
 
 
 def put_together(deltas: list[Delta]) -> dict[str, Any]:
     """Do what a client does with deltas; the ids of calls are left out."""
-    found: dict[str, Any] = {"content": "", "reasoning_content": "", "tool_calls": []}
+    result: dict[str, Any] = {"content": "", "reasoning_content": "", "tool_calls": []}
     for delta in deltas:
         assert len(delta) == 1, "one thing at a time"
         ((name, value),) = delta.items()
         if name != "tool_calls":
             assert isinstance(value, str) and value, "nothing is no news"
-            found[name] += value
+            result[name] += value
             continue
         (call,) = value
         if "id" in call:
-            assert call["index"] == len(found["tool_calls"]) and call["type"] == "function"
+            assert call["index"] == len(result["tool_calls"]) and call["type"] == "function"
             assert re.fullmatch(r"call_[0-9a-f]{24}", call["id"]) and call["function"]["arguments"] == ""
-            found["tool_calls"].append(dict(call["function"]))
+            result["tool_calls"].append(dict(call["function"]))
         else:
             assert set(call) == {"index", "function"} and set(call["function"]) == {"arguments"}
-            found["tool_calls"][call["index"]]["arguments"] += call["function"]["arguments"]
-    return found
+            result["tool_calls"][call["index"]]["arguments"] += call["function"]["arguments"]
+    return result
 
 
 def plain(message: dict[str, Any]) -> dict[str, Any]:
@@ -72,10 +72,12 @@ PIECES = st.sampled_from(
      "[ARGS]", "é", "🚡"]
 )  # fmt: skip
 TEXTS = st.lists(PIECES | st.text(max_size=3), max_size=10).map("".join)
-VOICES = st.tuples(st.sampled_from([None, *START_MARKERS]), st.sampled_from([None, False, True]), st.booleans())
+BUILDER_OPTIONS = st.tuples(
+    st.sampled_from([None, *START_MARKERS]), st.sampled_from([None, False, True]), st.booleans()
+)
 
 
-@given(VOICES, TEXTS, st.data())
+@given(BUILDER_OPTIONS, TEXTS, st.data())
 def test_deltas_put_together_are_the_message(
     kind: tuple[str | None, bool | None, bool], text: str, data: st.DataObject
 ) -> None:
@@ -83,8 +85,8 @@ def test_deltas_put_together_are_the_message(
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
     pieces = [text[start:end] for start, end in pairwise([0, *cuts, len(text)])]
     streamed, whole = (
-        voice(notation, thinks, allows_parallel_calls=allows_parallel_calls),
-        voice(notation, thinks, allows_parallel_calls=allows_parallel_calls),
+        delta_builder(notation, thinks, allows_parallel_calls=allows_parallel_calls),
+        delta_builder(notation, thinks, allows_parallel_calls=allows_parallel_calls),
     )
     message = whole.message(text)
     assert put_together(deltas_of(streamed, pieces)) == plain(message)
@@ -92,8 +94,8 @@ def test_deltas_put_together_are_the_message(
     assert allows_parallel_calls or whole.calls <= 1
     for reason in FinishReason:
         assert streamed.reason(reason) == whole.reason(reason)
-    by_letter = voice(notation, thinks, allows_parallel_calls=allows_parallel_calls)
-    assert put_together(deltas_of(by_letter, [*text, ""])) == plain(message)
+    by_character = delta_builder(notation, thinks, allows_parallel_calls=allows_parallel_calls)
+    assert put_together(deltas_of(by_character, [*text, ""])) == plain(message)
     if notation is None and thinks is None:
         assert message["content"] == text
 
@@ -101,16 +103,20 @@ def test_deltas_put_together_are_the_message(
 @given(TEXTS, st.sampled_from([None, HERMES]))
 def test_nothing_that_was_said_is_lost(text: str, notation: str | None) -> None:
     """Without a call, all but white space and the marks of reasoning comes back in its order."""
-    message = voice(notation, False).message(text)
+    message = delta_builder(notation, False).message(text)
     if "tool_calls" in message:
         return
-    told = message.get("reasoning_content", "") + (message["content"] or "")
+    text_of_message = message.get("reasoning_content", "") + (message["content"] or "")
     without = text.lstrip(" \t\r\n").removeprefix("<think>") if "reasoning_content" in message else text
-    assert letters(told) in (letters(without), letters(without.replace("</think>", "", 1)), letters(
-        text.replace("<think>", "", 1).replace("</think>", "", 1)))  # fmt: skip
+    variants = (
+        without,
+        without.replace("</think>", "", 1),
+        text.replace("<think>", "", 1).replace("</think>", "", 1),
+    )
+    assert without_whitespace(text_of_message) in map(without_whitespace, variants)
 
 
-def letters(text: str) -> str:
+def without_whitespace(text: str) -> str:
     return "".join(text.split())
 
 
@@ -138,19 +144,19 @@ MESSAGES: list[tuple[tuple[str | None, bool | None], str, str | None, str, list[
 
 
 @pytest.mark.parametrize(("kind", "text", "content", "thought", "calls"), MESSAGES)
-def test_a_text_is_told_apart(
+def test_a_text_is_split_into_its_parts(
     kind: tuple[str | None, bool | None], text: str, content: str | None, thought: str, calls: list[tuple[str, str]]
 ) -> None:
-    speaker = voice(*kind)
-    message = speaker.message(text)
+    builder = delta_builder(*kind)
+    message = builder.message(text)
     assert message["content"] == content
     assert message.get("reasoning_content", "") == thought and ("reasoning_content" in message) == bool(thought)
     assert [tuple(call["function"].values()) for call in message.get("tool_calls", [])] == calls
-    assert ("tool_calls" in message) == bool(calls) == bool(speaker.calls)
+    assert ("tool_calls" in message) == bool(calls) == bool(builder.calls)
 
 
 def test_where_one_call_is_allowed_the_others_are_dropped_with_their_arguments() -> None:
-    message = voice(HERMES, allows_parallel_calls=False).message(
+    message = delta_builder(HERMES, allows_parallel_calls=False).message(
         f"<tool_call>{F}</tool_call><tool_call>{G}</tool_call>Done."
     )
     assert [call["function"]["name"] for call in message["tool_calls"]] == ["f"]
@@ -160,13 +166,13 @@ def test_where_one_call_is_allowed_the_others_are_dropped_with_their_arguments()
 
 def test_ids_of_calls_are_all_different() -> None:
     text = f"[TOOL_CALLS][{F}, {F}, {F}]"
-    ids = [call["id"] for _ in range(2) for call in voice(MISTRAL).message(text)["tool_calls"]]
+    ids = [call["id"] for _ in range(2) for call in delta_builder(MISTRAL).message(text)["tool_calls"]]
     assert len(set(ids)) == 6
 
 
 @pytest.mark.parametrize("reason", list(FinishReason))
 def test_the_reason_is_the_call_only_where_the_model_ended_with_one(reason: FinishReason) -> None:
-    silent, caller = voice(HERMES), voice(HERMES)
+    silent, caller = delta_builder(HERMES), delta_builder(HERMES)
     silent.message("Hello.")
     caller.message(f"<tool_call>{F}</tool_call>")
     assert silent.reason(reason) == reason.value
@@ -175,11 +181,11 @@ def test_the_reason_is_the_call_only_where_the_model_ended_with_one(reason: Fini
 
 
 def test_text_is_passed_on_at_once() -> None:
-    assert voice().push("He") == [{"content": "He"}]
-    assert voice().push("") == voice().finish("") == []
-    speaker = voice(HERMES, False)
-    assert speaker.push("<think>We") == [{"reasoning_content": "We"}]
-    assert speaker.push("ll</th") == [{"reasoning_content": "ll"}]
-    assert speaker.push("ink> Yes <to") == [{"content": "Yes "}]
-    assert [*speaker.push("ol_call>" + F[:-1])[0]] == ["tool_calls"]
-    assert speaker.finish("}") == []
+    assert delta_builder().push("He") == [{"content": "He"}]
+    assert delta_builder().push("") == delta_builder().finish("") == []
+    builder = delta_builder(HERMES, False)
+    assert builder.push("<think>We") == [{"reasoning_content": "We"}]
+    assert builder.push("ll</th") == [{"reasoning_content": "ll"}]
+    assert builder.push("ink> Yes <to") == [{"content": "Yes "}]
+    assert [*builder.push("ol_call>" + F[:-1])[0]] == ["tool_calls"]
+    assert builder.finish("}") == []

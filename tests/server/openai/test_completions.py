@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from chairlift.core.sampling import SamplingParams
-from support_server import COMPLETIONS, events, opened, run
+from support_server import COMPLETIONS, events, open_server, run
 from support_services import fake_service, text_of
 
 FEW = SamplingParams(max_tokens=4, seed=3)
@@ -12,18 +12,18 @@ BODY: dict[str, Any] = {"model": "fake", "prompt": "lift", "max_tokens": 4, "see
 
 
 def ask(*bodies: dict[str, Any]) -> Any:
-    async def asking() -> list[Any]:
-        async with opened(fake_service()) as door:
-            return await asyncio.gather(*[door.http.post(COMPLETIONS, json=body) for body in bodies])
+    async def scenario() -> list[Any]:
+        async with open_server(fake_service()) as server:
+            return await asyncio.gather(*[server.http.post(COMPLETIONS, json=body) for body in bodies])
 
-    return run(asking())
+    return run(scenario())
 
 
-def texts_of(answer: Any) -> dict[int, str]:
+def texts_of(response: Any) -> dict[int, str]:
     """Return the text of each choice, streamed or whole."""
-    if answer.headers["content-type"] == "application/json":
-        return {choice["index"]: choice["text"] for choice in answer.json()["choices"]}
-    *chunks, done = events(answer.text)
+    if response.headers["content-type"] == "application/json":
+        return {choice["index"]: choice["text"] for choice in response.json()["choices"]}
+    *chunks, done = events(response.text)
     assert done == "[DONE]"
     texts: dict[int, str] = {}
     for choice in (choice for chunk in chunks for choice in chunk["choices"]):
@@ -32,27 +32,27 @@ def texts_of(answer: Any) -> dict[int, str]:
 
 
 def test_text_and_ids_are_the_same_prompt() -> None:
-    for answer in ask(BODY, {**BODY, "prompt": list(b"lift")}, {**BODY, "stream": True}):
-        assert texts_of(answer) == {0: text_of("lift", FEW)}
+    for response in ask(BODY, {**BODY, "prompt": list(b"lift")}, {**BODY, "stream": True}):
+        assert texts_of(response) == {0: text_of("lift", FEW)}
 
 
 def test_several_prompts_are_numbered_through() -> None:
     body = {**BODY, "prompt": ["lift", "rope"], "n": 2}
     whole, stream, ids = ask(body, {**body, "stream": True}, {**body, "prompt": [list(b"lift"), list(b"rope")]})
-    found = texts_of(whole)
-    assert list(found) == [0, 1, 2, 3] and found[0] == text_of("lift", FEW) and found[2] == text_of("rope", FEW)
-    assert texts_of(stream) == texts_of(ids) == found
+    result = texts_of(whole)
+    assert list(result) == [0, 1, 2, 3] and result[0] == text_of("lift", FEW) and result[2] == text_of("rope", FEW)
+    assert texts_of(stream) == texts_of(ids) == result
     assert whole.json()["usage"]["prompt_tokens"] == 8 and whole.json()["usage"]["completion_tokens"] == 16
 
 
 def test_the_prompt_is_echoed() -> None:
-    for answer in ask({**BODY, "echo": True}, {**BODY, "echo": True, "stream": True}):
-        assert texts_of(answer) == {0: "lift" + text_of("lift", FEW)}
+    for response in ask({**BODY, "echo": True}, {**BODY, "echo": True, "stream": True}):
+        assert texts_of(response) == {0: "lift" + text_of("lift", FEW)}
 
 
 def test_scores_lie_side_by_side() -> None:
-    [answer, stream] = ask(*({**BODY, "echo": True, "logprobs": 2, "stream": stream} for stream in (False, True)))
-    scores = answer.json()["choices"][0]["logprobs"]
+    [response, stream] = ask(*({**BODY, "echo": True, "logprobs": 2, "stream": stream} for stream in (False, True)))
+    scores = response.json()["choices"][0]["logprobs"]
     said = "lift" + text_of("lift", FEW)
     assert scores["tokens"] == list(said) and scores["text_offset"] == list(range(8))
     assert scores["token_logprobs"][0] is None and scores["top_logprobs"][0] is None
@@ -65,24 +65,24 @@ def test_scores_lie_side_by_side() -> None:
 
 
 def test_the_best_of_several_comes_back() -> None:
-    [answer] = ask({**BODY, "best_of": 4, "n": 2, "temperature": 1.0})
-    assert len(answer.json()["choices"]) == 2 and answer.json()["usage"]["completion_tokens"] == 16
+    [response] = ask({**BODY, "best_of": 4, "n": 2, "temperature": 1.0})
+    assert len(response.json()["choices"]) == 2 and response.json()["usage"]["completion_tokens"] == 16
 
 
 def test_one_bad_prompt_of_several_is_refused_as_a_whole() -> None:
-    [answer] = ask({**BODY, "prompt": [[1, 2], [3, 128]]})
-    assert answer.status_code == 400 and answer.json()["error"]["code"] == "token_out_of_range"
+    [response] = ask({**BODY, "prompt": [[1, 2], [3, 128]]})
+    assert response.status_code == 400 and response.json()["error"]["code"] == "token_out_of_range"
 
 
 def test_scores_go_on_where_another_stream_ended() -> None:
-    """The prompt is not told once more, and offsets are those in the whole text."""
+    """The prompt is not sent again, and offsets count from the start of the whole text."""
     body = {"model": "fake", "prompt": "lift", "max_tokens": 8, "seed": 4, "echo": True, "logprobs": 2}
     [whole] = ask({**body, "return_token_ids": True})
     choice = whole.json()["choices"][0]
-    [answer] = ask({**body, "stream": True, "resume": [choice["token_ids"][:3]]})
-    found: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
-    for chunk in events(answer.text)[:-1]:
+    [response] = ask({**body, "stream": True, "resume": [choice["token_ids"][:3]]})
+    result: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+    for chunk in events(response.text)[:-1]:
         for name, values in (chunk["choices"][0]["logprobs"] or {}).items():
-            found[name] += values
-    assert found["text_offset"] == choice["logprobs"]["text_offset"][4 + 3 :] == [7, 8, 9, 10, 11]
-    assert found["tokens"] == choice["logprobs"]["tokens"][7:]
+            result[name] += values
+    assert result["text_offset"] == choice["logprobs"]["text_offset"][4 + 3 :] == [7, 8, 9, 10, 11]
+    assert result["tokens"] == choice["logprobs"]["tokens"][7:]

@@ -53,16 +53,16 @@ def test_a_chats_token_has_its_text_its_bytes_and_the_likeliest_beside_it() -> N
 def test_the_bytes_of_a_chats_tokens_are_its_text(style: str) -> None:
     tokenizer = tokenizer_of(style)
     ids = tokenizer.encode(LIFT, add_special_tokens=False)
-    found = ChatLogprobs(TokenPieces(tokenizer), 3).of(scored(ids, 3))
-    assert bytes(byte for entry in found["content"] for byte in entry["bytes"]).decode().lstrip() == LIFT
-    assert len(ids) == len(found["content"]) and all(len(entry["top_logprobs"]) == 3 for entry in found["content"])
+    result = ChatLogprobs(TokenPieces(tokenizer), 3).of(scored(ids, 3))
+    assert bytes(byte for entry in result["content"] for byte in entry["bytes"]).decode().lstrip() == LIFT
+    assert len(ids) == len(result["content"]) and all(len(entry["top_logprobs"]) == 3 for entry in result["content"])
 
 
 def test_minus_infinity_is_a_number_that_json_can_say() -> None:
     entry = TokenLogprob(65, -inf, ((65, -1e9), (66, -inf)))
     chat, completion = ChatLogprobs(BYTES, 2).of([entry]), CompletionLogprobs(BYTES, None, 2).of([entry])
-    for found in (chat, completion):
-        assert json.loads(json.dumps(found, allow_nan=False)) == found
+    for result in (chat, completion):
+        assert json.loads(json.dumps(result, allow_nan=False)) == result
     assert chat["content"][0]["logprob"] == completion["token_logprobs"][0] == MIN_LOGPROB
     assert {each["logprob"] for each in chat["content"][0]["top_logprobs"]} == {MIN_LOGPROB}
     assert completion["top_logprobs"] == [{"A": MIN_LOGPROB, "B": MIN_LOGPROB}]
@@ -70,8 +70,8 @@ def test_minus_infinity_is_a_number_that_json_can_say() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, QWEN.vocab_size + 20), st.floats(max_value=0, allow_nan=False)), max_size=6))
 def test_any_scores_of_a_chat_are_those_of_openais_type(drawn: list[tuple[int, float]]) -> None:
-    found = ChatLogprobs(PIECES, 2).of([TokenLogprob(token, logprob, ((token, logprob),)) for token, logprob in drawn])
-    read = ChoiceLogprobs.model_validate_json(json.dumps(found, allow_nan=False), strict=True)
+    result = ChatLogprobs(PIECES, 2).of([TokenLogprob(token, logprob, ((token, logprob),)) for token, logprob in drawn])
+    read = ChoiceLogprobs.model_validate_json(json.dumps(result, allow_nan=False), strict=True)
     assert read.content is not None and read.model_extra == {}
     assert [each.bytes for each in read.content] == [list(PIECES.bytes_of(token)) for token, _ in drawn]
 
@@ -127,19 +127,19 @@ def test_offsets_say_where_a_tokens_text_begins(text: str, cut: int, echoed: int
     ids = QWEN.encode(text, add_special_tokens=False)
     prompt = ids[:echoed]
     scores = CompletionLogprobs(PIECES, prompt or None, 0)
-    found: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+    result: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
     parts = (scores.of(scored(ids[echoed:cut]), scored(prompt[1:])), scores.of(scored(ids[max(cut, echoed) :])))
     for part in parts:
         for name, values in part.items():
-            found[name] += values
-    assert {len(values) for values in found.values()} == {len(ids)}
-    for token, offset in zip(found["tokens"], found["text_offset"], strict=True):
+            result[name] += values
+    assert {len(values) for values in result.values()} == {len(ids)}
+    for token, offset in zip(result["tokens"], result["text_offset"], strict=True):
         assert token.startswith("bytes:") or text.startswith(token, offset), (token, offset)
-    assert found["text_offset"] == sorted(found["text_offset"])
+    assert result["text_offset"] == sorted(result["text_offset"])
 
 
 def test_a_part_of_a_character_is_its_bytes() -> None:
     ids = ByteTokenizer().encode("é!", add_special_tokens=False)
-    found = CompletionLogprobs(BYTES, None, 0).of([TokenLogprob(token, log(0.5)) for token in ids])
-    assert found["tokens"] == ["bytes:\\xc3", "bytes:\\xa9", "!"]
-    assert found["text_offset"] == [0, 0, 1], "what follows a character begins behind it, however it was cut"
+    result = CompletionLogprobs(BYTES, None, 0).of([TokenLogprob(token, log(0.5)) for token in ids])
+    assert result["tokens"] == ["bytes:\\xc3", "bytes:\\xa9", "!"]
+    assert result["text_offset"] == [0, 0, 1], "what follows a character begins behind it, however it was cut"

@@ -4,16 +4,16 @@ from typing import Any
 
 import pytest
 
-from support_server import opened, run
+from support_server import open_server, run
 from support_services import fake_service
 
 
 def ask(method: str, path: str, body: dict[str, Any] | None = None, **service: Any) -> Any:
-    async def asking() -> Any:
-        async with opened(fake_service(**service)) as door:
-            return await door.http.request(method, path, json=body)
+    async def scenario() -> Any:
+        async with open_server(fake_service(**service)) as server:
+            return await server.http.request(method, path, json=body)
 
-    return run(asking())
+    return run(scenario())
 
 
 def test_the_model_has_a_card() -> None:
@@ -24,14 +24,14 @@ def test_the_model_has_a_card() -> None:
 
 @pytest.mark.parametrize("name", ["else", "", "a/b", "../fake"])
 def test_other_models_are_not_found(name: str) -> None:
-    answer = ask("GET", f"/v1/models/{name}")
-    assert answer.status_code == 404 and answer.json()["error"]["code"] in ("model_not_found", "not_found")
+    response = ask("GET", f"/v1/models/{name}")
+    assert response.status_code == 404 and response.json()["error"]["code"] in ("model_not_found", "not_found")
 
 
 def test_text_becomes_tokens_and_comes_back() -> None:
-    told = ask("POST", "/tokenize", {"prompt": "lift", "return_token_strs": True}).json()
-    assert told == {"count": 4, "max_model_len": 512, "tokens": list(b"lift"), "token_strs": list("lift")}
-    assert ask("POST", "/detokenize", {"tokens": told["tokens"]}).json() == {"prompt": "lift"}
+    data = ask("POST", "/tokenize", {"prompt": "lift", "return_token_strs": True}).json()
+    assert data == {"count": 4, "max_model_len": 512, "tokens": list(b"lift"), "token_strs": list("lift")}
+    assert ask("POST", "/detokenize", {"tokens": data["tokens"]}).json() == {"prompt": "lift"}
 
 
 def test_messages_become_the_prompt_that_a_chat_would_have() -> None:
@@ -63,8 +63,8 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("path", "body", "param"), BAD)
 def test_what_cannot_be_is_refused(path: str, body: dict[str, Any], param: str) -> None:
-    answer = ask("POST", path, body)
-    assert answer.status_code == 400 and answer.json()["error"]["param"] == param
+    response = ask("POST", path, body)
+    assert response.status_code == 400 and response.json()["error"]["param"] == param
 
 
 def test_another_models_tokens_are_not_known_here() -> None:
@@ -81,11 +81,11 @@ def test_fields_without_effect_are_named_and_refused_where_the_server_is_strict(
         assert ask("POST", path, body).headers["x-ignored-parameters"] == "made_up"
 
         async def strictly(path: str = path, body: dict[str, Any] = body) -> Any:
-            async with opened(fake_service(), strict=True) as door:
-                return await door.http.post(path, json=body)
+            async with open_server(fake_service(), reject_unknown_fields=True) as server:
+                return await server.http.post(path, json=body)
 
-        answer = run(strictly())
-        assert answer.status_code == 400 and answer.json()["error"]["param"] == "made_up"
+        response = run(strictly())
+        assert response.status_code == 400 and response.json()["error"]["param"] == "made_up"
 
 
 def test_no_tools_are_the_same_as_none_at_all() -> None:

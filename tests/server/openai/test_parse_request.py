@@ -53,10 +53,10 @@ def schema_form(schema: Any) -> dict[str, Any]:
 
 
 def nested(depth: int) -> Any:
-    found: Any = "x"
+    result: Any = "x"
     for level in range(depth):
-        found = [found] if level % 2 else {"a": found}
-    return found
+        result = [result] if level % 2 else {"a": result}
+    return result
 
 
 # What both routes refuse: the case in HTTP.md, the field, its values.
@@ -524,7 +524,7 @@ def test_any_value_of_any_field_alone(name: str, value: Any) -> None:
     check_any(COMPLETION, {**COMPLETION_BODY, name: value})
 
 
-def test_who_reads_an_error_is_told_the_field_that_asked_for_a_form() -> None:
+def test_an_error_names_the_field_that_asked_for_a_structure() -> None:
     tool = {"type": "function", "function": {"name": "f"}}
     form = {"type": "json_schema", "json_schema": {"schema": {}}}
     assert (

@@ -1,4 +1,4 @@
-"""Render: whole answers and streams are of OpenAI's own response types, and say the same as each other."""
+"""response.py: full responses and streams match OpenAI's response types, and have the same content."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -37,17 +37,17 @@ STOP, LENGTH = FinishReason.STOP, FinishReason.LENGTH
 
 def extras(model: BaseModel) -> set[str]:
     """Return the names of all fields, at any depth, that the type does not have."""
-    found = set(model.model_extra or {})
+    result = set(model.model_extra or {})
     for value in vars(model).values():
         for each in value if isinstance(value, list) else [value]:
-            found |= extras(each) if isinstance(each, BaseModel) else set()
-    return found
+            result |= extras(each) if isinstance(each, BaseModel) else set()
+    return result
 
 
-def check(kind: type[BaseModel], answer: dict[str, Any], ours: set[str], untyped: Sequence[str] = ()) -> None:
+def check(kind: type[BaseModel], body: dict[str, Any], ours: set[str], untyped: Sequence[str] = ()) -> None:
     """An answer is strictly of OpenAI's type but for our own fields; `untyped` are nulls that it does not tell of."""
     try:
-        read = kind.model_validate_json(json.dumps(answer, allow_nan=False), strict=True)
+        read = kind.model_validate_json(json.dumps(body, allow_nan=False), strict=True)
     except ValidationError as error:
         wrong = [(".".join(map(str, each["loc"])), each["input"]) for each in error.errors()]
         assert wrong and wrong == [(name, None) for name in untyped], wrong
@@ -56,23 +56,23 @@ def check(kind: type[BaseModel], answer: dict[str, Any], ours: set[str], untyped
         assert extras(read) == ours
 
 
-def chat_asked(**more: Any) -> ChatRequest:
+def chat_request(**more: Any) -> ChatRequest:
     return read_chat({"model": "demo", "messages": [{"role": "user", "content": "x"}], **more}, HERMES)
 
 
-def asked(**more: Any) -> CompletionRequest:
+def completion_request(**more: Any) -> CompletionRequest:
     return read_completion({"model": "demo", "prompt": "x", **more})
 
 
 def chat_renderer(wanted: ChatRequest, *, thinks: bool = False) -> ChatRenderer:
     scores = ChatLogprobs(PIECES, wanted.params.logprobs or 0) if wanted.logprobs else None
-    voices = [
+    delta_builders = [
         ChatDeltaBuilder(
             None if wanted.tools is None else ToolCallParser(HERMES), ReasoningParser(inside=False) if thinks else None
         )
         for _ in range(wanted.params.n)
     ]
-    return ChatRenderer(wanted, NAMED, scores, voices)
+    return ChatRenderer(wanted, NAMED, scores, delta_builders)
 
 
 def renderer(wanted: CompletionRequest, prompt: Sequence[int] = (120, 121)) -> CompletionRenderer:
@@ -95,16 +95,16 @@ def events_of(text: str, cuts: Sequence[int] = (), *, index: int = 0, reason: Fi
               held: int = 0, logprobs: bool = True) -> Iterator[TextEvent]:  # fmt: skip
     """Stream a text of one-byte characters cut there; the last `held` characters of a piece come with the next one."""
     places = [0, *sorted(cuts), len(text)]
-    said = 0
+    choices = 0
     for number, (start, end) in enumerate(pairwise(places)):
         last = number == len(places) - 2
-        upto = end if last else max(said, end - held)
+        upto = end if last else max(choices, end - held)
         new = ids_of(text[start:end])
         yield TextEvent(
-            "r", text[said:upto], new, scored(new) if logprobs else (), reason if last else None, index=index,
+            "r", text[choices:upto], new, scored(new) if logprobs else (), reason if last else None, index=index,
             usage=Usage(3, len(text), 1) if last else None,
         )  # fmt: skip
-        said = upto
+        choices = upto
 
 
 def result_of(
@@ -132,8 +132,8 @@ def streamed(
 
 def only(chunk: dict[str, Any]) -> dict[str, Any]:
     (choice,) = chunk["choices"]
-    found: dict[str, Any] = choice
-    return found
+    result: dict[str, Any] = choice
+    return result
 
 
 # -- what is around the choices ----------------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_counts_add_up() -> None:
 
 def test_a_models_name_cannot_break_a_chunk() -> None:
     named = ResponseMeta("c", 'a"\n\nb: ü\\', 1)
-    (chunk,) = chunks_of(ChatRenderer(chat_asked(), named, None, [ChatDeltaBuilder()]).usage(Usage(1, 1, 0)))
+    (chunk,) = chunks_of(ChatRenderer(chat_request(), named, None, [ChatDeltaBuilder()]).usage(Usage(1, 1, 0)))
     assert chunk["model"] == 'a"\n\nb: ü\\'
 
 
@@ -180,33 +180,33 @@ def test_a_models_name_cannot_break_a_chunk() -> None:
     ],
 )
 def test_a_whole_chat_is_of_openais_type(more: dict[str, Any], text: str, ours: set[str]) -> None:
-    answer = chat_renderer(chat_asked(**more)).full_response([result_of(text)])
-    check(ChatCompletion, answer, ours)
-    (choice,) = answer["choices"]
+    body = chat_renderer(chat_request(**more)).full_response([result_of(text)])
+    check(ChatCompletion, body, ours)
+    (choice,) = body["choices"]
     assert choice["finish_reason"] == ("tool_calls" if F in text else "stop")
     assert (choice["logprobs"] is None) == ("logprobs" not in more)
-    assert answer["usage"]["completion_tokens"] == len(text)
+    assert body["usage"]["completion_tokens"] == len(text)
 
 
 def test_reasoning_is_a_field_of_ours() -> None:
-    answer = chat_renderer(chat_asked(), thinks=True).full_response([result_of("<think>Well.</think>Yes.")])
-    check(ChatCompletion, answer, {"reasoning_content"})
-    assert answer["choices"][0]["message"] == {
+    body = chat_renderer(chat_request(), thinks=True).full_response([result_of("<think>Well.</think>Yes.")])
+    check(ChatCompletion, body, {"reasoning_content"})
+    assert body["choices"][0]["message"] == {
         "role": "assistant", "content": "Yes.", "refusal": None, "reasoning_content": "Well.",
     }  # fmt: skip
 
 
-def test_choices_of_a_chat_are_told_apart() -> None:
-    answer = chat_renderer(chat_asked(n=3)).full_response([result_of("a", "bb", "", reason=LENGTH)])
-    check(ChatCompletion, answer, set())
-    said = [(choice["index"], choice["message"]["content"], choice["finish_reason"]) for choice in answer["choices"]]
-    assert said == [(0, "a", "length"), (1, "bb", "length"), (2, "", "length")]
+def test_choices_of_a_chat_are_distinguished() -> None:
+    body = chat_renderer(chat_request(n=3)).full_response([result_of("a", "bb", "", reason=LENGTH)])
+    check(ChatCompletion, body, set())
+    choices = [(choice["index"], choice["message"]["content"], choice["finish_reason"]) for choice in body["choices"]]
+    assert choices == [(0, "a", "length"), (1, "bb", "length"), (2, "", "length")]
 
 
 def test_ids_of_a_whole_chat() -> None:
-    answer = chat_renderer(chat_asked(return_token_ids=True)).full_response([result_of("ab")])
-    assert answer["prompt_token_ids"] == [120, 121]
-    assert answer["choices"][0]["token_ids"] == [97, 98]
+    body = chat_renderer(chat_request(return_token_ids=True)).full_response([result_of("ab")])
+    assert body["prompt_token_ids"] == [120, 121]
+    assert body["choices"][0]["token_ids"] == [97, 98]
 
 
 @pytest.mark.parametrize(
@@ -220,18 +220,18 @@ def test_ids_of_a_whole_chat() -> None:
     ],
 )
 def test_every_chunk_of_a_chat_is_of_openais_type(more: dict[str, Any], text: str, ours: set[str]) -> None:
-    made = chat_renderer(chat_asked(stream=True, **more))
+    made = chat_renderer(chat_request(stream=True, **more))
     chunks = streamed(made, events_of(text, range(2, len(text), 3), held=1))
-    found: set[str] = set()
+    result: set[str] = set()
     for chunk in chunks:
         here = OURS & {*only(chunk), *only(chunk)["delta"]}
         check(ChatCompletionChunk, chunk, here)
-        found |= here
+        result |= here
         assert {**chunk, "choices": 0} == {
             **NAMED.envelope("chat.completion.chunk"), "choices": 0,
             **({"usage": None} if "stream_options" in more else {}),
         }  # fmt: skip
-    assert found == ours
+    assert result == ours
     assert only(chunks[0])["delta"] == {"role": "assistant", "content": ""}
     assert not any("role" in only(chunk)["delta"] for chunk in chunks[1:])
     reasons = [only(chunk)["finish_reason"] for chunk in chunks]
@@ -240,8 +240,8 @@ def test_every_chunk_of_a_chat_is_of_openais_type(more: dict[str, Any], text: st
 
 def test_the_last_chunk_has_the_counts_and_no_choice() -> None:
     for made, kind in (
-        (chat_renderer(chat_asked(stream=True, stream_options={"include_usage": True})), ChatCompletionChunk),
-        (renderer(asked(stream=True, stream_options={"include_usage": True})), Completion),
+        (chat_renderer(chat_request(stream=True, stream_options={"include_usage": True})), ChatCompletionChunk),
+        (renderer(completion_request(stream=True, stream_options={"include_usage": True})), Completion),
     ):
         (chunk,) = chunks_of(made.usage(Usage(3, 4, 2)))
         check(kind, chunk, set())
@@ -250,10 +250,10 @@ def test_the_last_chunk_has_the_counts_and_no_choice() -> None:
 
 def collected(chunks: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
     """Do what a client does with the chunks of a chat."""
-    found: dict[int, dict[str, Any]] = {}
+    result: dict[int, dict[str, Any]] = {}
     for chunk in chunks:
         choice = only(chunk)
-        one = found.setdefault(choice["index"], {
+        one = result.setdefault(choice["index"], {
             "content": "", "reasoning": "", "calls": [], "token_ids": [], "scores": [], "reason": None,
         })  # fmt: skip
         assert one["reason"] is None, "nothing comes behind the end"
@@ -271,7 +271,7 @@ def collected(chunks: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
         if choice["logprobs"] is not None:
             one["scores"] += choice["logprobs"]["content"]
         one["reason"] = choice["finish_reason"]
-    return found
+    return result
 
 
 PARTS = st.lists(st.sampled_from([F, "<think>", "</think>", "<tool_", "Hello", " ", "\n", "{", "<", "a"]), max_size=6)
@@ -283,7 +283,7 @@ def test_a_streamed_chat_says_what_the_whole_one_does(
     text: str, cuts: list[int], held: int, thinks: bool, ids: bool, reason: FinishReason
 ) -> None:
     """Text, reasoning, calls, ids, scores and reason, however the text is cut, with choices between each other."""
-    wanted = chat_asked(n=2, logprobs=True, top_logprobs=1, return_token_ids=ids, tools=[
+    wanted = chat_request(n=2, logprobs=True, top_logprobs=1, return_token_ids=ids, tools=[
         {"type": "function", "function": {"name": "f"}}])  # fmt: skip
     cuts = [min(cut, len(text)) for cut in cuts]
     made = chat_renderer(wanted, thinks=thinks)
@@ -292,20 +292,20 @@ def test_a_streamed_chat_says_what_the_whole_one_does(
     for event in events_of(text, cuts, held=held, reason=reason):
         chunks += streamed(made, iter([event, *([between] if (between := next(other, None)) else [])]))
     chunks += streamed(made, other)
-    found = collected(chunks)
+    result = collected(chunks)
     whole = chat_renderer(wanted, thinks=thinks).full_response([result_of(text, reason=reason)])["choices"][0]
     message = whole["message"]
-    assert found[0] == {
+    assert result[0] == {
         "content": message["content"] or "", "reasoning": message.get("reasoning_content", ""),
         "calls": [call["function"] for call in message.get("tool_calls", [])],
         "token_ids": whole["token_ids"] if ids else [], "scores": whole["logprobs"]["content"],
         "reason": whole["finish_reason"],
     }  # fmt: skip
-    assert (found[1]["content"], found[1]["reason"]) == ("other", "stop")
+    assert (result[1]["content"], result[1]["reason"]) == ("other", "stop")
 
 
 def test_a_stream_that_is_resumed_goes_on_counting() -> None:
-    wanted = chat_asked(stream=True, n=2, return_token_ids=True, resume=[[7, 8, 9]])
+    wanted = chat_request(stream=True, n=2, return_token_ids=True, resume=[[7, 8, 9]])
     made = chat_renderer(wanted)
     first = streamed(made, events_of("ab", (1,), index=0))
     second = streamed(made, events_of("ab", (1,), index=1))
@@ -313,25 +313,25 @@ def test_a_stream_that_is_resumed_goes_on_counting() -> None:
     assert [only(chunk)["position"] for chunk in second if "position" in only(chunk)] == [0, 1]
 
 
-def test_tokens_without_text_yet_are_told_where_somebody_counts_them() -> None:
+def test_tokens_without_text_yet_are_sent_where_the_client_counts_them() -> None:
     silent = TextEvent("r", "", (200,), scored((200,)))
     for more, tells in (({}, False), ({"return_token_ids": True}, True), ({"logprobs": True}, True)):
-        made = chat_renderer(chat_asked(stream=True, **more))
+        made = chat_renderer(chat_request(stream=True, **more))
         made.event(0, TextEvent("r", "a", (97,), scored((97,))))
         chunks = chunks_of(made.event(0, silent))
         assert [only(chunk)["delta"] for chunk in chunks] == ([{}] if tells else [])
         assert not made.event(0, TextEvent("r")), "no news, no chunk"
 
 
-def test_the_end_of_a_choice_is_told_even_without_words() -> None:
-    made = chat_renderer(chat_asked(stream=True))
+def test_the_end_of_a_choice_is_sent_even_without_text() -> None:
+    made = chat_renderer(chat_request(stream=True))
     assert len(chunks_of(made.event(0, TextEvent("r", "a", (97,))))) == 2
     (chunk,) = chunks_of(made.event(0, TextEvent("r", "", (2,), finish_reason=STOP)))
     assert (only(chunk)["delta"], only(chunk)["finish_reason"]) == ({}, "stop")
 
 
 def test_a_chat_that_says_nothing_at_all_still_begins_and_ends() -> None:
-    chunks = chunks_of(chat_renderer(chat_asked(stream=True)).event(0, TextEvent("r", "", (2,), finish_reason=STOP)))
+    chunks = chunks_of(chat_renderer(chat_request(stream=True)).event(0, TextEvent("r", "", (2,), finish_reason=STOP)))
     assert only(chunks[0])["delta"] == {"role": "assistant", "content": ""}
     assert only(chunks[-1])["finish_reason"] == "stop"
 
@@ -351,15 +351,19 @@ def test_a_chat_that_says_nothing_at_all_still_begins_and_ends() -> None:
     ],
 )  # fmt: skip
 def test_a_whole_completion_is_of_openais_type(more: dict[str, Any], ours: set[str], untyped: tuple[str, ...]) -> None:
-    answer = renderer(asked(**more)).full_response([result_of("Hello.", echo="" if "echo" in more else None)])
-    check(Completion, answer, ours, untyped)
-    (choice,) = answer["choices"]
+    body = renderer(completion_request(**more)).full_response(
+        [result_of("Hello.", echo="" if "echo" in more else None)]
+    )
+    check(Completion, body, ours, untyped)
+    (choice,) = body["choices"]
     assert (choice["text"], choice["index"], choice["finish_reason"]) == ("Hello.", 0, "stop")
     assert (choice["logprobs"] is None) == ("logprobs" not in more)
 
 
 def test_an_echoed_prompts_scores_come_first() -> None:
-    (choice,) = renderer(asked(logprobs=1, echo=True)).full_response([result_of("ab", echo="xy")])["choices"]
+    (choice,) = renderer(completion_request(logprobs=1, echo=True)).full_response([result_of("ab", echo="xy")])[
+        "choices"
+    ]
     assert choice["text"] == "xyab"
     assert choice["logprobs"]["tokens"] == ["x", "y", "a", "b"]
     assert choice["logprobs"]["token_logprobs"] == [None, -0.5, -0.5, -0.5]
@@ -368,17 +372,17 @@ def test_an_echoed_prompts_scores_come_first() -> None:
 
 def test_choices_of_several_prompts_are_numbered_through() -> None:
     results = [result_of("a", "b"), result_of("c", "d", prompt=(7,))]
-    answer = renderer(asked(prompt=["x", "y"], n=2, return_token_ids=True)).full_response(results)
-    check(Completion, answer, {"token_ids", "prompt_token_ids"})
-    found = [(choice["index"], choice["text"], choice["prompt_token_ids"]) for choice in answer["choices"]]
-    assert found == [(0, "a", [120, 121]), (1, "b", [120, 121]), (2, "c", [7]), (3, "d", [7])]
-    assert answer["usage"] == usage_object(Usage(3, 4, 2)), "all of them together"
+    body = renderer(completion_request(prompt=["x", "y"], n=2, return_token_ids=True)).full_response(results)
+    check(Completion, body, {"token_ids", "prompt_token_ids"})
+    result = [(choice["index"], choice["text"], choice["prompt_token_ids"]) for choice in body["choices"]]
+    assert result == [(0, "a", [120, 121]), (1, "b", [120, 121]), (2, "c", [7]), (3, "d", [7])]
+    assert body["usage"] == usage_object(Usage(3, 4, 2)), "all of them together"
 
 
 def test_every_chunk_of_a_completion_is_of_openais_type() -> None:
     """But for a null that OpenAI sends itself: the type knows only the last chunk's reason."""
     for more, ours in (({}, set()), ({"logprobs": 1}, set()), ({"return_token_ids": True}, {"token_ids", "position"})):
-        made = renderer(asked(stream=True, **more))
+        made = renderer(completion_request(stream=True, **more))
         *chunks, last = streamed(made, events_of("Hello.", (2, 4), held=1))
         for chunk in chunks:
             check(Completion, chunk, ours, ["choices.0.finish_reason"])
@@ -399,7 +403,7 @@ def test_every_chunk_of_a_completion_is_of_openais_type() -> None:
 def test_a_streamed_completion_says_what_the_whole_one_does(
     text: str, cuts: list[int], held: int, number: int, ids: bool, echo: bool
 ) -> None:
-    wanted = asked(prompt=["x", "y"], n=2, logprobs=1, return_token_ids=ids, echo=echo)
+    wanted = completion_request(prompt=["x", "y"], n=2, logprobs=1, return_token_ids=ids, echo=echo)
     first, *events = events_of(text, [min(cut, len(text)) for cut in cuts], held=held, index=1)
     if echo:
         first = replace(first, delta=f"xy{first.delta}", prompt_logprobs=scored((121,)))
@@ -421,13 +425,13 @@ def test_a_streamed_completion_says_what_the_whole_one_does(
 def test_a_completion_says_nothing_while_there_is_nothing_to_say() -> None:
     silent = TextEvent("r", "", (200,), scored((200,)))
     for more, tells in (({}, False), ({"return_token_ids": True}, True), ({"logprobs": 0}, True)):
-        assert bool(renderer(asked(stream=True, **more)).event(0, silent)) is tells
+        assert bool(renderer(completion_request(stream=True, **more)).event(0, silent)) is tells
     ended = TextEvent("r", "", (2,), finish_reason=LENGTH)
-    (chunk,) = chunks_of(renderer(asked(stream=True)).event(0, ended))
+    (chunk,) = chunks_of(renderer(completion_request(stream=True)).event(0, ended))
     assert only(chunk) == {"index": 0, "text": "", "logprobs": None, "finish_reason": "length"}
 
 
 def test_a_resumed_completion_goes_on_counting() -> None:
-    made = renderer(asked(stream=True, n=2, return_token_ids=True, resume=[[], [7, 8]]))
+    made = renderer(completion_request(stream=True, n=2, return_token_ids=True, resume=[[], [7, 8]]))
     chunks = streamed(made, events_of("ab", (1,), index=1))
     assert [only(chunk)["position"] for chunk in chunks] == [2, 3]

@@ -61,16 +61,16 @@ def test_a_choice_needs_tools(choice: Any) -> None:
 def test_tools_may_be_called_as_the_model_likes() -> None:
     for choice in (None, "auto"):
         for notation in START_MARKERS:
-            found = read_tools({"tools": TOOLS, "tool_choice": choice}, notation)
-            assert found == ToolChoice(tools=TOOLS, tool_format=notation)
-            assert found.shows_special is (notation != HERMES), "marks that are special tokens stay in the text"
+            result = read_tools({"tools": TOOLS, "tool_choice": choice}, notation)
+            assert result == ToolChoice(tools=TOOLS, tool_format=notation)
+            assert result.shows_special is (notation != HERMES), "marks that are special tokens stay in the text"
 
 
 def test_tools_that_may_not_be_called_are_not_shown_to_the_model() -> None:
     for notation in (HERMES, None):
-        found = read_tools({"tools": TOOLS, "tool_choice": "none"}, notation)
-        assert found == ToolChoice()
-        assert not found.shows_special
+        result = read_tools({"tools": TOOLS, "tool_choice": "none"}, notation)
+        assert result == ToolChoice()
+        assert not result.shows_special
 
 
 def test_a_model_that_knows_no_calls_is_offered_no_tools() -> None:
@@ -87,8 +87,8 @@ def test_tools_are_a_list(tools: Any) -> None:
 def test_there_are_so_many_tools_at_most() -> None:
     many = [tool(f"f{number}") for number in range(MAX_TOOLS + 1)]
     assert "129 entries, the limit is 128" in refused("tools", tools=many)
-    found = read_tools({"tools": many[:MAX_TOOLS], "tool_choice": "required"}, HERMES)
-    assert found is not None and found.structured is not None
+    result = read_tools({"tools": many[:MAX_TOOLS], "tool_choice": "required"}, HERMES)
+    assert result is not None and result.structured is not None
 
 
 @pytest.mark.parametrize(
@@ -124,8 +124,8 @@ def test_a_name_is_plain(name: Any) -> None:
 
 @pytest.mark.parametrize("name", ["f", "x" * MAX_TOOL_NAME_CHARS, "a.b:c-d_e", "9"])
 def test_plain_names_are_taken(name: str) -> None:
-    found = read_tools({"tools": [tool(name)], "tool_choice": named(name)}, HERMES)
-    assert found is not None and found.tools == [tool(name)]
+    result = read_tools({"tools": [tool(name)], "tool_choice": named(name)}, HERMES)
+    assert result is not None and result.tools == [tool(name)]
 
 
 def test_a_name_is_there_once() -> None:
@@ -153,10 +153,10 @@ def test_parameters_are_a_schema_within_bounds(parameters: Any) -> None:
 
 @pytest.mark.parametrize("parameters", [None, {}, {"type": "object"}, {"description": "any"}])
 def test_a_tool_without_parameters_takes_any_object(parameters: Any) -> None:
-    found = read_tools({"tools": [tool("f", parameters)], "tool_choice": "required"}, HERMES)
-    assert found is not None
+    result = read_tools({"tools": [tool("f", parameters)], "tool_choice": "required"}, HERMES)
+    assert result is not None
     for arguments, fits in (("{}", True), ('{"any": [1, null]}', True), ("[]", False), ("5", False)):
-        assert said(found, f'{{"name": "f", "arguments": {arguments}}}') == (fits, fits), arguments
+        assert said(result, f'{{"name": "f", "arguments": {arguments}}}') == (fits, fits), arguments
 
 
 @pytest.mark.parametrize(("parameters", "empty", "one", "other"), [
@@ -170,26 +170,26 @@ def test_a_tool_without_parameters_takes_any_object(parameters: Any) -> None:
     ({"properties": {"x": {"type": "integer"}}, "required": ["y"]}, False, False, True),
 ], ids=["none", "optional", "required", "open", "typed", "patterns", "composed", "unnamed"])  # fmt: skip
 def test_a_forced_call_makes_up_no_arguments(parameters: Any, empty: bool, one: bool, other: bool) -> None:
-    found = read_tools({"tools": [tool("f", parameters)], "tool_choice": "required"}, HERMES)
-    assert found is not None and found.tools == [tool("f", parameters)], "the model reads what was sent"
+    result = read_tools({"tools": [tool("f", parameters)], "tool_choice": "required"}, HERMES)
+    assert result is not None and result.tools == [tool("f", parameters)], "the model reads what was sent"
     for arguments, fits in {"{}": empty, '{"x": 1}': one, '{"x": 1, "y": 2}': other}.items():
-        assert said(found, f'{{"name": "f", "arguments": {arguments}}}')[1] == fits, arguments
+        assert said(result, f'{{"name": "f", "arguments": {arguments}}}')[1] == fits, arguments
 
 
 @pytest.mark.parametrize("parameters", [{"properties": 5}, {"properties": {"x": {}}, "required": 5},
                                         {"properties": {"x": {}}, "required": [["x"]]}])  # fmt: skip
-def test_a_schema_that_is_none_is_left_to_whoever_compiles_it(parameters: Any) -> None:
-    found = read_tools({"tools": [tool("f", parameters)], "tool_choice": "required"}, HERMES)
-    assert found is not None and found.structured is not None
-    assert "additionalProperties" not in str(found.structured.grammar)
+def test_an_invalid_schema_is_left_to_the_grammar_compiler(parameters: Any) -> None:
+    result = read_tools({"tools": [tool("f", parameters)], "tool_choice": "required"}, HERMES)
+    assert result is not None and result.structured is not None
+    assert "additionalProperties" not in str(result.structured.grammar)
 
 
 def test_whether_calls_may_be_several_is_true_or_false() -> None:
     for value in ("yes", 0, [], {}):
         assert refused("parallel_tool_calls", tools=TOOLS, parallel_tool_calls=value)
         assert refused("parallel_tool_calls", parallel_tool_calls=value)
-    found = read_tools({"tools": TOOLS, "parallel_tool_calls": False}, HERMES)
-    assert found is not None and not found.allows_parallel_calls
+    result = read_tools({"tools": TOOLS, "parallel_tool_calls": False}, HERMES)
+    assert result is not None and not result.allows_parallel_calls
 
 
 # -- what is chosen ----------------------------------------------------------------------------------------------------
@@ -219,17 +219,17 @@ def writes(grammar: Any, text: bytes) -> bool:
 
 
 def forced(choice: Any, notation: str = HERMES, **more: Any) -> ToolChoice:
-    found = read_tools({"tools": TOOLS, "tool_choice": choice, **more}, notation)
-    assert found is not None and found.structured is not None and found.structured.kind == "grammar"
-    assert found.tool_format == READ_AS and not found.shows_special
-    assert found.prefill == prefill(notation) and found.tools == TOOLS
-    return found
+    result = read_tools({"tools": TOOLS, "tool_choice": choice, **more}, notation)
+    assert result is not None and result.structured is not None and result.structured.kind == "grammar"
+    assert result.tool_format == READ_AS and not result.shows_special
+    assert result.prefill == prefill(notation) and result.tools == TOOLS
+    return result
 
 
-def said(found: ToolChoice, text: str) -> tuple[bool, bool]:
+def said(result: ToolChoice, text: str) -> tuple[bool, bool]:
     """Return whether a text may be written, and whether the answer may end there."""
-    assert found.structured is not None
-    grammar = grammar_of(grammar=found.structured.grammar)
+    assert result.structured is not None
+    grammar = grammar_of(grammar=result.structured.grammar)
     fits = writes(grammar, text.encode())
     return fits, fits and (grammar.is_terminated or EOS in allowed(grammar))
 
@@ -251,10 +251,12 @@ def test_a_forced_answer_is_calls_and_nothing_else(notation: str) -> None:
 @pytest.mark.parametrize("notation", [HERMES, MISTRAL, LLAMA3])
 @pytest.mark.parametrize("seed", range(3))
 def test_whatever_a_forced_answer_is_it_is_read_as_calls_of_the_tools(notation: str, seed: int) -> None:
-    found = forced("required", notation, parallel_tool_calls=bool(seed))
-    assert found.structured is not None
-    text = written(grammar_of(grammar=found.structured.grammar), at_random(seed)).decode()
-    message = ChatDeltaBuilder(ToolCallParser(READ_AS), allows_parallel_calls=found.allows_parallel_calls).message(text)
+    result = forced("required", notation, parallel_tool_calls=bool(seed))
+    assert result.structured is not None
+    text = written(grammar_of(grammar=result.structured.grammar), at_random(seed)).decode()
+    message = ChatDeltaBuilder(ToolCallParser(READ_AS), allows_parallel_calls=result.allows_parallel_calls).message(
+        text
+    )
     assert message["content"] is None, "no text beside calls"
     for call in message["tool_calls"]:
         arguments = json.loads(call["function"]["arguments"])
@@ -280,7 +282,7 @@ def assistant(*calls: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": None, "tool_calls": list(calls)}
 
 
-def answer(call_id: Any) -> dict[str, Any]:
+def response(call_id: Any) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": call_id, "content": "5"}
 
 
@@ -294,9 +296,9 @@ USER = {"role": "user", "content": "Hello."}
         [USER, {"role": "assistant", "content": "Hi."}],
         [USER, {"role": "assistant", "content": "Hi.", "tool_calls": None}],
         [USER, assistant()],
-        [USER, assistant(call()), answer("c")],
-        [USER, assistant(call("a"), call("b")), answer("b"), answer("a")],
-        [assistant(call("a")), USER, answer("a"), answer("a")],
+        [USER, assistant(call()), response("c")],
+        [USER, assistant(call("a"), call("b")), response("b"), response("a")],
+        [assistant(call("a")), USER, response("a"), response("a")],
         [assistant(call(arguments=' {"x": [1, {"y": null}]} '))],
     ],
 )
@@ -307,13 +309,13 @@ def test_calls_and_their_answers_are_taken(messages: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("messages", "param"),
     [
-        ([answer("c")], "messages[0].tool_call_id"),
-        ([USER, assistant(call("a")), answer("b")], "messages[2].tool_call_id"),
-        ([answer("a"), assistant(call("a"))], "messages[0].tool_call_id"),
-        ([{"role": "user", "content": "x", "tool_calls": [call("a")]}, answer("a")], "messages[1].tool_call_id"),
+        ([response("c")], "messages[0].tool_call_id"),
+        ([USER, assistant(call("a")), response("b")], "messages[2].tool_call_id"),
+        ([response("a"), assistant(call("a"))], "messages[0].tool_call_id"),
+        ([{"role": "user", "content": "x", "tool_calls": [call("a")]}, response("a")], "messages[1].tool_call_id"),
         ([assistant(call()), {"role": "tool", "content": "5"}], "messages[1].tool_call_id"),
-        ([assistant(call()), answer(None)], "messages[1].tool_call_id"),
-        ([assistant(call()), answer(["c"])], "messages[1].tool_call_id"),
+        ([assistant(call()), response(None)], "messages[1].tool_call_id"),
+        ([assistant(call()), response(["c"])], "messages[1].tool_call_id"),
         ([{**assistant(), "tool_calls": "x"}], "messages[0].tool_calls"),
         ([{**assistant(), "tool_calls": {}}], "messages[0].tool_calls"),
         ([assistant(call(), 5)], "messages[0].tool_calls[1].function.name"),
@@ -349,7 +351,7 @@ def test_no_arguments_at_all_are_an_empty_object() -> None:
 
 
 def test_templates_get_arguments_as_objects() -> None:
-    messages = [USER, assistant(call("a", '{"x": 1}'), call("b", '{"n": 100000000000000000000000000}')), answer("a")]
+    messages = [USER, assistant(call("a", '{"x": 1}'), call("b", '{"n": 100000000000000000000000000}')), response("a")]
     before = orjson.dumps(messages)
     first, second = parsed_arguments(messages)[1]["tool_calls"]
     assert first == {"id": "a", "type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
@@ -372,7 +374,7 @@ JSON = st.recursive(
 CALL = st.builds(call, JSON, JSON, JSON) | JSON
 MESSAGE = (
     st.builds(lambda calls: assistant(*calls), st.lists(CALL, max_size=3))
-    | st.builds(answer, JSON)
+    | st.builds(response, JSON)
     | st.fixed_dictionaries({"role": JSON, "tool_calls": JSON | st.lists(CALL, max_size=2)})
     | JSON
 )
@@ -409,9 +411,9 @@ NAME = JSON | st.sampled_from(["f", "g"])
     st.sampled_from([*START_MARKERS, None]),
 )
 def test_any_tools_are_read_or_refused(tools: list[Any], choice: Any, notation: str | None) -> None:
-    found = outcome(read_tools, {"tools": tools, "tool_choice": choice}, notation)
-    if isinstance(found, InvalidRequest):
-        assert str(found.details["param"]).partition("[")[0] in ("tools", "tool_choice")
+    result = outcome(read_tools, {"tools": tools, "tool_choice": choice}, notation)
+    if isinstance(result, InvalidRequest):
+        assert str(result.details["param"]).partition("[")[0] in ("tools", "tool_choice")
         return
-    assert (found is None) == (not tools)
-    assert found is None or found.structured is None or choice not in (None, "auto", "none")
+    assert (result is None) == (not tools)
+    assert result is None or result.structured is None or choice not in (None, "auto", "none")

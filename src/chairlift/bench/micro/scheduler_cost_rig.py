@@ -90,7 +90,7 @@ class SchedulerRig:
             vocab_size=VOCAB_SIZE, num_blocks=16 * case.running, block_size=BLOCK_SIZE, verify=False
         )  # fmt: skip
         config = SchedulerConfig(
-            policy=case.policy, batching=case.batching, max_running_requests=case.running,
+            scheduling_policy=case.policy, batching_policy=case.batching, max_running_requests=case.running,
             max_batch_tokens=32 * case.running, max_queue_size=10**7,
         )  # fmt: skip
         self._runner = FakeRunner(fake)

@@ -86,7 +86,7 @@ def _run_report(
         "engine": {
             **asdict(prepared.scheduler),
             "enable_prefix_caching": prepared.caching,
-            "client": prepared.client,
+            "engine_mode": prepared.engine_mode,
             "num_blocks": info.num_blocks,
             "block_size": info.block_size,
             "runner": {

@@ -42,7 +42,7 @@ def fair_service(policy: str, weights: Mapping[str, float] | None = None, seed: 
         served.append((now, workload.items[index].tenant, tokens))
 
     config = SchedulerConfig(
-        policy=policy, max_running_requests=32, max_batch_tokens=512, tenant_weights=dict(weights or {})
+        scheduling_policy=policy, max_running_requests=32, max_batch_tokens=512, tenant_weights=dict(weights or {})
     )
     result = simulate(workload, config, SimMachine(step_model=SMALL_CPU), on_output=on_output)
     begin, end = _both_backlogged(result, tenants, seconds)
@@ -101,7 +101,7 @@ def ageing_bound(ageing: float, required_ageing: float | None = None, seed: int 
         Stream(0.5, (32, 96), (16, 64), priority=4),
     ]
     workload = together(streams, 120.0, seed)
-    config = SchedulerConfig(policy="priority", priority_ageing=ageing, max_running_requests=16)
+    config = SchedulerConfig(scheduling_policy="priority", priority_ageing=ageing, max_running_requests=16)
     result = simulate(workload, config, SimMachine(step_model=SMALL_CPU))
     priority = np.array([record.item.priority for record in result.records])
     queued, scheduled_at = (
@@ -142,7 +142,7 @@ def prefix_hits(policy: str, hot: float = 0.0, seed: int = 0) -> Numbers:
         group = groups[0 if rng.random() < hot else between(rng, 0, len(groups) - 1)]
         items.append(WorkloadRequest(at=at, prompt_token_ids=group + own, output_tokens=between(rng, 8, 48)))
         at += interarrival_seconds(rng, 4.0 / (1 - hot / 2))
-    config = SchedulerConfig(policy=policy, max_running_requests=16, max_batch_tokens=1024)
+    config = SchedulerConfig(scheduling_policy=policy, max_running_requests=16, max_batch_tokens=1024)
     machine = SimMachine(step_model=SMALL_CPU, num_blocks=512)
     result = simulate(Workload(name="groups", seed=seed, items=tuple(items)), config, machine)
     ordered = sorted(result.waits)

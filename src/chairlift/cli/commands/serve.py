@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until told to leave; returns the exit code. Raises ConfigError and ModelError for bad input."""
     console, environ = Console(quiet=arguments.quiet), settings.environment()
     door = settings.given(settings.SERVER, arguments, environ)
-    engine: Options = {"client": "process", **settings.given(settings.SERVE_SETTINGS, arguments, environ)}  # type: ignore[typeddict-item]
+    engine: Options = {"engine_mode": "process", **settings.given(settings.SERVE_SETTINGS, arguments, environ)}  # type: ignore[typeddict-item]
     listening = listen_address(door)
     prepared = prepare(arguments.model, engine)
     names = tuple(door.get("served_model_name") or [_name(prepared.model)])

@@ -98,7 +98,7 @@ def _unknown(key: str, value: Value, known: Mapping[str, Sequence[Setting]]) -> 
         return f"{key!r}: no key belongs in here; give key_file, or {variable} in the environment"
     if value.pairs is not None and name in {title for title, _ in settings.GROUPS}:
         return f"there are no sections: what stands under {key!r} goes to the margin"
-    owned = {setting.name: dest for dest, each in known.items() for setting in each}  # drain_seconds: drain_timeout
+    owned = {setting.name: dest for dest, each in known.items() for setting in each}  # bad_words: bad_word
     near = difflib.get_close_matches(name, owned.keys() | known.keys(), n=1)
     if not near:
         return f"unknown key {cut(key)!r}; `chairlift config show` lists what there is"

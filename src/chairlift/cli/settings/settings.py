@@ -173,8 +173,7 @@ SAMPLING = (
     Setting(name="seed", kind=whole, metavar="N", default_text="one is drawn, and shown", help="of the draws"),
     Setting(name="stop", many=True, metavar="TEXT", help="end where this text appears; may be given several times"),
     Setting(name="stop_token_ids", kind=ids, metavar="ID,..", help="end at these token ids, too"),
-    Setting(name="include_stop_str_in_output", kind=flag, default=False, flag_name="include_stop",
-            help="keep the stop text"),
+    Setting(name="include_stop_str_in_output", kind=flag, default=False, help="keep the stop text"),
     Setting(name="ignore_eos", kind=flag, default=False, help="the model's end-of-text tokens do not end the output"),
     Setting(name="skip_special_tokens", kind=flag, default=True, help="leave special tokens out of the text"),
     Setting(name="logprobs", kind=whole, metavar="K", help="log-probabilities of each token and the K likeliest"),
@@ -206,25 +205,29 @@ ENGINE = (
             help="pages of the KV cache"),
     Setting(name="max_memory", kind=share_or_bytes, metavar="X", default_text="0.9 on a device, 0.5 on a host",
             help="for the KV cache: a share of the free, or 4GiB"),
-    Setting(name="enable_prefix_caching", kind=flag, default=True, flag_name="prefix_caching",
+    Setting(name="enable_prefix_caching", kind=flag, default=True,
             help="share equal prefixes"),
     Setting(name="overlap", kind=flag, default=False, help="two launches in flight"),
-    Setting(name="policy", default="fifo", help="order of the line: fifo, priority, fair, cache_aware"),
-    Setting(name="priority_ageing", kind=number, metavar="S", default=10, help="of priority: waiting worth one step"),
-    Setting(name="tenant_weights", kind=shares, metavar="T=W,..", help="of fair: shares of service, 1 for others"),
-    Setting(name="batching", default="mixed", help="mixed, fifo, prefill_first, decode_first, static"),
-    Setting(name="safety_margin", kind=number, metavar="X", help="of batching fifo: free blocks kept for generating"),
+    Setting(name="scheduling_policy", default="fifo", help="order of the line: fifo, priority, fair, cache_aware"),
+    Setting(name="priority_ageing", kind=number, metavar="S", default=10,
+            help="of scheduling_policy priority: waiting that equals one level"),
+    Setting(name="tenant_weights", kind=shares, metavar="T=W,..",
+            help="of scheduling_policy fair: shares of service, 1 for others"),
+    Setting(name="batching_policy", default="mixed", help="mixed, fifo, prefill_first, decode_first, static"),
+    Setting(name="safety_margin", kind=number, metavar="X",
+            help="of batching_policy fifo: free blocks kept for generating"),
     Setting(name="target_itl_ms", kind=number, metavar="MS", help="milliseconds of a step in which somebody generates"),
     Setting(name="attention_backend", default="auto", help="how attention is computed: torch, reference"),
     Setting(name="kernels", default="auto", help="of a CPU: native (Chairlift's own), torch"),
     Setting(name="quantization", default="none", help="of the weights: none, int8 (groups of 32), int8-channel"),
     Setting(name="cpu_threads", kind=whole, metavar="N", default_text="one a core, from three cores on one less",
             help="of the native kernels"),
-    Setting(name="weight_cache", metavar="DIR", help="keep weights packed for the native kernels there: fast starts"),
-    Setting(name="logits_processors", kind=factories, metavar="NAME=MODULE:FUNCTION,..",
-            flag_name="logits_processor_factories", help="logits processors that requests may choose"),
+    Setting(name="packed_weights_dir", metavar="DIR",
+            help="keep weights packed for the native kernels there: fast starts"),
+    Setting(name="logits_processor_factories", kind=factories,
+            metavar="NAME=MODULE:FUNCTION,..", help="logits processors that requests may choose"),
     Setting(name="profile", metavar="FILE", help="write a trace of the steps there; it opens in Perfetto"),
-    Setting(name="client", default="inline", help="inline: the engine in a thread; process: in its own process"),
+    Setting(name="engine_mode", default="inline", help="inline: the engine in a thread; process: in its own process"),
 )  # fmt: skip
 
 
@@ -244,33 +247,34 @@ SERVER = (
              help="name of the model in the API; may be given several times"),
     Setting(name="key_file", metavar="FILE", help="API keys, a line each: TENANT sha256:HEX [admin]"),
     Setting(name="insecure", kind=flag, default=False, help="serve a public address without keys"),
-    Setting(name="open_metrics", kind=flag, default=False, help="/metrics needs no key"),
+    Setting(name="public_metrics", kind=flag, default=False, help="/metrics needs no key"),
     Setting(name="tls_cert", metavar="FILE", help="certificate chain (PEM); with --tls-key the server speaks TLS"),
     Setting(name="tls_key", metavar="FILE", help="its private key (PEM)"),
     Setting(name="cors_origins", many=True, metavar="ORIGIN", flag_name="cors_origin",
             help="its pages may use the API"),
-    Setting(name="strict", kind=flag, default=False, help="refuse requests with fields that have no effect"),
-    Setting(name="max_body_bytes", kind=size, metavar="BYTES", default="4MB", flag_name="max_body",
+    Setting(name="reject_unknown_fields", kind=flag, default=False,
+            help="refuse requests with fields that have no effect"),
+    Setting(name="max_body_bytes", kind=size, metavar="BYTES", default="4MB",
             help="of a request"),
-    Setting(name="body_seconds", kind=number, metavar="S", default=30, flag_name="body_timeout",
+    Setting(name="body_timeout", kind=number, metavar="S", default=30,
             help="in which a request's body has to come"),
-    Setting(name="write_seconds", kind=number, metavar="S", default=30, flag_name="write_timeout",
+    Setting(name="write_timeout", kind=number, metavar="S", default=30,
             help="in which a client has to take what is sent"),
-    Setting(name="idle_seconds", kind=number, metavar="S", default=30, flag_name="idle_timeout",
+    Setting(name="idle_timeout", kind=number, metavar="S", default=30,
             help="that a connection without a request is kept"),
-    Setting(name="drain_seconds", kind=number, metavar="S", default=30, flag_name="drain_timeout",
+    Setting(name="drain_timeout", kind=number, metavar="S", default=30,
             help="that open requests have when the server leaves"),
-    Setting(name="waiting_requests", kind=whole, metavar="N", default=1024, flag_name="max_waiting_requests",
+    Setting(name="max_waiting_requests", kind=whole, metavar="N", default=1024,
             is_reloadable=True, help="that wait for a first token"),
-    Setting(name="waiting_tokens", kind=whole, metavar="N", default=1_000_000, flag_name="max_waiting_tokens",
+    Setting(name="max_waiting_tokens", kind=whole, metavar="N", default=1_000_000,
             is_reloadable=True, help="prompt tokens of those"),
-    Setting(name="wait_seconds", kind=number, metavar="S", default=2, flag_name="max_wait",
+    Setting(name="max_queue_wait", kind=number, metavar="S", default=2,
             is_reloadable=True, help="who would wait longer is refused, where 16 wait already"),
-    Setting(name="requests_per_minute", kind=number, metavar="N", flag_name="tenant_requests",
+    Setting(name="tenant_requests_per_minute", kind=number, metavar="N",
             default_text="no limit", is_reloadable=True, help="that a tenant may begin in a minute"),
-    Setting(name="tokens_per_minute", kind=number, metavar="N", flag_name="tenant_tokens",
+    Setting(name="tenant_tokens_per_minute", kind=number, metavar="N",
             default_text="no limit", is_reloadable=True, help="that a tenant may use in a minute"),
-    Setting(name="open_requests", kind=whole, metavar="N", flag_name="tenant_open",
+    Setting(name="tenant_max_open_requests", kind=whole, metavar="N",
             default_text="no limit", is_reloadable=True, help="that a tenant may have open"),
     Setting(name="metric_aliases", many=True, kind=one_of("vllm", "transformers"), metavar="SYSTEM",
             flag_name="metric_alias", help="metrics under these names, too: vllm, transformers"),
@@ -321,7 +325,7 @@ SIMULATE_SETTINGS = tuple(
     if setting.name
     not in (
         "dtype", "device", "revision", "max_memory", "attention_backend", "kernels", "quantization", "cpu_threads",
-        "weight_cache", "logits_processors", "profile", "client",
+        "packed_weights_dir", "logits_processor_factories", "profile", "engine_mode",
     )
 )  # fmt: skip
 """Those of ENGINE that mean something without a model."""
@@ -335,8 +339,8 @@ CHAT_SETTINGS = tuple(
 """Those of SAMPLING that a chat in the terminal has, here and with any server."""
 
 SERVE_SETTINGS = tuple(
-    Setting(name="client", default="process", help="process: the engine in its own process; inline: in a thread")
-    if setting.name == "client" else setting
+    Setting(name="engine_mode", default="process", help="process: the engine in its own process; inline: in a thread")
+    if setting.name == "engine_mode" else setting
     for setting in ENGINE
 )  # fmt: skip
 """ENGINE as a server has it."""

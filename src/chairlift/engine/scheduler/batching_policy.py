@@ -168,18 +168,18 @@ NAMES = tuple(sorted([*BATCHING_POLICIES, "fifo"]))
 
 
 def make_batching_policy(config: SchedulerConfig) -> BatchingPolicy:
-    """Make the batching policy that config.batching names.
+    """Make the batching policy that config.batching_policy names.
 
     Raises ConfigError for an unknown name, or for a safety margin with a policy other than "fifo".
     """
-    name, margin = config.batching, config.safety_margin
+    name, margin = config.batching_policy, config.safety_margin
     if name == "fifo":
         margin = DEFAULT_SAFETY_MARGIN if margin is None else margin
         if not 0 <= margin < 1:
             raise ConfigError(f"safety_margin must be at least 0 and less than 1, got {margin}", option="safety_margin")
         return FifoBatching(margin)
     if name not in BATCHING_POLICIES:
-        raise ConfigError(f"unknown batching {name!r}; there is {', '.join(NAMES)}", option="batching")
+        raise ConfigError(f"unknown batching_policy {name!r}; there is {', '.join(NAMES)}", option="batching_policy")
     if margin is not None:
-        raise ConfigError("safety_margin belongs to batching 'fifo'", option="safety_margin")
+        raise ConfigError("safety_margin belongs to batching_policy 'fifo'", option="safety_margin")
     return BATCHING_POLICIES[name]()

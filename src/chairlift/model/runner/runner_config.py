@@ -27,9 +27,9 @@ class RunnerConfig:
         quantization: of the weights, by the native kernels: "none", "int8" (groups of 32), "int8-channel".
         cpu_threads: threads of the native kernels; None is one per core, less one for the other processes where the
             machine has more than two cores.
-        weight_cache: folder that keeps packed weights for the next start; None keeps none.
+        packed_weights_dir: folder that keeps packed weights for the next start; None keeps none.
         seed: seed of the tiny model's random weights.
-        logits_processors: name -> "package.module:factory" of the processors that requests may choose.
+        logits_processor_factories: name -> "package.module:factory" of the processors that requests may choose.
     """
 
     model: str = ""
@@ -45,9 +45,9 @@ class RunnerConfig:
     kernels: str = "auto"
     quantization: str = "none"
     cpu_threads: int | None = None
-    weight_cache: str | None = None
+    packed_weights_dir: str | None = None
     seed: int = 0
-    logits_processors: dict[str, str] = field(default_factory=dict)
+    logits_processor_factories: dict[str, str] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """Return the bytes for a RunnerSpec."""

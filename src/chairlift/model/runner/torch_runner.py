@@ -153,7 +153,7 @@ class TorchRunner:
         tables = SlotBlockTables(
             slots, len(model.groups.windows), config.block_size, model.vocab_size, padded=model.padded_size
         )
-        factories = import_factories(config.logits_processors)
+        factories = import_factories(config.logits_processor_factories)
         sampler = Sampler(slots, model.vocab_size, factories, loaded.sampling_ops)
         prompt_logprobs = PromptLogprobs(slots, model.vocab_size, loaded.sampling_ops)
         populator = PagePrefaulter(
@@ -170,7 +170,7 @@ class TorchRunner:
             block_bytes=pool.page_bytes,
             windows=model.groups.windows,
             model_id=loaded.model_id,
-            logits_processors=tuple(config.logits_processors),
+            logits_processors=tuple(config.logits_processor_factories),
             preferred_prefill_tokens=loaded.chunk_tokens,
             busy_cpus=loaded.cpus,
             startup_report=(

@@ -52,10 +52,12 @@ def import_factories(named: Mapping[str, str]) -> Factories:
                 factory = getattr(factory, part)
         except (ImportError, AttributeError, ValueError) as error:
             raise ConfigError(
-                f"no logits processor {name!r} at {path!r}: {error}", option="logits_processors"
+                f"no logits processor {name!r} at {path!r}: {error}", option="logits_processor_factories"
             ) from error
         if not callable(factory):
-            raise ConfigError(f"logits processor {name!r} at {path!r} cannot be called", option="logits_processors")
+            raise ConfigError(
+                f"logits processor {name!r} at {path!r} cannot be called", option="logits_processor_factories"
+            )
         factories[name] = factory
     return factories
 

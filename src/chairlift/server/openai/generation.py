@@ -263,7 +263,7 @@ class Generation:
             await self._collect(batches)
             await send_bytes(send, await self._encode(), headers=[*headers])
             return None
-        with WriteTimeout(self.scope, send, self.replica.config.write_seconds) as writer:
+        with WriteTimeout(self.scope, send, self.replica.config.write_timeout) as writer:
             stream = _StreamWriter(writer.send, headers, self.renderer, self.tracker)
             return await stream.run(batches, self.scope["request_id"], with_usage=self.request.include_usage)
 

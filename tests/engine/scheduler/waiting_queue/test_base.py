@@ -16,12 +16,14 @@ KINDS = {"fifo": FifoQueue, "priority": PriorityQueue, "fair": FairQueue, "cache
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
 def test_a_queue_is_chosen_by_name(name: str) -> None:
-    queue = make_waiting_queue(SchedulerConfig(policy=name), KVCacheManager(CacheConfig(num_blocks=4)))
+    queue = make_waiting_queue(SchedulerConfig(scheduling_policy=name), KVCacheManager(CacheConfig(num_blocks=4)))
     assert type(queue) is KINDS[name] and len(queue) == 0 and list(queue) == []
 
 
 def test_an_unknown_name_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(ConfigError, match="unknown policy 'lifo'; there is cache_aware, fair, fifo, priority"):
+    with pytest.raises(
+        ConfigError, match="unknown scheduling_policy 'lifo'; there is cache_aware, fair, fifo, priority"
+    ):
         check_policy("lifo")
-    with pytest.raises(ConfigError, match="unknown policy 'lifo'"):
-        make_waiting_queue(SchedulerConfig(policy="lifo"), KVCacheManager(CacheConfig(num_blocks=4)))
+    with pytest.raises(ConfigError, match="unknown scheduling_policy 'lifo'"):
+        make_waiting_queue(SchedulerConfig(scheduling_policy="lifo"), KVCacheManager(CacheConfig(num_blocks=4)))

@@ -9,7 +9,7 @@ WARM, COLD = [501] * 12, 600
 
 def warm_scheduler(**options: object) -> Scheduler:
     """Make a scheduler whose cache holds WARM."""
-    scheduler = make_scheduler(policy="cache_aware", max_model_len=64, num_blocks=400, **options)  # type: ignore[arg-type]
+    scheduler = make_scheduler(scheduling_policy="cache_aware", max_model_len=64, num_blocks=400, **options)  # type: ignore[arg-type]
     scheduler.add_request(make_request("first", WARM, 1), 0.0)
     run_step(scheduler)
     return scheduler
@@ -74,7 +74,7 @@ def test_a_victim_is_due_at_once() -> None:
 
 def test_the_quick_look_finds_what_match_finds() -> None:
     for windows in ((None,), (None, 8), (None, None)):
-        scheduler = make_scheduler(policy="cache_aware", windows=windows, num_blocks=200)
+        scheduler = make_scheduler(scheduling_policy="cache_aware", windows=windows, num_blocks=200)
         scheduler.add_request(make_request("first", WARM, 1), 0.0)
         run_step(scheduler)
         scheduler.add_request(make_request("next", [*WARM, 9, 9], 1), 0.0)

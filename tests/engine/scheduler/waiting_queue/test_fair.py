@@ -201,7 +201,7 @@ def test_no_stream_of_new_tenants_starves_one_that_waits(name: str, head_start: 
 def test_a_tenant_that_comes_while_slots_are_full_starts_where_waiting_ones_are() -> None:
     starts = []
     for looks in (False, True):
-        scheduler = make_scheduler(policy="fair", num_blocks=300, max_running_requests=1)
+        scheduler = make_scheduler(scheduling_policy="fair", num_blocks=300, max_running_requests=1)
         queue = scheduler.waiting
         assert isinstance(queue, FairQueue)
         scheduler.add_request(make_request("a1", [501] * 4, 400, tenant="a"), 0.0)
@@ -259,7 +259,7 @@ def test_a_walk_goes_on_while_those_that_came_out_are_charged() -> None:
 
 @pytest.mark.parametrize("overlap", [False, True])
 def test_the_scheduler_charges_started_prompts_and_delivered_tokens(overlap: bool) -> None:
-    scheduler = make_scheduler(policy="fair", overlap=overlap)
+    scheduler = make_scheduler(scheduling_policy="fair", overlap=overlap)
     queue = scheduler.waiting
     assert isinstance(queue, FairQueue)
     scheduler.add_request(make_request("a", [501] * 10, 4, tenant="a"), 0.0)

@@ -58,7 +58,7 @@ def test_only_a_sequence_ahead_in_both_ways_preempts() -> None:
 def test_a_late_request_starts_first_only_while_the_other_does_not_fit() -> None:
     """The queue keeps the documented bound; the step scheduler keeps max_bypass."""
     for max_bypass, first in ((1, "late"), (0, "early")):
-        scheduler = make_scheduler(policy="priority", priority_ageing=1.0, num_blocks=20, caching=False,
+        scheduler = make_scheduler(scheduling_policy="priority", priority_ageing=1.0, num_blocks=20, caching=False,
                                    max_bypass=max_bypass)  # fmt: skip
         scheduler.add_request(make_request("running", [501] * 40, 20, priority=-3), 0.0)
         run_step(scheduler)
@@ -79,7 +79,7 @@ def test_a_late_request_starts_first_only_while_the_other_does_not_fit() -> None
 
 
 def test_an_urgent_request_takes_the_slot_of_the_least_urgent_one() -> None:
-    scheduler = make_scheduler(policy="priority", max_running_requests=2)
+    scheduler = make_scheduler(scheduling_policy="priority", max_running_requests=2)
     for name, priority in (("idle", 9), ("less", 5), ("urgent", 0)):
         scheduler.add_request(make_request(name, [500 + priority] * 5, 9, priority=priority), 0.0)
         if name != "urgent":
@@ -90,7 +90,7 @@ def test_an_urgent_request_takes_the_slot_of_the_least_urgent_one() -> None:
 
 
 def test_an_urgent_request_takes_the_blocks_of_others_only_if_that_is_enough() -> None:
-    scheduler = make_scheduler(policy="priority", num_blocks=20, block_size=4, caching=False)
+    scheduler = make_scheduler(scheduling_policy="priority", num_blocks=20, block_size=4, caching=False)
     scheduler.add_request(make_request("peer", [501] * 32, 9, priority=0), 0.0)
     scheduler.add_request(make_request("low", [502] * 8, 9, priority=5), 0.0)
     run_step(scheduler)
@@ -105,7 +105,7 @@ def test_an_urgent_request_takes_the_blocks_of_others_only_if_that_is_enough() -
 
 
 def test_no_sequence_is_preempted_more_than_protect_after_times() -> None:
-    scheduler = make_scheduler(policy="priority", max_running_requests=1, protect_after_preemptions=2)
+    scheduler = make_scheduler(scheduling_policy="priority", max_running_requests=1, protect_after_preemptions=2)
     scheduler.add_request(make_request("low", [501] * 5, 30, priority=5), 0.0)
     run_step(scheduler)
     for number in range(4):
@@ -116,7 +116,7 @@ def test_no_sequence_is_preempted_more_than_protect_after_times() -> None:
 
 
 def test_when_blocks_run_out_the_least_urgent_leaves_first() -> None:
-    scheduler = make_scheduler(policy="priority", caching=False)
+    scheduler = make_scheduler(scheduling_policy="priority", caching=False)
     scheduler.add_request(make_request("urgent", [501] * 3, 9, priority=0), 0.0)
     scheduler.add_request(make_request("low", [502] * 16, 9, priority=5), 0.0)
     run_step(scheduler)

@@ -69,10 +69,12 @@ POLICIES: dict[str, Callable[[SchedulerConfig, KVCacheManager], WaitingQueue]] =
 def check_policy(name: str) -> None:
     """Raise ConfigError with the known names when no policy has that name."""
     if name not in POLICIES:
-        raise ConfigError(f"unknown policy {name!r}; there is {', '.join(sorted(POLICIES))}", option="policy")
+        raise ConfigError(
+            f"unknown scheduling_policy {name!r}; there is {', '.join(sorted(POLICIES))}", option="scheduling_policy"
+        )
 
 
 def make_waiting_queue(config: SchedulerConfig, cache: KVCacheManager) -> WaitingQueue:
-    """Make the waiting queue that config.policy names. Raises ConfigError for an unknown name."""
-    check_policy(config.policy)
-    return POLICIES[config.policy](config, cache)
+    """Make the waiting queue that config.scheduling_policy names. Raises ConfigError for an unknown name."""
+    check_policy(config.scheduling_policy)
+    return POLICIES[config.scheduling_policy](config, cache)
