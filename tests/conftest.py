@@ -50,3 +50,11 @@ def log_as_before() -> Iterator[None]:
             mine.close()
     log.handlers[:], log.propagate = handlers, propagate
     log.setLevel(level)
+
+
+@pytest.fixture
+def children_import_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Child processes of the test import the support modules, too."""
+    from support_process import child_environment  # imports the engine, which most tests do not need
+
+    monkeypatch.setenv("PYTHONPATH", child_environment()["PYTHONPATH"])

@@ -26,7 +26,6 @@ from support_process import (
     PATIENCE,
     TESTS,
     RecordingSink,
-    child_environment,
     engine,
     fails_once_gone,
     fake_spec,
@@ -45,9 +44,7 @@ OPEN = 200
 SLOW = FakeConfig(seconds_per_step=0.02, num_blocks=4096)
 
 
-@pytest.fixture(autouse=True)
-def _children_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", child_environment()["PYTHONPATH"])
+pytestmark = pytest.mark.usefixtures("children_import_tests")
 
 
 def open_many(client: ProcessClient, sink: RecordingSink, stream: bool) -> list[str]:

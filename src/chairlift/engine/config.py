@@ -29,19 +29,21 @@ class SchedulerConfig:
             (RunnerInfo.preferred_prefill_tokens), or else what max_batch_tokens leaves.
         long_prefill_threshold: prompt tokens of one request in one step while others need some too; None is a
             quarter of the step's prompt tokens, or the whole rest of a prompt that half of them finish, and all that
-            the oldest leaves where no waiting request needs less (policy "fifo"). A request alone may take them all.
+            the oldest leaves where no waiting request needs less (scheduling_policy "fifo"). A request alone may take
+            them all.
         max_chunk_tokens: hard bound on the prompt tokens of one request in one step; None for no bound.
         max_queue_size: waiting requests; one more is rejected with QueueFull.
         max_model_len: prompt and output tokens of one request; None is the model's own limit.
         scheduling_policy: order of the waiting queue, a name of waiting_queue/base.py.
         batching_policy: how a step's budget is shared, a name of batching_policy.py.
-        safety_margin: share of free blocks below which only decoding requests are scheduled (batching "fifo" only).
+        safety_margin: of batching_policy "fifo" only: share of free blocks below which only decoding requests are
+            scheduled.
         overlap: two steps in flight.
         max_bypass: how many smaller requests may bypass one that does not fit, in its whole life.
         prefix_wait_steps: steps that a request waits for blocks that another one is computing.
         protect_after_preemptions: preemptions after which a request is a victim only when no other is left.
-        priority_ageing: seconds of waiting that are worth one step of priority (policy "priority").
-        tenant_weights: share of service of each tenant, 1 by default (policy "fair").
+        priority_ageing: seconds of waiting that are worth one step of priority (scheduling_policy "priority").
+        tenant_weights: share of service of each tenant, 1 by default (scheduling_policy "fair").
         target_itl_ms: milliseconds that a step with a decoding request should take; the scheduler bounds its prompt
             tokens by the measured times of earlier steps. None for as many as fit.
     """

@@ -2,8 +2,8 @@
 
     PagedAttentionCache     KVCacheManager
     RequestStatus           RequestState, which has the same states and a few more
-    FIFOScheduler           Scheduler with batching "fifo" and its safety margin
-    PrefillFirstScheduler   Scheduler with batching "prefill_first"
+    FIFOScheduler           Scheduler with batching_policy "fifo" and its safety margin
+    PrefillFirstScheduler   Scheduler with batching_policy "prefill_first"
 
 Models choose the same by name: LLM(batching="fifo", safety_margin=0.2).
 """

@@ -7,7 +7,9 @@ from chairlift.core.errors import ModelError
 if TYPE_CHECKING:
     import torch
 
-DTYPES = ("float64", "float32", "bfloat16", "float16")
+_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+
+DTYPES = tuple(_BYTES)
 """Names of the dtypes, as the option `dtype` and ModelConfig.dtype have them."""
 
 DEFAULT_DTYPE = "float32"
@@ -15,8 +17,6 @@ DEFAULT_DTYPE = "float32"
 
 SAFETENSORS_DTYPES = {"F64": "float64", "F32": "float32", "BF16": "bfloat16", "F16": "float16"}
 """Dtype in a safetensors header -> name in DTYPES."""
-
-_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
 
 def parse_dtype(value: object) -> str | None:

@@ -32,7 +32,6 @@ from chairlift.engine.stats import StepStats
 from support_process import (
     BRISK,
     RecordingSink,
-    child_environment,
     engine,
     fake_spec,
     make_request,
@@ -45,9 +44,7 @@ from support_process import (
 SLOW = FakeConfig(seconds_per_step=0.02)
 
 
-@pytest.fixture(autouse=True)
-def _children_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", child_environment()["PYTHONPATH"])
+pytestmark = pytest.mark.usefixtures("children_import_tests")
 
 
 def mixed_requests(count: int, seed: int) -> list[Any]:

@@ -26,7 +26,6 @@ from support_process import (
     TESTS,
     RecordingSink,
     broken_start,
-    child_environment,
     endless_start,
     endless_warmup,
     engine,
@@ -48,9 +47,7 @@ from support_process import (
 SLOW = FakeConfig(seconds_per_step=0.02)
 
 
-@pytest.fixture(autouse=True)
-def _children_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", child_environment()["PYTHONPATH"])
+pytestmark = pytest.mark.usefixtures("children_import_tests")
 
 
 def test_a_warm_up_is_no_hang_and_changes_nothing() -> None:

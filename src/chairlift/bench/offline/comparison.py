@@ -156,15 +156,15 @@ def ratios(all_runs: Sequence[ArmRuns]) -> list[dict[str, Any]]:
     for other in all_runs:
         row: dict[str, Any] = {"arm": other.arm.name, "failed": other.failed}
         for path in COMPARED:
-            arm_runs, theirs = first.median(*path), other.median(*path)
-            row[".".join(path)] = theirs
+            first_median, other_median = first.median(*path), other.median(*path)
+            row[".".join(path)] = other_median
             comparable = path[0] in SPEEDS or other.failed == first.failed
-            row["first_over_this." + ".".join(path)] = _ratio(arm_runs, theirs) if comparable else None
+            row["first_over_this." + ".".join(path)] = _ratio(first_median, other_median) if comparable else None
         pairs = zip(first.runs, other.runs, strict=True)
         row["by_turn"] = [_ratio(a["output_tokens_per_second"], b["output_tokens_per_second"]) for a, b in pairs]
         rows.append(row)
     return rows
 
 
-def _ratio(arm_runs: float | None, theirs: float | None) -> float | None:
-    return arm_runs / theirs if theirs and arm_runs is not None else None
+def _ratio(value: float | None, other: float | None) -> float | None:
+    return value / other if other and value is not None else None
