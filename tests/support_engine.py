@@ -9,18 +9,20 @@ from typing import Any
 import numpy as np
 
 from chairlift.core.clock import FakeClock
-from chairlift.core.errors import ChairliftError
+from chairlift.core.errors import ChairliftError, InvalidRequest
 from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.config import CacheConfig, SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
-from chairlift.engine.request_limits import RequestLimits
+from chairlift.engine.request_limits import RequestLimits, ValidatedRequest, validate_request
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner, expected_tokens
 from chairlift.engine.scheduler.scheduler import Scheduler
 from chairlift.engine.sequence import Sequence, SequenceId, SequenceStatus
 from chairlift.engine.step_plan import StepPlan, StepResult
+from chairlift.engine.structured.grammar import Grammar
+from chairlift.engine.transformers_names import StandaloneScheduler, limits_of
 from support_audit import Audit
 
 FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
@@ -49,13 +51,13 @@ def make_request(
 def make_scheduler(
     *, num_blocks: int = 64, block_size: int = 4, windows: tuple[int | None, ...] = (None,), caching: bool = True,
     vocab_size: int = 1000, max_model_len: int = 512, **options: Any,
-) -> Scheduler:  # fmt: skip
+) -> StandaloneScheduler:  # fmt: skip
     """Make a scheduler without a loop and without a runner."""
     config = SchedulerConfig(**options)
     info = RunnerInfo(vocab_size=vocab_size, max_model_len=max_model_len, num_blocks=num_blocks,
                       block_size=block_size, windows=windows)  # fmt: skip
     cache = CacheConfig(num_blocks=num_blocks, block_size=block_size, windows=windows, enable_prefix_caching=caching)
-    return Scheduler(config, KVCacheManager(cache), RequestLimits.from_config(config, info))
+    return StandaloneScheduler(config, KVCacheManager(cache), RequestLimits.from_config(config, info))
 
 
 def make_result(
@@ -111,6 +113,20 @@ class StrictRunner(FakeRunner):
             raise
 
 
+def validated(request: GenerateRequest) -> ValidatedRequest:
+    """Validate a request against the limits of a large cache and any vocabulary."""
+    cache = KVCacheManager(CacheConfig(num_blocks=4096, block_size=16))
+    return validate_request(request, limits_of(cache, SchedulerConfig()))
+
+
+def submit(loop: EngineLoop, request: GenerateRequest, grammars: Items[Grammar] = ()) -> list[EngineOutput]:
+    """Validate a request as a client does and submit it; a request that cannot be served has a failed output."""
+    try:
+        return loop.submit(validate_request(request, loop.limits), grammars)
+    except InvalidRequest as error:
+        return [EngineOutput.failed(request, error)]
+
+
 class EngineHarness:
     """An EngineLoop over a FakeRunner; records all requests and their outputs."""
 
@@ -143,7 +159,7 @@ class EngineHarness:
             self.requests[request.request_id] = request
             for index in range(request.params.num_choices):
                 self.tokens[seq_id_of(request.request_id, index)] = list(request.resumed_tokens(index))
-            self._record(self.loop.submit(request))
+            self._record(submit(self.loop, request))
             if request.request_id in self.scheduler.sequence_groups:
                 for sequence in self.scheduler.sequence_groups[request.request_id].open.values():
                     self._arrivals[sequence.seq_id] = sequence.arrival_index

@@ -2,7 +2,7 @@
 
 import pytest
 
-from chairlift.cli.server_options import listen_address, server_config, validate_server_options
+from chairlift.cli.server_options import engine_queue_size, listen_address, server_config, validate_server_options
 from chairlift.cli.settings import settings
 from chairlift.core.errors import ConfigError
 
@@ -43,3 +43,18 @@ def test_what_no_door_can_have_is_refused(door: dict[str, object], option: str) 
 def test_a_door_without_settings_is_one() -> None:
     validate_server_options({})
     validate_server_options({"tls_cert": "nowhere.pem", "tls_key": "nowhere.pem"})  # files are looked at later
+
+
+@pytest.mark.parametrize(("server", "engine", "size"), [
+    ({}, {}, (1024 + 256) * 128), ({"max_waiting_requests": 3}, {"max_running_requests": 2}, 5 * 128),
+    ({"max_waiting_requests": 0}, {"max_running_requests": 1}, 128), ({}, {"max_queue_size": 2000}, 2000),
+])  # fmt: skip
+def test_the_engine_has_room_for_every_choice_that_the_server_admits(
+    server: dict[str, int], engine: dict[str, int], size: int
+) -> None:
+    assert engine_queue_size(server, engine) == size
+
+
+def test_an_engine_queue_below_the_admission_queue_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="max_queue_size is 9, but the server admits max_waiting_requests = 10"):
+        engine_queue_size({"max_waiting_requests": 10}, {"max_queue_size": 9})

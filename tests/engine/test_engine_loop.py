@@ -14,7 +14,7 @@ from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner
 from chairlift.engine.stats import StepStats
 from chairlift.engine.step_plan import StepPlan
-from support_engine import EngineHarness, NthCall, make_request
+from support_engine import EngineHarness, NthCall, make_request, submit
 
 FAKE = FakeConfig(vocab_size=200, num_blocks=64, block_size=4)
 
@@ -33,7 +33,7 @@ def test_a_rejection_comes_back_as_the_last_output() -> None:
     harness = EngineHarness(FAKE, max_queue_size=1)
     harness.submit(make_request("a", 10, 5), make_request("b", 10, 5))
     assert isinstance(harness.finals["b"].error, QueueFull)
-    (rejection,) = harness.loop.submit(make_request("a", 10, 5))
+    (rejection,) = submit(harness.loop, make_request("a", 10, 5))
     assert isinstance(rejection.error, DuplicateRequestId)
     assert rejection.usage is not None and rejection.usage.prompt_tokens == 10
     harness.drain()
@@ -171,7 +171,7 @@ def test_a_runner_gets_chunks_of_the_size_it_likes_unless_another_is_asked_for(
         runner, SchedulerConfig(max_prefill_tokens=max_prefill_tokens), clock=FakeClock(), on_step=steps.append
     )
     loop.start()
-    assert not loop.submit(make_request("a", 41))
+    assert not submit(loop, make_request("a", 41))
     while not loop.is_idle:
         loop.step()
     assert max(step.num_tokens for step in steps) == longest

@@ -10,7 +10,8 @@ from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.request_limits import MAX_REQUEST_ID_CHARS, RequestLimits, validate_request
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.runner.fake import FakeConfig
-from support_engine import EngineHarness, make_request
+from chairlift.engine.scheduler.scheduler import Scheduler
+from support_engine import EngineHarness, make_request, make_scheduler
 
 
 def limits(
@@ -20,8 +21,24 @@ def limits(
     return RequestLimits.from_config(SchedulerConfig(max_batch_tokens=8), info)
 
 
-def test_what_fits_is_taken() -> None:
-    validate_request(make_request("a", 20, 10), limits())
+def test_a_request_that_fits_is_validated_once() -> None:
+    request = make_request("a", 20, 10)
+    validated = validate_request(request, limits())
+    assert validated.request is request and validated.limits == limits() and validated.request_id == "a"
+    assert validate_request(validated, limits()) is validated
+
+
+def test_a_validated_request_is_validated_again_against_other_limits() -> None:
+    validated = validate_request(make_request("a", 20, 10), limits())
+    with pytest.raises(ContextLengthExceeded):
+        validate_request(validated, limits(max_model_len=29))
+    assert validate_request(validated, limits(max_model_len=31)).limits == limits(max_model_len=31)
+
+
+def test_the_scheduler_does_not_accept_a_request_of_another_engine() -> None:
+    scheduler, other = make_scheduler(max_model_len=30), limits(max_model_len=31)
+    with pytest.raises(AssertionError, match="limits of another engine"):
+        Scheduler.add_request(scheduler, validate_request(make_request("a", 20, 11), other), 0.0)
 
 
 @pytest.mark.parametrize("length", [MAX_REQUEST_ID_CHARS + 1, 10_000])

@@ -12,6 +12,7 @@ from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest, 
 from chairlift.core.sampling import SamplingParams
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.text.tokenizer import ByteTokenizer
+from support_engine import validated
 from support_services import AsciiTokenizer
 
 PROMPT = (1, 2, 3)
@@ -31,7 +32,7 @@ def assembler(
         request_id="r", prompt_token_ids=PROMPT, params=replace(drawn, max_tokens=drawn.max_tokens or 1),
         eos_token_ids=eos, resume=tuple(tuple(tokens) for tokens in resume),
     )  # fmt: skip
-    return OutputProcessor(request, prompt, None if bare else tokenizer or ByteTokenizer(), user_params)
+    return OutputProcessor(validated(request), prompt, None if bare else tokenizer or ByteTokenizer(), user_params)
 
 
 def outputs(pieces: list[bytes], reason: FinishReason, **last: Any) -> list[EngineOutput]:

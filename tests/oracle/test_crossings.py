@@ -25,6 +25,7 @@ from chairlift.engine.request_limits import RequestLimits
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner
 from chairlift.model.runner.runner_config import RunnerConfig
+from support_engine import submit
 from support_oracle import (
     MAX_OUTPUT,
     Case,
@@ -130,11 +131,11 @@ def preemptions(case: Case, run: Run, windows: tuple[int | None, ...], num_block
     loop = EngineLoop(FakeRunner(fake), run.config)
     loop.start()
     for request in run.warm_up:
-        loop.submit(request)
+        submit(loop, request)
     while not loop.is_idle:
         loop.step()
     for request in ordered(case, run.kept):
-        loop.submit(request)
+        submit(loop, request)
         for _ in range(gap):
             loop.step()
     while not loop.is_idle:

@@ -18,7 +18,7 @@ from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner, masked_token, next_token
 from chairlift.engine.step_plan import StepPlan
 from chairlift.engine.structured.grammar import Grammar
-from support_engine import make_request
+from support_engine import make_request, submit
 from support_structure import EOS, VOCAB_SIZE, grammar_of
 
 NUM_SEEDS = 400 if os.environ.get("CHAIRLIFT_FULL") == "1" else 40
@@ -115,7 +115,7 @@ def test_each_choice_samples_what_it_samples_alone(seed: int, grammars: list[Gra
                 )  # fmt: skip
                 run = runs[request.request_id] = RequestRun(request, rng.choice([None, *grammars]))
                 copies = [run.grammar.copy() for _ in range(request.params.num_choices)] if run.grammar else []
-                receive(loop.submit(request, copies))
+                receive(submit(loop, request, copies))
             if runs and rng.random() < 0.03:
                 name = rng.choice(list(runs))
                 runs[name].was_disturbed = True

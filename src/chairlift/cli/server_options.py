@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.core.errors import ConfigError
+from chairlift.core.sampling import MAX_CHOICES
+from chairlift.engine.config import SchedulerConfig
 from chairlift.server.config import ServerConfig
 from chairlift.server.server_process import ListenAddress
 from chairlift.web.admission import AdmissionLimits
@@ -43,6 +45,27 @@ def server_config(names: tuple[str, ...], door: Mapping[str, Any]) -> ServerConf
         served_names=names, admission=AdmissionLimits(**_part(door, AdmissionLimits)),
         tenant=TenantLimits(**_part(door, TenantLimits)), **own,
     )  # fmt: skip
+
+
+def engine_queue_size(server: Mapping[str, Any], engine: Mapping[str, Any]) -> int:
+    """Return the capacity of the engine's waiting queue, in sequences, for these server and engine settings.
+
+    By default it holds every choice of every request that the server admits or the engine runs, so an admitted request
+    is never rejected by the engine.
+
+    Raises ConfigError for a `max_queue_size` that cannot hold the requests that the server admits.
+    """
+    admitted = AdmissionLimits(**_part(server, AdmissionLimits)).max_waiting_requests
+    if "max_queue_size" not in engine:
+        running = engine.get("max_running_requests", SchedulerConfig().max_running_requests)
+        return max(1, (admitted + int(running)) * MAX_CHOICES)
+    size = int(engine["max_queue_size"])
+    if size < admitted:
+        raise ConfigError(
+            f"max_queue_size is {size}, but the server admits max_waiting_requests = {admitted}: raise the first or "
+            "lower the second", option="max_queue_size",
+        )  # fmt: skip
+    return size
 
 
 def _part(door: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:

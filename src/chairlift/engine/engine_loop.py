@@ -11,10 +11,10 @@ from collections.abc import Sequence as Items
 from chairlift.core.clock import Clock, SystemClock
 from chairlift.core.errors import ChairliftError, EngineDead
 from chairlift.core.load_report import LoadReport, ReplicaState
-from chairlift.core.request import EngineOutput, GenerateRequest
+from chairlift.core.request import EngineOutput
 from chairlift.engine.config import CacheConfig, SchedulerConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
-from chairlift.engine.request_limits import RequestLimits
+from chairlift.engine.request_limits import RequestLimits, ValidatedRequest
 from chairlift.engine.runner.base import Runner, RunnerInfo
 from chairlift.engine.runner.threaded import ThreadedRunner
 from chairlift.engine.scheduler.in_flight_step import InFlightStep
@@ -83,16 +83,16 @@ class EngineLoop:
     # -- intake ----------------------------------------------------------------------------------------------------
 
     def submit(
-        self, request: GenerateRequest, grammars: Items[Grammar] = (), waited: float = 0.0
+        self, validated: ValidatedRequest, grammars: Items[Grammar] = (), waited: float = 0.0
     ) -> list[EngineOutput]:
         """Queue a request, with a grammar for each choice or none; compiling them took `waited` seconds.
 
         Returns the outputs of choices that have finished already, or the last output of a rejected request.
         """
         try:
-            return self.scheduler.add_request(request, self._clock.now(), grammars, waited)
+            return self.scheduler.add_request(validated, self._clock.now(), grammars, waited)
         except ChairliftError as error:
-            return [EngineOutput.failed(request, error)]
+            return [EngineOutput.failed(validated.request, error)]
 
     def abort(self, request_id: str, index: int | None = None) -> EngineOutput | None:
         """Abort a request, or one choice of it; returns its last output, None when it is not open."""

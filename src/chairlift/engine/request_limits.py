@@ -1,4 +1,4 @@
-"""RequestLimits: checks whether an engine can ever serve a request; clients and the engine both call it."""
+"""ValidatedRequest: a request that an engine with these RequestLimits can serve; made by validate_request only."""
 
 from dataclasses import dataclass
 
@@ -61,8 +61,40 @@ class RequestLimits:
         return min(self.max_model_len, self.max_cached_tokens + 1) - prompt_tokens
 
 
-def validate_request(request: GenerateRequest, limits: RequestLimits) -> None:
-    """Raise InvalidRequest (or a subclass) with the reason if this engine can never serve the request."""
+@dataclass(frozen=True, slots=True)
+class ValidatedRequest:
+    """A request that meets the limits. Only `validate_request` makes one, so the engine loop checks nothing again.
+
+    It never crosses a process border: the engine process validates the plain request that it receives.
+
+    Attributes:
+        request: the request.
+        limits: the limits that it meets.
+    """
+
+    request: GenerateRequest
+    limits: RequestLimits
+
+    @property
+    def request_id(self) -> str:
+        """The id of the request."""
+        return self.request.request_id
+
+
+def validate_request(request: GenerateRequest | ValidatedRequest, limits: RequestLimits) -> ValidatedRequest:
+    """Validate a request once: one that was validated against equal limits is returned unchanged.
+
+    Raises InvalidRequest (or a subclass) with the reason if an engine with these limits can never serve the request.
+    """
+    if isinstance(request, ValidatedRequest):
+        if request.limits == limits:
+            return request
+        request = request.request
+    _check(request, limits)
+    return ValidatedRequest(request, limits)
+
+
+def _check(request: GenerateRequest, limits: RequestLimits) -> None:
     if not 0 < len(request.request_id) <= MAX_REQUEST_ID_CHARS:
         raise InvalidRequest(
             f"request_id must have 1 to {MAX_REQUEST_ID_CHARS} characters, got {len(request.request_id)}",

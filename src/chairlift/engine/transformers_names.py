@@ -8,15 +8,17 @@
 Models choose the same by name: LLM(batching="fifo", safety_margin=0.2).
 """
 
+from collections.abc import Sequence as Items
 from dataclasses import replace
 
-from chairlift.core.request import RequestState
+from chairlift.core.request import EngineOutput, GenerateRequest, RequestState
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
-from chairlift.engine.request_limits import RequestLimits
+from chairlift.engine.request_limits import RequestLimits, ValidatedRequest, validate_request
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.scheduler.batching_policy import DEFAULT_SAFETY_MARGIN
 from chairlift.engine.scheduler.scheduler import Scheduler
+from chairlift.engine.structured.grammar import Grammar
 
 PagedAttentionCache = KVCacheManager
 RequestStatus = RequestState
@@ -24,7 +26,18 @@ RequestStatus = RequestState
 ANY_TOKEN = 2**31 - 1
 
 
-class FIFOScheduler(Scheduler):
+class StandaloneScheduler(Scheduler):
+    """A Scheduler without an engine client in front of it: it validates each request itself."""
+
+    def add_request(
+        self, validated: GenerateRequest | ValidatedRequest, now: float, grammars: Items[Grammar] = (),
+        waited: float = 0.0,
+    ) -> list[EngineOutput]:  # fmt: skip
+        """Queue a request; see Scheduler. Raises InvalidRequest (or a subclass) if it can never be served, too."""
+        return super().add_request(validate_request(validated, self.limits), now, grammars, waited)
+
+
+class FIFOScheduler(StandaloneScheduler):
     """Schedules decodes first, then prompts in order of arrival while enough blocks are free."""
 
     def __init__(
@@ -45,7 +58,7 @@ class FIFOScheduler(Scheduler):
         super().__init__(config, cache, limits or limits_of(cache, config))
 
 
-class PrefillFirstScheduler(Scheduler):
+class PrefillFirstScheduler(StandaloneScheduler):
     """Schedules prompts first and decodes with the rest, but never delays decodes for long."""
 
     def __init__(

@@ -244,7 +244,7 @@ class AsyncLLM:
         try:
             for number, processor in enumerate(processors):
                 request_id = processor.request.request_id
-                client.submit(processor.request, dispatcher.sink)
+                client.submit(processor.validated, dispatcher.sink)
                 open_requests[request_id] = number
                 dispatcher.open(request_id, inbox)
                 forward_aborts(client, processor)

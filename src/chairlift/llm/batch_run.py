@@ -36,7 +36,7 @@ def run_batch(client: EngineClient, processors: Sequence[OutputProcessor], windo
                 open_requests[processor.request.request_id] = processor
                 without_output.add(processor.request.request_id)
                 try:
-                    client.submit(processor.request, sink)
+                    client.submit(processor.validated, sink)
                 except EngineDead as error:
                     if len(waiting) == len(processors) - 1:
                         raise

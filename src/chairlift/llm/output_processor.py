@@ -9,6 +9,7 @@ from dataclasses import replace
 from chairlift.core.errors import ChairliftError, DetokenizeFailed
 from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest, Timeline, TokenLogprob, Usage
 from chairlift.core.sampling import SamplingParams
+from chairlift.engine.request_limits import ValidatedRequest
 from chairlift.llm.choice_state import ChoiceState
 from chairlift.llm.outputs import RequestOutput, TextEvent
 from chairlift.text.tokenizer import Tokenizer
@@ -21,20 +22,22 @@ class OutputProcessor:
     the choice, and further outputs of it are dropped.
 
     Attributes:
-        request: the request as submitted to the engine.
+        validated: the request as submitted to the engine.
+        request: the same without its limits.
         prompt: the prompt's text, None when it came as ids.
         pending_aborts: choices to abort in the engine, also right after submission; the caller clears the list.
     """
 
     def __init__(
-        self, request: GenerateRequest, prompt: str | None, tokenizer: Tokenizer | None,
+        self, validated: ValidatedRequest, prompt: str | None, tokenizer: Tokenizer | None,
         user_params: SamplingParams | None = None,
     ) -> None:  # fmt: skip
         """Start after the resumed tokens. `user_params` are the client's parameters when the engine's differ.
 
         Raises DetokenizeFailed when the resumed tokens, or a prompt to echo, cannot be decoded.
         """
-        self.request = request
+        self.validated = validated
+        self.request = request = validated.request
         self.prompt = prompt
         self.pending_aborts: list[int] = []
         self._user_params = request.params if user_params is None else user_params

@@ -120,8 +120,7 @@ class TextService:
             eos_token_ids=() if ignores_eos else self.defaults.eos_token_ids, priority=priority, tenant=tenant,
             timeout=timeout, resume=_resumed(resume), cache_salt=cache_salt,
         )  # fmt: skip
-        validate_request(request, self.client.limits)
-        return OutputProcessor(request, text, self.tokenizer, resolved)
+        return OutputProcessor(validate_request(request, self.client.limits), text, self.tokenizer, resolved)
 
     def _encode(self, prompt: str) -> tuple[int, ...]:
         if self.tokenizer is None:

@@ -14,7 +14,7 @@ from chairlift.core.errors import ConfigError
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request import EngineOutput, GenerateRequest
 from chairlift.engine.client.base import EngineClient, OutputSink, StepStatsSink
-from chairlift.engine.request_limits import RequestLimits
+from chairlift.engine.request_limits import RequestLimits, ValidatedRequest
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.stats import CacheState, SchedulerState, StepStats
 from chairlift.observability.trace import Trace, phases_of
@@ -110,7 +110,7 @@ class TracingClient:
         """The limits that a request is validated against before it is queued."""
         return self._inner.limits
 
-    def submit(self, request: GenerateRequest, sink: OutputSink) -> None:
+    def submit(self, request: GenerateRequest | ValidatedRequest, sink: OutputSink) -> None:
         """Queue a request; see EngineClient."""
         with self._lock:
             tracer = self._tracers.setdefault(

@@ -26,7 +26,7 @@ from chairlift.engine.structured import mask_worker
 from chairlift.engine.structured.grammar import MaskFiller
 from chairlift.engine.structured.grammar_compiler import GrammarCompiler
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
-from support_engine import PATIENCE, Hook, RequestSink, make_request
+from support_engine import PATIENCE, Hook, RequestSink, make_request, submit
 from support_process import wait_until
 from support_structure import EOS, VOCAB_SIZE, VOCABULARY, grammar_of
 
@@ -83,7 +83,7 @@ def test_masks_that_come_soon_are_there_before_the_launch(is_slow: bool, monkeyp
     loop = EngineLoop(Watched(replace(FAKE, busy_cpus=tuple(sorted(usable_cpus()))), hook=hook), SchedulerConfig())
     loop.start()
     try:
-        loop.submit(structured("a"), [grammar_of(regex="[ab]{3}c")])
+        submit(loop, structured("a"), [grammar_of(regex="[ab]{3}c")])
         while not loop.is_idle:
             loop.step()
     finally:

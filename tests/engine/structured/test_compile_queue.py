@@ -8,7 +8,7 @@ import pytest
 from chairlift.core.errors import EngineDead, InvalidRequest, QueueFull, RequestTimeout, StructuredOutputFailed
 from chairlift.core.request import FinishReason, GenerateRequest
 from chairlift.engine.structured.compile_queue import CompiledRequest, CompileQueue
-from support_engine import make_request
+from support_engine import make_request, validated
 from support_structure import grammar_of
 
 
@@ -16,7 +16,7 @@ def made(
     preparing: CompileQueue, name: str = "a", since: float = 0.0, **options: object
 ) -> tuple[GenerateRequest, Future]:
     request, future = make_request(name, 5, **options), Future()
-    assert preparing.add(request, future, since or time.monotonic()) == []
+    assert preparing.add(validated(request), future, since or time.monotonic()) == []
     return request, future
 
 
@@ -29,7 +29,7 @@ def test_what_is_ready_leaves_with_its_grammars_and_how_long_it_waited() -> None
     assert preparing.abort("a", 2) is None
     prepared = preparing.take(request.request_id, future)
     assert isinstance(prepared, CompiledRequest) and prepared.grammars == (grammar,) and prepared.aborted_choices == [2]
-    assert prepared.request is request and prepared.waited == pytest.approx(20, abs=5)
+    assert prepared.validated.request is request and prepared.waited == pytest.approx(20, abs=5)
     assert len(preparing) == 0 and preparing.take(request.request_id, future) == []
 
 
@@ -51,7 +51,7 @@ def test_what_has_no_grammar_ends(raised: Exception | None, kind: type[Exception
 def test_one_too_many_is_refused_and_its_grammar_is_not_made() -> None:
     preparing, future = CompileQueue(1), Future()
     made(preparing)
-    (last,) = preparing.add(make_request("b", 5), future, time.monotonic())
+    (last,) = preparing.add(validated(make_request("b", 5)), future, time.monotonic())
     assert isinstance(last.error, QueueFull) and future.cancelled() and "b" not in preparing
 
 
@@ -88,7 +88,7 @@ def test_another_request_of_the_same_name_is_another_one() -> None:
     preparing = CompileQueue(9)
     request, first = made(preparing)
     preparing.abort("a", None)
-    preparing.add(request, Future(), time.monotonic())
+    preparing.add(validated(request), Future(), time.monotonic())
     assert preparing.take("a", first) == [] and "a" in preparing
     preparing.close()
     assert len(preparing) == 0

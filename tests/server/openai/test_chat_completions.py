@@ -15,6 +15,7 @@ from chairlift.server.openai.endpoint import RequestContext
 from chairlift.server.openai.parse_request import read_chat
 from chairlift.text.token_pieces import TokenPieces
 from chairlift.text.tool_parser import HERMES
+from support_engine import validated
 from support_server import CHAT, HELLO, events, open_server, run
 from support_services import FAKE, AsciiTokenizer, Gate, fake_service, text_of
 
@@ -174,7 +175,7 @@ def stream_chunks(resumed: int, until: int = len(SPOKEN), *, step: int = 1) -> l
     )
     reader = AsciiTokenizer()
     request = GenerateRequest(request_id="r", prompt_token_ids=(1,), params=asked.params, resume=resume)
-    assembler = OutputProcessor(request, "", reader)
+    assembler = OutputProcessor(validated(request), "", reader)
     replica: Any = SimpleNamespace(is_reasoning_model=True, token_pieces=TokenPieces(reader))
     renderer, sent = _ChatHandler(RequestContext(replica, asked, "r", "", None)).renderer([assembler]), b""
     for at in range(resumed, until, step):

@@ -18,10 +18,10 @@ import msgspec
 from chairlift.bench.simulation.simulation import as_request
 from chairlift.bench.workload.generators import below, between
 from chairlift.bench.workload.workload import WorkloadRequest
-from chairlift.core.request import GenerateRequest
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
 from chairlift.engine.gc_tuning import tune_gc
+from chairlift.engine.request_limits import ValidatedRequest, validate_request
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner
 
 TENANTS = tuple(f"tenant-{number}" for number in range(8))
@@ -104,7 +104,7 @@ class SchedulerRig:
     def _ids(self, count: int) -> tuple[int, ...]:
         return tuple(below(self._rng, VOCAB_SIZE) for _ in range(count))
 
-    def _request(self) -> GenerateRequest:
+    def _request(self) -> ValidatedRequest:
         """Return a new request; half of the requests begin with their tenant's shared prefix."""
         rng, self._num_requests = self._rng, self._num_requests + 1
         tenant, length = TENANTS[below(rng, len(TENANTS))], between(rng, *PROMPT_TOKENS)
@@ -114,7 +114,7 @@ class SchedulerRig:
             at=0.0, prompt_token_ids=prompt, output_tokens=between(rng, *LIFETIME), tenant=tenant,
             priority=below(rng, PRIORITIES),
         )  # fmt: skip
-        return as_request(item, self._num_requests)
+        return validate_request(as_request(item, self._num_requests), self._scheduler.limits)
 
     def run_steps(self, steps: int) -> WindowTotals:
         """Run a number of steps; the time of the fake runner and of creating requests is not counted."""

@@ -17,7 +17,7 @@ from chairlift.core.request import EngineOutput, GenerateRequest
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.config import CacheConfig, SchedulerConfig
 from chairlift.engine.engine_loop import EngineLoop
-from chairlift.engine.request_limits import validate_request
+from chairlift.engine.request_limits import ValidatedRequest, validate_request
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner
 from chairlift.engine.stats import StepStats
 from chairlift.engine.step_plan import StepPlan
@@ -247,18 +247,16 @@ class _Run:
             preemptions=counters.preemptions,
         )  # fmt: skip
 
-    def _validated_requests(self) -> list[GenerateRequest]:
+    def _validated_requests(self) -> list[ValidatedRequest]:
         requests = []
         for index, item in enumerate(self._items):
-            request = as_request(item, index)
             try:
-                validate_request(request, self._loop.limits)
+                requests.append(validate_request(as_request(item, index), self._loop.limits))
             except InvalidRequest as error:
                 raise InvalidRequest(f"request {index} of the workload: {error.message}", **error.details) from None
-            requests.append(request)
         return requests
 
-    def _submit_due_requests(self, requests: Sequence[GenerateRequest]) -> None:
+    def _submit_due_requests(self, requests: Sequence[ValidatedRequest]) -> None:
         now = self._clock.now()
         while self._next < len(requests) and self._items[self._next].at <= now:
             self._queued[self._next] = now

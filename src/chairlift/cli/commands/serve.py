@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from chairlift.cli.console import Console
-from chairlift.cli.server_options import listen_address, server_config
+from chairlift.cli.server_options import engine_queue_size, listen_address, server_config
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.reload import SettingsReloader, check_is_file
 from chairlift.core.errors import ConfigError
@@ -27,6 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
     console, environ = Console(quiet=arguments.quiet), settings.environment()
     door = settings.given(settings.SERVER, arguments, environ)
     engine: Options = {"engine_mode": "process", **settings.given(settings.SERVE_SETTINGS, arguments, environ)}  # type: ignore[typeddict-item]
+    engine["max_queue_size"] = engine_queue_size(door, engine)
     listening = listen_address(door)
     prepared = prepare(arguments.model, engine)
     names = tuple(door.get("served_model_name") or [_name(prepared.model)])

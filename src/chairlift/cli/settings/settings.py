@@ -338,11 +338,17 @@ CHAT_SETTINGS = tuple(
 )  # fmt: skip
 """Those of SAMPLING that a chat in the terminal has, here and with any server."""
 
-SERVE_SETTINGS = tuple(
-    Setting(name="engine_mode", default="process", help="process: the engine in its own process; inline: in a thread")
-    if setting.name == "engine_mode" else setting
-    for setting in ENGINE
-)  # fmt: skip
+OF_SERVE = {
+    "engine_mode": Setting(
+        name="engine_mode", default="process", help="process: the engine in its own process; inline: in a thread"
+    ),
+    "max_queue_size": Setting(
+        name="max_queue_size", kind=whole, metavar="N",
+        default_text="128 choices for each of max_waiting_requests and max_running_requests",
+        help="sequences in the engine's waiting queue",
+    ),
+}  # fmt: skip
+SERVE_SETTINGS = tuple(OF_SERVE.get(setting.name, setting) for setting in ENGINE)
 """ENGINE as a server has it."""
 
 

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from chairlift.core.load_report import LoadReport, ReplicaState
 from chairlift.core.request import EngineOutput, GenerateRequest
-from chairlift.engine.request_limits import RequestLimits
+from chairlift.engine.request_limits import RequestLimits, ValidatedRequest
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.stats import CacheState, SchedulerState, StepStats
 
@@ -45,8 +45,8 @@ class EngineClient(Protocol):
         """Number of restarts of the engine."""
         ...
 
-    def submit(self, request: GenerateRequest, sink: OutputSink) -> None:
-        """Queue a request.
+    def submit(self, request: GenerateRequest | ValidatedRequest, sink: OutputSink) -> None:
+        """Queue a request; one that was validated against the client's limits is not validated again.
 
         Raises InvalidRequest for a request that can never be served, DuplicateRequestId, EngineDead. A full queue is
         reported in the request's final output.

@@ -21,7 +21,7 @@ from chairlift.core.request import EngineOutput, GenerateRequest
 from chairlift.engine import state_dump
 from chairlift.engine.client.base import OutputSink, StepStatsSink
 from chairlift.engine.engine_loop import EngineLoop
-from chairlift.engine.request_limits import RequestLimits, validate_request
+from chairlift.engine.request_limits import RequestLimits, ValidatedRequest, validate_request
 from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.stats import CacheState, SchedulerState
 from chairlift.engine.structured.compile_queue import CompiledRequest, CompileQueue
@@ -90,9 +90,10 @@ class InlineClient:
 
     # -- from any thread -------------------------------------------------------------------------------------------
 
-    def submit(self, request: GenerateRequest, sink: OutputSink) -> None:
+    def submit(self, request: GenerateRequest | ValidatedRequest, sink: OutputSink) -> None:
         """Queue a request; see EngineClient."""
-        validate_request(request, self.limits)
+        validated = validate_request(request, self.limits)
+        request = validated.request
         if request.params.structured is not None and self._grammar_compiler is None:
             raise InvalidRequest("structured output needs a tokenizer, which this engine lacks", param="structured")
         with self._awake:
@@ -102,23 +103,23 @@ class InlineClient:
                 raise DuplicateRequestId(request.request_id)
             self._open[request.request_id] = (sink, request)
             if request.params.structured is None or self._grammar_compiler is None:
-                self._commands.append(lambda: self._deliver(self._loop.submit(request)))
+                self._commands.append(lambda: self._deliver(self._loop.submit(validated)))
                 self._awake.notify()
                 return
-        self._compile(request, self._grammar_compiler)
+        self._compile(validated, self._grammar_compiler)
 
-    def _compile(self, request: GenerateRequest, grammar_compiler: GrammarCompiler) -> None:
+    def _compile(self, validated: ValidatedRequest, grammar_compiler: GrammarCompiler) -> None:
         """Start to compile the grammars of a request, which is enqueued after that."""
         since = time.monotonic()
         try:
-            grammars = grammar_compiler.compile_request(request)
+            grammars = grammar_compiler.compile_request(validated.request)
         except RuntimeError as error:  # the threads have ended, or no more can start
             failure = StructuredOutputFailed(f"the structure could not be compiled: {error}")
-            self._post(lambda: self._deliver([EngineOutput.failed(request, failure)]))
+            self._post(lambda: self._deliver([EngineOutput.failed(validated.request, failure)]))
             return
-        self._post(lambda: self._deliver(self._compile_queue.add(request, grammars, since)))
+        self._post(lambda: self._deliver(self._compile_queue.add(validated, grammars, since)))
         grammars.add_done_callback(
-            lambda done: self._post(lambda: self._deliver(self._enqueue(request.request_id, done)))
+            lambda done: self._post(lambda: self._deliver(self._enqueue(validated.request_id, done)))
         )
 
     def abort(self, request_id: str, index: int | None = None) -> None:
@@ -198,7 +199,7 @@ class InlineClient:
         compiled = self._compile_queue.take(request_id, grammars)
         if not isinstance(compiled, CompiledRequest):
             return compiled
-        outputs = self._loop.submit(compiled.request, compiled.grammars, compiled.waited)
+        outputs = self._loop.submit(compiled.validated, compiled.grammars, compiled.waited)
         abort_outputs = [self._loop.abort(request_id, index) for index in compiled.aborted_choices]
         return [*outputs, *(output for output in abort_outputs if output is not None)]
 

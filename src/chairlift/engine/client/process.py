@@ -46,7 +46,7 @@ from chairlift.engine.ipc.open_requests import OpenRequest, OpenRequests
 from chairlift.engine.ipc.pending_calls import PendingCalls
 from chairlift.engine.ipc.send_queue import SendQueue
 from chairlift.engine.ipc.spawn import EngineProcess, PrespawnedProcess, spawn
-from chairlift.engine.request_limits import RequestLimits, validate_request
+from chairlift.engine.request_limits import RequestLimits, ValidatedRequest, validate_request
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
 from chairlift.engine.stats import CacheState, SchedulerState, StepStats
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
@@ -117,9 +117,9 @@ class ProcessClient:
 
     # -- from any thread -------------------------------------------------------------------------------------------
 
-    def submit(self, request: GenerateRequest, sink: OutputSink) -> None:
+    def submit(self, request: GenerateRequest | ValidatedRequest, sink: OutputSink) -> None:
         """Queue a request; see EngineClient. During a restart of the engine it waits here."""
-        validate_request(request, self._limits)
+        request = validate_request(request, self._limits).request
         try:
             frame = encode(Submit(request))
         except WireError as error:

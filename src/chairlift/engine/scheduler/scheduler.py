@@ -26,7 +26,7 @@ from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest, 
 from chairlift.engine.config import SchedulerConfig
 from chairlift.engine.kv.block_hash import root_hash
 from chairlift.engine.kv.kv_cache_manager import KVCacheManager
-from chairlift.engine.request_limits import RequestLimits, validate_request
+from chairlift.engine.request_limits import RequestLimits, ValidatedRequest
 from chairlift.engine.scheduler.deadlines import Deadlines
 from chairlift.engine.scheduler.in_flight_step import InFlightStep
 from chairlift.engine.scheduler.sequence_table import SequenceTable
@@ -70,15 +70,15 @@ class Scheduler:
     # -- intake ----------------------------------------------------------------------------------------------------
 
     def add_request(
-        self, request: GenerateRequest, now: float, grammars: Items[Grammar] = (), waited: float = 0.0
+        self, validated: ValidatedRequest, now: float, grammars: Items[Grammar] = (), waited: float = 0.0
     ) -> list[EngineOutput]:  # fmt: skip
         """Queue a request, with a grammar for each choice or none; compiling them took `waited` seconds.
 
         Returns the outputs of choices that had finished before they were resumed, with the usage if all had.
-        Raises InvalidRequest (or a subclass) when it can never be served, DuplicateRequestId, QueueFull,
-        DeadlineUnreachable.
+        Raises DuplicateRequestId, QueueFull and DeadlineUnreachable.
         """
-        validate_request(request, self.limits)
+        assert validated.limits == self.limits, "a request was validated against the limits of another engine"
+        request = validated.request
         if request.request_id in self.sequence_groups:
             raise DuplicateRequestId(request.request_id)
         if len(self.waiting) >= self.config.max_queue_size:

@@ -12,6 +12,7 @@ from math import inf
 
 from chairlift.core.errors import ChairliftError, EngineDead, QueueFull, RequestTimeout, StructuredOutputFailed
 from chairlift.core.request import EngineOutput, FinishReason, GenerateRequest
+from chairlift.engine.request_limits import ValidatedRequest
 from chairlift.engine.structured.grammar import Grammar
 
 log = logging.getLogger(__name__)
@@ -24,13 +25,13 @@ class CompiledRequest:
     """A request that is ready for the line.
 
     Attributes:
-        request: what was asked.
+        validated: the request.
         grammars: one a choice.
         waited: seconds since it was submitted.
         unwanted: choices that were aborted meanwhile.
     """
 
-    request: GenerateRequest
+    validated: ValidatedRequest
     grammars: Grammars
     waited: float
     aborted_choices: list[int]
@@ -38,10 +39,14 @@ class CompiledRequest:
 
 @dataclass(slots=True)
 class _CompilingRequest:
-    request: GenerateRequest
+    validated: ValidatedRequest
     grammars: "Future[Grammars]"
     since: float
     aborted_choices: list[int] = field(default_factory=list)
+
+    @property
+    def request(self) -> GenerateRequest:
+        return self.validated.request
 
     @property
     def deadline(self) -> float:
@@ -68,15 +73,15 @@ class CompileQueue:
         """Prompt tokens of all of them."""
         return sum(len(each.request.prompt_token_ids) for each in self._waiting.values())
 
-    def add(self, request: GenerateRequest, grammars: "Future[Grammars]", since: float) -> list[EngineOutput]:
+    def add(self, validated: ValidatedRequest, grammars: "Future[Grammars]", since: float) -> list[EngineOutput]:
         """Take a request in that was submitted at `since`, in seconds of time.monotonic().
 
         Returns its last Output where there is no room for it.
         """
         if len(self._waiting) >= self._limit:
             grammars.cancel()
-            return [EngineOutput.failed(request, QueueFull(len(self._waiting), self._limit))]
-        waiting = self._waiting[request.request_id] = _CompilingRequest(request, grammars, since)
+            return [EngineOutput.failed(validated.request, QueueFull(len(self._waiting), self._limit))]
+        waiting = self._waiting[validated.request_id] = _CompilingRequest(validated, grammars, since)
         self._earliest = min(self._earliest, waiting.deadline)
         return []
 
@@ -101,7 +106,9 @@ class CompileQueue:
         if waiting.deadline <= now:
             return self._ended(request, RequestTimeout(request.timeout or 0.0))
         del self._waiting[request.request_id]
-        return CompiledRequest(request, waiting.grammars.result(), now - waiting.since, waiting.aborted_choices)
+        return CompiledRequest(
+            waiting.validated, waiting.grammars.result(), now - waiting.since, waiting.aborted_choices
+        )
 
     def abort(self, request_id: str, index: int | None) -> EngineOutput | None:
         """End a request, or note that one choice of it is not wanted; its last Output if this is the end of it."""
