@@ -1,17 +1,18 @@
-# make serve      set up this machine and serve the OpenAI API on port 8000 (ARGS="MODEL --port 8080"; without a model: the embedded one)
-# make generate   set up this machine and generate text (ARGS="MODEL --prompt TEXT"; without a model: the embedded one)
-# make test       lint, then the tests, with a share of the seeds and steps
-# make test-all   all seeds and steps, and test-contract
-# make test-contract   other people's tests of this API (openai-python's, langchain-tests) against a real server
-# make soak       a real server under mixed traffic with faults, 30 minutes (SOAK_MINUTES=5), and a verdict in build/soak
-# make api-overhead  what the HTTP door costs: chunks a second of one process, milliseconds a request (ARGS="--json FILE")
-# make http-overhead what a workload keeps of its speed over HTTP, in turns with an engine alone (ARGS="MODEL --json FILE")
-# make bench-cpu  W1 to W3 against the engines that can be installed here, in turns: an hour or more (PEERS=build/peers, ARGS="--models smol135")
-# make cpu-roofline how near the native kernels come to what this machine can do: W1, one stream, attention (ARGS="FOLDER --json FILE")
-# make demo-model train the embedded model again, examine it, put it in place (an hour or two; faster with a C++ compiler)
-# make docs       write docs/settings.md, metrics.md and errors.md again, from what the code declares
-# make lint       style, types and floors
-# make format     let ruff rewrite what it can
+# make serve         set up this machine and serve the OpenAI API on port 8000 (ARGS="MODEL --port 8080"; without MODEL: the demo model)
+# make generate      set up this machine and generate text (ARGS="MODEL --prompt TEXT"; without MODEL: the demo model)
+# make test          lint, then run the tests with a part of the random seeds and steps
+# make test-all      lint, then run the tests with all seeds and steps, and test-contract
+# make test-contract run openai-python's tests and langchain-tests against a real server
+# make test-sanitized run the tests of the native CPU kernels with AddressSanitizer and UndefinedBehaviorSanitizer
+# make soak          run a real server under mixed traffic and faults for 30 minutes (SOAK_MINUTES=5); verdict in build/soak
+# make api-overhead  measure the cost of the API server: chunks per second of one process, milliseconds per request (ARGS="--json FILE")
+# make http-overhead measure a workload's speed over HTTP as a share of the engine's speed without a server (ARGS="MODEL --json FILE")
+# make bench-cpu     compare W1 to W3 with the engines that can be installed here, an hour or more (PEERS=build/peers, ARGS="--models smol135")
+# make cpu-roofline  compare the native kernels with the machine's peaks: W1, one stream, attention (ARGS="FOLDER --json FILE")
+# make demo-model    train and evaluate the demo model again, and replace it (an hour or two; faster with a C++ compiler)
+# make docs          generate docs/settings.md, metrics.md and errors.md from the code
+# make lint          check style, types and import rules
+# make format        fix style with ruff
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -24,7 +25,7 @@ BIN := $(VENV)/bin
 PINS := constraints/test.txt
 CODE := src tests tools
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint $(PINS)
-# One thread a worker: two workers with two threads each would only wait for one another.
+# One thread per worker: with more threads than cores the workers would only slow each other down.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
 .PHONY: serve generate test test-all test-contract test-sanitized soak api-overhead http-overhead bench-cpu cpu-roofline demo-model docs lint format clean
@@ -44,7 +45,7 @@ test-all: lint test-contract
 test-contract: $(VENV)/.installed-contract
 	PYTHONPATH=tools $(BIN)/python -m external_suites build/contract
 
-# The kernels' tests with a library that stops at what C++ does not allow. Python's own leaks are not asked about.
+# The kernels' tests with a library that aborts at undefined behavior and invalid memory access. Leaks are not checked: Python has some.
 test-sanitized: $(VENV)/.installed-test
 	$(BIN)/python -m chairlift.model.kernels.cpu.compile --sanitize build/libchairlift_cpu_sanitized.so
 	LD_PRELOAD="$$(g++ -print-file-name=libasan.so) $$(g++ -print-file-name=libubsan.so)" ASAN_OPTIONS=detect_leaks=0 \
@@ -83,7 +84,7 @@ format: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
-# What is installed hangs on these files alone: the package itself is editable, but its kernels are compiled.
+# The installation is repeated only if these files change: the package is editable, but its kernels are compiled.
 NATIVE := hatch_build.py $(wildcard src/chairlift/model/kernels/cpu/csrc/*.cpp src/chairlift/model/kernels/cpu/csrc/*.h)
 
 $(VENV)/.installed: pyproject.toml $(PINS) $(NATIVE) | $(VENV)/.made
@@ -92,12 +93,12 @@ $(VENV)/.installed: pyproject.toml $(PINS) $(NATIVE) | $(VENV)/.made
 	@touch $@
 
 $(VENV)/.installed-test: pyproject.toml $(PINS) $(NATIVE) | $(VENV)/.made
-	@echo "installing Chairlift and what its tests need into $(VENV)"
+	@echo "installing Chairlift and its test dependencies into $(VENV)"
 	@$(INSTALL) --editable '.[test]'
 	@touch $(VENV)/.installed $@
 
 $(VENV)/.installed-contract: pyproject.toml $(PINS) $(NATIVE) | $(VENV)/.made
-	@echo "installing Chairlift and what other people's tests need into $(VENV)"
+	@echo "installing Chairlift and the dependencies of the external test suites into $(VENV)"
 	@$(INSTALL) --editable '.[contract]'
 	@touch $(VENV)/.installed $(VENV)/.installed-test $@
 

@@ -1,6 +1,6 @@
-"""The build of a wheel compiles the kernels, where there is a C++ compiler; without one the wheel is all the same good.
+"""Build hook: compiles the native kernels for a wheel. Without a C++ compiler the wheel is built without them.
 
-CHAIRLIFT_BUILD_KERNELS=required makes a build without them fail, CHAIRLIFT_BUILD_KERNELS=none leaves them out.
+CHAIRLIFT_BUILD_KERNELS=required makes such a build fail, CHAIRLIFT_BUILD_KERNELS=none leaves the kernels out.
 """
 
 import importlib.util
@@ -15,12 +15,12 @@ KERNELS = Path("src/chairlift/model/kernels/cpu")
 
 
 class Kernels(BuildHookInterface[Any]):
-    """Compiles src/chairlift/model/kernels/cpu into a library that lies beside its sources."""
+    """Compiles src/chairlift/model/kernels/cpu into a library beside its sources."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, and say that the wheel is for this kind of machine only; `version` is "standard" or "editable"."""
-        wanted = os.environ.get("CHAIRLIFT_BUILD_KERNELS", "")
-        if wanted == "none":
+        """Compile the library and tag the wheel for this platform; `version` is "standard" or "editable"."""
+        mode = os.environ.get("CHAIRLIFT_BUILD_KERNELS", "")
+        if mode == "none":
             return
         folder = Path(self.root) / KERNELS
         spec = importlib.util.spec_from_file_location("compile_kernels", folder / "compile.py")
@@ -32,8 +32,8 @@ class Kernels(BuildHookInterface[Any]):
         try:
             if not (library.exists() and module.is_current(library)):
                 module.compile_library(library)
-        except module.CannotCompile as error:
-            if wanted == "required":
+        except module.CompileFailed as error:
+            if mode == "required":
                 raise
             self.app.display_warning(f"Chairlift is built without its native kernels: {error}")
             return

@@ -1,7 +1,7 @@
 """A whole server over a fake engine in a child process, for tests: `python replica_main.py '{"fake": {...}, ...}'`.
 
 Options: fake (FakeConfig), scheduler (SchedulerConfig), server (ServerConfig, with head, admission and tenant), keys (a
-file), tls (certificate, key), factory (of support_process; the fake's own when absent), watch (WatchConfig), log_level.
+file), tls (certificate, key), factory (of support_process; by default FakeRunner's), watch (LivenessConfig), log_level.
 """
 
 import json
@@ -28,24 +28,24 @@ from support_process import fake_spec, spec_of
 from support_services import TEMPLATE, AsciiTokenizer
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
 
 
-def main(asked: dict[str, Any]) -> int:
-    logging.basicConfig(stream=sys.stderr, level=asked.get("log_level", logging.WARNING))
-    fake = asked["fake"]
+def main(parameters: dict[str, Any]) -> int:
+    logging.basicConfig(stream=sys.stderr, level=parameters.get("log_level", logging.WARNING))
+    fake = parameters["fake"]
     config = FakeConfig(**{**fake, "windows": tuple(fake["windows"])})
-    factory = asked.get("factory")
+    factory = parameters.get("factory")
     if factory is None:
         spec = fake_spec(config)
     else:
         import support_process
 
         spec = spec_of(getattr(support_process, factory), config)
-    scheduler = SchedulerConfig(**asked.get("scheduler", {}))
-    watch = LivenessConfig(**{"first_backoff": 0.05, **asked.get("watch", {})})
+    scheduler = SchedulerConfig(**parameters.get("scheduler", {}))
+    watch = LivenessConfig(**{"first_backoff": 0.05, **parameters.get("watch", {})})
 
     def start() -> TextService:
         tokenizer = AsciiTokenizer()
@@ -60,20 +60,20 @@ def main(asked: dict[str, Any]) -> int:
         process = service.client.process
         return None if process is None else process.pid
 
-    server = asked.get("server", {})
-    made = ServerConfig(
+    server = parameters.get("server", {})
+    server_config = ServerConfig(
         served_names=("fake",), head=HeadLimits(**server.pop("head", {})),
         admission=AdmissionLimits(**server.pop("admission", {})), tenant=TenantLimits(**server.pop("tenant", {})),
         **server,
     )  # fmt: skip
-    tls = {name: Path(file) for name, file in asked.get("tls", {}).items()}
-    keys = None if asked.get("keys") is None else Path(asked["keys"])
+    tls = {name: Path(file) for name, file in parameters.get("tls", {}).items()}
+    keys = None if parameters.get("keys") is None else Path(parameters["keys"])
     return run(ServerParts(
-        config=made, listening=ListenAddress(port=asked.get("port", 0), **tls),
+        config=server_config, listening=ListenAddress(port=parameters.get("port", 0), **tls),
         read_keys=lambda: read_keys(keys, os.environ),
         start=start, engine_pid=engine_pid, budget=scheduler.max_batch_tokens,
         max_running=scheduler.max_running_sequences,
-        print_line=say,
+        print_line=print_line,
     ))  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""AsyncLLM on a fake engine for tests: runs a scenario in an event loop and collects its events."""
+"""AsyncLLM on a fake engine: runs a scenario in an event loop and collects its events."""
 
 import asyncio
 from dataclasses import replace
@@ -11,7 +11,7 @@ from support_services import FAKE, is_idle
 
 SEEDED = SamplingParams(max_tokens=24, seed=3)
 LONG = SamplingParams(max_tokens=400, seed=3)
-SLOW = replace(FAKE, seconds_per_step=0.005)
+SLOW_ENGINE = replace(FAKE, seconds_per_step=0.005)
 
 
 async def collect_events(

@@ -1,4 +1,4 @@
-"""Audit: checks every plan of a scheduler against the limits, and every wait against its bound."""
+"""Audit: checks every plan against the limits, and every wait against its bound."""
 
 from dataclasses import dataclass, field
 
@@ -21,7 +21,10 @@ class QueueStay:
 
 @dataclass
 class Audit:
-    """Checks every plan against the limits, and every wait against the bound in step_scheduler.py."""
+    """A checker of every plan against the limits, and of every wait against its bound.
+
+    step_scheduler.py has the bound.
+    """
 
     scheduler: Scheduler
     sequences: dict[int, Sequence] = field(default_factory=dict)
@@ -41,7 +44,7 @@ class Audit:
         self._schedule = self.scheduler.schedule
         self.scheduler.schedule = self.schedule  # type: ignore[method-assign]
 
-    def enqueued(self, sequence: Sequence) -> None:
+    def record_enqueued(self, sequence: Sequence) -> None:
         counters = self.scheduler.counters
         self.sequences[sequence.arrival_index] = sequence
         running = set(self.scheduler.running)
@@ -59,18 +62,18 @@ class Audit:
         waiting = set(self.stays)
         for sequence in scheduler.waiting:
             if sequence.arrival_index not in self.stays:  # it was deferred
-                self.enqueued(sequence)
+                self.record_enqueued(sequence)
         plan = self._schedule(now)
         for arrival, sequence in before.items():
             if sequence.status is SequenceStatus.WAITING and sequence.epoch != epochs[arrival]:
-                self.enqueued(sequence)
+                self.record_enqueued(sequence)
         started_now = [arrival for arrival in scheduler.running if arrival not in before]
         for arrival in started_now:
-            self._started(arrival, waiting)
-        self._slots_are_used()
-        self._not_stuck(plan)
+            self._record_start(arrival, waiting)
+        self._check_slots()
+        self._check_progress(plan)
         if plan is not None:
-            self._budgets(plan)
+            self._check_budgets(plan)
             for row in scheduler.in_flight_steps[-1].rows:
                 if row.sequence.arrival_index in starts:
                     assert row.start == starts[row.sequence.arrival_index], (
@@ -85,9 +88,10 @@ class Audit:
                 self._check_left_out({each for each in still_running - scheduled if num_unscheduled[each] == 1})
         return plan
 
-    def _slots_are_used(self) -> None:
-        """Check that a running sequence holds no more unused KV token slots than a block's end and the lookahead.
+    def _check_slots(self) -> None:
+        """Check that a running sequence has few unused KV token slots.
 
+        The limit is the rest of a block plus the lookahead.
         A further choice whose copy of a block was lost with a failed step computes that block again.
         """
         size, lookahead = self.scheduler.cache.config.block_size, self.scheduler.limits.lookahead
@@ -102,7 +106,7 @@ class Audit:
                 "a sequence holds blocks that it does not need"
             )
 
-    def _not_stuck(self, plan: StepPlan | None) -> None:
+    def _check_progress(self, plan: StepPlan | None) -> None:
         scheduler = self.scheduler
         if (
             plan is None
@@ -115,7 +119,7 @@ class Audit:
         else:
             self.num_empty_steps = 0
 
-    def _budgets(self, plan: StepPlan) -> None:
+    def _check_budgets(self, plan: StepPlan) -> None:
         config, counts = self.scheduler.config, plan.num_new_tokens.tolist()
         assert sum(counts) == plan.num_tokens <= config.max_batch_tokens
         assert sum(count for count in counts if count > 1) <= config.prefill_budget
@@ -128,7 +132,7 @@ class Audit:
                 (plan.step_id, plan.released_slots, plan.new_sequences, *(array.tobytes() for array in arrays))
             )
 
-    def _started(self, arrival: int, waiting: set[int]) -> None:
+    def _record_start(self, arrival: int, waiting: set[int]) -> None:
         """Count the bypasses, then check the wait in the queue against the bound."""
         scheduler, config = self.scheduler, self.scheduler.config
         self.started.append(arrival)
@@ -148,12 +152,12 @@ class Audit:
             self.sequences[sequence_ahead] for sequence_ahead in stay.running | set(self.started[stay.started : -1])
         ]
         outputs = sum(sequence_ahead.max_output_tokens for sequence_ahead in ahead)
-        work = outputs + sum(sequence_ahead.num_prompt_tokens for sequence_ahead in ahead)
+        num_tokens = outputs + sum(sequence_ahead.num_prompt_tokens for sequence_ahead in ahead)
         failed = scheduler.counters.failed_steps - stay.failed
         waited = scheduler.counters.steps - stay.steps
         # schedule() has already counted the step with which it starts.
         failed_steps_bound = config.max_in_flight_steps * (1 + failed)
-        bound = (1 + config.protect_after_preemptions + outputs) * work + failed_steps_bound
+        bound = (1 + config.protect_after_preemptions + outputs) * num_tokens + failed_steps_bound
         assert waited <= bound, f"waited {waited} steps, the bound is {bound}"
         # The same with the actual preemptions, which is much closer.
         work_with_preemptions = sum(

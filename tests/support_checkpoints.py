@@ -1,4 +1,4 @@
-"""Published models' config.json, written by hand, and sparse safetensors files of their full size."""
+"""config.json of published models, and sparse safetensors files of their full size."""
 
 import json
 import math
@@ -96,14 +96,14 @@ PUBLISHED: dict[str, dict[str, Any]] = {
 
 SHARDS = {"Llama-3.2-3B": 2, "Qwen2.5-7B": 4, "Qwen3-8B": 5, "Mistral-7B-v0.1": 2, "Mistral-7B-v0.3": 3,
           "gemma-3-4b-it": 2}  # fmt: skip
-"""How many files each model is published in; the others are in one."""
+"""Number of weight files of the models that have more than one."""
 
 HEAD_STORED = ("Qwen3-0.6B",)
-"""Published with lm_head.weight although it is tied."""
+"""Models whose files contain lm_head.weight although it is tied."""
 
 
-def hollow_file(path: Path, shapes: Shapes, dtype: str = "BF16", size: int = 2) -> None:
-    """Write a safetensors file whose tensors are a hole: full length, zeros when read, nothing on disk."""
+def write_sparse_file(path: Path, shapes: Shapes, dtype: str = "BF16", size: int = 2) -> None:
+    """Write a sparse safetensors file: zeros when read, no disk space for the tensors."""
     header: dict[str, Any] = {}
     end = 0
     for name, shape in shapes.items():
@@ -116,12 +116,12 @@ def hollow_file(path: Path, shapes: Shapes, dtype: str = "BF16", size: int = 2) 
         file.truncate(8 + len(text) + end)
 
 
-def hollow_checkpoint(folder: Path, config: Mapping[str, Any], shapes: Shapes, shards: int) -> Path:
-    """Write config.json and hollow weights in one file, or in several with their index."""
+def write_sparse_checkpoint(folder: Path, config: Mapping[str, Any], shapes: Shapes, shards: int) -> Path:
+    """Write config.json and sparse weights in one file, or in several with their index."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
     if shards == 1:
-        hollow_file(folder / "model.safetensors", shapes)
+        write_sparse_file(folder / "model.safetensors", shapes)
         return folder
     names = list(shapes)
     share = -(-len(names) // shards)
@@ -129,7 +129,7 @@ def hollow_checkpoint(folder: Path, config: Mapping[str, Any], shapes: Shapes, s
     for shard in range(shards):
         file = f"model-{shard + 1:05}-of-{shards:05}.safetensors"
         part = names[shard * share : (shard + 1) * share]
-        hollow_file(folder / file, {name: shapes[name] for name in part})
+        write_sparse_file(folder / file, {name: shapes[name] for name in part})
         weight_map.update(dict.fromkeys(part, file))
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
     return folder

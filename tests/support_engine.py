@@ -28,8 +28,8 @@ from support_audit import Audit
 FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
 """Whether all seeds and steps run (`make test-all`)."""
 
-PATIENCE = 30
-"""Seconds that a test waits for an output."""
+TIMEOUT_SECONDS = 30
+"""Timeout of a wait for an output, in seconds."""
 
 Hook = Callable[[StepPlan, str], None]
 
@@ -38,7 +38,10 @@ def make_request(
     name: str, prompt: Items[int] | int, max_tokens: int = 4, *, stop: Items[int] = (), seed: int = 0, n: int = 1,
     prompt_logprobs: int | None = None, **options: Any,
 ) -> GenerateRequest:  # fmt: skip
-    """Make a request, greedy unless it has several choices; a prompt given as a number n is the ids 1 to n."""
+    """Make a request, which is greedy unless it has several choices.
+
+    A prompt given as a number n is the ids 1 to n.
+    """
     ids = tuple(range(1, prompt + 1)) if isinstance(prompt, int) else tuple(prompt)
     params = SamplingParams(
         max_tokens=max_tokens, temperature=0.0 if n == 1 else 1.0, stop_token_ids=tuple(stop), seed=seed, n=n,
@@ -63,7 +66,7 @@ def make_scheduler(
 def make_result(
     plan: StepPlan, token: int | Items[int] = 7, *, faults: Items[tuple[int, ChairliftError]] = ()
 ) -> StepResult:
-    """Make the result of a plan by hand: one token for all sample rows, or one for each."""
+    """Make the result of a plan: one token for all sample rows, or one for each."""
     rows = len(plan.sample_rows)
     tokens = [token] * rows if isinstance(token, int) else list(token)
     assert len(tokens) == rows
@@ -72,7 +75,7 @@ def make_result(
 
 
 def run_step(scheduler: Scheduler, now: float = 0.0, token: int = 7) -> tuple[StepPlan, list[EngineOutput]]:
-    """Schedule a step, which must be possible, and commit it with that token for every sampled row."""
+    """Schedule a step, which must be possible, and commit it with one token for all rows."""
     plan = scheduler.schedule(now)
     assert plan is not None, "no sequence can run"
     return plan, scheduler.commit(make_result(plan, token), now)
@@ -91,15 +94,18 @@ def seq_id_of(name: str, index: int) -> SequenceId:
 def expected_outcome(request: GenerateRequest, fake: FakeConfig, index: int = 0) -> tuple[list[int], bool]:
     """Return all tokens that a choice gets, and whether it then fails at a poison or NaN token."""
     tokens = expected_tokens(request.prompt_token_ids, request.params, fake, request.eos_token_ids, index)
-    bad = {fake.poison, fake.nan} - {None}
-    if bad & set(request.prompt_token_ids):
+    bad_tokens = {fake.poison, fake.nan} - {None}
+    if bad_tokens & set(request.prompt_token_ids):
         return [], True
-    first = next((at for at, token in enumerate(tokens[:-1]) if token in bad), None)
+    first = next((at for at, token in enumerate(tokens[:-1]) if token in bad_tokens), None)
     return (tokens, False) if first is None else (tokens[: first + 1], True)
 
 
 class StrictRunner(FakeRunner):
-    """A FakeRunner that records contract errors of plans, which the engine treats like a failed forward pass."""
+    """A FakeRunner that records contract errors of plans.
+
+    The engine treats such an error like a failed forward pass.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -132,7 +138,7 @@ class EngineHarness:
 
     def __init__(
         self, fake: FakeConfig, *, caching: bool = True, hook: Hook | None = None,
-        row_faults: Callable[[StepPlan], list[tuple[int, ChairliftError]]] | None = None,
+        row_errors: Callable[[StepPlan], list[tuple[int, ChairliftError]]] | None = None,
         keep_plans: bool = False, **options: Any,
     ) -> None:  # fmt: skip
         self.fake = fake
@@ -140,7 +146,7 @@ class EngineHarness:
         runner_clock = (
             None if options.get("overlap") else self.clock
         )  # a runner in a thread would advance it at any time
-        self.runner = StrictRunner(fake, clock=runner_clock, hook=hook, row_faults=row_faults)
+        self.runner = StrictRunner(fake, clock=runner_clock, hook=hook, row_errors=row_errors)
         self.loop = EngineLoop(self.runner, SchedulerConfig(**options), clock=self.clock, enable_prefix_caching=caching)
         self.loop.start()
         self.scheduler = self.loop.scheduler
@@ -155,7 +161,7 @@ class EngineHarness:
 
     def submit(self, *requests: GenerateRequest) -> None:
         for request in requests:
-            assert request.request_id not in self.requests, "ids are used once here"
+            assert request.request_id not in self.requests, "each request id is used once"
             self.requests[request.request_id] = request
             for index in range(request.params.num_choices):
                 self.tokens[seq_id_of(request.request_id, index)] = list(request.resumed_tokens(index))
@@ -164,7 +170,7 @@ class EngineHarness:
                 for sequence in self.scheduler.sequence_groups[request.request_id].open.values():
                     self._arrivals[sequence.seq_id] = sequence.arrival_index
                     if sequence.status is SequenceStatus.WAITING:
-                        self.audit.enqueued(sequence)
+                        self.audit.record_enqueued(sequence)
 
     def abort(self, request_id: str, index: int | None = None) -> EngineOutput | None:
         output = self.loop.abort(request_id, index)
@@ -239,10 +245,10 @@ class EngineHarness:
         any_fails = False
         for index in range(request.params.num_choices):
             key, (tokens, fails) = seq_id_of(request.request_id, index), expected_outcome(request, self.fake, index)
-            got, any_fails = self.tokens[key], any_fails or fails
-            assert got == tokens[: len(got)], f"{key}: {got} instead of {tokens}"
+            tokens_so_far, any_fails = self.tokens[key], any_fails or fails
+            assert tokens_so_far == tokens[: len(tokens_so_far)], f"{key}: {tokens_so_far} instead of {tokens}"
             if self.ends.get(key) in {FinishReason.STOP, FinishReason.LENGTH}:
-                assert got == tokens and not fails
+                assert tokens_so_far == tokens and not fails
         if final is None:
             return
         assert (final.finish_reason is FinishReason.ERROR) == isinstance(final.error, ChairliftError)
@@ -275,11 +281,11 @@ def record_released_tables(scheduler: Scheduler) -> list[object]:
     tables: list[object] = []
     release = scheduler.cache.release
 
-    def watched(table: object, hashes: object) -> None:
+    def record_release(table: object, hashes: object) -> None:
         tables.append(table)
         release(table, hashes)  # type: ignore[arg-type]
 
-    scheduler.cache.release = watched  # type: ignore[method-assign]
+    scheduler.cache.release = record_release  # type: ignore[method-assign]
     return tables
 
 
@@ -293,23 +299,23 @@ class RequestSink:
 
     def __init__(self) -> None:
         self.calls: list[list[EngineOutput]] = []
-        self.done = threading.Event()
-        self.over = threading.Event()
+        self.first_done = threading.Event()
+        self.all_done = threading.Event()
 
     def __call__(self, outputs: list[EngineOutput]) -> None:
         self.calls.append(outputs)
         if any(output.finish_reason is not None for output in outputs):
-            self.done.set()
+            self.first_done.set()
         if any(output.is_final for output in outputs):
-            self.over.set()
+            self.all_done.set()
 
     def wait(self) -> EngineOutput:
-        assert self.done.wait(PATIENCE), "no last output came"
+        assert self.first_done.wait(TIMEOUT_SECONDS), "no last output came"
         return self.finals[0]
 
     def wait_for_last(self) -> EngineOutput:
         """Wait until all choices have finished."""
-        assert self.over.wait(PATIENCE), "the request did not end"
+        assert self.all_done.wait(TIMEOUT_SECONDS), "the request did not end"
         return self.finals[-1]
 
     @property

@@ -1,4 +1,4 @@
-"""ServerHarness: an EngineServer without a socket, with the messages that its clients receive."""
+"""ServerHarness: an EngineServer without a socket, and the messages sent to its clients."""
 
 from collections import deque
 from collections.abc import Callable

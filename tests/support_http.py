@@ -1,4 +1,4 @@
-"""An HTTP server on a real socket for tests: an application that records its requests, and raw clients."""
+"""An HTTP server on a real socket, an application that records requests, and raw clients."""
 
 import asyncio
 import functools
@@ -16,11 +16,11 @@ from chairlift.web.body import abort_connection
 from chairlift.web.http_protocol import EarlyCheck, HeadLimits, bounded_protocol
 from chairlift.web.middleware import send_bytes, send_object
 
-PATIENCE = 20.0
-"""Timeout of every scenario, in seconds; only a failing test reaches it."""
+TIMEOUT_SECONDS = 20.0
+"""Timeout of every scenario, in seconds. Only a failing test reaches it."""
 
-CALM = HeadLimits(seconds=PATIENCE)
-BRISK = HeadLimits(seconds=0.3)
+LONG_TIMEOUT = HeadLimits(seconds=TIMEOUT_SECONDS)
+SHORT_TIMEOUT = HeadLimits(seconds=0.3)
 
 GET = b"GET /%s HTTP/1.1\r\nhost: x\r\n\r\n"
 CHUNKED = b"POST /a HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -30,66 +30,69 @@ TLS_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(64))
 
 @dataclass
 class App:
-    """Responds with the request. /held waits for the gate, /early leaves the body, /bad is a 400.
+    """An application that responds with the request as JSON, and records paths and disconnects.
 
-    /flood never ends, /whole is long.
+    Some paths differ: /held waits for `release`, /early responds without reading the body, /eager responds before
+    it reads the body, /bad has status 400, /whole has `whole_bytes` bytes, and /flood sends parts until a disconnect.
     """
 
-    heard: list[str] = field(default_factory=list)
-    gone: list[str] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    disconnected_paths: list[str] = field(default_factory=list)
     permits: list[Any] = field(default_factory=list)
-    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    release: asyncio.Event = field(default_factory=asyncio.Event)
     abort: Callable[[], None] | None = None
-    flood: int = 1000
-    whole: int = 1000
+    flood_part_bytes: int = 1000
+    whole_bytes: int = 1000
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         path = scope["path"]
-        self.heard.append(path)
+        self.paths.append(path)
         self.permits.append(scope.get("permit"))
         if path == "/early":
             await send_object(send, {"early": True}, status=404)
         elif path == "/eager":
             await send({"type": "http.response.start", "status": 200, "headers": []})
             await send({"type": "http.response.body", "body": b"begun", "more_body": True})
-            await self._body(path, receive)
+            await self._read_body(path, receive)
         elif path == "/whole":
-            await send_bytes(send, b"x" * self.whole)
+            await send_bytes(send, b"x" * self.whole_bytes)
         elif path == "/flood":
-            await self._flood(scope, receive, send)
+            await self._send_flood(scope, receive, send)
         else:
-            body = await self._body(path, receive)
+            body = await self._read_body(path, receive)
             if body is None:
                 return
             if path == "/held":
-                await self.gate.wait()
+                await self.release.wait()
             names = {name.decode(): value.decode() for name, value in scope["headers"]}
-            said = {"method": scope["method"], "path": path, "body": body.decode("latin-1"), "headers": names}
-            await send_object(send, said, status=400 if path == "/bad" else 200)
+            request = {"method": scope["method"], "path": path, "body": body.decode("latin-1"), "headers": names}
+            await send_object(send, request, status=400 if path == "/bad" else 200)
 
-    async def _body(self, path: str, receive: Any) -> bytes | None:
+    async def _read_body(self, path: str, receive: Any) -> bytes | None:
         body = b""
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
-                self.gone.append(path)
+                self.disconnected_paths.append(path)
                 return None
             body += message["body"]
             if not message["more_body"]:
                 return body
 
-    async def _flood(self, scope: Any, receive: Any, send: Any) -> None:
-        await self._body("/flood", receive)
+    async def _send_flood(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._read_body("/flood", receive)
         self.abort = functools.partial(abort_connection, scope)
-        left = asyncio.create_task(self._body("/flood", receive))
+        disconnect = asyncio.create_task(self._read_body("/flood", receive))
         await send({"type": "http.response.start", "status": 200, "headers": []})
-        while not left.done():
-            await send({"type": "http.response.body", "body": b"x" * self.flood, "more_body": True})
+        while not disconnect.done():
+            await send({"type": "http.response.body", "body": b"x" * self.flood_part_bytes, "more_body": True})
             await asyncio.sleep(0.001)
 
 
 @dataclass
-class Answer:
+class Response:
+    """A response as the raw client read it."""
+
     status: int
     headers: dict[str, str]
     body: bytes
@@ -99,10 +102,10 @@ class Answer:
         return json.loads(self.body)
 
 
-def parsed(data: bytes) -> Answer:
+def parse_response(data: bytes) -> Response:
     head, _, body = data.partition(b"\r\n\r\n")
-    line, *lines = head.decode().split("\r\n")
-    return Answer(int(line.split()[1]), dict(line.split(": ", 1) for line in lines), body)
+    status_line, *lines = head.decode().split("\r\n")
+    return Response(int(status_line.split()[1]), dict(line.split(": ", 1) for line in lines), body)
 
 
 class RawClient:
@@ -111,23 +114,23 @@ class RawClient:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
 
-    async def send(self, *pieces: bytes, pause: float = 0.0) -> None:
-        for piece in pieces:
-            self.writer.write(piece)
+    async def send(self, *parts: bytes, pause: float = 0.0) -> None:
+        for part in parts:
+            self.writer.write(part)
             await self.writer.drain()
             await asyncio.sleep(pause)
 
-    async def read_response(self) -> Answer:
-        result = parsed(await self.reader.readuntil(b"\r\n\r\n"))
-        result.body = await self.reader.readexactly(int(result.headers.get("content-length", 0)))
-        return result
+    async def read_response(self) -> Response:
+        response = parse_response(await self.reader.readuntil(b"\r\n\r\n"))
+        response.body = await self.reader.readexactly(int(response.headers.get("content-length", 0)))
+        return response
 
-    async def request(self, *pieces: bytes) -> Answer:
-        await self.send(*pieces)
+    async def request(self, *parts: bytes) -> Response:
+        await self.send(*parts)
         return await self.read_response()
 
     async def read_rest(self) -> bytes:
-        """Read all bytes until the server closes."""
+        """Read all bytes until the server closes the connection."""
         try:
             return await self.reader.read()
         except ConnectionError:
@@ -145,18 +148,22 @@ class ListeningServer:
     app: App
     state: ServerState
 
-    async def peer(self) -> RawClient:
+    async def connect(self) -> RawClient:
         return RawClient(*await asyncio.open_connection("127.0.0.1", self.port, limit=2**20))
 
 
 Scenario = Callable[[ListeningServer], Awaitable[None]]
 
 
-def configured(
-    app: Any, limits: HeadLimits, idle: float, write_seconds: float = PATIENCE,
-    seen: Callable[[AccessRecord], None] = lambda seen: None, gate: EarlyCheck | None = None,
+def ignore_record(record: AccessRecord) -> None:
+    """Do not log the request."""
+
+
+def make_config(
+    app: Any, limits: HeadLimits, idle: float, write_timeout: float = TIMEOUT_SECONDS,
+    log_access: Callable[[AccessRecord], None] = ignore_record, early_check: EarlyCheck | None = None,
 ) -> uvicorn.Config:  # fmt: skip
-    http = bounded_protocol(limits, write_seconds, seen, gate)
+    http = bounded_protocol(limits, write_timeout, log_access, early_check)
     return uvicorn.Config(
         app, host="127.0.0.1", port=0, http=http, ws="none", lifespan="off", log_config=None, access_log=False,
         server_header=False, proxy_headers=False, interface="asgi3", timeout_keep_alive=idle,
@@ -164,14 +171,15 @@ def configured(
 
 
 def run_scenario(
-    scenario: Scenario, *, limits: HeadLimits = CALM, idle: float = PATIENCE, write_seconds: float = PATIENCE,
-    seen: Callable[[AccessRecord], None] = lambda seen: None, gate: EarlyCheck | None = None,
+    scenario: Scenario, *, limits: HeadLimits = LONG_TIMEOUT, idle: float = TIMEOUT_SECONDS,
+    write_timeout: float = TIMEOUT_SECONDS, log_access: Callable[[AccessRecord], None] = ignore_record,
+    early_check: EarlyCheck | None = None,
 ) -> App:  # fmt: skip
-    """Run a scenario against a server and return its application; closes every connection at the end."""
+    """Run a scenario against a server; returns its application, and closes all connections."""
 
-    async def whole() -> App:
+    async def serve() -> App:
         app, state = App(), ServerState()
-        config = configured(app, limits, idle, write_seconds, seen, gate)
+        config = make_config(app, limits, idle, write_timeout, log_access, early_check)
         config.load()
         protocol: Any = config.http_protocol_class
         loop = asyncio.get_running_loop()
@@ -185,9 +193,30 @@ def run_scenario(
         return app
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(asyncio.wait_for(whole(), PATIENCE))
+        return runner.run(asyncio.wait_for(serve(), TIMEOUT_SECONDS))
 
 
-async def until(holds: Callable[[], bool]) -> None:
+async def wait_until(holds: Callable[[], bool]) -> None:
     while not holds():
         await asyncio.sleep(0.002)
+
+
+def check_rejection(response: Response, status: int, code: str) -> None:
+    """Assert that a response is an error with this status and code that closes the connection."""
+    assert response.status == status
+    assert response.headers["content-type"] == "application/json"
+    assert response.headers["connection"] == "close"
+    assert response.headers["x-request-id"].startswith("req-")
+    error = response.object["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert (error["type"], error["param"], error["code"]) == ("invalid_request_error", None, code)
+    assert error["message"]
+
+
+async def request_and_check_rejection(server: ListeningServer, status: int, code: str, *parts: bytes) -> Response:
+    """Send bytes and assert that one error response follows, and then the end of the connection."""
+    client = await server.connect()
+    response = await client.request(*parts)
+    check_rejection(response, status, code)
+    assert await client.read_rest() == b""
+    return response

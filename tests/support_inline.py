@@ -1,4 +1,4 @@
-"""InlineClient on a fake runner for tests: a client, and a gate that holds steps back."""
+"""An InlineClient on a fake runner for tests, and a gate that blocks steps."""
 
 import threading
 from typing import Any
@@ -14,7 +14,7 @@ WAIT_SECONDS = 30
 
 
 class StepGate:
-    """A hook that holds steps back until it is opened."""
+    """A hook that blocks steps until it is opened."""
 
     def __init__(self) -> None:
         self.opened = threading.Event()

@@ -1,8 +1,8 @@
-"""Tiny transformers models with seeded weights: the oracles of tests, in memory or as folders on disk.
+"""Tiny transformers models with seeded weights: references, in memory or as folders.
 
-Weights are drawn in float32, so `tiny_hf_model(kind, seed, dtype)` and a folder of `save_tiny(kind, folder, seed)`
-loaded with that dtype hold the same numbers. They are three times as large as a fresh model's, because the greedy
-output of a fresh one soon runs in a circle and would hide errors of position.
+Weights are sampled in float32, so `tiny_hf_model(kind, seed, dtype)` and a folder of `save_tiny(kind, folder, seed)`
+loaded with that dtype have the same weights. They are three times as large as those of a new model, because the
+greedy output of a new model soon repeats itself and would hide errors of position.
 """
 
 import os
@@ -60,34 +60,40 @@ VARIANTS: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 def tiny_config(kind: str, **changes: Any) -> Any:
-    """Make the transformers config of a kind (a key of VARIANTS), some fields changed."""
+    """Make the transformers config of a kind (a key of VARIANTS), with some fields changed."""
     config, _, fields = VARIANTS[kind]
     return getattr(transformers, config)(**{**COMMON, **fields, **changes})
 
 
-def _scaled(name: str, drawn: torch.Tensor, gemma: bool) -> torch.Tensor:
-    """Gemma's tied embeddings are kept small (and its last norm large), else the greedy token repeats for ever."""
+def _scaled(name: str, values: torch.Tensor, gemma: bool) -> torch.Tensor:
+    """Scale random values to the weights of a parameter.
+
+    Gemma's tied embeddings are small and its last norm is large. Otherwise the greedy token repeats for ever.
+    """
     if name.endswith("norm.weight"):
-        centre = (7.0 if name == "model.norm.weight" else 0.0) if gemma else 1.0
-        return drawn * 0.2 + centre
-    return drawn * 0.06 * (0.375 if gemma and "embed_tokens" in name else 3)
+        mean = (7.0 if name == "model.norm.weight" else 0.0) if gemma else 1.0
+        return values * 0.2 + mean
+    return values * 0.06 * (0.375 if gemma and "embed_tokens" in name else 3)
 
 
 def tiny_hf_model(kind: str, seed: int = 0, dtype: torch.dtype = torch.float64, **changes: Any) -> Any:
-    """Make the transformers model of a kind with random weights from a seed; eval mode, attention "sdpa"."""
+    """Make the transformers model of a kind with random weights from a seed.
+
+    The model is in eval mode, with the attention "sdpa".
+    """
     model = getattr(transformers, VARIANTS[kind][1])._from_config(
         tiny_config(kind, **changes), dtype=dtype, attn_implementation="sdpa"
     )
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):
-            drawn = torch.randn(parameter.shape, generator=generator)
-            parameter.copy_(_scaled(name, drawn, gemma=kind.startswith("gemma")))
+            values = torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(_scaled(name, values, gemma=kind.startswith("gemma")))
     model.generation_config.eos_token_id = list(EOS_TOKEN_IDS)
     return model.eval()
 
 
 def save_tiny(kind: str, folder: Path, seed: int = 0, **changes: Any) -> Path:
-    """Write config.json, generation_config.json and float32 model.safetensors of a kind into a folder; returns it."""
+    """Write the config files and float32 weights of a kind to a folder; returns the folder."""
     tiny_hf_model(kind, seed, torch.float32, **changes).save_pretrained(folder)
     return Path(folder)

@@ -1,4 +1,4 @@
-"""The native kernels in tests: whether they must be here, and single operations of theirs on tensors."""
+"""Helpers for tests of the native kernels: skip without a compiler, and run single operations on tensors."""
 
 import ctypes
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from chairlift.model.kernels.cpu.threads import get_thread_pool
 
 
 def need_native() -> None:
-    """Skip a test of the kernels where there is no compiler; where there is one they must be here."""
+    """Skip the test if there is no compiler. With a compiler, the kernels must be loadable."""
     try:
         library.load()
     except ConfigError:
@@ -27,7 +27,7 @@ def need_native() -> None:
 
 
 def instruction_sets() -> tuple[str, ...]:
-    """Return those that run here, for parametrize; the portable one where none is compiled."""
+    """Return the instruction sets that run here, for parametrize; only the portable one without a library."""
     try:
         return library.instruction_sets()
     except ConfigError:
@@ -36,16 +36,16 @@ def instruction_sets() -> tuple[str, ...]:
 
 @dataclass
 class Operations:
-    """A list of operations over a few buffers, made anew for a test."""
+    """A decoder of a few operations and buffers, for one test."""
 
     instruction_set: str
-    members: int = 2
-    kept: list[object] = field(default_factory=list)
+    threads: int = 2
+    tensors: list[object] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         need_native()
         self.native = library.load()
-        self.pool = get_thread_pool(self.members)
+        self.pool = get_thread_pool(self.threads)
         self.handle = self.native.decoder_new(self.pool.handle, self.instruction_set.encode())
 
     def __del__(self) -> None:
@@ -63,46 +63,46 @@ class Operations:
         memory = (ctypes.c_uint8 * (tokens * stride.value)).from_address(address)
         return torch.frombuffer(memory, dtype=dtype).view(tokens, -1)
 
-    def run(self, tokens: int, **more: object) -> None:
-        step = library.Step(tokens=tokens, **more)
+    def run(self, tokens: int, **fields: object) -> None:
+        step = library.Step(num_tokens=tokens, **fields)
         assert self.native.run(self.handle, ctypes.byref(step)) == 0
 
     def keep(self, tensor: Tensor) -> int:
-        """Return the address of a tensor that lives as long as this."""
-        self.kept.append(tensor)
+        """Keep a tensor alive as long as this object; return its address."""
+        self.tensors.append(tensor)
         return tensor.data_ptr()
 
 
 def linear(
     instruction_set: str, x: Tensor, weight: Tensor, kind: int, *, bias: Tensor | None = None,
-    mode: int = library.STORE, activation: str = "silu", onto: Tensor | None = None, members: int = 2,
+    mode: int = library.STORE, activation: str = "silu", initial: Tensor | None = None, threads: int = 2,
 ) -> Tensor:  # fmt: skip
-    """Multiply x [T, I] by a weight [O, I] (gates, then ups, where the mode is GATED), through the kernels."""
-    on = Operations(instruction_set, members)
+    """Multiply x [T, I] by a weight [O, I] with the kernels. With mode GATED, the weight is gates, then ups."""
+    on = Operations(instruction_set, threads)
     gated = mode == library.GATED
     parts = list(weight.chunk(2)) if gated else [weight]
     packed, _ = Packer(on.pool, kind).pack([part.bfloat16() for part in parts], gated=gated)
-    on.kept.append(packed)
+    on.tensors.append(packed)
     width = len(weight) // 2 if gated else len(weight)
-    source = on.buffer(library.HALVES, x.shape[1])
-    target = on.buffer(library.HALVES if gated else library.FLOATS, width)
-    used = source
+    source = on.buffer(library.BF16, x.shape[1])
+    target = on.buffer(library.BF16 if gated else library.F32, width)
+    inputs = source
     if kind != library.BFLOAT16:
-        used = on.buffer(library.QUANTIZED, packed.struct.steps * 4, kind)
-        on.native.add_quantize(on.handle, source, used)
-    placed = None
+        inputs = on.buffer(library.QUANTIZED, packed.struct.steps * 4, kind)
+        on.native.add_quantize(on.handle, source, inputs)
+    padded_bias = None
     if bias is not None:
         from chairlift.model.kernels.cpu.decoder_program import gated_rows
 
         rows = gated_rows(bias) if gated else bias
-        placed = on.keep(torch.nn.functional.pad(rows.float(), (0, packed.struct.panels * 64 - len(rows))))
+        padded_bias = on.keep(torch.nn.functional.pad(rows.float(), (0, packed.struct.panels * 64 - len(rows))))
     on.native.add_linear(
-        on.handle, used, ctypes.byref(packed.struct), placed, mode, library.ACTIVATIONS[activation], None, target
+        on.handle, inputs, ctypes.byref(packed.struct), padded_bias, mode, library.ACTIVATIONS[activation], None, target
     )
     assert on.native.reserve(on.handle, len(x)) == 0
     on.rows(source, len(x), torch.bfloat16)[:, : x.shape[1]] = x.bfloat16()
     out = on.rows(target, len(x), torch.bfloat16 if gated else torch.float32)
-    if onto is not None:
-        out[:, :width] = onto
+    if initial is not None:
+        out[:, :width] = initial
     on.run(len(x))
     return out[:, :width].clone()

@@ -1,8 +1,8 @@
-"""Reference for whole runs: transformers' greedy `generate()` on tiny float64 models, and cases that cross all factors.
+"""Reference for whole runs: greedy `generate()` of transformers, and cases of all factors.
 
 Case           one combination of factors: architecture, block size, chunk, prefix hit, preemption, client ...
-cases(count)   seeded, pairwise covered: every two values of every two factors occur together somewhere
-Oracle         prompts of one model variant and their greedy continuations, computed once and kept
+cases(count)   seeded cases with pairwise coverage: every two values of every two factors occur together in a case
+Oracle         one model variant and the greedy continuations of prompts, which are computed once
 """
 
 import itertools
@@ -70,21 +70,24 @@ class Case:
 
 
 def _possible(point: dict[str, Any]) -> bool:
-    """Whether a case can have these values together: an architecture without a window crosses none, for example."""
+    """Whether a case can have these values together.
+
+    An architecture without a window cannot cross one, for example.
+    """
     if point["crossed"] and point["architecture"] not in SLIDING:
         return False
     if point["requests"] == 1 and (point["preemption"] or point["aborts"] or point["hit"] == "in flight"):
         return False
     if point["preemption"] and point["batching_policy"] in {"fifo", "static", "decode_first"}:
         return False  # too few sequences run together to use up the blocks
-    shares = point["hit"] != "none"
-    if point["preemption"] and shares and (point["crossed"] or point["architecture"] == "mistral"):
+    shares_prefix = point["hit"] != "none"
+    if point["preemption"] and shares_prefix and (point["crossed"] or point["architecture"] == "mistral"):
         return (
             False  # long prompts free more blocks behind their window than they need; shared ones wait for free blocks
         )
-    apart = point["requests"] == 2 or (point["hit"] == "exact prompt" and point["chunk"] == 1)
-    if point["preemption"] and point["block_size"] > MAX_OUTPUT and apart:
-        return False  # an output needs only one more block, and the sequences may not need theirs at the same time
+    is_rarely_short = point["requests"] == 2 or (point["hit"] == "exact prompt" and point["chunk"] == 1)
+    if point["preemption"] and point["block_size"] > MAX_OUTPUT and is_rarely_short:
+        return False  # an output needs only one more block, perhaps not at the same time as the other sequence
     return not (point["block_size"] == 1 and point["hit"] == "partial block")
 
 
@@ -100,7 +103,7 @@ def _random_point(rng: random.Random) -> dict[str, Any]:
 
 
 def possible_pairs() -> set[tuple[Any, ...]]:
-    """Every pair of values that some possible case has."""
+    """Return every pair of values that occurs in a possible case."""
     rng = random.Random(1)
     return set().union(*(_pairs(_random_point(rng)) for _ in range(40_000)))
 
@@ -109,23 +112,23 @@ def possible_pairs() -> set[tuple[Any, ...]]:
 def cases(count: int) -> tuple[Case, ...]:
     """Return seeded cases; the first ones cover all pairs greedily, the rest are random."""
     rng, uncovered = random.Random(2026), possible_pairs()
-    made: list[Case] = []
-    while len(made) < count:
+    results: list[Case] = []
+    while len(results) < count:
         points = [_random_point(rng) for _ in range(60 if uncovered else 1)]
-        best = max(points, key=lambda point: len(_pairs(point) & uncovered))
-        uncovered -= _pairs(best)
-        made.append(Case(**best, seed=len(made)))
-    return tuple(made)
+        best_point = max(points, key=lambda point: len(_pairs(point) & uncovered))
+        uncovered -= _pairs(best_point)
+        results.append(Case(**best_point, seed=len(results)))
+    return tuple(results)
 
 
-def covered_pairs(chosen: tuple[Case, ...]) -> set[tuple[Any, ...]]:
-    """Every pair of values that occurs in these cases."""
+def covered_pairs(selected: tuple[Case, ...]) -> set[tuple[Any, ...]]:
+    """Return every pair of values that occurs in these cases."""
     names = [spec.name for spec in fields(Case) if spec.name != "seed"]
-    return set().union(*(_pairs({name: getattr(case, name) for name in names}) for case in chosen))
+    return set().union(*(_pairs({name: getattr(case, name) for name in names}) for case in selected))
 
 
 class Oracle:
-    """One model variant in float64: its folder, and what transformers generates for a prompt."""
+    """One model variant in float64, its folder, and the tokens that transformers generates."""
 
     def __init__(self, architecture: str, window: int | None) -> None:
         changes = {} if window is None else {SLIDING[architecture]: window}
@@ -135,39 +138,48 @@ class Oracle:
         self._continuations: dict[tuple[tuple[int, ...], bool], list[int]] = {}
 
     def continuation(self, prompt: tuple[int, ...], *, ignore_eos: bool) -> list[int]:
-        """Greedy tokens after the prompt, MAX_OUTPUT at most, end of sequence included."""
+        """Return the greedy tokens after the prompt: at most MAX_OUTPUT, with the end of sequence."""
         key = prompt, ignore_eos
         if key not in self._continuations:
             eos = {"eos_token_id": None} if ignore_eos else {"eos_token_id": list(EOS_TOKEN_IDS)}
-            made = self.model.generate(
+            results = self.model.generate(
                 torch.tensor([prompt]), max_new_tokens=MAX_OUTPUT, do_sample=False, pad_token_id=0, **eos
             )
-            self._continuations[key] = made[0, len(prompt) :].tolist()
+            self._continuations[key] = results[0, len(prompt) :].tolist()
         return self._continuations[key]
 
 
 @cache
 def oracle(architecture: str, window: int | None) -> Oracle:
-    """Return the oracle of a model variant, made once a test process."""
+    """Return the oracle of a model variant, which is made once per test process."""
     torch.set_num_threads(1)
     return Oracle(architecture, window)
 
 
 def own_prompt(number: int, length: int) -> tuple[int, ...]:
-    """A prompt whose first token no other number has, so that it shares nothing with them."""
+    """Return a prompt whose first token no other number has, so it shares no prefix."""
     rng = random.Random(f"own {number}")
     return (10 + number, *(rng.randrange(8, VOCAB_SIZE) for _ in range(length - 1)))
 
 
-def shared_prompt(number: int, prefix: int, own: int) -> tuple[int, ...]:
-    """The common beginning up to `prefix` tokens, then tokens of its own, the first of which no other number has."""
+def shared_prompt(number: int, prefix: int, num_own_tokens: int) -> tuple[int, ...]:
+    """Return `prefix` common tokens, then `num_own_tokens` others.
+
+    No other number has the first of the others.
+    """
     rng, tail = random.Random("base"), random.Random(f"tail {number}")
     base = [200, *(rng.randrange(8, VOCAB_SIZE) for _ in range(BASE_PREFIX - 1))][:prefix]
-    return (*base, *([10 + number, *(tail.randrange(8, VOCAB_SIZE) for _ in range(own - 1))] if own else []))
+    return (
+        *base,
+        *([10 + number, *(tail.randrange(8, VOCAB_SIZE) for _ in range(num_own_tokens - 1))] if num_own_tokens else []),
+    )
 
 
 def lengths(case: Case) -> Iterator[int]:
-    """Prompt lengths of a case: mostly short, the first one long enough to leave a window's block behind."""
+    """Yield the prompt lengths of a case, which are mostly short.
+
+    The first prompt is so long that a block leaves the window.
+    """
     rng = random.Random(f"lengths {case.seed}")
     yield case.block_size + 26 if case.crossed else rng.randrange(1, 60)
     while True:

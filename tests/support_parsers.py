@@ -1,15 +1,15 @@
-"""Parsers of the whole command line, for the tests of its declarations."""
+"""The argument parsers of all commands, for the tests of their declarations."""
 
 import argparse
 from collections.abc import Iterator
 from typing import Any
 
 
-def leaves(parser: Any) -> Iterator[Any]:
-    """Every parser that has no commands under it."""
+def leaf_parsers(parser: Any) -> Iterator[Any]:
+    """Yield every parser without subcommands."""
     inner = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
     if not inner:
         yield parser
     for action in inner:
         for child in action.choices.values():
-            yield from leaves(child)
+            yield from leaf_parsers(child)

@@ -1,4 +1,4 @@
-"""Peers that are not there: an interpreter with packages that look like engines, and a server like llama.cpp's."""
+"""Fake peer engines: a Python interpreter with fake packages, and a llama.cpp server."""
 
 import sys
 from pathlib import Path
@@ -11,20 +11,20 @@ SEEN = []
 
 
 class SamplingParams:
-    def __init__(self, **given):
-        assert given.pop("temperature") == 0 and given.pop("ignore_eos") and not given.pop("detokenize")
-        self.max_tokens = given.pop("max_tokens")
-        assert not given
+    def __init__(self, **fields):
+        assert fields.pop("temperature") == 0 and fields.pop("ignore_eos") and not fields.pop("detokenize")
+        self.max_tokens = fields.pop("max_tokens")
+        assert not fields
 
 
 class Engine:
-    """Answers with two tokens a step at most."""
+    """Generates at most two tokens per step."""
 
-    def __init__(self, given):
+    def __init__(self, options):
         self.open, self.engine_core = {}, N()
         self.vllm_config = N(
-            model_config=N(dtype=given["dtype"], quantization=given.get("quantization")),
-            scheduler_config=N(max_num_seqs=given["max_num_seqs"], max_num_batched_tokens=given["max_model_len"]),
+            model_config=N(dtype=options["dtype"], quantization=options.get("quantization")),
+            scheduler_config=N(max_num_seqs=options["max_num_seqs"], max_num_batched_tokens=options["max_model_len"]),
         )
 
     def add_request(self, name, prompt, params):
@@ -36,19 +36,19 @@ class Engine:
 
     def step(self):
         outputs = []
-        for name, held in list(self.open.items()):
-            held[0] = min(held[0] + 2, held[1])
-            outputs.append(N(request_id=name, outputs=[N(token_ids=list(range(held[0])))]))
-            if held[0] == held[1]:
+        for name, progress in list(self.open.items()):
+            progress[0] = min(progress[0] + 2, progress[1])
+            outputs.append(N(request_id=name, outputs=[N(token_ids=list(range(progress[0])))]))
+            if progress[0] == progress[1]:
                 del self.open[name]
         return outputs
 
 
 class LLM:
-    def __init__(self, model, **given):
+    def __init__(self, model, **options):
         import os
         assert os.environ["VLLM_CPU_KVCACHE_SPACE"] and os.environ["VLLM_CPU_OMP_THREADS_BIND"]
-        self.llm_engine = Engine(given)
+        self.llm_engine = Engine(options)
 
     def reset_prefix_cache(self):
         pass
@@ -83,11 +83,11 @@ class Handle:
 class ContinuousBatchingPipeline:
     def __init__(self, folder, scheduler, device, properties):
         assert device == "CPU" and properties["INFERENCE_NUM_THREADS"] >= 1
-        self.handles, self.seen = [], set()
+        self.handles, self.request_ids = [], set()
 
     def add_request(self, number, prompt, config):
-        assert number not in self.seen and prompt.value.shape[0] == 1
-        self.seen.add(number)
+        assert number not in self.request_ids and prompt.value.shape[0] == 1
+        self.request_ids.add(number)
         self.handles.append(Handle(config))
         return self.handles[-1]
 
@@ -96,8 +96,8 @@ class ContinuousBatchingPipeline:
 
     def step(self):
         for handle in self.handles:
-            taken = min(1, handle.left)
-            handle.left, handle.ready = handle.left - taken, handle.ready + taken
+            count = min(1, handle.left)
+            handle.left, handle.ready = handle.left - count, handle.ready + count
 """
 FAKE_OPENVINO_CORE = """
 from types import SimpleNamespace
@@ -121,10 +121,10 @@ if {broken!r}:
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
-    def log_message(self, *given):
+    def log_message(self, *args):
         pass
 
-    def say(self, body, kind):
+    def respond(self, body, kind):
         self.send_response(200)
         self.send_header("content-type", kind)
         self.send_header("content-length", str(len(body)))
@@ -132,24 +132,24 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self):
-        self.say(b"{{}}", "application/json")
+        self.respond(b"{{}}", "application/json")
 
     def do_POST(self):
-        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        assert asked["prompt"] and asked["ignore_eos"] and asked["return_tokens"]
-        events = [{{"content": "", "tokens": [7], "stop": False}} for _ in range(asked["n_predict"])]
+        request = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        assert request["prompt"] and request["ignore_eos"] and request["return_tokens"]
+        events = [{{"content": "", "tokens": [7], "stop": False}} for _ in range(request["n_predict"])]
         events.append({{"content": "", "tokens": [], "stop": True}})
-        self.say("".join(f"data: {{json.dumps(event)}}\\n\\n" for event in events).encode(), "text/event-stream")
+        self.respond("".join(f"data: {{json.dumps(event)}}\\n\\n" for event in events).encode(), "text/event-stream")
 
 
-words = dict(zip(sys.argv[1:], sys.argv[2:]))
-assert words["-m"] and int(words["-c"]) >= int(words["-np"])
-ThreadingHTTPServer((words["--host"], int(words["--port"])), Handler).serve_forever()
+options = dict(zip(sys.argv[1:], sys.argv[2:]))
+assert options["-m"] and int(options["-c"]) >= int(options["-np"])
+ThreadingHTTPServer((options["--host"], int(options["--port"])), Handler).serve_forever()
 """
 
 
-def interpreter(folder: Path) -> str:
-    """Write a program that runs scripts as a Python does that has the packages above."""
+def write_python(folder: Path) -> str:
+    """Write a program that runs scripts like a Python interpreter with the packages above."""
     packages = {"vllm": FAKE_VLLM, "openvino_genai": FAKE_OPENVINO, "openvino": FAKE_OPENVINO_CORE}
     for name, text in packages.items():
         (folder / f"{name}.py").write_text(text)
@@ -158,8 +158,8 @@ def interpreter(folder: Path) -> str:
     return _program(folder / "python", f'#!/bin/sh\nexec "{sys.executable}" -c "{start}" "$@"\n')
 
 
-def llama_server(folder: Path, *, broken: bool = False) -> str:
-    """Write a program that answers as llama-server does, or that leaves at once."""
+def write_llama_server(folder: Path, *, broken: bool = False) -> str:
+    """Write a program that responds like llama-server, or that exits at once if it is `broken`."""
     return _program(folder / "llama-server", FAKE_SERVER.format(python=sys.executable, broken=broken))
 
 

@@ -1,4 +1,4 @@
-"""Driver: runs sequences through a Runner with plans of its own: no scheduler, no prefix cache, shuffled blocks."""
+"""Driver: runs sequences on a Runner without a scheduler, with its own plans and blocks."""
 
 import random
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class DrivenSequence:
     prompt_length: int
     params: SamplingParams
     computed: int = 0
-    fresh: bool = True
+    is_new: bool = True
     tables: list[list[int]] = field(default_factory=list)
     logprobs: list[object] = field(default_factory=list)
     errors: list[Exception] = field(default_factory=list)
@@ -59,34 +59,37 @@ class Driver:
 
     def add(self, prompt: list[int], params: SamplingParams, slot: int | None = None) -> DrivenSequence:
         """Add a sequence and allocate its slot; it can run from the next plan on."""
-        taken = self._slots.pop(0) if slot is None else slot
+        new_slot = self._slots.pop(0) if slot is None else slot
         if slot is not None:
             self._slots.remove(slot)
-        return DrivenSequence(taken, list(prompt), len(prompt), params, tables=[[] for _ in self._info.windows])
+        return DrivenSequence(new_slot, list(prompt), len(prompt), params, tables=[[] for _ in self._info.windows])
 
     def remove(self, sequence: DrivenSequence) -> None:
-        """Free a sequence's slot and blocks; they are allocated next."""
+        """Free a sequence's slot and blocks, which are the next to be allocated."""
         self._released.append(sequence.slot)
         self._slots.insert(0, sequence.slot)
         for table in sequence.tables:
             self._free += table
 
     def restart(self, sequence: DrivenSequence) -> None:
-        """Discard the computed tokens, as after a preemption or a void step; slot and token ids stay."""
+        """Discard the computed tokens, as after a preemption; slot and token ids stay."""
         for table in sequence.tables:
             self._free = table + self._free
             table.clear()
-        sequence.computed, sequence.fresh = 0, True
+        sequence.computed, sequence.is_new = 0, True
 
     def plan(self, parts: list[tuple[DrivenSequence, int]], *, ahead: bool = False) -> StepPlan:
-        """Build a plan from (sequence, number of tokens); with `ahead` each input is the token sampled last."""
+        """Build a plan from (sequence, number of tokens).
+
+        With `ahead` each input is the token sampled last.
+        """
         parts = sorted(parts, key=lambda part: part[1] > 1)
         admitted, new_blocks, ids, sampled = [], [], [], []
         for row, (sequence, count) in enumerate(parts):
-            if sequence.fresh:
+            if sequence.is_new:
                 prior = len(sequence.tokens) - sequence.prompt_length
                 admitted.append(NewSequence(sequence.slot, tuple(sequence.tokens), prior, sequence.params, (2,)))
-                sequence.fresh = False
+                sequence.is_new = False
             end = sequence.computed + count
             for group, table in enumerate(sequence.tables):
                 while len(table) * self._info.block_size < end:
@@ -127,20 +130,20 @@ class Driver:
         self._runner.launch(plan)
         self.apply_result(parts, plan, self._runner.collect())
 
-    def generate(self, sequence: DrivenSequence, count: int, chunk: int = 10**9) -> list[int]:
+    def generate(self, sequence: DrivenSequence, num_outputs: int, chunk: int = 10**9) -> list[int]:
         """Run one sequence alone until it has `count` outputs."""
-        while len(sequence.outputs) < count:
+        while len(sequence.outputs) < num_outputs:
             self.step([(sequence, min(chunk, len(sequence.tokens) - sequence.computed))])
         return sequence.outputs
 
-    def generate_all(self, sequences: list[DrivenSequence], count: int, max_chunk: int) -> None:
+    def generate_all(self, sequences: list[DrivenSequence], num_outputs: int, max_chunk: int) -> None:
         """Run sequences together, in steps that contain some of them with chunks of random size."""
         while True:
-            unfinished = [sequence for sequence in sequences if len(sequence.outputs) < count]
+            unfinished = [sequence for sequence in sequences if len(sequence.outputs) < num_outputs]
             if not unfinished:
                 return
-            some = self._random.sample(unfinished, self._random.randint(1, len(unfinished)))
+            batch = self._random.sample(unfinished, self._random.randint(1, len(unfinished)))
             sizes = [
-                min(self._random.randint(1, max_chunk), len(sequence.tokens) - sequence.computed) for sequence in some
+                min(self._random.randint(1, max_chunk), len(sequence.tokens) - sequence.computed) for sequence in batch
             ]
-            self.step(list(zip(some, sizes, strict=True)))
+            self.step(list(zip(batch, sizes, strict=True)))

@@ -1,4 +1,4 @@
-"""Engines in other processes for tests: fake runners that fail on demand, recording sinks and bounded waits."""
+"""Engine processes for tests: fake runners that fail, recording sinks and bounded waits."""
 
 import os
 import sys
@@ -22,13 +22,13 @@ from chairlift.engine.runner.fake import FakeConfig, FakeRunner
 from chairlift.engine.step_plan import StepPlan
 
 TESTS = Path(__file__).parent
-PATIENCE = 60.0
+TIMEOUT_SECONDS = 60.0
 """Timeout of every wait, in seconds. Only a failing test waits this long."""
 
-BRISK = LivenessConfig(heartbeat_timeout=2.0, stop_timeout=6.0, first_backoff=0.05)
+FAST_LIVENESS = LivenessConfig(heartbeat_timeout=2.0, stop_timeout=6.0, first_backoff=0.05)
 
 HANG, DIE, EXIT, PRINT = 250, 251, 252, 253
-"""Prompt tokens for which the runner of `faulty` sleeps for ever, raises EngineDead, exits the process or prints."""
+"""Prompt tokens at which the runner of `faulty` sleeps for an hour, raises EngineDead, exits the process or prints."""
 
 
 def fake_spec(config: FakeConfig | None = None) -> RunnerSpec:
@@ -36,7 +36,7 @@ def fake_spec(config: FakeConfig | None = None) -> RunnerSpec:
 
 
 def spec_of(factory: Callable[[bytes], Any], config: FakeConfig | None = None) -> RunnerSpec:
-    """Make the spec of a factory of this module; the child finds it if PYTHONPATH has the tests' folder."""
+    """Make the spec of a factory of this module; PYTHONPATH of the child needs this folder."""
     return RunnerSpec(f"support_process:{factory.__name__}", msgspec.msgpack.encode(config or FakeConfig()))
 
 
@@ -106,8 +106,11 @@ def broken_start(payload: bytes) -> Any:
     return _Start(payload, first)
 
 
-def fails_once_gone(payload: bytes) -> Any:
-    """Make a runner that starts once; later starts fail because the flag file in CHAIRLIFT_TEST_FLAG exists."""
+def starts_only_once(payload: bytes) -> Any:
+    """Make a runner that starts only once.
+
+    Later starts fail because the flag file in CHAIRLIFT_TEST_FLAG exists.
+    """
     flag = Path(os.environ["CHAIRLIFT_TEST_FLAG"])
 
     def first() -> None:
@@ -150,19 +153,19 @@ class RecordingSink:
         (last,) = self.ends[name]
         return last
 
-    def wait(self, condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
+    def wait(self, condition: Callable[[], bool], seconds: float = TIMEOUT_SECONDS) -> None:
         with self._changed:
             assert self._changed.wait_for(condition, seconds), f"the condition is still false after {seconds} s"
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = TIMEOUT_SECONDS) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"the condition is still false after {seconds} s"
         time.sleep(0.01)
 
 
-def is_gone(pid: int) -> bool:
+def has_ended(pid: int) -> bool:
     """Whether a process has ended; a zombie that was not reaped counts as ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
@@ -182,7 +185,11 @@ def pid_of(client: ProcessClient) -> int:
 
 @contextmanager
 def engine(
-    spec: RunnerSpec | None = None, config: SchedulerConfig | None = None, *, watch: LivenessConfig = BRISK, **more: Any
+    spec: RunnerSpec | None = None,
+    config: SchedulerConfig | None = None,
+    *,
+    watch: LivenessConfig = FAST_LIVENESS,
+    **more: Any,
 ) -> Iterator[ProcessClient]:
     client = start_engine_process(spec or fake_spec(), config or SchedulerConfig(), watch=watch, **more)
     try:
@@ -191,8 +198,8 @@ def engine(
         client.close()
 
 
-def works(client: ProcessClient, name: str = "probe") -> bool:
-    """Whether a request gets all its tokens."""
+def can_generate(client: ProcessClient, name: str = "probe") -> bool:
+    """Whether a request to the engine gets all its tokens."""
     sink = RecordingSink()
     client.submit(make_request(name, max_tokens=3), sink)
     return sink.end(name).finish_reason is FinishReason.LENGTH and len(sink.tokens[name]) == 3

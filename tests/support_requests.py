@@ -60,13 +60,13 @@ def make_random_engine(rng: random.Random, *, no_faults: bool, keep_plans: bool 
         if failure_rng.random() < failure_rate:
             raise RuntimeError(f"{stage} fails")
 
-    def row_faults(plan: StepPlan) -> list[tuple[int, ChairliftError]]:
+    def row_errors(plan: StepPlan) -> list[tuple[int, ChairliftError]]:
         if failure_rng.random() < failure_rate / 2:
             return [(failure_rng.randrange(plan.num_rows), SamplingFailed("chosen to fail"))]
         return []
 
     return EngineHarness(
-        fake, caching=rng.random() < 0.8, hook=hook, row_faults=row_faults, keep_plans=keep_plans, **options
+        fake, caching=rng.random() < 0.8, hook=hook, row_errors=row_errors, keep_plans=keep_plans, **options
     )
 
 
@@ -85,7 +85,7 @@ def make_random_request(
 
 
 def run_random_engine(seed: int, steps: int, *, keep_plans: bool = False) -> EngineHarness:
-    """Run a random engine for about `steps` steps, then until all requests have ended; check it on the way."""
+    """Run a random engine for about `steps` steps, then until all requests end, and check it."""
     rng = random.Random(seed)
     no_faults = rng.random() < 0.4
     harness = make_random_engine(rng, no_faults=no_faults, keep_plans=keep_plans)

@@ -1,4 +1,4 @@
-"""A slow numpy model of the sampler by the definitions, and helpers that make requests and samplers for tests."""
+"""A slow numpy reference of the sampler; makers of sequences, masks and samplers."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -19,105 +19,114 @@ EOS = (3, 5)
 VOCAB = 40
 
 
-def params(**chosen: object) -> SamplingParams:
-    """Make resolved parameters; what is not chosen is neutral."""
-    return SamplingParams(**chosen).with_defaults({}, max_tokens=100, seed=0)
+def params(**fields: object) -> SamplingParams:
+    """Make resolved parameters; fields that are not given are neutral."""
+    return SamplingParams(**fields).with_defaults({}, max_tokens=100, seed=0)
 
 
 def sequence(
-    slot: int, chosen: SamplingParams, prompt: tuple[int, ...] = (1, 2), outputs: tuple[int, ...] = (), **more: object
+    slot: int, params: SamplingParams, prompt: tuple[int, ...] = (1, 2), outputs: tuple[int, ...] = (), **more: object
 ) -> NewSequence:
     """Make the NewSequence that a runner gets."""
-    new_sequence = NewSequence(slot, prompt + outputs, len(outputs), chosen, EOS)
+    new_sequence = NewSequence(slot, prompt + outputs, len(outputs), params, EOS)
     return replace(new_sequence, **more)
 
 
 def head_of(logits: Tensor) -> Callable[[LogitsRequest], LMHeadOutput]:
-    """Make a head whose logits [R, V] are known; they are left as they are."""
+    """Make a head that returns these logits [R, V], and does not change them."""
     return partial(compute_lm_head_output, logits.clone())
 
 
 def masks_of(vocab_size: int, allowed: Mapping[int, set[int]]) -> TokenMasks:
-    """Make masks by place among the sample rows."""
+    """Make the masks of some sample rows, given the allowed tokens by row index."""
     bits = np.zeros((len(allowed), -(-vocab_size // 32) * 32), np.uint8)
     for row, tokens in enumerate(allowed.values()):
         bits[row, sorted(tokens)] = 1
     return TokenMasks(np.array(list(allowed), np.int32), np.packbits(bits, axis=1, bitorder="little").view(np.int32))
 
 
-def processed_logits(raw: np.ndarray, new: NewSequence) -> np.ndarray:
-    """Move raw logits [V] by penalties, bias and bans, one token at a time; no processors, no masks."""
-    p, logits = new.params, raw.astype(np.float64).copy()
-    outputs = new.token_ids[len(new.token_ids) - new.num_output_tokens :] if new.num_output_tokens else ()
+def processed_logits(raw: np.ndarray, sequence: NewSequence) -> np.ndarray:
+    """Apply penalties, bias and bans to raw logits [V]; no processors, no masks."""
+    params, logits = sequence.params, raw.astype(np.float64).copy()
+    outputs = (
+        sequence.token_ids[len(sequence.token_ids) - sequence.num_output_tokens :] if sequence.num_output_tokens else ()
+    )
     for token in range(len(raw)):
-        if token in new.token_ids:
+        if token in sequence.token_ids:
             logits[token] = (
-                logits[token] / p.repetition_penalty if logits[token] > 0 else logits[token] * p.repetition_penalty
+                logits[token] / params.repetition_penalty
+                if logits[token] > 0
+                else logits[token] * params.repetition_penalty
             )
-        logits[token] -= p.frequency_penalty * outputs.count(token)
+        logits[token] -= params.frequency_penalty * outputs.count(token)
         if token in outputs:
-            logits[token] -= p.presence_penalty
-        if token in p.logit_bias:
-            logits[token] += p.logit_bias[token] if p.logit_bias[token] > -100 else -np.inf
-        if len(outputs) < p.min_tokens and token in (*new.eos_token_ids, *p.stop_token_ids):
+            logits[token] -= params.presence_penalty
+        if token in params.logit_bias:
+            logits[token] += params.logit_bias[token] if params.logit_bias[token] > -100 else -np.inf
+        if len(outputs) < params.min_tokens and token in (*sequence.eos_token_ids, *params.stop_token_ids):
             logits[token] = -np.inf
-        if p.allowed_token_ids and token not in p.allowed_token_ids:
+        if params.allowed_token_ids and token not in params.allowed_token_ids:
             logits[token] = -np.inf
-        if is_forbidden((*new.token_ids, token), p):
+        if is_forbidden((*sequence.token_ids, token), params):
             logits[token] = -np.inf
     return logits
 
 
-def is_forbidden(token_ids: tuple[int, ...], p: SamplingParams) -> bool:
-    """Whether the last token ends a bad word, or a run of tokens that was there before."""
-    size = p.no_repeat_ngram_size
+def is_forbidden(token_ids: tuple[int, ...], params: SamplingParams) -> bool:
+    """Whether the last token ends a bad word, or an n-gram that occurs before it."""
+    size = params.no_repeat_ngram_size
     if size:
-        runs = [token_ids[start : start + size] for start in range(len(token_ids) - size + 1)]
-        if runs and runs[-1] in runs[:-1]:
+        ngrams = [token_ids[start : start + size] for start in range(len(token_ids) - size + 1)]
+        if ngrams and ngrams[-1] in ngrams[:-1]:
             return True
-    return any(token_ids[-len(word) :] == word for word in p.bad_words_ids)
+    return any(token_ids[-len(word) :] == word for word in params.bad_words_ids)
 
 
-def probabilities(raw: np.ndarray, new: NewSequence) -> np.ndarray:
-    """Return the distribution [V] from which the next token is sampled; for a greedy request it has one token."""
-    p, logits = new.params, processed_logits(raw, new)
-    if p.greedy:
+def probabilities(raw: np.ndarray, sequence: NewSequence) -> np.ndarray:
+    """Return the distribution [V] of the next token; for a greedy request it has one token."""
+    params, logits = sequence.params, processed_logits(raw, sequence)
+    if params.greedy:
         return np.eye(len(raw))[int(np.argmax(logits))]
-    logits = logits / p.temperature
-    if 0 < p.top_k < len(raw):
-        logits = np.where(logits >= np.sort(logits)[-p.top_k], logits, -np.inf)
-    if p.top_p < 1:
-        probs, kept, mass = _softmax(logits), np.zeros(len(raw), bool), 0.0
+    logits = logits / params.temperature
+    if 0 < params.top_k < len(raw):
+        logits = np.where(logits >= np.sort(logits)[-params.top_k], logits, -np.inf)
+    if params.top_p < 1:
+        probs, is_kept, mass = _softmax(logits), np.zeros(len(raw), bool), 0.0
         for token in sorted(range(len(raw)), key=lambda token: (-logits[token], token)):
-            if mass >= p.top_p:
+            if mass >= params.top_p:
                 break
-            kept[token], mass = True, mass + probs[token]
-        logits = np.where(kept, logits, -np.inf)
+            is_kept[token], mass = True, mass + probs[token]
+        logits = np.where(is_kept, logits, -np.inf)
     probs = _softmax(logits)
-    probs = np.where(probs < p.min_p * probs.max(), 0.0, probs)
-    return cut_by_entropy(probs / probs.sum(), p)
+    probs = np.where(probs < params.min_p * probs.max(), 0.0, probs)
+    return cut_by_entropy(probs / probs.sum(), params)
 
 
-def cut_by_entropy(probs: np.ndarray, p: SamplingParams) -> np.ndarray:
+def cut_by_entropy(probs: np.ndarray, params: SamplingParams) -> np.ndarray:
     """Apply typical_p, epsilon_cutoff and eta_cutoff to a distribution [V], one after another."""
 
     def entropy() -> float:
-        return -sum(share * math.log(share) for share in probs if share > 0)
+        return -sum(probability * math.log(probability) for probability in probs if probability > 0)
 
-    if p.typical_p < 1:
+    if params.typical_p < 1:
         mean = entropy()
-        deviations = {token: abs(-math.log(share) - mean) for token, share in enumerate(probs) if share > 0}
+        deviations = {
+            token: abs(-math.log(probability) - mean) for token, probability in enumerate(probs) if probability > 0
+        }
         mass, limit = 0.0, 0.0
         for token in sorted(deviations, key=lambda token: (deviations[token], token)):
-            if mass >= p.typical_p:
+            if mass >= params.typical_p:
                 break
             mass, limit = mass + probs[token], deviations[token]
         probs = np.array(
-            [share if deviations.get(token, math.inf) <= limit else 0.0 for token, share in enumerate(probs)]
+            [
+                probability if deviations.get(token, math.inf) <= limit else 0.0
+                for token, probability in enumerate(probs)
+            ]
         )
         probs = probs / probs.sum()
     for bound in ("epsilon_cutoff", "eta_cutoff"):
-        cutoff = getattr(p, bound)
+        cutoff = getattr(params, bound)
         if not cutoff:
             continue
         if bound == "eta_cutoff":
@@ -127,15 +136,17 @@ def cut_by_entropy(probs: np.ndarray, p: SamplingParams) -> np.ndarray:
     return probs
 
 
-def token_of(probs: np.ndarray, number: float) -> int:
+def token_of(probs: np.ndarray, value: float) -> int:
     """Return the first token, by id, whose running sum exceeds the number."""
-    return int(np.searchsorted(np.cumsum(probs), number, side="right"))
+    return int(np.searchsorted(np.cumsum(probs), value, side="right"))
 
 
-def token_by_model(raw: np.ndarray, new: NewSequence) -> int:
-    """Return the token that the request's own seed, choice and position give."""
-    row = [np.array([part], np.int64) for part in (new.params.seed, new.choice_index, new.num_output_tokens)]
-    return token_of(probabilities(raw, new), float(uniforms(*row)[0]))
+def token_by_model(raw: np.ndarray, sequence: NewSequence) -> int:
+    """Return the token that is sampled with the request's seed, choice index and position."""
+    row = [
+        np.array([part], np.int64) for part in (sequence.params.seed, sequence.choice_index, sequence.num_output_tokens)
+    ]
+    return token_of(probabilities(raw, sequence), float(uniforms(*row)[0]))
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
@@ -150,8 +161,8 @@ def logits_of(rows: int, seed: int = 0, vocab_size: int = VOCAB, dtype: torch.dt
 
 def sampler_with(sequences: list[NewSequence], vocab_size: int = VOCAB) -> Sampler:
     sampler = Sampler(len(sequences), vocab_size)
-    for new in sequences:
-        sampler.add_sequence(new)
+    for sequence in sequences:
+        sampler.add_sequence(sequence)
     return sampler
 
 

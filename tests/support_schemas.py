@@ -1,4 +1,4 @@
-"""Random JSON Schemas of bounded size whose outputs are bounded too, so that random weights can finish them."""
+"""Random JSON Schemas whose outputs a model with random weights can complete."""
 
 import random
 from collections import Counter
@@ -16,32 +16,32 @@ FORMATS = ("date", "ipv6", "uuid", "ipv4")
 CONSTANTS = (0, -7, 2.5, True, False, None, "", "a b", "\u00e4\U0001f6a1", 'quo"te', [1, "two"], {"k": [None]})
 
 
-class Schemas:
-    """Draws schemas from a seed."""
+class SchemaGenerator:
+    """Generates schemas from a seed."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(f"schemas {seed}")
         self._defs: dict[str, Schema] = {}
 
-    def draw(self, depth: int = 0) -> Schema:
-        """Draw one; the deeper, the plainer."""
+    def generate(self, depth: int = 0) -> Schema:
+        """Generate a schema; deep ones have no schemas inside."""
         plain = (self._string, self._integer, self._constant, self._enum, self._patterned, self._all_of)
         deep = (self._object, self._object, self._array, self._tuple, self._any_of, self._one_of, self._ref)
         return self._rng.choice(plain if depth > 2 else (*plain, *deep, *deep))(depth)
 
-    def whole(self) -> Schema:
-        """Draw one with the definitions that it refers to."""
-        made = self.draw()
-        if not isinstance(made, dict) or not self._defs:
-            return made
-        return {**made, "$defs": self._defs}
+    def generate_with_definitions(self) -> Schema:
+        """Generate a schema with the definitions that it refers to."""
+        schema = self.generate()
+        if not isinstance(schema, dict) or not self._defs:
+            return schema
+        return {**schema, "$defs": self._defs}
 
     def _string(self, depth: int) -> Schema:
         low = self._rng.randrange(3)
-        made: dict[str, Any] = {"type": "string", "maxLength": low + self._rng.randrange(6)}
+        schema: dict[str, Any] = {"type": "string", "maxLength": low + self._rng.randrange(6)}
         if low:
-            made["minLength"] = low
-        return made
+            schema["minLength"] = low
+        return schema
 
     def _patterned(self, depth: int) -> Schema:
         if self._rng.random() < 0.5:
@@ -51,12 +51,12 @@ class Schemas:
     def _integer(self, depth: int) -> Schema:
         low = self._rng.randrange(-150, 100)
         high = low + self._rng.randrange(12, 900)
-        made: dict[str, Any] = {"type": "integer"}
-        made["minimum" if self._rng.random() < 0.5 else "exclusiveMinimum"] = low
-        made["maximum" if self._rng.random() < 0.5 else "exclusiveMaximum"] = high
+        schema: dict[str, Any] = {"type": "integer"}
+        schema["minimum" if self._rng.random() < 0.5 else "exclusiveMinimum"] = low
+        schema["maximum" if self._rng.random() < 0.5 else "exclusiveMaximum"] = high
         if self._rng.random() < 0.4:
-            made["multipleOf"] = self._rng.choice((2, 3, 5))
-        return made
+            schema["multipleOf"] = self._rng.choice((2, 3, 5))
+        return schema
 
     def _constant(self, depth: int) -> Schema:
         return {"const": self._rng.choice(CONSTANTS)}
@@ -66,26 +66,26 @@ class Schemas:
 
     def _object(self, depth: int) -> Schema:
         names = self._rng.sample(("a", "b", "long name", "\u00e9", "x-y"), self._rng.randrange(4))
-        made: dict[str, Any] = {
-            "type": "object", "properties": {name: self.draw(depth + 1) for name in names},
+        schema: dict[str, Any] = {
+            "type": "object", "properties": {name: self.generate(depth + 1) for name in names},
             "additionalProperties": False,
         }  # fmt: skip
         required = [name for name in names if self._rng.random() < 0.6]
         if required:
-            made["required"] = required
-        return made
+            schema["required"] = required
+        return schema
 
     def _array(self, depth: int) -> Schema:
         low = self._rng.randrange(2)
-        made = {"type": "array", "items": self.draw(depth + 1), "maxItems": low + self._rng.randrange(3)}
-        return {**made, "minItems": low} if low else made
+        schema = {"type": "array", "items": self.generate(depth + 1), "maxItems": low + self._rng.randrange(3)}
+        return {**schema, "minItems": low} if low else schema
 
     def _tuple(self, depth: int) -> Schema:
-        parts = [self.draw(depth + 1) for _ in range(self._rng.randrange(1, 4))]
+        parts = [self.generate(depth + 1) for _ in range(self._rng.randrange(1, 4))]
         return {"type": "array", "prefixItems": parts, "items": False, "minItems": len(parts)}
 
     def _any_of(self, depth: int) -> Schema:
-        return {"anyOf": [self.draw(depth + 1) for _ in range(self._rng.randrange(1, 4))]}
+        return {"anyOf": [self.generate(depth + 1) for _ in range(self._rng.randrange(1, 4))]}
 
     def _one_of(self, depth: int) -> Schema:
         parts = [
@@ -106,36 +106,36 @@ class Schemas:
     def _ref(self, depth: int) -> Schema:
         if not self._defs or self._rng.random() < 0.6:
             name = f"part{len(self._defs)}"
-            self._defs[name] = {}  # its place is taken before it is drawn, and nothing refers to itself
-            made = self.draw(max(depth, 1) + 1)
-            self._defs[name] = made
+            self._defs[name] = {}  # reserved before the schema is generated, and no schema refers to itself
+            schema = self.generate(max(depth, 1) + 1)
+            self._defs[name] = schema
             return {"$ref": f"#/$defs/{name}"}
-        done = [name for name, made in self._defs.items() if made]
-        return {"$ref": f"#/$defs/{self._rng.choice(done)}"} if done else self._string(depth)
+        complete = [name for name, schema in self._defs.items() if schema]
+        return {"$ref": f"#/$defs/{self._rng.choice(complete)}"} if complete else self._string(depth)
 
 
 def keywords_of(schema: Schema) -> Counter[str]:
-    """Count the schemas, one, that use each keyword; "nested" is an object or array within another."""
-    found: set[str] = set()
+    """Count 1 for each keyword of a schema; "nested" is an object or array in another."""
+    keywords: set[str] = set()
 
-    def walk(value: Any, inside: int) -> None:
+    def walk(value: Any, depth: int) -> None:
         if isinstance(value, dict):
-            found.update(name for name in value if name in KEYWORDS)
-            within = inside + (value.get("type") in ("object", "array"))
-            if within > 1:
-                found.add("nested")
+            keywords.update(name for name in value if name in KEYWORDS)
+            inner_depth = depth + (value.get("type") in ("object", "array"))
+            if inner_depth > 1:
+                keywords.add("nested")
             for name, part in value.items():
                 if name in ("enum", "const"):
                     continue
-                walk(part, within)
+                walk(part, inner_depth)
         elif isinstance(value, list):
             for part in value:
-                walk(part, inside)
+                walk(part, depth)
 
     walk(schema, 0)
-    return Counter(found)
+    return Counter(keywords)
 
 
 def schemas(count: int) -> list[Schema]:
-    """Return so many, the same every time."""
-    return [Schemas(seed).whole() for seed in range(count)]
+    """Return `count` schemas, which are the same in every run."""
+    return [SchemaGenerator(seed).generate_with_definitions() for seed in range(count)]

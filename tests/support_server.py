@@ -1,4 +1,4 @@
-"""Servers for tests: the ASGI app over a fake engine in this process, or a whole server process."""
+"""Servers for tests: the ASGI app over a fake engine in this process, or a server process."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ from chairlift.server.app import ServerApp
 from chairlift.server.config import ServerConfig
 from chairlift.server.replica import Replica
 from chairlift.web.auth import KeyRing
-from support_process import PATIENCE
+from support_process import TIMEOUT_SECONDS
 
 TESTS = Path(__file__).parent
 MODEL = "fake"
@@ -40,18 +40,27 @@ class InProcessServer:
     replica: Replica
     drained: list[int] = field(default_factory=list)
 
+    async def metric(self, series: str) -> float:
+        """Return the value of a series of /metrics, 0 if it is not there; `series` may have labels."""
+        page = (await self.http.get("/metrics")).text
+        values = [line for line in page.splitlines() if line.startswith(f"chairlift_{series} ")]
+        return float(values[0].rpartition(" ")[2]) if values else 0.0
+
 
 @asynccontextmanager
 async def open_server(
     service: TextService | None, *, keys: KeyRing | None = None, **options: Any
 ) -> AsyncIterator[InProcessServer]:
-    """Open a server over a service, or a starting server for None; closes the service's client at the end."""
+    """Open a server over a service, or one that is still starting for None.
+
+    Closes the client of the service at the end.
+    """
     replica = Replica(ServerConfig(served_names=(MODEL,), **options))
-    left: list[int] = []
+    drain_calls: list[int] = []
 
     async def drain() -> None:
         replica.lifecycle.drain()
-        left.append(1)
+        drain_calls.append(1)
 
     app = ServerApp(replica, keys or KeyRing(), drain).app
     if service is not None:
@@ -59,13 +68,13 @@ async def open_server(
     try:
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://server") as http:
-            yield InProcessServer(http, replica, left)
+            yield InProcessServer(http, replica, drain_calls)
     finally:
         await replica.close()
 
 
 def events(text: str) -> list[Any]:
-    """Parse server-sent events; keeps "[DONE]" as text, returns an error event as (event, object)."""
+    """Parse server-sent events; "[DONE]" stays text, an error event is (event, object)."""
     result: list[Any] = []
     for block in text.split("\n\n"):
         lines = dict(line.split(": ", 1) for line in block.split("\n") if line)
@@ -99,14 +108,14 @@ class Server:
                 self._ready.set()
         self._ready.set()
 
-    def wait(self) -> "Server":
-        """Wait until it is ready."""
-        assert self._ready.wait(PATIENCE), self.said
-        assert self.process.poll() is None and any(line.startswith("ready") for line in self.lines), self.said
+    def wait_until_ready(self) -> "Server":
+        """Wait until the server is ready."""
+        assert self._ready.wait(TIMEOUT_SECONDS), self.log
+        assert self.process.poll() is None and any(line.startswith("ready") for line in self.lines), self.log
         return self
 
     @property
-    def said(self) -> str:
+    def log(self) -> str:
         return "\n".join(self.lines)
 
     @property
@@ -115,8 +124,8 @@ class Server:
 
     @property
     def engine_pid(self) -> int:
-        """The process id of its engine: its only child."""
-        for _ in range(int(PATIENCE / 0.05)):
+        """The process id of the engine, the only child process of the server."""
+        for _ in range(int(TIMEOUT_SECONDS / 0.05)):
             children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text(encoding="utf-8")
             result = [int(pid) for pid in children.split() if "engine.ipc.engine_main" in _command(int(pid))]
             for task in Path(f"/proc/{self.process.pid}/task").iterdir() if not result else ():
@@ -128,9 +137,9 @@ class Server:
         raise AssertionError("the server has no engine process")
 
     def state(self) -> dict[str, Any]:
-        """Return the dumps of scheduler and cache; the server must have an administration."""
+        """Return the dumps of scheduler and cache; the server must have an admin key."""
         response = httpx.get(
-            self.url + "/admin/state", headers={"authorization": f"Bearer {ADMIN_KEY}"}, timeout=PATIENCE
+            self.url + "/admin/state", headers={"authorization": f"Bearer {ADMIN_KEY}"}, timeout=TIMEOUT_SECONDS
         )
         assert response.status_code == 200, response.text
         result: dict[str, Any] = response.json()
@@ -146,29 +155,29 @@ class Server:
 
     @property
     def open_files(self) -> int:
-        """How many descriptors the API process has."""
+        """The number of open file descriptors of the API process."""
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
     def metric(self, name: str) -> float:
-        """Return a metric's value, of all labels together."""
-        page = httpx.get(self.url + "/metrics", timeout=PATIENCE).text
+        """Return the sum of a metric's series over all labels."""
+        page = httpx.get(self.url + "/metrics", timeout=TIMEOUT_SECONDS).text
         result = [line for line in page.splitlines() if line.partition("{")[0].partition(" ")[0] == f"chairlift_{name}"]
         return sum(float(line.rpartition(" ")[2]) for line in result)
 
-    def stop(self, number: int = signal.SIGTERM) -> int:
+    def stop(self, signal_number: int = signal.SIGTERM) -> int:
         """Send a signal and wait for the end; returns the exit code."""
         if self.process.poll() is None:
-            self.process.send_signal(number)
-        return self.left()
+            self.process.send_signal(signal_number)
+        return self.wait_for_exit()
 
-    def left(self) -> int:
+    def wait_for_exit(self) -> int:
         """Wait for the end; returns the exit code."""
         try:
-            code = self.process.wait(PATIENCE)
+            code = self.process.wait(TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise
-        self._reader.join(PATIENCE)
+        self._reader.join(TIMEOUT_SECONDS)
         return code
 
 
@@ -181,28 +190,29 @@ def _command(pid: int) -> str:
 
 @contextmanager
 def fake_server(config: FakeConfig | None = None, *, admin: bool = False, **options: Any) -> Iterator[Server]:
-    """Start a whole server over a fake engine (see tests/replica_main.py for the options), and stop it in the end.
+    """Start a server process with a fake engine, and stop it at the end.
 
-    With `admin` it has an administration, whose key is ADMIN_KEY.
+    tests/replica_main.py lists the options.
+    With `admin` the admin routes are open to ADMIN_KEY.
     """
     with starting_server(config, admin=admin, **options) as server:
-        yield server.wait()
+        yield server.wait_until_ready()
 
 
 @contextmanager
 def starting_server(config: FakeConfig | None = None, *, admin: bool = False, **options: Any) -> Iterator[Server]:
-    """Start a server over a fake engine as `fake_server` does, without waiting until it is ready."""
-    asked = {"fake": asdict(config or FakeConfig(vocab_size=128, max_model_len=512, num_blocks=512)), **options}
+    """Start a server as `fake_server` does, without waiting until it is ready."""
+    parameters = {"fake": asdict(config or FakeConfig(vocab_size=128, max_model_len=512, num_blocks=512)), **options}
     environ = {"CHAIRLIFT_ADMIN_KEY": ADMIN_KEY} if admin else {}
-    with _running([sys.executable, str(TESTS / "replica_main.py"), json.dumps(asked)], environ) as server:
+    with _running([sys.executable, str(TESTS / "replica_main.py"), json.dumps(parameters)], environ) as server:
         yield server
 
 
 @contextmanager
-def real_server(*words: str, **environ: str) -> Iterator[Server]:
+def real_server(*args: str, **environ: str) -> Iterator[Server]:
     """Start `chairlift serve` on a free port."""
-    with _running([sys.executable, "-m", "chairlift", "serve", "--port", "0", *words], environ) as server:
-        yield server.wait()
+    with _running([sys.executable, "-m", "chairlift", "serve", "--port", "0", *args], environ) as server:
+        yield server.wait_until_ready()
 
 
 @contextmanager
@@ -213,9 +223,9 @@ def _running(command: list[str], environ: dict[str, str]) -> Iterator[Server]:
         yield server
     finally:
         server.process.kill()
-        server.left()
+        server.wait_for_exit()
 
 
 def run(coroutine: Any) -> Any:
     """Run a test's coroutine with a timeout."""
-    return asyncio.run(asyncio.wait_for(coroutine, PATIENCE))
+    return asyncio.run(asyncio.wait_for(coroutine, TIMEOUT_SECONDS))

@@ -1,4 +1,4 @@
-"""Text services over a FakeRunner: deterministic tokens, ASCII text, faults and gates where a test wants them."""
+"""Text services over a FakeRunner: deterministic tokens, ASCII text, faults and gates."""
 
 import random
 import threading
@@ -22,9 +22,9 @@ FAKE = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=128, block_size=
 
 
 class AsciiTokenizer(ByteTokenizer):
-    """One token a character and nothing put around it, so that all of a fake's tokens are text.
+    """A tokenizer with one token per character, so that all tokens of a fake runner are text.
 
-    `broken` is an id whose text cannot be made.
+    Decoding the token id `broken` raises an error.
     """
 
     eos_token_ids = ()
@@ -44,7 +44,10 @@ class AsciiTokenizer(ByteTokenizer):
 
 @dataclass
 class Gate:
-    """Lets a fake's steps pass one by one, or all when it is open. It opens by itself after 30 s, so no test hangs."""
+    """A hook that blocks a fake runner's steps until it is open.
+
+    A wait ends after 30 s, so no test hangs.
+    """
 
     opened: threading.Event = field(default_factory=threading.Event)
     reached: threading.Event = field(default_factory=threading.Event)
@@ -65,11 +68,11 @@ def fake_service(
 ) -> TextService:  # fmt: skip
     """Start an engine over a FakeRunner and return its service; the caller closes its client."""
     options = SchedulerConfig(**scheduler)
-    reader = (tokenizer or AsciiTokenizer()) if with_tokenizer else None
+    text_tokenizer = (tokenizer or AsciiTokenizer()) if with_tokenizer else None
     return TextService(
         client=InlineClient(EngineLoop(FakeRunner(config, hook=hook), options)),
-        tokenizer=reader,
-        chat_template=None if reader is None else ChatTemplate({"default": TEMPLATE}, reader),
+        tokenizer=text_tokenizer,
+        chat_template=None if text_tokenizer is None else ChatTemplate({"default": TEMPLATE}, text_tokenizer),
         defaults=defaults or ModelDefaults(),
         model="fake",
         max_queue_size=options.max_queue_size,
@@ -84,19 +87,19 @@ def tokens_of(prompt: str | Sequence[int], params: SamplingParams, eos: Sequence
 
 
 def text_of(prompt: str | Sequence[int], params: SamplingParams) -> str:
-    """Return the text of those tokens."""
+    """Return the text of the expected tokens."""
     return bytes(tokens_of(prompt, params)).decode()
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Wait for what another thread is about to do; fails after `seconds`."""
+    """Wait until a condition is true, which another thread makes true; fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
+        assert time.monotonic() < deadline, f"the condition is still false after {seconds} s"
         time.sleep(0.002)
 
 
 def is_idle(service: TextService) -> bool:
-    """Whether no request is in the engine and no block is held."""
+    """Whether the engine has no request and no allocated block."""
     state, cache = service.client.scheduler_state(), service.client.cache_state()
     return state["active_requests"] == state["waiting_requests"] == cache["allocated_blocks"] == 0

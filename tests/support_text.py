@@ -1,4 +1,4 @@
-"""support_text: small real tokenizers in the styles of published models, trained and saved as model folders."""
+"""Small real tokenizers in the styles of published models, saved as model folders."""
 
 import atexit
 import json
@@ -42,18 +42,23 @@ def byte_level(specials: list[str], added: list[str], vocab_size: int = 420) -> 
 
 
 def sentence_piece(specials: list[str], style: str, vocab_size: int = 600) -> Tokenizer:
-    """Train BPE with byte fallback and "▁" for a space; special tokens and bytes come first, like SentencePiece."""
+    """Train BPE with byte fallback and "▁" for a space, like SentencePiece.
+
+    Special tokens and bytes come first.
+    """
     bytes_ = [f"<0x{byte:02X}>" for byte in range(256)]
-    trained = Tokenizer(models.BPE())
-    trained.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
-    trained.train_from_iterator(CORPUS * 3, trainers.BpeTrainer(vocab_size=vocab_size - 256, show_progress=False))
-    model = json.loads(trained.to_str())["model"]
-    pieces = [*specials, *bytes_, *sorted(model["vocab"], key=model["vocab"].__getitem__)]
-    pieces += ["▁"] if "▁" not in pieces else []
+    trainer_output = Tokenizer(models.BPE())
+    trainer_output.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
+    trainer_output.train_from_iterator(
+        CORPUS * 3, trainers.BpeTrainer(vocab_size=vocab_size - 256, show_progress=False)
+    )
+    model = json.loads(trainer_output.to_str())["model"]
+    tokens = [*specials, *bytes_, *sorted(model["vocab"], key=model["vocab"].__getitem__)]
+    tokens += ["▁"] if "▁" not in tokens else []
     merges = [(left, right) for left, right in model["merges"]]
-    vocab = {piece: token_id for token_id, piece in enumerate(pieces)}
-    unknown = "<unk>"
-    tokenizer = Tokenizer(models.BPE(vocab, merges, unk_token=unknown, fuse_unk=True, byte_fallback=True))
+    vocab = {token: token_id for token_id, token in enumerate(tokens)}
+    unknown_token = "<unk>"
+    tokenizer = Tokenizer(models.BPE(vocab, merges, unk_token=unknown_token, fuse_unk=True, byte_fallback=True))
     spaces = decoders.Replace("▁", " ")
     if style == "llama2":  # as converted in "legacy" mode: every stretch of text begins with a space
         tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
@@ -68,38 +73,47 @@ def sentence_piece(specials: list[str], style: str, vocab_size: int = 600) -> To
 
 
 def template_of(tokenizer: Tokenizer, bos: str) -> processors.PostProcessor:
-    """Put `bos` before every text."""
+    """Return a post-processor that puts `bos` before every text."""
     token_id = tokenizer.token_to_id(bos)
     assert token_id is not None
     return processors.TemplateProcessing(single=f"{bos} $A", special_tokens=[(bos, token_id)])
 
 
-def build(style: str) -> tuple[Tokenizer, dict[str, Any]]:
+def build_tokenizer(style: str) -> tuple[Tokenizer, dict[str, Any]]:
     """Return the tokenizer and the configuration of one style."""
     config: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
     if style == "qwen":
         tokenizer = byte_level(["<|endoftext|>", "<|im_start|>", "<|im_end|>"], ["<think>", "</think>"])
-        named = {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>", "bos_token": None, "add_bos_token": False}
+        token_fields = {
+            "eos_token": "<|im_end|>",
+            "pad_token": "<|endoftext|>",
+            "bos_token": None,
+            "add_bos_token": False,
+        }
     elif style == "llama3":
         names = ["begin_of_text", "end_of_text", "start_header_id", "end_header_id", "eot_id"]
         tokenizer = byte_level([f"<|{name}|>" for name in names], [])
         bytes_only = processors.ByteLevel(trim_offsets=False)
         tokenizer.post_processor = processors.Sequence([bytes_only, template_of(tokenizer, "<|begin_of_text|>")])
-        named = {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"}
+        token_fields = {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"}
     elif style == "gemma":
         turns = ["<start_of_turn>", "<end_of_turn>"]
         tokenizer = sentence_piece(["<pad>", "<eos>", "<bos>", "<unk>", *turns], style)
         tokenizer.post_processor = template_of(tokenizer, "<bos>")
-        named = {"bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>", "add_bos_token": True}
+        token_fields = {"bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>", "add_bos_token": True}
     else:
         tokenizer = sentence_piece(["<unk>", "<s>", "</s>", *(["[INST]", "[/INST]"] * (style == "mistral"))], style)
         tokenizer.post_processor = template_of(tokenizer, "<s>")
-        named = {"bos_token": {"content": "<s>", "__type": "AddedToken"}, "eos_token": "</s>", "unk_token": "<unk>"}
-    return tokenizer, config | named
+        token_fields = {
+            "bos_token": {"content": "<s>", "__type": "AddedToken"},
+            "eos_token": "</s>",
+            "unk_token": "<unk>",
+        }
+    return tokenizer, config | token_fields
 
 
-def save(folder: Path, tokenizer: Tokenizer, config: Mapping[str, Any], template: object = None) -> Path:
-    """Write tokenizer.json and tokenizer_config.json (with a chat template) into a folder and return it."""
+def save_tokenizer(folder: Path, tokenizer: Tokenizer, config: Mapping[str, Any], template: object = None) -> Path:
+    """Write tokenizer.json and tokenizer_config.json, with a chat template; returns the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     extra = {} if template is None else {"chat_template": template}
@@ -108,14 +122,14 @@ def save(folder: Path, tokenizer: Tokenizer, config: Mapping[str, Any], template
 
 
 @cache
-def folder_of(style: str) -> Path:
+def tokenizer_folder(style: str) -> Path:
     """Return a folder with the tokenizer of this style, built once in a process."""
     folder = mkdtemp(prefix=f"chairlift-{style}-")
     atexit.register(rmtree, folder, ignore_errors=True)
-    return save(Path(folder), *build(style))
+    return save_tokenizer(Path(folder), *build_tokenizer(style))
 
 
 @cache
 def tokenizer_of(style: str) -> HFTokenizer:
     """Return the loaded tokenizer of this style."""
-    return HFTokenizer.load(folder_of(style))
+    return HFTokenizer.load(tokenizer_folder(style))

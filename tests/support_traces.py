@@ -1,4 +1,4 @@
-"""Traces held against the rules of Chrome's trace event format, as Perfetto reads it."""
+"""Checks of traces against Chrome's trace event format, as Perfetto reads it."""
 
 import json
 from collections import defaultdict
@@ -18,7 +18,7 @@ METADATA = {"process_name", "thread_name"}
 
 
 def read_trace(path: Path) -> list[Event]:
-    """Read a trace, also one that was not ended: the last line may be cut, and the array open."""
+    """Read a trace, whose last line may be cut off and whose array may not be closed."""
     text = path.read_text(encoding="utf-8")
     is_whole = text.endswith("]\n")
     events: list[Event] = json.loads(text if is_whole else text[: text.rindex("\n")].rstrip().rstrip(",") + "]")
@@ -26,7 +26,7 @@ def read_trace(path: Path) -> list[Event]:
 
 
 def check_trace(events: list[Event]) -> None:
-    """Prove keys, numbers, nesting and pairs."""
+    """Check keys, numbers, nesting and pairs."""
     for event in events:
         assert set(event) == KEYS[event["ph"]], f"wrong keys: {event}"
         assert isinstance(event["ts"], float | int) and event["ts"] >= 0
@@ -38,41 +38,41 @@ def check_trace(events: list[Event]) -> None:
     _check_nesting([event for event in events if event["ph"] == "X"])
     _check_pairs([event for event in events if event["ph"] in "be"])
     for name in {event["name"] for event in events if event["ph"] == "C"}:
-        moments = [event["ts"] for event in events if event["ph"] == "C" and event["name"] == name]
-        assert moments == sorted(moments), f"counter {name} goes back in time"
+        times = [event["ts"] for event in events if event["ph"] == "C" and event["name"] == name]
+        assert times == sorted(times), f"counter {name} goes back in time"
 
 
 def _check_nesting(slices: list[Event]) -> None:
-    """On one track a slice lies wholly inside another one, or beside it."""
+    """Check that a slice is entirely inside or entirely outside each other slice of its track."""
     tracks = defaultdict(list)
     for event in slices:
         begin = round(event["ts"] * 1000)
         assert event["dur"] >= 0
         tracks[event["pid"], event["tid"]].append((begin, begin + round(event["dur"] * 1000), event["name"]))
     for spans in tracks.values():
-        around: list[tuple[int, int, str]] = []
+        enclosing: list[tuple[int, int, str]] = []
         for span in sorted(spans, key=lambda span: (span[0], -span[1])):
-            while around and around[-1][1] <= span[0] and span[1] > around[-1][1]:
-                around.pop()
-            assert not around or span[1] <= around[-1][1], f"{span} crosses {around[-1]}"
-            around.append(span)
+            while enclosing and enclosing[-1][1] <= span[0] and span[1] > enclosing[-1][1]:
+                enclosing.pop()
+            assert not enclosing or span[1] <= enclosing[-1][1], f"{span} crosses {enclosing[-1]}"
+            enclosing.append(span)
 
 
-def _check_pairs(edges: list[Event]) -> None:
-    """Of each id, begins and ends form a well-nested word in order of time."""
+def _check_pairs(events: list[Event]) -> None:
+    """Check that the begin and end events of each id are nested and in order of time."""
     by_id = defaultdict(list)
-    for event in edges:
+    for event in events:
         by_id[event["pid"], event["cat"], event["id"]].append(event)
-    for events in by_id.values():
-        moments = [event["ts"] for event in events]
-        assert moments == sorted(moments)
-        is_open: list[str] = []
-        for event in events:
+    for events_of_id in by_id.values():
+        times = [event["ts"] for event in events_of_id]
+        assert times == sorted(times)
+        open_names: list[str] = []
+        for event in events_of_id:
             if event["ph"] == "b":
-                is_open.append(event["name"])
+                open_names.append(event["name"])
             else:
-                assert is_open.pop() == event["name"]
-        assert is_open == []
+                assert open_names.pop() == event["name"]
+        assert open_names == []
 
 
 def steps_of(events: list[Event]) -> list[Event]:

@@ -19,40 +19,40 @@ from chairlift.engine.ipc.liveness import LivenessConfig
 from chairlift.engine.ipc.messages import PROTOCOL, ClientHeartbeat, Hello, Submit, encode
 from chairlift.engine.runner.fake import FakeConfig
 from support_process import (
-    BRISK,
     DIE,
     EXIT,
+    FAST_LIVENESS,
     HANG,
-    PATIENCE,
     TESTS,
+    TIMEOUT_SECONDS,
     RecordingSink,
+    can_generate,
     engine,
-    fails_once_gone,
     fake_spec,
     faulty,
-    is_gone,
+    has_ended,
     make_request,
     pid_of,
     python_command,
     socket_of,
     spec_of,
+    starts_only_once,
     wait_until,
-    works,
 )
 
-OPEN = 200
-SLOW = FakeConfig(seconds_per_step=0.02, num_blocks=4096)
+NUM_OPEN = 200
+SLOW_ENGINE = FakeConfig(seconds_per_step=0.02, num_blocks=4096)
 
 
 pytestmark = pytest.mark.usefixtures("children_import_tests")
 
 
 def open_many(client: ProcessClient, sink: RecordingSink, stream: bool) -> list[str]:
-    names = [f"r{number}" for number in range(OPEN)]
+    names = [f"r{number}" for number in range(NUM_OPEN)]
     for name in names:
         client.submit(make_request(name, max_tokens=900), sink)
     if stream:
-        sink.wait(lambda: sum(map(bool, sink.tokens.values())) > OPEN // 2)
+        sink.wait(lambda: sum(map(bool, sink.tokens.values())) > NUM_OPEN // 2)
     return names
 
 
@@ -66,16 +66,16 @@ def check_all_failed_once(sink: RecordingSink, names: list[str]) -> None:
     assert all(len(sink.ends[name]) == 1 for name in names) and len(sink.batches) == batches
 
 
-def check_restarted(client: ProcessClient, old: int) -> None:
-    """Check that the next request works in another process and nothing of the old one is left."""
-    assert works(client)
-    assert client.restarts == 1 and pid_of(client) != old and is_gone(old)
+def check_restarted(client: ProcessClient, old_pid: int) -> None:
+    """Check that the next request works in another process and the old process has ended."""
+    assert can_generate(client)
+    assert client.restarts == 1 and pid_of(client) != old_pid and has_ended(old_pid)
     assert client.check_integrity() == [] and client.load().running_requests == 0
 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_kill_9_ends_every_open_request_once_and_the_next_one_works(stream: bool) -> None:
-    with engine(fake_spec(SLOW)) as client:
+    with engine(fake_spec(SLOW_ENGINE)) as client:
         sink, pid, socket = RecordingSink(), pid_of(client), socket_of(client)
         names = open_many(client, sink, stream)
         os.kill(pid, signal.SIGKILL)
@@ -94,7 +94,7 @@ def test_an_idle_engine_that_is_killed_comes_back() -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_stopped_engine_is_noticed_by_its_silence(stream: bool) -> None:
-    with engine(fake_spec(SLOW), watch=LivenessConfig(heartbeat_timeout=1.0)) as client:
+    with engine(fake_spec(SLOW_ENGINE), watch=LivenessConfig(heartbeat_timeout=1.0)) as client:
         sink, pid = RecordingSink(), pid_of(client)
         names = open_many(client, sink, stream)
         os.kill(pid, signal.SIGSTOP)
@@ -116,7 +116,7 @@ def test_a_step_that_hangs_is_noticed_although_the_process_answers() -> None:
 
 @pytest.mark.parametrize(("token", "message"), [(DIE, "the device fell off the bus"), (EXIT, "exit code 3")])
 def test_a_runner_with_a_fatal_error_ends_its_process(token: int, message: str) -> None:
-    with engine(spec_of(faulty, SLOW)) as client:
+    with engine(spec_of(faulty, SLOW_ENGINE)) as client:
         sink, pid = RecordingSink(), pid_of(client)
         client.submit(make_request("neighbour", max_tokens=900), sink)
         sink.wait(lambda: "neighbour" in sink.tokens)
@@ -128,10 +128,10 @@ def test_a_runner_with_a_fatal_error_ends_its_process(token: int, message: str) 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_that_may_reach_the_whole_group_are_not_for_the_engine(number: int) -> None:
-    with engine(fake_spec(SLOW)) as client:
+    with engine(fake_spec(SLOW_ENGINE)) as client:
         pid = pid_of(client)
         os.kill(pid, number)
-        assert works(client) and pid_of(client) == pid
+        assert can_generate(client) and pid_of(client) == pid
 
 
 def test_calls_end_with_the_engine() -> None:
@@ -151,7 +151,7 @@ def test_calls_end_with_the_engine() -> None:
         caller.start()
         time.sleep(0.2)
         os.kill(pid, signal.SIGKILL)
-        caller.join(PATIENCE)
+        caller.join(TIMEOUT_SECONDS)
         assert len(failed) == 1
         client.abort("a")
         assert client.check_integrity() == []
@@ -163,7 +163,7 @@ def test_what_is_submitted_while_there_is_no_engine_waits_for_the_next_one() -> 
     with engine(watch=watch) as client:
         os.kill(pid_of(client), signal.SIGKILL)
         wait_until(lambda: client.restarts == 1 and client.process is not None)
-        assert works(client)
+        assert can_generate(client)
         os.kill(pid_of(client), signal.SIGKILL)
         wait_until(lambda: client.restarts == 2)
         sink = RecordingSink()
@@ -173,7 +173,7 @@ def test_what_is_submitted_while_there_is_no_engine_waits_for_the_next_one() -> 
         assert client.load().state is ReplicaState.STARTING
         assert sink.end("aborted").finish_reason is FinishReason.ABORT
         assert sink.end("late").error is not None and sink.end("late").error.code == "timeout"  # type: ignore[union-attr]
-        assert "waits" not in sink.ends, "the pause is not over"
+        assert "waits" not in sink.ends, "the restart backoff is not over"
         assert sink.end("waits").finish_reason is FinishReason.LENGTH
         assert sink.end("in time").finish_reason is FinishReason.LENGTH
 
@@ -183,7 +183,7 @@ def test_a_restart_that_fails_ends_the_requests_that_waited_for_it(
 ) -> None:
     monkeypatch.setenv("CHAIRLIFT_TEST_FLAG", str(tmp_path / "flag"))
     watch = LivenessConfig(heartbeat_timeout=2.0, first_backoff=0.2, max_restarts=3)
-    with engine(spec_of(fails_once_gone), watch=watch) as client:
+    with engine(spec_of(starts_only_once), watch=watch) as client:
         sink = RecordingSink()
         os.kill(pid_of(client), signal.SIGKILL)
         wait_until(lambda: client.restarts >= 1)
@@ -207,7 +207,7 @@ def test_the_state_follows_the_engine_through_its_restarts() -> None:
 
     def run_and_kill(restarts: int) -> None:
         wait_until(lambda: (client.restarts, client.state) == (restarts, ReplicaState.READY))
-        assert works(client, f"life {restarts}")
+        assert can_generate(client, f"life {restarts}")
         os.kill(pid_of(client), signal.SIGKILL)
 
     with engine(fake_spec(), watch=watch) as client:
@@ -235,7 +235,7 @@ def test_an_engine_that_dies_again_and_again_is_dead_for_good() -> None:
 
 
 def test_a_second_client_sees_the_exit_and_cannot_restart() -> None:
-    with engine(fake_spec(SLOW)) as owner:
+    with engine(fake_spec(SLOW_ENGINE)) as owner:
         assert owner.process is not None
         other = connect(owner.process.address, watch=LivenessConfig(heartbeat_timeout=1.0))
         try:
@@ -273,8 +273,8 @@ def test_malformed_bytes_are_dropped_and_the_engine_lives() -> None:
         socket.send(encode(Hello(PROTOCOL + 1, 1.0, 5.0)))
         socket.send(encode(Hello(PROTOCOL, 1.0, float("nan"))))
         socket.send(encode(ClientHeartbeat()))
-        assert socket.poll(int(PATIENCE * 1000))
-        assert works(client) and client.restarts == 0
+        assert socket.poll(int(TIMEOUT_SECONDS * 1000))
+        assert can_generate(client) and client.restarts == 0
 
 
 def test_a_client_that_does_not_read_is_dropped_and_its_requests_end() -> None:
@@ -285,14 +285,14 @@ def test_a_client_that_does_not_read_is_dropped_and_its_requests_end() -> None:
             for number in range(64):
                 unread.send(encode(Submit(make_request(f"r{number}", max_tokens=15_000))))
             wait_until(lambda: client.load().running_requests == 64)
-            assert works(client), "its neighbours do not wait"
+            assert can_generate(client), "its neighbours do not wait"
             wait_until(lambda: client.load().running_requests == 0)
             assert client.load().output_tokens < 64 * 15_000
         assert client.restarts == 0 and client.check_integrity() == []
 
 
 def test_a_client_that_falls_silent_loses_its_requests() -> None:
-    with engine(fake_spec(SLOW)) as client:
+    with engine(fake_spec(SLOW_ENGINE)) as client:
         with zmq.Context() as context, raw_client(context, client) as silent:
             silent.send(encode(Hello(PROTOCOL, 0.1, 0.5)))
             silent.send(encode(Submit(make_request("a", max_tokens=900))))
@@ -306,13 +306,13 @@ import sys, time
 sys.path.insert(0, {tests!r})
 from support_process import *
 from chairlift.engine.client.process import connect
-client = connect(sys.argv[1], watch=BRISK)
+client = connect(sys.argv[1], watch=FAST_LIVENESS)
 sink = RecordingSink()
 client.submit(make_request("a", max_tokens=900), sink)
 sink.wait(lambda: "a" in sink.tokens)
 print("streams", flush=True)
 print(sink.end("a").error, flush=True)
-assert works(client)
+assert can_generate(client)
 print("works again", flush=True)
 client.close()
 """
@@ -324,7 +324,7 @@ def other_process(address: str) -> "subprocess.Popen[str]":
 
 
 def test_requests_of_a_client_process_that_is_killed_are_aborted() -> None:
-    with engine(fake_spec(SLOW)) as client:
+    with engine(fake_spec(SLOW_ENGINE)) as client:
         assert client.process is not None
         with other_process(client.process.address) as other:
             assert other.stdout is not None and other.stdout.readline() == "streams\n"
@@ -334,7 +334,7 @@ def test_requests_of_a_client_process_that_is_killed_are_aborted() -> None:
 
 
 def test_a_client_that_was_stopped_too_long_gets_an_error_and_may_go_on() -> None:
-    with engine(fake_spec(SLOW)) as client:
+    with engine(fake_spec(SLOW_ENGINE)) as client:
         assert client.process is not None
         with other_process(client.process.address) as other:
             assert other.stdout is not None and other.stdout.readline() == "streams\n"
@@ -343,7 +343,7 @@ def test_a_client_that_was_stopped_too_long_gets_an_error_and_may_go_on() -> Non
             other.send_signal(signal.SIGCONT)
             assert "dropped this client" in other.stdout.readline()
             assert other.stdout.readline() == "works again\n"
-            assert other.wait(PATIENCE) == 0
+            assert other.wait(TIMEOUT_SECONDS) == 0
         assert client.restarts == 0
 
 
@@ -353,7 +353,8 @@ SPAWNER = """
 import os, sys
 sys.path.insert(0, {tests!r})
 from support_process import *
-client = start_engine_process(spec_of(faulty, FakeConfig(seconds_per_step=0.02)), SchedulerConfig(), watch=BRISK)
+spec = spec_of(faulty, FakeConfig(seconds_per_step=0.02))
+client = start_engine_process(spec, SchedulerConfig(), watch=FAST_LIVENESS)
 sink = RecordingSink()
 client.submit(make_request("a", ({token},), max_tokens=900), sink)
 {fork}
@@ -365,14 +366,14 @@ time.sleep(3600)
 @pytest.mark.parametrize("token", [1, HANG])
 @pytest.mark.parametrize("fork", ["", "os.fork() or time.sleep(3600)"])
 def test_the_engine_leaves_when_its_spawner_is_killed(token: int, fork: str) -> None:
-    """Also in the middle of a step that hangs, and while a fork of the spawner still holds the pipe."""
+    """Also during a step that hangs, and while a fork of the spawner has the pipe open."""
     command = python_command(SPAWNER.format(tests=str(TESTS), token=token, fork=fork))
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as spawner:
         assert spawner.stdout is not None
         pid, path = spawner.stdout.readline().split()
         try:
             spawner.kill()
-            wait_until(lambda: is_gone(int(pid)) and not Path(path).parent.exists())
+            wait_until(lambda: has_ended(int(pid)) and not Path(path).parent.exists())
         finally:
             os.killpg(spawner.pid, signal.SIGKILL)
 
@@ -383,7 +384,7 @@ def test_an_idle_engine_sleeps() -> None:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     with engine() as client:
-        assert works(client)
+        assert can_generate(client)
         pid = pid_of(client)
         before = seconds(pid)
         time.sleep(1.0)
@@ -393,5 +394,5 @@ def test_an_idle_engine_sleeps() -> None:
 
 def test_works_is_able_to_fail() -> None:
     with engine(fake_spec(FakeConfig(poison=1))) as client:
-        assert not works(client)
-    assert BRISK.max_restarts > 0
+        assert not can_generate(client)
+    assert FAST_LIVENESS.max_restarts > 0

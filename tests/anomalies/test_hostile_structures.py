@@ -15,7 +15,7 @@ from chairlift.core.errors import InvalidRequest, StructuredOutputFailed
 from chairlift.llm.model_names import RANDOM
 
 FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
-MEANINGLESS: list[dict[str, Any]] = [
+INVALID: list[dict[str, Any]] = [
     {"json_schema": {"type": "banana"}}, {"regex": "(("}, {"regex": "(?=a)b"}, {"regex": r"(a)\1"},
     {"json_schema": {"$ref": "#"}}, {"json_schema": {"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}},
     {"json_schema": {"$ref": "http://127.0.0.1:9/schema.json"}}, {"json_schema": {"$ref": "file:///etc/hostname"}},
@@ -43,17 +43,17 @@ def test_they_end_alone(overlap: bool) -> None:
     plain = SamplingParams(seed=5, max_tokens=60, ignore_eos=True)
     with LLM(RANDOM, overlap=overlap, seed=2) as llm:
         expected = [result.outputs[0].token_ids for result in llm.generate(NEIGHBOURS, plain, use_tqdm=False)]
-        hostile = [SamplingParams(seed=1, max_tokens=20, structured=StructuredOutput(**given))
-                   for given in MEANINGLESS + COSTLY]  # fmt: skip
-        made = llm.generate([*["x"] * len(hostile), *NEIGHBOURS], [*hostile, *[plain] * 3], use_tqdm=False)
-        for given, result in zip(MEANINGLESS, made, strict=False):
-            assert isinstance(result.error, InvalidRequest), (str(given)[:100], result)
+        hostile = [SamplingParams(seed=1, max_tokens=20, structured=StructuredOutput(**structure))
+                   for structure in INVALID + COSTLY]  # fmt: skip
+        results = llm.generate([*["x"] * len(hostile), *NEIGHBOURS], [*hostile, *[plain] * 3], use_tqdm=False)
+        for structure, result in zip(INVALID, results, strict=False):
+            assert isinstance(result.error, InvalidRequest), (str(structure)[:100], result)
             assert result.error.details["param"] == "structured" and len(result.error.message) < 500
-        for given, result in zip(COSTLY, made[len(MEANINGLESS) :], strict=False):
+        for structure, result in zip(COSTLY, results[len(INVALID) :], strict=False):
             assert result.error is None or isinstance(result.error, InvalidRequest | StructuredOutputFailed), str(
-                given
+                structure
             )[:100]
-        assert [result.outputs[0].token_ids for result in made[-3:]] == expected
+        assert [result.outputs[0].token_ids for result in results[-3:]] == expected
         assert llm.check_integrity() == []
 
 
@@ -77,22 +77,22 @@ def test_nothing_is_fetched_for_a_schema() -> None:
 
 
 def test_a_stream_goes_on_while_the_compiler_is_stuck() -> None:
-    """Grammars compile beside the engine: tokens of another request arrive in the meantime."""
+    """Grammars compile in another process: tokens of another request arrive meanwhile."""
 
     async def run() -> list[str]:
         events: list[str] = []
         async with AsyncLLM(RANDOM, engine_mode="process") as llm:
 
-            async def stuck() -> None:
-                params = SamplingParams(max_tokens=5, structured=StructuredOutput(**MEANINGLESS[11]))
+            async def send_invalid() -> None:
+                params = SamplingParams(max_tokens=5, structured=StructuredOutput(**INVALID[11]))
                 async for event in llm.generate("x", params):
                     events.append(f"stuck {event.error.code if event.error else ''}")
 
-            async def healthy() -> None:
+            async def send_valid() -> None:
                 async for event in llm.generate("y", SamplingParams(max_tokens=10, ignore_eos=True)):
                     events.extend(["token"] * len(event.token_ids))
 
-            await asyncio.gather(stuck(), healthy())
+            await asyncio.gather(send_invalid(), send_valid())
         return events
 
     events = asyncio.run(run())
@@ -107,24 +107,24 @@ def resident():
     lines = open("/proc/self/status").read().splitlines()
     return 1024 * int(next(line for line in lines if line.startswith("VmRSS")).split()[1])
 
-def asked(number):
+def make_params(number):
     name = f"name {number}"
     schema = {"type": "object", "properties": {name: {"enum": [number, "x" * 50]}}, "required": [name]}
     return SamplingParams(temperature=0, max_tokens=4, structured=StructuredOutput(json_schema=schema))
 
-count, seen = int(sys.argv[1]), []
+count, sizes = int(sys.argv[1]), []
 with LLM("chairlift:random") as llm:
     for start in range(0, count, 100):
-        results = llm.generate(["x"] * 100, [asked(start + n) for n in range(100)], use_tqdm=False)
+        results = llm.generate(["x"] * 100, [make_params(start + n) for n in range(100)], use_tqdm=False)
         assert all(result.error is None for result in results)
-        seen.append(resident())
-json.dump(seen, sys.stdout)
+        sizes.append(resident())
+json.dump(sizes, sys.stdout)
 """
 
 
 def test_thousands_of_schemas_in_a_row_leave_memory_flat() -> None:
     count = 10_000 if FULL else 1_500
-    done = subprocess.run([sys.executable, "-c", SCRIPT, str(count)], capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr
-    resident_bytes = json.loads(done.stdout)
+    process = subprocess.run([sys.executable, "-c", SCRIPT, str(count)], capture_output=True, text=True, timeout=900)
+    assert process.returncode == 0, process.stderr
+    resident_bytes = json.loads(process.stdout)
     assert max(resident_bytes[5:]) - resident_bytes[4] < 24 * 2**20, [value >> 20 for value in resident_bytes]

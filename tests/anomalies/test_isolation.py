@@ -1,7 +1,8 @@
-"""One request can fail; its neighbours' tokens do not change. Real models, float64, whole engine."""
+"""A request that fails does not change the tokens of other requests: real models, float64, whole engine."""
 
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -28,15 +29,15 @@ from support_oracle import own_prompt
 
 POISON = 5
 GREEDY = SamplingParams(temperature=0, max_tokens=20, ignore_eos=True)
-DRAWN = SamplingParams(temperature=1, seed=4, max_tokens=20, ignore_eos=True, logit_bias={POISON: -100})
+SAMPLED = SamplingParams(temperature=1, seed=4, max_tokens=20, ignore_eos=True, logit_bias={POISON: -100})
 NEIGHBOURS = [list(own_prompt(number, 5 + 7 * number)) for number in range(6)]
-PARAMS = [GREEDY if number % 2 else DRAWN for number in range(6)]
+PARAMS = [GREEDY if number % 2 else SAMPLED for number in range(6)]
 FAILING_PROMPT = [9, 9, POISON, 9]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model that goes mad when it reads POISON: that row of its embedding is NaN."""
+    """A model whose embedding of the token POISON is NaN."""
     results = save_tiny("llama", tmp_path_factory.mktemp("poisoned"), 0)
     weights = load_file(results / "model.safetensors")
     weights["model.embed_tokens.weight"][POISON] = float("nan")
@@ -67,15 +68,15 @@ def run_with_failing_request(llm: LLM, failed: SamplingParams = GREEDY) -> tuple
 
 def test_nan_logits_fail_one_request(folder: Path, options: dict[str, Any], expected: list[list[int]]) -> None:
     with LLM(folder, **options) as llm:
-        for _ in range(2):  # the second time over the blocks that held the NaN
-            failed, others = run_with_failing_request(llm)
+        for _ in range(2):  # the second time with the blocks that had the NaN
+            failed, neighbours = run_with_failing_request(llm)
             assert isinstance(failed.error, NonFiniteLogits)
             assert failed.outputs[0].finish_reason == "error"
-            assert tokens(others) == expected
+            assert tokens(neighbours) == expected
             assert llm.check_integrity() == []
         llm.flush_cache()
-        again = llm.generate(NEIGHBOURS * 3, PARAMS * 3, use_tqdm=False)
-        assert tokens(again) == expected * 3
+        repeated = llm.generate(NEIGHBOURS * 3, PARAMS * 3, use_tqdm=False)
+        assert tokens(repeated) == expected * 3
 
 
 class FailingModel:
@@ -89,7 +90,7 @@ class FailingModel:
 
     def forward(self, input_ids: Tensor, context: Any) -> Tensor:
         if (input_ids == POISON).any():
-            raise RuntimeError("out of memory, say")
+            raise RuntimeError("out of memory")
         return self._model.forward(input_ids, context)
 
 
@@ -97,19 +98,17 @@ class FailingModel:
 def failing_client(folder: Path, options: dict[str, Any]) -> Iterator[InlineClient]:
     config = RunnerConfig(model=str(folder), dtype="float64", num_blocks=120, block_size=4)
     loaded = load(config)
-    failed = LoadedModel(FailingModel(loaded.model), loaded.config, loaded.device, "sick")  # type: ignore[arg-type]
+    failed = LoadedModel(FailingModel(loaded.model), loaded.config, loaded.device, "failing")  # type: ignore[arg-type]
     client = InlineClient(EngineLoop(TorchRunner(config, failed), SchedulerConfig(overlap=options["overlap"])))
     yield client
     client.close()
 
 
 def collect(client: InlineClient, prompts: list[list[int]], params: list[SamplingParams]) -> list[Any]:
-    """Run requests on a bare client: (tokens, last Output) of each."""
-    from queue import SimpleQueue
-
+    """Run requests on a client; returns the tokens and the final output of each."""
     outputs: SimpleQueue[Any] = SimpleQueue()
-    for number, (prompt, own) in enumerate(zip(prompts, params, strict=True)):
-        resolved = own.with_defaults({}, max_tokens=20, seed=0)
+    for number, (prompt, sampling_params) in enumerate(zip(prompts, params, strict=True)):
+        resolved = sampling_params.with_defaults({}, max_tokens=20, seed=0)
         client.submit(
             GenerateRequest(request_id=str(number), prompt_token_ids=tuple(prompt), params=resolved), outputs.put
         )
@@ -128,11 +127,11 @@ def test_a_forward_that_raises_fails_the_culprit_alone(failing_client: InlineCli
     results = collect(
         failing_client,
         [*NEIGHBOURS[:3], FAILING_PROMPT, *NEIGHBOURS[3:], FAILING_PROMPT[1:]],
-        [*PARAMS[:3], GREEDY, *PARAMS[3:], DRAWN],
+        [*PARAMS[:3], GREEDY, *PARAMS[3:], SAMPLED],
     )
     for failed in (results.pop(7), results.pop(3)):
         assert isinstance(failed[1].error, ForwardFailed)
-    assert [own for own, _ in results] == expected
+    assert [sampling_params for sampling_params, _ in results] == expected
     assert failing_client.scheduler_state()["failed_steps"] > 1
     assert failing_client.check_integrity() == []
 
@@ -141,11 +140,11 @@ def test_a_request_that_bans_every_token_fails_alone(
     folder: Path, options: dict[str, Any], expected: list[list[int]]
 ) -> None:
     with LLM(folder, **options) as llm:
-        failed, others = run_with_failing_request(
+        failed, neighbours = run_with_failing_request(
             llm, SamplingParams(max_tokens=5, logit_bias=dict.fromkeys(range(304), -100))
         )
-        assert isinstance(failed.error, NonFiniteLogits), "it reads POISON as well"
-        assert tokens(others) == expected
+        assert isinstance(failed.error, NonFiniteLogits), "its prompt has POISON, too"
+        assert tokens(neighbours) == expected
         banned = SamplingParams(max_tokens=5, logit_bias=dict.fromkeys(range(304), -100))
         results = llm.generate([*NEIGHBOURS, [8, 9]], [*PARAMS, banned], use_tqdm=False)
         assert isinstance(results[-1].error, SamplingFailed)
@@ -174,17 +173,15 @@ def test_a_sampler_that_raises_fails_one_request(
 
 def test_an_id_outside_the_vocabulary_raises_before_anything_is_queued(folder: Path, options: dict[str, Any]) -> None:
     with LLM(folder, **options) as llm:
-        for bad in ([304], [-1], [2**63]):
+        for invalid in ([304], [-1], [2**63]):
             with pytest.raises(TokenOutOfRange, match="304"):
-                llm.generate([*NEIGHBOURS, bad], GREEDY, use_tqdm=False)
+                llm.generate([*NEIGHBOURS, invalid], GREEDY, use_tqdm=False)
         assert llm.scheduler_state()["steps"] == 0
 
 
 def test_a_duplicate_id_is_refused_and_the_first_goes_on(
     failing_client: InlineClient, expected: list[list[int]]
 ) -> None:
-    from queue import SimpleQueue
-
     outputs: SimpleQueue[Any] = SimpleQueue()
     params = PARAMS[1].with_defaults({}, max_tokens=20, seed=0)
     request = GenerateRequest(request_id="twice", prompt_token_ids=tuple(NEIGHBOURS[1]), params=params)

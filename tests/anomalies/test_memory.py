@@ -30,13 +30,13 @@ share = pool / free_memory(torch.device("cpu")).num_bytes
 with LLM(folder, attention_backend=backend, dtype="float32", max_memory=share, max_running_requests=96,
          max_batch_tokens=512, block_size=16) as llm:
     llm.generate([[9] * 20], SamplingParams(max_tokens=3), use_tqdm=False)  # loads what is loaded at first use
-    idle, held = resident("VmRSS"), []
-    llm._service.client.watch_steps(lambda step: held.append((step.allocated_kv_tokens, step.free_blocks)))
+    idle, samples = resident("VmRSS"), []
+    llm._service.client.watch_steps(lambda step: samples.append((step.allocated_kv_tokens, step.free_blocks)))
     prompts = [[8 + (7 * n + i) % 200 for i in range(260 + n)] for n in range(120)]
     outputs = llm.generate(prompts, SamplingParams(temperature=0, max_tokens=90, ignore_eos=True), use_tqdm=False)
     state = llm.cache_state()
     json.dump({
-        "idle": idle, "peak": resident("VmHWM"), "free": min(free for _, free in held), "report": llm.startup_report,
+        "idle": idle, "peak": resident("VmHWM"), "free": min(free for _, free in samples), "report": llm.startup_report,
         "total": state["total_blocks"], "wrong": llm.check_integrity(),
         "tokens": sum(len(output.outputs[0].token_ids) for output in outputs),
     }, sys.stdout)
@@ -45,20 +45,20 @@ with LLM(folder, attention_backend=backend, dtype="float32", max_memory=share, m
 
 @pytest.mark.parametrize("backend", ["reference", "torch"])
 def test_a_full_pool_takes_no_more_than_its_promised_share(tmp_path: Path, backend: str) -> None:
-    folder, pool = save_tiny("llama", tmp_path, 0), 24 * MIB  # 2,048 pages
-    done = subprocess.run(
+    folder, pool = save_tiny("llama", tmp_path, 0), 24 * MIB  # 2,048 blocks
+    process = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(folder), backend, str(pool)], capture_output=True, text=True, timeout=200
     )
-    assert done.returncode == 0, done.stderr
-    measured = json.loads(done.stdout)
+    assert process.returncode == 0, process.stderr
+    measured = json.loads(process.stdout)
     assert measured["wrong"] == [] and measured["tokens"] == 120 * 90
     assert measured["free"] <= 0.1 * measured["total"], "the pool was not full"
-    promised = pool + step_bytes(measured["report"]["memory of a step"])
-    assert measured["peak"] - measured["idle"] <= promised + ALLOWANCE_BYTES, measured
-    assert measured["peak"] - measured["idle"] >= pool / 2, "the test looks at the wrong memory"
+    limit = pool + step_bytes(measured["report"]["memory of a step"])
+    assert measured["peak"] - measured["idle"] <= limit + ALLOWANCE_BYTES, measured
+    assert measured["peak"] - measured["idle"] >= pool / 2, "the test measures the wrong memory"
 
 
 def step_bytes(text: str) -> float:
-    """Read "19.7 MiB (estimated from above)"."""
+    """Parse a size such as "19.7 MiB (estimated from above)"."""
     amount, unit = text.split()[:2]
     return float(amount) * {"MiB": MIB, "GiB": 1024 * MIB}[unit]

@@ -1,8 +1,8 @@
-"""The command line configures logging; after each test it is as it was."""
+"""Restores the log configuration after each test, because commands change it."""
 
 import pytest
 
 
 @pytest.fixture(autouse=True)
 def restored(log_as_before: None) -> None:
-    """Every test here may configure it."""
+    """Let every test of this folder configure the log."""

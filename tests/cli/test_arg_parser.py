@@ -1,16 +1,16 @@
-"""The parser's sentences."""
+"""Parser: no usage text, no abbreviations, and errors that are one sentence."""
 
 import pytest
 
 from chairlift.cli.arg_parser import Parser, UsageError
-from chairlift.cli.settings.settings import Setting
+from chairlift.cli.settings.declaration import Setting
 
 
 @pytest.fixture
 def parser() -> Parser:
-    made = Parser(prog="lift")
-    made.add_argument("--chairs", type=int)
-    return made
+    parser = Parser(prog="tool")
+    parser.add_argument("--chairs", type=int)
+    return parser
 
 
 def test_an_error_is_a_sentence_and_no_usage(parser: Parser, capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,18 +27,42 @@ def test_there_are_no_abbreviations(parser: Parser) -> None:
 @pytest.mark.parametrize(
     ("word", "sentence"),
     [
-        ("--chair=4", "unknown option --chair, did you mean --chairs?"),
-        ("--zzz", "unknown option --zzz"),
-        ("top", "what is 'top'?"),
+        ("--chair=4", "unknown option --chair; did you mean --chairs?"),
+        ("--zzz", "unknown option --zzz; `tool --help` lists the options"),
+        ("top", "unexpected argument 'top'"),
     ],
 )
-def test_a_word_that_nobody_took_is_refused(parser: Parser, word: str, sentence: str) -> None:
-    with pytest.raises(UsageError) as refused:
-        parser.refuse(word)
-    assert str(refused.value) == sentence
+def test_an_unknown_word_is_rejected(parser: Parser, word: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parser.reject(word)
+    assert str(caught.value) == sentence
 
 
-def test_settings_that_were_declared_are_remembered(parser: Parser) -> None:
-    setting = Setting(name="seats", help="", kind=int)
-    parser.take(setting, parser)
-    assert parser.taken == [setting] and parser.parse_args(["--seats", "3"]).seats == 3
+def test_declared_settings_are_listed(parser: Parser) -> None:
+    setting = Setting(name="slots", help="", parse=int)
+    parser.add_setting(setting, parser)
+    assert parser.settings == [setting] and parser.parse_args(["--slots", "3"]).slots == 3
+
+
+@pytest.mark.parametrize(("message", "sentence"), [
+    ("argument --max-tokens: must be an integer, got 'x'", "--max-tokens must be an integer, got 'x'"),
+    ("argument --structured: names a file that cannot be read: a", "--structured names a file that cannot be read: a"),
+    ("argument --max-tokens: expected one argument", "--max-tokens needs a value"),
+    ("argument -q/--quiet: not allowed with argument -v/--verbose",
+     "-q/--quiet and -v/--verbose cannot be given together"),
+    ("the following arguments are required: TENANT", "TENANT is required"),
+    ("something else", "something else"),
+])  # fmt: skip
+def test_messages_of_argparse_become_sentences(parser: Parser, message: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parser.error(message)
+    assert str(caught.value) == sentence
+
+
+def test_subcommands_have_their_help_on_one_line() -> None:
+    parser = Parser(prog="tool")
+    subcommands = parser.add_subparsers(metavar="COMMAND", parser_class=Parser)
+    for name in ("a", "much-longer"):
+        subcommands.add_parser(name, help=f"help of {name}")
+    lines = parser.format_help().splitlines()
+    assert any(line.split() == ["much-longer", "help", "of", "much-longer"] for line in lines)

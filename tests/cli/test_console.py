@@ -1,4 +1,4 @@
-"""Console: quiet when asked, bars only where somebody sees them, and text that cannot steer a terminal."""
+"""Console: quiet mode, progress bars, text without control characters, and the log."""
 
 import argparse
 import io
@@ -22,17 +22,17 @@ class Terminal(io.StringIO):
 
 def test_sentences_and_rows_go_to_the_file_unless_quiet() -> None:
     file = io.StringIO()
-    Console(file=file).say("hello")
-    Console(file=file).row("name", "value")
-    Console(quiet=True, file=file).say("hush")
+    Console(file=file).print_line("hello")
+    Console(file=file).print_row("name", "value")
+    Console(quiet=True, file=file).print_line("hush")
     assert file.getvalue().split() == ["hello", "name", "value"]
 
 
-def test_a_bar_is_for_a_terminal_that_shows_nothing_else() -> None:
-    assert Console(file=Terminal()).shows_bars([io.StringIO()])
-    assert not Console(file=Terminal()).shows_bars([Terminal()])
-    assert not Console(file=io.StringIO()).shows_bars([])
-    assert not Console(quiet=True, file=Terminal()).shows_bars([])
+def test_a_progress_bar_needs_a_terminal_without_other_output() -> None:
+    assert Console(file=Terminal()).shows_progress_bars([io.StringIO()])
+    assert not Console(file=Terminal()).shows_progress_bars([Terminal()])
+    assert not Console(file=io.StringIO()).shows_progress_bars([])
+    assert not Console(quiet=True, file=Terminal()).shows_progress_bars([])
 
 
 def test_control_characters_do_not_reach_a_terminal() -> None:
@@ -46,13 +46,13 @@ def configure(*words: str, **environ: str) -> None:
     configure_logging(build_parser().parse_args(["generate", *words]), environ)
 
 
-def say_something() -> None:
-    log = logging.getLogger("chairlift.somewhere")
+def log_each_level() -> None:
+    log = logging.getLogger("chairlift.test")
     for level in ("debug", "info", "warning", "error"):
         getattr(log, level)("this is %s", level)
 
 
-def last_words(text: str) -> list[str]:
+def logged_levels(text: str) -> list[str]:
     return [line.rpartition(" ")[2] for line in text.splitlines()]
 
 
@@ -60,45 +60,45 @@ ALL = ["debug", "info", "warning", "error"]
 
 
 @pytest.mark.parametrize(
-    ("words", "seen"),
+    ("words", "levels"),
     [
         ([], ALL[2:]), (["-q"], ALL[3:]), (["-v"], ALL), (["--log-level", "info"], ALL[1:]),
         (["-q", "--log-level", "debug"], ALL[3:]), (["-v", "--log-level", "error"], ALL[3:]),
     ],
 )  # fmt: skip
-def test_the_log_says_as_much_as_was_asked_for(
-    capsys: pytest.CaptureFixture[str], words: list[str], seen: list[str]
+def test_the_flags_choose_the_level_of_the_log(
+    capsys: pytest.CaptureFixture[str], words: list[str], levels: list[str]
 ) -> None:
     configure()
     configure(*words)
-    say_something()
-    assert last_words(capsys.readouterr().err) == seen
+    log_each_level()
+    assert logged_levels(capsys.readouterr().err) == levels
 
 
 def test_quiet_is_for_standard_error_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     configure("-q", "--log-file", str(tmp_path / "log"), "--log-level", "info")
-    say_something()
-    assert last_words(capsys.readouterr().err) == ALL[3:]
-    assert last_words((tmp_path / "log").read_text()) == ALL[1:]
+    log_each_level()
+    assert logged_levels(capsys.readouterr().err) == ALL[3:]
+    assert logged_levels((tmp_path / "log").read_text()) == ALL[1:]
 
 
 def test_the_environment_configures_the_log_too(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     configure(CHAIRLIFT_LOG_FORMAT="json", CHAIRLIFT_LOG_LEVEL="error", CHAIRLIFT_LOG_FILE=str(tmp_path / "log"))
-    say_something()
+    log_each_level()
     (line,) = capsys.readouterr().err.splitlines()
     assert json.loads(line)["message"] == "this is error"
     assert (tmp_path / "log").read_text().splitlines() == [line]
 
 
-def test_files_are_rotated_as_was_asked_for(tmp_path: Path) -> None:
+def test_log_files_are_rotated_by_size(tmp_path: Path) -> None:
     configure("-q", "--log-file", str(tmp_path / "log"), "--log-file-size", "1KB", "--log-backups", "2")
     for _ in range(100):
-        say_something()
+        log_each_level()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log", "log.1", "log.2"]
     assert all(path.stat().st_size <= 1000 for path in tmp_path.iterdir())
 
 
-def test_what_cannot_be_is_a_sentence(tmp_path: Path) -> None:
+def test_an_invalid_log_setting_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"cannot write .*nowhere"):
         configure("--log-file", str(tmp_path / "nowhere" / "log"))
     with pytest.raises(
@@ -107,9 +107,9 @@ def test_what_cannot_be_is_a_sentence(tmp_path: Path) -> None:
         configure(CHAIRLIFT_LOG_LEVEL="loud")
 
 
-def test_the_defaults_that_help_shows_are_those_that_hold() -> None:
-    shown = {setting.name: setting.kind(str(setting.default)) for setting in LOGGING if setting.default != ""}
+def test_the_help_shows_the_defaults_of_the_log() -> None:
+    defaults = {setting.name: setting.parse(str(setting.default)) for setting in LOGGING if setting.default != ""}
     config = LogConfig()
-    assert LEVELS[shown.pop("log_level")] == config.level == config.stream_level
+    assert LEVELS[defaults.pop("log_level")] == config.level == config.stream_level
     names = {"log_format": config.form, "log_file_size": config.max_bytes, "log_backups": config.backups}
-    assert shown == names
+    assert defaults == names

@@ -1,4 +1,4 @@
-"""The command line as a program: help without weight, exit codes, one sentence for bad input, signals and pipes."""
+"""main(): fast help, exit codes, one sentence for invalid input, signals and pipes."""
 
 import os
 import signal
@@ -33,8 +33,8 @@ def python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, timeout=120, **options)
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """Run a command line that must be refused; returns its one sentence."""
+def rejected(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """Run a command line that must be rejected; returns its one sentence."""
     assert main(arguments) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and err.startswith("chairlift: ")
@@ -56,28 +56,28 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ["generate", "--x"],
     ],
 )
-def test_help_and_refusals_of_the_command_line_import_nothing_heavy(arguments: list[str]) -> None:
+def test_help_and_usage_errors_import_nothing_heavy(arguments: list[str]) -> None:
     code = (
         "import sys\nfrom chairlift.cli.main import main\n"
         f"try: main({arguments!r})\nexcept SystemExit: pass\n"
         f"sys.exit(' '.join(name for name in {HEAVY!r} if name in sys.modules) or 0)"
     )
-    done = python("-c", code)
-    assert done.returncode == 0, done.stderr
+    completed = python("-c", code)
+    assert completed.returncode == 0, completed.stderr
 
 
-def test_a_file_that_cannot_be_read_is_refused_before_torch_is_imported(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_rejected_before_torch_is_imported(tmp_path: Path) -> None:
     arguments = ["generate", "--prompts", str(tmp_path / "none.jsonl")]
     code = f"import sys\nfrom chairlift.cli.main import main\nmain({arguments!r})\nsys.exit('torch' in sys.modules)"
-    done = python("-c", code)
-    assert done.returncode == 0 and "cannot read" in done.stderr
+    completed = python("-c", code)
+    assert completed.returncode == 0 and "cannot read" in completed.stderr
 
 
 def test_help_names_every_option_and_the_environment(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as caught:
         main(["generate", "--help"])
     out = capsys.readouterr().out
-    assert left.value.code == 0
+    assert caught.value.code == 0
     for word in (
         "--prompt ",
         "--prompts ",
@@ -92,58 +92,58 @@ def test_help_names_every_option_and_the_environment(capsys: pytest.CaptureFixtu
 
 
 def test_python_m_chairlift_is_the_command_line() -> None:
-    done = python("-m", "chairlift", "--version")
-    assert (done.returncode, done.stdout) == (0, f"chairlift {chairlift.__version__}\n")
+    completed = python("-m", "chairlift", "--version")
+    assert (completed.returncode, completed.stdout) == (0, f"chairlift {chairlift.__version__}\n")
 
 
-# -- bad input ---------------------------------------------------------------------------------------------------------
+# -- invalid input -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["generat"], "unknown command 'generat'; there is serve, generate, chat, key, config, bench, doctor"),
-        (["generate", "--temprature", "1"], "unknown option --temprature, did you mean --temperature?"),
-        (["generate", "--temprature=1"], "unknown option --temprature, did you mean --temperature?"),
-        (["generate", "-x"], "unknown option -x"),
-        (["generate", "a", "b"], "there is one MODEL, so what is 'b'? A prompt follows --prompt"),
-        (["generate", "--max-tokens"], "--max-tokens: expected one argument"),
-        (["generate", "--max-tokens", "many"], "--max-tokens: must be an integer, got 'many'"),
-        (["generate", "--temperature", "5"], "temperature must be between 0 and 2, got 5.0"),
+        (["generat"], "unknown command 'generat'; available are serve, generate, chat, bench, config, key, doctor"),
+        (["generate", "--temprature", "1"], "unknown option --temprature; did you mean --temperature?"),
+        (["generate", "--temprature=1"], "unknown option --temprature; did you mean --temperature?"),
+        (["generate", "-x"], "unknown option -x; `chairlift generate --help` lists the options"),
+        (["generate", "a", "b"], "unexpected argument 'b': the command takes one MODEL, and a prompt follows --prompt"),
+        (["generate", "--max-tokens"], "--max-tokens needs a value"),
+        (["generate", "--max-tokens", "many"], "--max-tokens must be an integer, got 'many'"),
+        (["generate", "--temperature", "5"], "--temperature must be between 0 and 2, got 5.0"),
         (
             ["generate", "--max-tokens", "0"],
-            "max_tokens must be between 1 and 2147483647, got 0 without echo or prompt_logprobs",
+            "--max-tokens must be between 1 and 2147483647, got 0 without echo or --prompt-logprobs",
         ),
-        (["generate", "--top-p", "nan"], "top_p must be greater than 0 and at most 1, got nan"),
-        (["generate", "--timeout", "-1"], "timeout must be a positive number of seconds, got -1"),
-        (["generate", "--timeout", "nan"], "timeout must be a positive number of seconds, got nan"),
+        (["generate", "--top-p", "nan"], "--top-p must be greater than 0 and at most 1, got nan"),
+        (["generate", "--timeout", "-1"], "--timeout must be a positive number of seconds, got -1"),
+        (["generate", "--timeout", "nan"], "--timeout must be a positive number of seconds, got nan"),
         (["generate", "--prompt", "x", "--prompts", "y"], "--prompt and --prompts cannot be given together"),
-        (["generate", "--prompt", ""], "the prompt is empty"),
-        (["generate", "-v", "-q"], "-q/--quiet: not allowed with argument -v/--verbose"),
-        (["generate", "--max-batch-tokens", "0"], "max_batch_tokens must be at least 1, got 0"),
+        (["generate", "--prompt", ""], "the prompt is empty; --prompt needs text"),
+        (["generate", "-v", "-q"], "-q/--quiet and -v/--verbose cannot be given together"),
+        (["generate", "--max-batch-tokens", "0"], "--max-batch-tokens must be at least 1, got 0"),
         (["generate", "--scheduling-policy", "best"],
-         "unknown scheduling_policy 'best'; there is cache_aware, fair, fifo, priority"),
-        (["generate", "--engine-mode", "thread"], "unknown engine_mode 'thread'; there is inline, process"),
+         "unknown --scheduling-policy 'best'; available are cache_aware, fair, fifo, priority"),
+        (["generate", "--engine-mode", "thread"], "unknown --engine-mode 'thread'; available are inline, process"),
     ],
 )  # fmt: skip
-def test_a_command_line_that_cannot_be_is_one_sentence(
+def test_an_invalid_command_line_is_one_sentence(
     capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
 ) -> None:
-    assert refused(capsys, *arguments) == sentence
+    assert rejected(capsys, *arguments) == sentence
 
 
-def test_a_model_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert "no model folder '/no/such'" in refused(capsys, "generate", "/no/such")
-    assert f"no config.json in {tmp_path}" in refused(capsys, "generate", str(tmp_path))
+def test_a_missing_model_is_one_sentence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert "no model folder '/no/such'" in rejected(capsys, "generate", "/no/such")
+    assert f"no config.json in {tmp_path}" in rejected(capsys, "generate", str(tmp_path))
     (tmp_path / "config.json").write_text('{"architectures": ["Mamba2ForCausalLM"], "model_type": "mamba2"}')
-    assert "Mamba2ForCausalLM; supported are LlamaForCausalLM" in refused(capsys, "generate", str(tmp_path))
+    assert "Mamba2ForCausalLM; supported are LlamaForCausalLM" in rejected(capsys, "generate", str(tmp_path))
 
 
-def test_an_environment_variable_that_cannot_be_read_is_one_sentence(
+def test_an_invalid_environment_variable_is_one_sentence(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CHAIRLIFT_OVERLAP", "maybe")
-    assert refused(capsys, "generate").startswith("CHAIRLIFT_OVERLAP must be one of 1, true")
+    assert rejected(capsys, "generate").startswith("CHAIRLIFT_OVERLAP must be one of 1, true")
 
 
 def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,21 +151,21 @@ def test_no_command_shows_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert "usage: chairlift" in capsys.readouterr().err
 
 
-# -- what goes wrong later ---------------------------------------------------------------------------------------------
+# -- errors of a command -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "said"),
+    ("error", "code", "message"),
     [
         (EngineDead("the engine died"), 1, "the engine died"),
-        (QueueFull(3, 3), 1, "the queue is full"),
+        (QueueFull(3, 3), 1, "the waiting queue is full"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (OSError(28, "No space left on device"), 1, "No space left on device"),
-        (RuntimeError("two\nlines"), 1, "RuntimeError: two lines (-v shows where)"),
+        (RuntimeError("two\nlines"), 1, "RuntimeError: two lines (run with -v for the traceback)"),
     ],
 )
 def test_each_kind_of_end_has_its_exit_code_and_one_sentence(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, said: str
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, message: str
 ) -> None:
     def fail(arguments: Any) -> int:
         raise error
@@ -173,7 +173,7 @@ def test_each_kind_of_end_has_its_exit_code_and_one_sentence(
     monkeypatch.setattr("chairlift.cli.commands.generate.run", fail)
     assert main(["generate"]) == code
     err = capsys.readouterr().err
-    assert err.startswith(f"chairlift: {said}") and err.count("\n") == 1
+    assert err.startswith(f"chairlift: {message}") and err.count("\n") == 1
 
 
 def test_verbose_shows_the_traceback(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +196,7 @@ def test_ctrl_c_ends_a_stream_with_130_and_one_line() -> None:
         assert running.wait(60) == 130
 
 
-def test_a_reader_that_goes_away_ends_it_quietly() -> None:
+def test_a_broken_pipe_ends_the_command_quietly() -> None:
     command = [sys.executable, "-m", "chairlift", "generate", RANDOM, "-q", "--max-tokens", "900", "--ignore-eos"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
         assert running.stdout is not None and running.stderr is not None
@@ -206,29 +206,29 @@ def test_a_reader_that_goes_away_ends_it_quietly() -> None:
         assert running.wait(60) == 141
 
 
-def test_output_is_utf_8_whatever_the_terminal_says() -> None:
+def test_output_is_utf_8_whatever_the_encoding_of_the_terminal() -> None:
     environ = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "chairlift", "generate", RANDOM, "-q", "--json", "--prompt", "中", "--max-tokens", "1"],
         capture_output=True, env=environ, timeout=120,
     )  # fmt: skip
-    assert done.returncode == 0 and "中" in done.stdout.decode("utf-8")
+    assert completed.returncode == 0 and "中" in completed.stdout.decode("utf-8")
 
 
 @pytest.mark.parametrize(("words", "code"), [("--prompt x", 0), ("--prompt -", 2), ("--prompts -", 2)])
-def test_closed_streams_are_empty_ones(tmp_path: Path, words: str, code: int) -> None:
+def test_closed_streams_are_empty(tmp_path: Path, words: str, code: int) -> None:
     command = f"{sys.executable} -m chairlift generate {RANDOM} --max-tokens 1 {words} --output out.jsonl <&- >&- 2>&-"
     assert subprocess.run(command, shell=True, cwd=tmp_path, timeout=120).returncode == code
     assert (tmp_path / "out.jsonl").exists() == (code == 0)
 
 
-def test_what_is_said_never_comes_among_the_results() -> None:
+def test_messages_are_never_among_the_results() -> None:
     command = f"{sys.executable} -m chairlift generate {RANDOM} --json --max-tokens 1 --prompt x 2>&-"
-    done = subprocess.run(command, shell=True, stdout=subprocess.PIPE, timeout=120)
-    assert done.returncode == 0 and done.stdout.startswith(b"{") and done.stdout.count(b"\n") == 1
+    completed = subprocess.run(command, shell=True, stdout=subprocess.PIPE, timeout=120)
+    assert completed.returncode == 0 and completed.stdout.startswith(b"{") and completed.stdout.count(b"\n") == 1
 
 
-def test_a_termination_ends_as_orderly_as_an_interrupt_also_where_that_is_ignored() -> None:
+def test_sigterm_ends_a_command_as_an_interrupt_does_even_where_that_is_ignored() -> None:
     code = (
         "import signal, sys, time\n"
         "signal.signal(signal.SIGINT, {ignored})\n"

@@ -1,4 +1,4 @@
-"""Results: lines of JSON in the order of the jobs, and files that can be written."""
+"""Result writer: JSON lines in the order of the items, and checks of output files."""
 
 import io
 import json
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chairlift.cli.prompt_file import PromptItem
-from chairlift.cli.result_writer import OrderedWriter, as_json, check_output, check_outputs, uninterrupted
+from chairlift.cli.result_writer import OrderedWriter, as_json, check_output, check_outputs, deferred_interrupt
 from chairlift.core.errors import ConfigError, NonFiniteLogits
 from chairlift.core.request import FinishReason, TokenLogprob, Usage
 from chairlift.llm.outputs import CompletionOutput, RequestOutput
@@ -22,11 +22,11 @@ def result(choice: CompletionOutput, error: NonFiniteLogits | None = None) -> Re
     return RequestOutput("r", None, [1, 2], [choice], Usage(2, 1, 0), error=error)
 
 
-def test_a_result_has_everything_of_one_request() -> None:
-    job = PromptItem(name="mine", asked=("prompt", [1, 2]))
+def test_a_result_has_all_fields_of_one_request() -> None:
+    item = PromptItem(item_id="mine", input=("prompt", [1, 2]))
     top = ((5, -0.5), (6, -1.5))
     choice = CompletionOutput(0, "中", [5], [TokenLogprob(5, -0.5, top)], FinishReason.STOP, "x", 7)
-    line = as_json(job, result(choice))
+    line = as_json(item, result(choice))
     assert "\n" not in line and "中" in line
     assert json.loads(line) == {
         "id": "mine", "prompt": [1, 2], "text": "中", "token_ids": [5], "finish_reason": "stop", "stop_reason": "x",
@@ -35,28 +35,28 @@ def test_a_result_has_everything_of_one_request() -> None:
     }  # fmt: skip
 
 
-def test_half_a_surrogate_pair_in_an_id_is_written_as_it_was_read(tmp_path: Path) -> None:
-    job = PromptItem(name="\ud800中", asked=("prompt", [1, 2]))
+def test_half_of_a_surrogate_pair_in_an_id_is_written_as_an_escape(tmp_path: Path) -> None:
+    item = PromptItem(item_id="\ud800中", input=("prompt", [1, 2]))
     with (tmp_path / "out.jsonl").open("w", encoding="utf-8") as file:
-        file.write(as_json(job, result(CompletionOutput())))
-    assert json.loads((tmp_path / "out.jsonl").read_text(encoding="utf-8"))["id"] == job.name
+        file.write(as_json(item, result(CompletionOutput())))
+    assert json.loads((tmp_path / "out.jsonl").read_text(encoding="utf-8"))["id"] == item.item_id
 
 
-def test_an_error_is_its_code_and_its_sentence() -> None:
-    job = PromptItem(name=1, asked=("messages", [{"role": "user", "content": "x"}]))
-    line = json.loads(as_json(job, result(CompletionOutput(finish_reason=FinishReason.ERROR), NonFiniteLogits("NaN"))))
+def test_an_error_has_its_code_and_message() -> None:
+    item = PromptItem(item_id=1, input=("messages", [{"role": "user", "content": "x"}]))
+    line = json.loads(as_json(item, result(CompletionOutput(finish_reason=FinishReason.ERROR), NonFiniteLogits("NaN"))))
     assert line["error"] == {"code": "non_finite_logits", "message": "NaN"}
     assert line["finish_reason"] == "error" and line["messages"][0]["content"] == "x" and "logprobs" not in line
 
 
 @given(st.permutations(range(12)), st.integers(0, 12))
-def test_lines_come_in_order_and_what_stands_behind_a_gap_is_not_lost(order: list[int], finished: int) -> None:
+def test_lines_are_in_order_and_those_after_a_gap_are_not_lost(order: list[int], finished: int) -> None:
     file = io.StringIO()
     lines = OrderedWriter(file)
     for index in order[:finished]:
         lines.put(index, str(index))
-        said = [int(line) for line in file.getvalue().split()]
-        assert said == list(range(len(said)))
+        written = [int(line) for line in file.getvalue().split()]
+        assert written == list(range(len(written)))
     lines.close()
     assert [int(line) for line in file.getvalue().split()] == sorted(order[:finished])
     assert lines.written == finished
@@ -71,7 +71,7 @@ def test_a_line_is_written_as_soon_as_those_before_it_are() -> None:
     assert file.getvalue() == "a\nb\n"
 
 
-def test_files_that_cannot_be_written_are_refused_and_others_left_alone(tmp_path: Path) -> None:
+def test_files_that_cannot_be_written_are_rejected_and_others_stay_unchanged(tmp_path: Path) -> None:
     kept = tmp_path / "kept.jsonl"
     kept.write_text("old")
     check_output(str(kept))
@@ -88,7 +88,7 @@ def test_an_interrupt_waits_for_the_end_of_the_block_and_a_second_one_does_not()
     before, reached = signal.getsignal(signal.SIGINT), []
 
     def block(interrupts: int) -> None:
-        with uninterrupted():
+        with deferred_interrupt():
             for number in range(interrupts):
                 reached.append(number)
                 signal.raise_signal(signal.SIGINT)
@@ -103,21 +103,21 @@ def test_an_interrupt_waits_for_the_end_of_the_block_and_a_second_one_does_not()
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_in_another_thread_there_is_nothing_to_wait_for() -> None:
-    seen: list[int] = []
+def test_another_thread_has_no_interrupt_to_defer() -> None:
+    calls: list[int] = []
 
     def work() -> None:
-        with uninterrupted():
-            seen.append(1)
+        with deferred_interrupt():
+            calls.append(1)
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert seen == [1]
+    assert calls == [1]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_file_without_permission_is_refused(tmp_path: Path) -> None:
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write to every file")
+def test_a_file_without_permission_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "x").touch(mode=0o400)
     with pytest.raises(ConfigError, match="permission denied"):
         check_output(str(tmp_path / "x"))

@@ -1,48 +1,49 @@
-"""From settings to the parts of a server: each reaches the part that it belongs to."""
+"""Server options: each setting becomes a field of the listen address or of a config."""
 
 import pytest
 
 from chairlift.cli.server_options import engine_queue_size, listen_address, server_config, validate_server_options
 from chairlift.cli.settings import settings
+from chairlift.cli.settings.declaration import Setting
 from chairlift.core.errors import ConfigError
 
 
-def test_every_setting_belongs_to_a_part() -> None:
-    """What is declared for the door is a field of a config, or is used by name."""
+def test_every_setting_is_a_field_or_is_used_by_name() -> None:
+    """Each server setting is a field of one config, or `serve` reads it by name."""
     by_name = {"host", "port", "served_model_name", "key_file", "insecure", "tls_cert", "tls_key"}
-    door = {each.name: _example(each) for each in settings.SERVER if each.name not in by_name}
-    config = server_config(("m",), door)
-    for name, value in door.items():
+    options = {each.name: _example(each) for each in settings.SERVER if each.name not in by_name}
+    config = server_config(("m",), options)
+    for name, value in options.items():
         parts = [getattr(part, name) for part in (config, config.admission, config.tenant) if hasattr(part, name)]
         assert [value if not isinstance(value, list) else tuple(value)] == parts, name
 
 
-def _example(setting: settings.Setting) -> object:
-    texts = {"flag": "true", "whole": "7", "number": "2.5", "size": "9MB"}
-    known = getattr(setting.kind, "__name__", "")
-    value = setting.kind(texts.get(known, "vllm"))
-    return [value] if setting.many else value
+def _example(setting: Setting) -> object:
+    texts = {"boolean": "true", "integer": "7", "number": "2.5", "num_bytes": "9MB"}
+    name = getattr(setting.parse, "__name__", "")
+    value = setting.parse(texts.get(name, "vllm"))
+    return [value] if setting.is_repeatable else value
 
 
-def test_a_port_outside_is_refused() -> None:
+def test_a_port_out_of_range_is_rejected() -> None:
     with pytest.raises(ConfigError):
         listen_address({"port": -1})
 
 
-@pytest.mark.parametrize(("door", "option"), [
+@pytest.mark.parametrize(("options", "option"), [
     ({"tls_cert": "a.pem"}, "tls_cert"), ({"served_model_name": [""]}, "served_model_name"),
     ({"max_waiting_requests": -1}, "max_waiting_requests"), ({"max_queue_wait": float("nan")}, "max_queue_wait"),
     ({"tenant_max_open_requests": 0}, "tenant_max_open_requests"),
 ])  # fmt: skip
-def test_what_no_door_can_have_is_refused(door: dict[str, object], option: str) -> None:
+def test_invalid_server_settings_are_rejected(options: dict[str, object], option: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        validate_server_options(door)
+        validate_server_options(options)
     assert caught.value.details["option"] == option
 
 
-def test_a_door_without_settings_is_one() -> None:
+def test_server_settings_may_be_absent() -> None:
     validate_server_options({})
-    validate_server_options({"tls_cert": "nowhere.pem", "tls_key": "nowhere.pem"})  # files are looked at later
+    validate_server_options({"tls_cert": "nowhere.pem", "tls_key": "nowhere.pem"})  # the files are read later
 
 
 @pytest.mark.parametrize(("server", "engine", "size"), [

@@ -1,4 +1,4 @@
-"""What is read of a machine, from fake /proc and /sys trees, and of libraries, from requirements by hand."""
+"""System information from fake /proc and /sys trees, and libraries from given requirements."""
 
 import sys
 from pathlib import Path
@@ -22,10 +22,12 @@ CPUINFO = "".join(
 )
 
 
-def test_the_processor_is_read_with_its_cores_and_quota(tmp_path: Path) -> None:
-    found = cpu(files(tmp_path / "proc", cpuinfo=CPUINFO), files(tmp_path / "cgroup", **{"cpu.max": "150000 100000\n"}))
-    assert (found["model"], found["cores"], found["quota"]) == ("Zen", 4, 1.5)
-    assert found["usable"] >= 1 and found["logical"] >= 1
+def test_the_cpu_has_its_cores_and_quota(tmp_path: Path) -> None:
+    result = cpu(
+        files(tmp_path / "proc", cpuinfo=CPUINFO), files(tmp_path / "cgroup", **{"cpu.max": "150000 100000\n"})
+    )
+    assert (result["model"], result["cores"], result["quota"]) == ("Zen", 4, 1.5)
+    assert result["usable"] >= 1 and result["logical"] >= 1
 
 
 def test_a_quota_of_version_1_is_read_too(tmp_path: Path) -> None:
@@ -40,7 +42,7 @@ def test_no_quota_is_none(text: str, tmp_path: Path) -> None:
     assert cpu(tmp_path, files(tmp_path, **{"cpu.max": text}))["quota"] is None
 
 
-def test_a_machine_that_tells_nothing_is_unknown(tmp_path: Path) -> None:
+def test_a_machine_without_information_is_unknown(tmp_path: Path) -> None:
     assert cpu(tmp_path, tmp_path)["model"] == "unknown"
     assert memory(tmp_path, tmp_path) == {
         "total": None, "available": None, "transparent_huge_pages": None, "huge_pages": 0,
@@ -55,14 +57,14 @@ def test_memory_is_in_bytes_and_huge_pages_are_the_chosen_mode(tmp_path: Path) -
     }  # fmt: skip
 
 
-def test_only_variables_that_matter_are_shown() -> None:
+def test_only_relevant_variables_are_returned() -> None:
     environ = {"PATH": "x", "CHAIRLIFT_OVERLAP": "1", "OMP_NUM_THREADS": "2", "SECRET_TOKEN": "t"}
     assert environment(environ) == {"OMP_NUM_THREADS": "2", "CHAIRLIFT_OVERLAP": "1"}
-    shown = environment({"CHAIRLIFT_API_KEY": "sk-1", "CHAIRLIFT_ADMIN_KEY": "sk-2"})
-    assert sorted(shown) == ["CHAIRLIFT_ADMIN_KEY", "CHAIRLIFT_API_KEY"] and "sk-" not in str(shown)
+    values = environment({"CHAIRLIFT_API_KEY": "sk-1", "CHAIRLIFT_ADMIN_KEY": "sk-2"})
+    assert sorted(values) == ["CHAIRLIFT_ADMIN_KEY", "CHAIRLIFT_API_KEY"] and "sk-" not in str(values)
 
 
-def test_a_compiler_is_asked_for_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_compiler_reports_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (compiler({"CXX": sys.executable}) or {})["version"].startswith("Python 3")
     monkeypatch.setattr(system_info, "COMPILERS", ("no-such-compiler",))
     assert compiler({}) is None
@@ -73,27 +75,27 @@ def test_a_compiler_is_asked_for_its_version(tmp_path: Path, monkeypatch: pytest
 
 
 def test_requirements_are_read_with_extra_and_bound() -> None:
-    asked = [
+    requirements = [
         "numpy>=1.26", "Tqdm", "no-such-thing>=2", 'transformers>=99.0; extra == "transformers"',
         'pytest>=8; extra == "test"', 'chairlift[transformers]; extra == "test"',
         "safetensors<9,>=0.5; python_version > '3'",
     ]  # fmt: skip
-    found = {library.name: library for library in libraries(asked)}
-    assert set(found) == {"numpy", "tqdm", "no-such-thing", "transformers", "safetensors"}
-    assert found["numpy"].is_good and found["tqdm"].is_good and found["safetensors"].least == "0.5"
-    assert found["no-such-thing"] == Library("no-such-thing", "", "2", None)
-    assert found["transformers"].extra == "transformers" and not found["transformers"].is_good
+    result = {library.name: library for library in libraries(requirements)}
+    assert set(result) == {"numpy", "tqdm", "no-such-thing", "transformers", "safetensors"}
+    assert result["numpy"].is_supported and result["tqdm"].is_supported and result["safetensors"].least == "0.5"
+    assert result["no-such-thing"] == Library("no-such-thing", "", "2", None)
+    assert result["transformers"].extra == "transformers" and not result["transformers"].is_supported
 
 
 @pytest.mark.parametrize(
-    ("version", "least", "is_good"),
+    ("version", "least", "is_supported"),
     [("2.13.0+cpu", "2.9", True), ("2.9", "2.9", True), ("2.8.9", "2.9", False), ("3.0rc1", "2.9.1", True)],
 )
-def test_versions_are_compared_by_their_numbers(version: str, least: str, is_good: bool) -> None:
-    assert Library("x", "", least, version).is_good == is_good
+def test_versions_are_compared_by_their_numbers(version: str, least: str, is_supported: bool) -> None:
+    assert Library("x", "", least, version).is_supported == is_supported
 
 
-def test_every_library_that_is_asked_for_has_a_purpose() -> None:
-    found = list(libraries())
-    assert found and {library.name for library in found} <= set(PURPOSES)
-    assert [library for library in found if not library.extra and not library.is_good] == []
+def test_every_required_library_has_a_purpose() -> None:
+    result = list(libraries())
+    assert result and {library.name for library in result} <= set(PURPOSES)
+    assert [library for library in result if not library.extra and not library.is_supported] == []

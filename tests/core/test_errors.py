@@ -57,7 +57,7 @@ EXAMPLES = [
     DuplicateRequestId("a-1"),
     ConfigError("block_size must be at least 1, got 0", option="block_size"),
     ModelError("no such folder", path="x"),
-    UnsupportedArchitecture("no family knows X", architecture="X"),
+    UnsupportedArchitecture("no architecture is named X", architecture="X"),
     QueueFull(7, 7),
     RequestTimeout(2.5),
     DeadlineUnreachable(3.25, 1.5),
@@ -113,18 +113,18 @@ def test_an_error_that_crossed_a_border_is_the_same_error(error: ChairliftError)
 
 
 def test_a_rebuilt_error_can_be_raised_and_caught_by_its_parents() -> None:
-    with pytest.raises(InvalidRequest, match="outside the vocabulary of 304"):
+    with pytest.raises(InvalidRequest, match="outside the vocabulary, which has 304 tokens"):
         raise error_from_wire("token_out_of_range", str(TokenOutOfRange(999, 304)), {})
 
 
 def test_an_unknown_code_becomes_the_base() -> None:
-    error = error_from_wire("from_the_future", "said", {"n": 1})
+    error = error_from_wire("from_the_future", "text", {"n": 1})
     assert type(error) is ChairliftError and error.details == {"n": 1}
 
 
 @pytest.mark.parametrize("name", ["message", "self", "code"])
 def test_details_may_have_any_name(name: str) -> None:
-    assert error_from_wire("queue_full", "said", {name: 3}).details == {name: 3}
+    assert error_from_wire("queue_full", "text", {name: 3}).details == {name: 3}
 
 
 @pytest.mark.parametrize(
@@ -133,16 +133,19 @@ def test_details_may_have_any_name(name: str) -> None:
         (ContextLengthExceeded(5000, None, 4096), "prompt has 5000 tokens, the limit is 4096"),
         (
             ContextLengthExceeded(4096, 1, 4096),
-            "prompt has 4096 tokens, the limit is 4096 with at least one to generate",
+            "prompt has 4096 tokens, the limit is 4096 including at least one output token",
         ),
-        (ContextLengthExceeded(4000, 200, 4096), "4000 tokens and max_tokens is 200, together the limit is 4096"),
-        (RequestTooLarge(12, 8), "needs 12 blocks of KV cache, the whole pool has 8"),
-        (TokenOutOfRange(-1, 304, "stop_token_ids"), "stop_token_ids: token id -1 is outside the vocabulary of 304"),
+        (ContextLengthExceeded(4000, 200, 4096), "4000 tokens and max_tokens is 200, the limit of their sum is 4096"),
+        (RequestTooLarge(12, 8), "needs 12 blocks of the KV cache, which has 8"),
+        (
+            TokenOutOfRange(-1, 304, "stop_token_ids"),
+            "stop_token_ids: token id -1 is outside the vocabulary, which has 304",
+        ),
         (DuplicateRequestId("a'b"), '"a\'b" is already in use'),
         (QueueFull(7, 5), "7 requests wait, the limit is 5"),
         (RequestTimeout(0.5), "timeout of 0.5 s"),
-        (DeadlineUnreachable(3.25, -1.0), "needs at least 3.25 s by itself, 0 s of its timeout are left"),
-        (OutOfBlocks(free=2, total=9, needed=3), "3 blocks needed, 2 of 9 are free"),
+        (DeadlineUnreachable(3.25, -1.0), "needs at least 3.25 s without waiting, 0 s of its timeout are left"),
+        (OutOfBlocks(free=2, total=9, needed=3), "3 blocks are needed, 2 of 9 are free"),
     ],
 )
 def test_a_sentence_carries_both_numbers(error: ChairliftError, sentence: str) -> None:

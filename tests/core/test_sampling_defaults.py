@@ -66,7 +66,7 @@ def test_more_min_tokens_than_fit_are_refused() -> None:
 def test_ids_are_checked_against_the_vocabulary(explicit: dict[str, Any]) -> None:
     params = SamplingParams(**explicit)
     params.check_vocabulary(305)
-    with pytest.raises(TokenOutOfRange, match="304 is outside the vocabulary of 304") as caught:
+    with pytest.raises(TokenOutOfRange, match="304 is outside the vocabulary, which has 304") as caught:
         params.check_vocabulary(304)
     assert caught.value.details == {"param": next(iter(explicit)), "token_id": 304, "vocab_size": 304}
 

@@ -24,9 +24,9 @@ def test_a_flag_is_kept(value: bool) -> None:
     ("check", "expected"),
     [
         (lambda: validation.boolean("x", 1), "x must be true or false, got int"),
-        (lambda: validation.string("x", 5, 3), "x must hold strings, got int"),
-        (lambda: validation.string("x", "", 3), "x must hold strings of 1 to 3 characters, got 0"),
-        (lambda: validation.string("x", "abcd", 3), "x must hold strings of 1 to 3 characters, got 4"),
+        (lambda: validation.string("x", 5, 3), "x must contain strings, got int"),
+        (lambda: validation.string("x", "", 3), "x must contain strings of 1 to 3 characters, got 0"),
+        (lambda: validation.string("x", "abcd", 3), "x must contain strings of 1 to 3 characters, got 4"),
         (lambda: validation.string("x", "\ud800", 3), "half of a surrogate pair"),
         (lambda: validation.token_ids("x", [1, 2, 3], 2, 9), "x has 3 entries, the limit is 2"),
         (lambda: validation.token_ids("x", [10], 2, 9), "x must be between 0 and 9, got 10"),

@@ -11,7 +11,7 @@ import pytest
 from safetensors import safe_open
 
 from chairlift import demo
-from support_tree import PACKAGE, ROOT
+from support_source_tree import PACKAGE, ROOT
 
 MEGABYTE = 1_000_000
 

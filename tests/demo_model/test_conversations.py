@@ -1,4 +1,4 @@
-"""Conversations: the same for the same seed, nothing held out in them, whole turns, calls of tools that are there."""
+"""Conversations: a seed makes the same ones, none has a held-out task, and tool calls name tools that are offered."""
 
 import json
 from dataclasses import replace
@@ -16,9 +16,9 @@ from demo_model.conversations import (
     draw,
     examination,
     is_held_out,
-    may_be_read,
+    may_be_trained_on,
 )  # fmt: skip
-from demo_model.skills.tools import calling
+from demo_model.skills.tool_calls import calling
 from demo_model.task import Task, assistant, one
 
 FEW = 2_000
@@ -70,8 +70,8 @@ def test_a_task_within_which_something_held_out_is_said_may_not_be_read_either()
     later = Task("any", (asked, assistant("x"), {"role": "tool", "content": "y"}), "z")
     if is_held_out(later):
         later = replace(later, messages=(*later.messages, assistant("a"), {"role": "tool", "content": "b"}))
-    assert not is_held_out(later) and not may_be_read(later) and not may_be_read(held_out)
-    assert not any(may_be_read(task) for skill in SKILLS for task in examination(skill, 20))
+    assert not is_held_out(later) and not may_be_trained_on(later) and not may_be_trained_on(held_out)
+    assert not any(may_be_trained_on(task) for skill in SKILLS for task in examination(skill, 20))
 
 
 def test_what_is_held_out_hangs_on_what_is_said_and_not_on_the_tools() -> None:

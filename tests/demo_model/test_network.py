@@ -1,4 +1,4 @@
-"""Network: conversations side by side in a row do not see each other, and two optimizers share all parameters."""
+"""Network: conversations in a row do not attend to each other, and each parameter is in one of the two optimizers."""
 
 from itertools import islice
 from random import Random
@@ -11,7 +11,7 @@ from transformers import LlamaForCausalLM
 from chairlift import demo
 from demo_model.conversations import SKILLS, Conversation, draw
 from demo_model.network import Optimizers, loss_of, make_network
-from demo_model.packing import Rows, Writer, packed
+from demo_model.sequence_packing import Rows, Writer, packed
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Skills: what the demo model is taught is right, found out another way; and what is copied stands in what was said."""
+"""Skills: answers are correct by an independent computation, and copied values occur in the prompt."""
 
 import datetime
 import json
@@ -9,8 +9,8 @@ from random import Random
 
 import pytest
 
-from demo_model.skills import filling, knowledge, memory, numbers, stories, text, tools
-from demo_model.tables import DAYS, MONTHS, NUMBERS
+from demo_model.fact_tables import DAYS, MONTHS, NUMBERS
+from demo_model.skills import json_extraction, knowledge, memory, numbers, stories, text, tool_calls
 from demo_model.task import Skill, Task, asked_politely, numbers_in
 
 MONTH_NAMES = list(MONTHS)
@@ -97,7 +97,7 @@ def test_days_and_months_follow_each_other_as_in_the_calendar() -> None:
 
 
 def test_every_value_of_a_form_stands_in_the_text_and_the_keys_are_those_asked_for() -> None:
-    for asked, answer, task in drawn(filling.filling):
+    for asked, answer, task in drawn(json_extraction.filling):
         filled = json.loads(answer)
         assert all(str(value) in asked and key in asked for key, value in filled.items())
         assert task.is_right(json.dumps(filled, indent=2))
@@ -106,14 +106,14 @@ def test_every_value_of_a_form_stands_in_the_text_and_the_keys_are_those_asked_f
 
 
 def test_every_argument_of_a_call_stands_in_what_was_said() -> None:
-    for asked, answer, task in drawn(tools.calling):
+    for asked, answer, task in drawn(tool_calls.calling):
         call = json.loads(answer.removeprefix("<tool_call>").removesuffix("</tool_call>"))
         for value in call["arguments"].values():
             shown = str(value).lower() if isinstance(value, bool) else str(value)
             assert shown.lower() in asked.lower()
         assert not task.is_right(json.dumps(call)), "without its marks it is no call"
         assert not task.is_right(answer.replace(call["name"], "another"))
-    for asked, answer, task in drawn(tools.telling):
+    for asked, answer, task in drawn(tool_calls.telling):
         assert task.messages[-1]["role"] == "tool" and asked in answer
 
 

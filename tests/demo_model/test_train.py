@@ -1,4 +1,4 @@
-"""Training: a run that was cut and taken up ends with the weights of one that was not, and writes down what it was."""
+"""Training: an interrupted and continued run ends with the same weights, and the run is recorded."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from chairlift import demo
 from demo_model import train
-from support_tree import ROOT
+from support_source_tree import ROOT
 
 STEPS = 4
 

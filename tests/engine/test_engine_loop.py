@@ -108,7 +108,7 @@ def test_only_steps_that_were_committed_are_shown(overlap: bool) -> None:
     harness.drain()
     assert harness.scheduler.counters.failed_steps == 1
     assert sum(stats.num_outputs for stats in step_stats) == 12
-    assert harness.loop._began == {}
+    assert harness.loop._step_times == {}
     harness.close()
 
 

@@ -50,7 +50,7 @@ def test_a_long_id_is_refused(length: int) -> None:
 @pytest.mark.parametrize("token", [-1, 100, 2**40])
 def test_a_token_that_does_not_exist_is_refused(token: int) -> None:
     """Pitfall 17."""
-    with pytest.raises(TokenOutOfRange, match=f"token id {token} is outside the vocabulary of 100"):
+    with pytest.raises(TokenOutOfRange, match=f"token id {token} is outside the vocabulary, which has 100"):
         validate_request(make_request("a", [5, token, 7]), limits())
 
 
@@ -65,14 +65,14 @@ def test_a_stop_token_or_a_bias_that_does_not_exist_is_refused() -> None:
 
 
 def test_a_prompt_that_leaves_no_token_is_refused() -> None:
-    with pytest.raises(ContextLengthExceeded, match="prompt has 30 tokens, the limit is 30 with at least one"):
+    with pytest.raises(ContextLengthExceeded, match="prompt has 30 tokens, the limit is 30 including at least one"):
         validate_request(make_request("a", 30, 1), limits())
 
 
 def test_prompt_and_output_together_are_held_against_the_limit() -> None:
     validate_request(make_request("a", 20, 10), limits())
     with pytest.raises(
-        ContextLengthExceeded, match="prompt has 20 tokens and max_tokens is 11, together the limit is 30"
+        ContextLengthExceeded, match="prompt has 20 tokens and max_tokens is 11, the limit of their sum is 30"
     ):
         validate_request(make_request("a", 20, 11), limits())
 
@@ -80,7 +80,7 @@ def test_prompt_and_output_together_are_held_against_the_limit() -> None:
 def test_what_the_whole_pool_cannot_hold_is_refused() -> None:
     """Pitfall 4."""
     validate_request(make_request("a", 15, 6), limits(num_blocks=5))
-    with pytest.raises(RequestTooLarge, match="needs 6 blocks of KV cache, the whole pool has 5"):
+    with pytest.raises(RequestTooLarge, match="needs 6 blocks of the KV cache, which has 5"):
         validate_request(make_request("a", 15, 7), limits(num_blocks=5))
 
 

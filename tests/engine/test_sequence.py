@@ -35,7 +35,7 @@ def test_no_token_is_needed_once_the_samples_in_flight_reach_the_limit() -> None
 
 
 def test_all_kinds_of_stop_ids_count() -> None:
-    assert make(stop=[4, 5], eos_token_ids=(2, 3)).stop_ids == {2, 3, 4, 5}
+    assert make(stop=[4, 5], eos_token_ids=(2, 3)).stop_token_ids == {2, 3, 4, 5}
 
 
 def test_blocks_are_named_as_they_fill() -> None:

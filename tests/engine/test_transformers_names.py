@@ -21,7 +21,7 @@ def test_a_scheduler_is_made_of_a_cache_alone() -> None:
     run_step(scheduler)
     run_step(scheduler)
     assert scheduler.is_idle and scheduler.check_integrity() == []
-    with pytest.raises(ContextLengthExceeded, match="together the limit is 40"):
+    with pytest.raises(ContextLengthExceeded, match="the limit of their sum is 40"):
         scheduler.add_request(make_request("b", 20, 22), 0.0)
 
 

@@ -16,7 +16,7 @@ from chairlift.core.request import EngineOutput
 from chairlift.llm.async_llm import WAKEUPS_PER_ITERATION, _OutputDispatcher, _OutputInbox
 from chairlift.llm.outputs import TextEvent
 from chairlift.llm.text_service import ModelDefaults
-from support_async_llm import LONG, SEEDED, SLOW, collect_events, ids, run, text
+from support_async_llm import LONG, SEEDED, SLOW_ENGINE, collect_events, ids, run, text
 from support_services import FAKE, AsciiTokenizer, Gate, fake_service, is_idle, text_of, tokens_of, wait_until
 
 
@@ -54,7 +54,7 @@ def test_logprobs_come_with_their_tokens() -> None:
 
 def test_a_stop_string_ends_the_stream_and_the_request() -> None:
     stop = text_of("x", SEEDED)[10:13]
-    service = fake_service(SLOW)
+    service = fake_service(SLOW_ENGINE)
 
     async def scenario(llm: AsyncLLM) -> list[TextEvent]:
         results = await collect_events(llm, "x", replace(LONG, stop=(stop,)))
@@ -75,17 +75,17 @@ def test_two_hundred_streams_at_once_do_not_mix() -> None:
         assert ids(events) == tokens_of(f"prompt {number}", SamplingParams(max_tokens=1 + number % 20, seed=number))
 
 
-@pytest.mark.parametrize("way", ["aclose", "break", "cancel", "raise"])
-def test_leaving_early_aborts_within_a_step(way: str) -> None:
+@pytest.mark.parametrize("how_it_ends", ["aclose", "break", "cancel", "raise"])
+def test_leaving_early_aborts_within_a_step(how_it_ends: str) -> None:
     """The state is requested right after the abort: the reply comes after the abort and at most the current step."""
-    service = fake_service(SLOW)
+    service = fake_service(SLOW_ENGINE)
 
     async def scenario(llm: AsyncLLM) -> int:
         first_event = asyncio.Event()
 
         async def reader() -> None:
             stream = llm.generate("x", LONG)
-            if way == "break":
+            if how_it_ends == "break":
                 async for _ in llm.generate("x", LONG):
                     first_event.set()
                     break
@@ -93,14 +93,14 @@ def test_leaving_early_aborts_within_a_step(way: str) -> None:
             async with aclosing(stream):
                 async for _ in stream:
                     first_event.set()
-                    if way == "aclose":
+                    if how_it_ends == "aclose":
                         break
-                    if way == "raise":
+                    if how_it_ends == "raise":
                         raise RuntimeError("the reader failed")
 
         task = asyncio.create_task(reader())
         await first_event.wait()
-        if way == "cancel":
+        if how_it_ends == "cancel":
             task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         assert is_idle(service)
@@ -121,16 +121,16 @@ def test_an_unread_stream_is_not_queued() -> None:
 
 def test_cancelling_one_stream_leaves_its_neighbours_alone() -> None:
     async def scenario(llm: AsyncLLM) -> list[int]:
-        others = [
+        other_tasks = [
             asyncio.create_task(collect_events(llm, f"prompt {n}", SamplingParams(max_tokens=60, seed=n)))
             for n in (1, 2)
         ]
         stream = llm.generate("gone", LONG)
         await anext(stream)
         await stream.aclose()
-        return [ids(await task) for task in others]
+        return [ids(await task) for task in other_tasks]
 
-    results = run(fake_service(SLOW), scenario)
+    results = run(fake_service(SLOW_ENGINE), scenario)
     assert results == [tokens_of(f"prompt {n}", SamplingParams(max_tokens=60, seed=n)) for n in (1, 2)]
 
 
@@ -159,7 +159,7 @@ def test_a_request_id_is_free_again_when_its_request_has_ended() -> None:
             await collect_events(llm, "y", request_id="mine")
         gate.opened.set()
         rest = [event async for event in first]
-        assert rest[-1].finish_reason == "length"  # the duplicate did not disturb it
+        assert rest[-1].finish_reason == "length"  # the duplicate did not change it
         assert ids([event, *rest]) == tokens_of("x", LONG)
         assert ids(await collect_events(llm, "y", request_id="mine")) == tokens_of("y", SEEDED)
 
@@ -175,14 +175,16 @@ def test_a_failure_is_the_last_event() -> None:
 
 def test_text_that_cannot_be_made_ends_the_stream_with_its_error() -> None:
     broken = tokens_of("x", SEEDED)[5]
-    events = run(fake_service(SLOW, tokenizer=AsciiTokenizer(broken)), lambda llm: collect_events(llm, "x", LONG))
+    events = run(
+        fake_service(SLOW_ENGINE, tokenizer=AsciiTokenizer(broken)), lambda llm: collect_events(llm, "x", LONG)
+    )
     assert events[-1].error is not None and events[-1].error.code == "detokenize_failed"
     assert len(ids(events)) <= 6
 
 
 def test_a_timeout_is_the_last_event() -> None:
-    slow = replace(FAKE, seconds_per_step=0.02)
-    events = run(fake_service(slow), lambda llm: collect_events(llm, "x", LONG, timeout=0.1))
+    slow_engine = replace(FAKE, seconds_per_step=0.02)
+    events = run(fake_service(slow_engine), lambda llm: collect_events(llm, "x", LONG, timeout=0.1))
     assert events[-1].error is not None and events[-1].error.code == "timeout"
     assert ids(events) == tokens_of("x", LONG)[: len(ids(events))]
 
@@ -210,7 +212,7 @@ def test_event_loops_in_two_threads_share_one_engine() -> None:
 
 
 def test_an_event_loop_that_went_away_does_not_hurt_the_engine() -> None:
-    service = fake_service(SLOW)
+    service = fake_service(SLOW_ENGINE)
     llm = AsyncLLM.from_service(service)
     loop = asyncio.new_event_loop()
     stream = llm.generate("x", LONG)
@@ -285,7 +287,7 @@ def test_readers_are_woken_in_batches_and_none_is_forgotten() -> None:
     count = 4 * WAKEUPS_PER_ITERATION + 3
     iterations: list[int] = []
 
-    async def main() -> list[int]:
+    async def scenario() -> list[int]:
         loop = asyncio.get_running_loop()
         dispatcher = _OutputDispatcher(loop, lambda: 0.0)
         inboxes = [_OutputInbox(loop) for _ in range(count)]
@@ -293,12 +295,12 @@ def test_readers_are_woken_in_batches_and_none_is_forgotten() -> None:
             dispatcher.open(str(number), inbox)
         iteration = 0
 
-        async def read(inbox: _OutputInbox) -> int:
+        async def read_output(inbox: _OutputInbox) -> int:
             (output,) = await inbox.take(at_once=True)
             iterations.append(iteration)
             return int(output.request_id)
 
-        readers = [asyncio.create_task(read(inbox)) for inbox in inboxes]
+        readers = [asyncio.create_task(read_output(inbox)) for inbox in inboxes]
         await asyncio.sleep(0)
         dispatcher.sink([EngineOutput(str(number), (7,)) for number in range(count)])
         while not all(reader.done() for reader in readers):
@@ -307,12 +309,12 @@ def test_readers_are_woken_in_batches_and_none_is_forgotten() -> None:
             assert iteration < 100
         return [reader.result() for reader in readers]
 
-    assert asyncio.run(main()) == list(range(count))
+    assert asyncio.run(scenario()) == list(range(count))
     assert len(set(iterations)) == 5 and max(Counter(iterations).values()) == WAKEUPS_PER_ITERATION
 
 
 def test_a_cancelled_reader_does_not_block_the_others() -> None:
-    async def main() -> None:
+    async def scenario() -> None:
         loop = asyncio.get_running_loop()
         dispatcher = _OutputDispatcher(loop, lambda: 0.0)
         inboxes = [_OutputInbox(loop) for _ in range(3 * WAKEUPS_PER_ITERATION)]
@@ -327,13 +329,13 @@ def test_a_cancelled_reader_does_not_block_the_others() -> None:
         assert all(isinstance(each, list) for each in results[1::2])
         assert not dispatcher._readers_to_wake and not dispatcher._is_waking
 
-    asyncio.run(main())
+    asyncio.run(scenario())
 
 
 def test_deliveries_are_spaced_and_outputs_in_between_are_merged() -> None:
-    async def main() -> None:
+    async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        pauses = [0.2, 0.0, 0.0]  # one for each delivery; an early look would take a second one
+        pauses = [0.2, 0.0, 0.0]  # one for each delivery; an early check would take a second one
         dispatcher, inbox = _OutputDispatcher(loop, lambda: pauses.pop(0)), _OutputInbox(loop)
         dispatcher.open("a", inbox)
 
@@ -342,14 +344,14 @@ def test_deliveries_are_spaced_and_outputs_in_between_are_merged() -> None:
             return output.token_ids, loop.time()
 
         dispatcher.sink([EngineOutput("a", (1,))])
-        first, began = await next_output()
+        first, start = await next_output()
         for token in (2, 3, 4):
             dispatcher.sink([EngineOutput("a", (token,))])
             await asyncio.sleep(0.01)
-        second, later = await next_output()
+        second, end = await next_output()
         dispatcher.sink([EngineOutput("a", (5,))])
         third, _ = await next_output()
         assert (first, second, third) == ((1,), (2, 3, 4), (5,))
-        assert later - began >= 0.19 and pauses == []
+        assert end - start >= 0.19 and pauses == []
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), 20))

@@ -16,7 +16,7 @@ from chairlift.engine.step_plan import StepPlan
 from chairlift.llm.output_processor import OutputProcessor
 from chairlift.llm.outputs import TextEvent
 from chairlift.llm.text_service import TextService
-from support_async_llm import LONG, SEEDED, SLOW, collect_events, ids, run, text
+from support_async_llm import LONG, SEEDED, SLOW_ENGINE, collect_events, ids, run, text
 from support_services import fake_service, is_idle, text_of, tokens_of
 
 # -- several requests in one stream ----------------------------------------------------------------------------------
@@ -73,24 +73,24 @@ def test_a_reader_that_is_slow_finds_all_that_came_meanwhile_in_one_batch() -> N
     params = SamplingParams(max_tokens=24, seed=3, logprobs=1)
 
     async def scenario(llm: AsyncLLM) -> tuple[Batches, Batches]:
-        quick = await collect_batches(llm, prepare(service, "a", "b", params=params))
+        fast = await collect_batches(llm, prepare(service, "a", "b", params=params))
         slow: Batches = []
         async with aclosing(llm.run(prepare(service, "a", "b", params=params))) as stream:
             async for batch in stream:
                 slow.append(batch)
                 await wait_until_idle(service)
-        return quick, slow
+        return fast, slow
 
     results = run(service, scenario)
     assert len(results[1]) <= 2
-    quick, slow = map(by_request, results)
+    fast, slow = map(by_request, results)
     for number, prompt in enumerate("ab"):
-        assert ids(slow[number]) == ids(quick[number]) == tokens_of(prompt, params)
-        assert text(slow[number]) == text(quick[number])
-        last, other = slow[number][-1], quick[number][-1]
+        assert ids(slow[number]) == ids(fast[number]) == tokens_of(prompt, params)
+        assert text(slow[number]) == text(fast[number])
+        last, other = slow[number][-1], fast[number][-1]
         assert last.is_final and (last.usage, last.finish_reason) == (other.usage, other.finish_reason)
         logprobs = [entry for event in slow[number] for entry in event.logprobs]
-        assert logprobs == [entry for event in quick[number] for entry in event.logprobs] and len(logprobs) == 24
+        assert logprobs == [entry for event in fast[number] for entry in event.logprobs] and len(logprobs) == 24
 
 
 def test_where_only_the_end_is_waited_for_outputs_come_together() -> None:
@@ -104,10 +104,10 @@ def test_where_only_the_end_is_waited_for_outputs_come_together() -> None:
         return results[0], results[1]
 
     service = fake_service()
-    quick, late = run(service, scenario)
-    assert len(late) < 40, "the first, the final ones, and one whenever enough tokens are unread"
+    fast, merged = run(service, scenario)
+    assert len(merged) < 40, "the first, the final ones, and one each time enough tokens are unread"
     for number in range(2):
-        quick_events, late_events = by_request(quick)[number], by_request(late)[number]
+        quick_events, late_events = by_request(fast)[number], by_request(merged)[number]
         for index in range(2):
             results_of_choice = [
                 [event for event in events if event.index == index] for events in (quick_events, late_events)
@@ -118,7 +118,7 @@ def test_where_only_the_end_is_waited_for_outputs_come_together() -> None:
 
 
 def test_a_stop_string_is_seen_at_once_also_where_only_the_end_is_waited_for() -> None:
-    """Otherwise the engine would go on in vain."""
+    """Otherwise the engine would generate tokens that are dropped."""
     service = fake_service()
     results_of_choice = text_of("a", SamplingParams(max_tokens=300, seed=3))
     params = SamplingParams(max_tokens=300, seed=3, stop=[results_of_choice[40:44]])
@@ -136,7 +136,7 @@ def test_nothing_to_run_is_over_at_once() -> None:
 
 
 def test_a_stop_string_ends_one_of_them_and_the_others_go_on() -> None:
-    service, params = fake_service(SLOW), SamplingParams(max_tokens=60, seed=3)
+    service, params = fake_service(SLOW_ENGINE), SamplingParams(max_tokens=60, seed=3)
     stop = text_of("x", params)[10:13]
     requests = [service.prepare_completion("x", replace(params, stop=(stop,))), *prepare(service, "y", params=params)]
     by_index = by_request(run(service, lambda llm: collect_batches(llm, requests)))
@@ -144,13 +144,13 @@ def test_a_stop_string_ends_one_of_them_and_the_others_go_on() -> None:
     assert ids(by_index[1]) == tokens_of("y", params)
 
 
-@pytest.mark.parametrize("way", ["aclose", "cancel", "raise"])
-def test_leaving_early_aborts_all_that_are_open_and_no_other(way: str) -> None:
-    service = fake_service(SLOW)
+@pytest.mark.parametrize("how_it_ends", ["aclose", "cancel", "raise"])
+def test_leaving_early_aborts_all_that_are_open_and_no_other(how_it_ends: str) -> None:
+    service = fake_service(SLOW_ENGINE)
     short = SamplingParams(max_tokens=1, seed=3)
 
     async def scenario(llm: AsyncLLM) -> None:
-        other_stream = llm.generate("stranger", LONG)
+        other_stream = llm.generate("other", LONG)
         other_events = [await anext(other_stream)]
         ended = asyncio.Event()
 
@@ -160,26 +160,26 @@ def test_leaving_early_aborts_all_that_are_open_and_no_other(way: str) -> None:
                 async for batch in stream:
                     if any(event.is_final for _, event in batch):
                         ended.set()
-                        if way == "aclose":
+                        if how_it_ends == "aclose":
                             break
-                        if way == "raise":
+                        if how_it_ends == "raise":
                             raise RuntimeError("the reader failed")
 
         task = asyncio.create_task(reader())
         await ended.wait()
-        if way == "cancel":
+        if how_it_ends == "cancel":
             task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         assert (num_finished(service, "abort"), num_finished(service, "length")) == (2, 1)
         other_events += [await anext(other_stream) for _ in range(5)]
-        assert ids(other_events) == tokens_of("stranger", LONG)[: len(ids(other_events))]
+        assert ids(other_events) == tokens_of("other", LONG)[: len(ids(other_events))]
         await other_stream.aclose()
 
     run(service, scenario)
 
 
 def test_a_rejected_request_ends_the_others_and_not_the_one_with_its_id() -> None:
-    service = fake_service(SLOW)
+    service = fake_service(SLOW_ENGINE)
     params = SamplingParams(max_tokens=60, seed=3)
 
     async def scenario(llm: AsyncLLM) -> None:
@@ -198,7 +198,7 @@ def test_a_rejected_request_ends_the_others_and_not_the_one_with_its_id() -> Non
 
 
 def test_two_requests_with_one_id_cannot_run_together() -> None:
-    service = fake_service(SLOW)
+    service = fake_service(SLOW_ENGINE)
 
     async def scenario(llm: AsyncLLM) -> None:
         with pytest.raises(DuplicateRequestId):
@@ -234,23 +234,23 @@ def test_an_engine_that_dies_ends_each_of_them_with_its_error() -> None:
 def test_a_choice_that_has_ended_keeps_its_end_when_its_request_fails(
     slow: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also if the reader is so late that both outputs are in its inbox."""
+    """Also if both outputs are in the inbox before the reader reads them."""
     service, sinks = fake_service(), []
     monkeypatch.setattr(
         service.client, "submit", lambda request, sink: sinks.append(sink)
-    )  # this test plays the engine
+    )  # the test sends the outputs itself
     processor = service.prepare_completion("x", SamplingParams(max_tokens=9, seed=3, n=2))
     name = processor.request.request_id
 
     async def scenario() -> list[TextEvent]:
-        async def read() -> list[TextEvent]:
+        async def read_all() -> list[TextEvent]:
             return [
                 event
                 for batch in await collect_batches(AsyncLLM.from_service(service), [processor])
                 for _, event in batch
             ]
 
-        reading = asyncio.create_task(read())
+        task = asyncio.create_task(read_all())
         await asyncio.sleep(0)
         for output in (
             EngineOutput(name, (65, 66), finish_reason=FinishReason.LENGTH),
@@ -260,7 +260,7 @@ def test_a_choice_that_has_ended_keeps_its_end_when_its_request_fails(
             sinks[0]([output])
             for _ in range(0 if slow else 5):
                 await asyncio.sleep(0)
-        return await reading
+        return await task
 
     events = asyncio.run(asyncio.wait_for(scenario(), 60))
     service.client.close()
@@ -270,7 +270,7 @@ def test_a_choice_that_has_ended_keeps_its_end_when_its_request_fails(
 
 
 def test_everything_in_an_event_loop_can_be_aborted_at_once() -> None:
-    service = fake_service(SLOW)
+    service = fake_service(SLOW_ENGINE)
     other_loop_events: list[TextEvent] = []
     is_running = threading.Event()
 

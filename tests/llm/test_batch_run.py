@@ -18,9 +18,9 @@ SEEDED = SamplingParams(max_tokens=8, seed=3)
 
 @pytest.fixture
 def service() -> Iterator[TextService]:
-    made = fake_service(replace(FAKE, seconds_per_step=0.001))
-    yield made
-    made.client.close()
+    service = fake_service(replace(FAKE, seconds_per_step=0.001))
+    yield service
+    service.client.close()
 
 
 def make_processors(service: TextService, count: int, params: SamplingParams = SEEDED) -> list[OutputProcessor]:
@@ -28,33 +28,35 @@ def make_processors(service: TextService, count: int, params: SamplingParams = S
 
 
 def test_every_request_gets_one_last_event_and_the_engine_has_let_go(service: TextService) -> None:
-    given = make_processors(service, 10)
-    ended = [each for each, event in run_batch(service.client, given, 4) if event.finish_reason is not None]
-    assert len(ended) == 10 and {id(each) for each in ended} == {id(each) for each in given}
+    processors = make_processors(service, 10)
+    ended = [each for each, event in run_batch(service.client, processors, 4) if event.finish_reason is not None]
+    assert len(ended) == 10 and {id(each) for each in ended} == {id(each) for each in processors}
     assert service.client.scheduler_state()["states"] == {}
-    for number, each in enumerate(given):
+    for number, each in enumerate(processors):
         assert each.result().outputs[0].token_ids == tokens_of(f"prompt {number}", SEEDED)
 
 
 def test_no_more_than_the_window_are_sent_and_not_heard_of(
     service: TextService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent, submit = [], service.client.submit
-    monkeypatch.setattr(service.client, "submit", lambda request, sink: (sent.append(request), submit(request, sink)))
+    submitted, submit = [], service.client.submit
+    monkeypatch.setattr(
+        service.client, "submit", lambda request, sink: (submitted.append(request), submit(request, sink))
+    )
     finished: set[str] = set()
     for processor, _ in run_batch(service.client, make_processors(service, 9), 2):
         finished.add(processor.request.request_id)
-        assert len(sent) - len(finished) <= 2
-    assert len(sent) == len(finished) == 9
+        assert len(submitted) - len(finished) <= 2
+    assert len(submitted) == len(finished) == 9
 
 
 def test_a_narrow_window_leaves_no_slot_empty(service: TextService) -> None:
-    most = 0
+    max_running = 0
     for _ in run_batch(
         service.client, make_processors(service, 9, SamplingParams(max_tokens=60, seed=1, ignore_eos=True)), 2
     ):
-        most = max(most, service.client.load().running_requests)
-    assert most > 4
+        max_running = max(max_running, service.client.load().running_requests)
+    assert max_running > 4
 
 
 def test_closing_it_aborts_what_is_open_and_submits_nothing_more(service: TextService) -> None:
@@ -68,24 +70,24 @@ def test_closing_it_aborts_what_is_open_and_submits_nothing_more(service: TextSe
 def test_an_engine_that_dies_ends_every_request_with_its_error() -> None:
     def hook(plan: StepPlan, stage: str) -> None:
         if plan.step_id >= 6:
-            raise EngineDead("the engine died of the test")
+            raise EngineDead("the engine failed in the test")
 
     service = fake_service(hook=hook)
-    given = make_processors(service, 12, SamplingParams(max_tokens=50, seed=1))
-    for _ in run_batch(service.client, given, 4):
+    processors = make_processors(service, 12, SamplingParams(max_tokens=50, seed=1))
+    for _ in run_batch(service.client, processors, 4):
         pass
-    results = [each.result() for each in given]
+    results = [each.result() for each in processors]
     assert all(isinstance(result.error, EngineDead) for result in results)
-    begun = [len(result.outputs[0].token_ids) > 0 for result in results]
-    assert all(begun[:4]) and begun == sorted(begun, reverse=True), "in the order of the line, as far as it came"
+    has_output = [len(result.outputs[0].token_ids) > 0 for result in results]
+    assert all(has_output[:4]) and has_output == sorted(has_output, reverse=True), "requests start in their order"
     service.client.close()
 
 
 def test_an_engine_that_is_dead_already_raises(service: TextService) -> None:
-    given = make_processors(service, 3)
+    processors = make_processors(service, 3)
     service.client.close()
     with pytest.raises(EngineDead):
-        list(run_batch(service.client, given, 4))
+        list(run_batch(service.client, processors, 4))
 
 
 def test_nothing_to_do_is_done_at_once(service: TextService) -> None:

@@ -20,7 +20,7 @@ from chairlift.llm.model_names import DEMO, RANDOM, no_model_given
 from chairlift.llm.options import Options
 from chairlift.model.runner.runner_config import RunnerConfig
 from support_models import EOS_TOKEN_IDS, save_tiny, tiny_hf_model
-from support_text import build
+from support_text import build_tokenizer
 
 GREEDY = SamplingParams(temperature=0, max_tokens=24)
 PROMPTS = ["The lift never stops", "No request waits", "Die Gäste fahren 中文"]
@@ -32,7 +32,7 @@ TEMPLATE = "{% for message in messages %}{{ message.role }}: {{ message.content 
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny llama with a tokenizer, a chat template and greedy defaults."""
     path = save_tiny("llama", tmp_path_factory.mktemp("llama"), **VOCAB)
-    support_text.save(path, *build("qwen"), template=TEMPLATE)
+    support_text.save_tokenizer(path, *build_tokenizer("qwen"), template=TEMPLATE)
     return path
 
 
@@ -41,14 +41,14 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Record launches and closes of engine processes during prepare()."""
     events: list[str] = []
 
-    class Noted:
+    class FakePrespawnedProcess:
         def __init__(self, modules: list[str]) -> None:
             events.append(f"launched {modules}")
 
         def close(self) -> None:
             events.append("closed")
 
-    monkeypatch.setattr("chairlift.engine.client.process.PrespawnedProcess", Noted)
+    monkeypatch.setattr("chairlift.engine.client.process.PrespawnedProcess", FakePrespawnedProcess)
     return events
 
 
@@ -85,10 +85,10 @@ def test_who_only_asks_launches_nothing_and_who_cannot_start_leaves_nothing(
 def test_where_no_process_can_be_launched_early_the_start_says_so(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(*_: Any, **__: Any) -> None:
+    def fail_to_start(*_: Any, **__: Any) -> None:
         raise BlockingIOError("no process")
 
-    monkeypatch.setattr("subprocess.Popen", refused)
+    monkeypatch.setattr("subprocess.Popen", fail_to_start)
     prepared = prepare(str(folder), {"engine_mode": "process"})
     assert prepared.launched is None
     with pytest.raises(ChairliftError, match="no process"):
@@ -106,7 +106,7 @@ def test_the_engine_is_in_the_process_that_was_launched(folder: Path) -> None:
         client.close()
 
 
-def changed(source: Path, target: Path, **files: dict[str, Any] | None) -> Path:
+def copy_with_changes(source: Path, target: Path, **files: dict[str, Any] | None) -> Path:
     """Copy a folder by links, with some JSON files changed (name without .json) or left out (None)."""
     target.mkdir()
     for path in source.iterdir():
@@ -122,12 +122,12 @@ def changed(source: Path, target: Path, **files: dict[str, Any] | None) -> Path:
 
 @pytest.fixture(scope="module")
 def llm(folder: Path) -> Iterator[LLM]:
-    with LLM(folder, dtype="float64") as made:
-        yield made
-        assert made.check_integrity() == []
+    with LLM(folder, dtype="float64") as llm:
+        yield llm
+        assert llm.check_integrity() == []
 
 
-def greedy_of_transformers(prompt: list[int], max_tokens: int) -> list[int]:
+def expected_greedy(prompt: list[int], max_tokens: int) -> list[int]:
     model = tiny_hf_model("llama", **VOCAB)
     out = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=max_tokens, pad_token_id=0)
     return out[0, len(prompt) :].tolist()
@@ -141,10 +141,10 @@ def test_greedy_tokens_and_text_are_those_of_transformers_and_the_tokenizer(llm:
     for prompt, result in zip(PROMPTS, llm.generate(PROMPTS, GREEDY, use_tqdm=False), strict=True):
         assert result.prompt_token_ids == tokenizer.encode(prompt)
         choice = result.outputs[0]
-        assert choice.token_ids == greedy_of_transformers(result.prompt_token_ids, 24)
-        stopped = choice.token_ids[-1] in EOS_TOKEN_IDS
-        assert choice.finish_reason == ("stop" if stopped else "length")
-        assert choice.text == tokenizer.decode(choice.token_ids[:-1] if stopped else choice.token_ids)
+        assert choice.token_ids == expected_greedy(result.prompt_token_ids, 24)
+        is_stopped = choice.token_ids[-1] in EOS_TOKEN_IDS
+        assert choice.finish_reason == ("stop" if is_stopped else "length")
+        assert choice.text == tokenizer.decode(choice.token_ids[:-1] if is_stopped else choice.token_ids)
 
 
 def test_logprobs_hold_the_likeliest_tokens(llm: LLM) -> None:
@@ -159,7 +159,7 @@ def test_logprobs_hold_the_likeliest_tokens(llm: LLM) -> None:
 def test_chat_renders_the_folders_template(llm: LLM) -> None:
     (result,) = llm.chat([{"role": "user", "content": "hello"}], GREEDY, use_tqdm=False)
     assert result.prompt == "user: hello\n"
-    assert result.outputs[0].token_ids == greedy_of_transformers(result.prompt_token_ids, 24)
+    assert result.outputs[0].token_ids == expected_greedy(result.prompt_token_ids, 24)
 
 
 def test_the_report_tells_what_was_derived(llm: LLM) -> None:
@@ -169,21 +169,21 @@ def test_the_report_tells_what_was_derived(llm: LLM) -> None:
 
 def test_a_process_of_its_own_gives_the_same(llm: LLM, folder: Path) -> None:
     params = [SamplingParams(max_tokens=12, seed=number, logprobs=1) for number in range(3)]
-    here = llm.generate(PROMPTS, params, use_tqdm=False)
+    inline_results = llm.generate(PROMPTS, params, use_tqdm=False)
     with LLM(folder, dtype="float64", engine_mode="process", overlap=True, num_blocks=64) as other:
-        there = other.generate(PROMPTS, params, use_tqdm=False)
+        process_results = other.generate(PROMPTS, params, use_tqdm=False)
         assert other.cache_state()["total_blocks"] == 64
         assert other.check_integrity() == [] and other.scheduler_state()["active_requests"] == 0
         assert other.startup_report["dtype"] == "float64"
-    for one, other_one in zip(here, there, strict=True):
-        assert one.outputs[0].token_ids == other_one.outputs[0].token_ids
-        assert one.outputs[0].text == other_one.outputs[0].text
-        pairs = zip(one.outputs[0].logprobs or (), other_one.outputs[0].logprobs or (), strict=True)
-        assert all(mine.logprob == pytest.approx(theirs.logprob, rel=1e-9) for mine, theirs in pairs)
+    for inline_result, process_result in zip(inline_results, process_results, strict=True):
+        assert inline_result.outputs[0].token_ids == process_result.outputs[0].token_ids
+        assert inline_result.outputs[0].text == process_result.outputs[0].text
+        pairs = zip(inline_result.outputs[0].logprobs or (), process_result.outputs[0].logprobs or (), strict=True)
+        assert all(entry.logprob == pytest.approx(other_entry.logprob, rel=1e-9) for entry, other_entry in pairs)
 
 
 def test_a_start_that_fails_in_a_process_is_the_same_typed_error(folder: Path, tmp_path: Path) -> None:
-    broken = changed(folder, tmp_path / "broken")
+    broken = copy_with_changes(folder, tmp_path / "broken")
     (broken / "model.safetensors").unlink()
     expected_message = []
     for client in ("inline", "process"):
@@ -197,20 +197,20 @@ def test_a_start_that_fails_in_a_process_is_the_same_typed_error(folder: Path, t
 
 
 def test_generation_config_gives_defaults_that_a_request_can_override(folder: Path, tmp_path: Path) -> None:
-    own = {"do_sample": False, "eos_token_id": [2, 5], "max_new_tokens": 6, "temperature": 0.3}
-    with LLM(changed(folder, tmp_path / "own", generation_config=own), dtype="float64") as llm:
+    generation_config = {"do_sample": False, "eos_token_id": [2, 5], "max_new_tokens": 6, "temperature": 0.3}
+    with LLM(copy_with_changes(folder, tmp_path / "own", generation_config=generation_config), dtype="float64") as llm:
         assert dict(llm.defaults.sampling) == {"temperature": 0.0}
         assert llm.defaults.eos_token_ids[:2] == (2, 5) and llm.defaults.max_tokens == 6
         ids = llm.generate(PROMPTS[:1], None, use_tqdm=False)[0]
-        greedy = greedy_of_transformers(ids.prompt_token_ids, 6)
+        greedy = expected_greedy(ids.prompt_token_ids, 6)
         assert ids.outputs[0].token_ids == greedy
-        drawn = llm.generate(PROMPTS[0], SamplingParams(temperature=2.0, seed=1, max_tokens=6), use_tqdm=False)[0]
-        assert drawn.outputs[0].token_ids != greedy
+        sampled = llm.generate(PROMPTS[0], SamplingParams(temperature=2.0, seed=1, max_tokens=6), use_tqdm=False)[0]
+        assert sampled.outputs[0].token_ids != greedy
 
 
 def test_the_tokenizers_end_of_text_counts_where_the_folder_names_none(folder: Path, tmp_path: Path) -> None:
-    (_, tokens) = build("qwen")
-    bare = changed(folder, tmp_path / "bare", generation_config=None, config={"eos_token_id": None})
+    (_, tokens) = build_tokenizer("qwen")
+    bare = copy_with_changes(folder, tmp_path / "bare", generation_config=None, config={"eos_token_id": None})
     tokenizer = support_text.HFTokenizer.load(bare)
     assert tokens["eos_token"] == tokenizer.token_text(tokenizer.eos_token_ids[0])
     assert prepare(bare, {}).defaults.eos_token_ids == tokenizer.eos_token_ids
@@ -219,12 +219,12 @@ def test_the_tokenizers_end_of_text_counts_where_the_folder_names_none(folder: P
 def test_a_folder_without_a_tokenizer_takes_ids_only(
     folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    bare = changed(folder, tmp_path / "ids", tokenizer=None, tokenizer_config=None)
+    bare = copy_with_changes(folder, tmp_path / "ids", tokenizer=None, tokenizer_config=None)
     with caplog.at_level(logging.WARNING, "chairlift"), LLM(bare, dtype="float64", num_blocks=64) as llm:
         (result,) = llm.generate([5, 6, 7], GREEDY, use_tqdm=False)
         with pytest.raises(InvalidRequest, match=r"no tokenizer\.json"):
             llm.generate("text", GREEDY)
-    assert result.outputs[0].token_ids == greedy_of_transformers([5, 6, 7], 24)
+    assert result.outputs[0].token_ids == expected_greedy([5, 6, 7], 24)
     assert result.outputs[0].text == ""
     assert "has no tokenizer.json" in caplog.text
 
@@ -244,7 +244,7 @@ def test_without_a_model_it_is_the_embedded_one() -> None:
 
 @pytest.mark.parametrize("model", [None, DEMO, RANDOM])
 def test_what_comes_with_chairlift_has_no_revision(model: str | None) -> None:
-    with pytest.raises(ConfigError, match="comes with Chairlift and has no revision 'v1'"):
+    with pytest.raises(ConfigError, match="is part of Chairlift and has no revision 'v1'"):
         prepare(model, {"revision": "v1"})
 
 
@@ -284,11 +284,11 @@ def test_a_seeded_llm_draws_the_same_seeds_again() -> None:
     ("options", "expected_message"),
     [
         ({"max_batch_token": 5}, "unknown option 'max_batch_token'; did you mean 'max_batch_tokens'?"),
-        ({"zzz": 5}, "unknown option 'zzz'; there is dtype"),
-        ({"engine_mode": "thread"}, "unknown engine_mode 'thread'; there is inline, process"),
+        ({"zzz": 5}, "unknown option 'zzz'; available are dtype"),
+        ({"engine_mode": "thread"}, "unknown engine_mode 'thread'; available are inline, process"),
         ({"scheduling_policy": "best"}, "unknown scheduling_policy 'best'"),
         ({"batching_policy": "best"}, "unknown batching_policy 'best'"),
-        ({"safety_margin": 0.5}, "safety_margin belongs to batching_policy 'fifo'"),
+        ({"safety_margin": 0.5}, "safety_margin needs batching_policy 'fifo'"),
         ({"batching_policy": "fifo", "safety_margin": 1.5}, "safety_margin must be at least 0"),
         ({"max_batch_tokens": 0}, "max_batch_tokens must be at least 1, got 0"),
         ({"max_queue_size": 0}, "max_queue_size must be at least 1, got 0"),
@@ -344,7 +344,7 @@ def test_every_option_belongs_to_a_part() -> None:
     ({"scheduling_policy": "best"}, "unknown scheduling_policy"),
     ({"scheduling_polcy": "fifo"}, "did you mean 'scheduling_policy'"),
     ({"engine_mode": "thread"}, "unknown engine_mode"),
-    ({"safety_margin": 0.5}, "belongs to batching_policy"), ({"overlap": 3}, "overlap"),
+    ({"safety_margin": 0.5}, "needs batching_policy"), ({"overlap": 3}, "overlap"),
 ])  # fmt: skip
 def test_options_that_no_model_could_be_run_with_need_no_model_to_be_refused(
     options: Any, expected_message: str

@@ -106,12 +106,12 @@ def test_no_prompts_give_no_outputs(llm: LLM) -> None:
         ([["nested", "text"]], SEEDED, InvalidRequest, "str"),
         (None, SEEDED, InvalidRequest, "NoneType"),
         (7, SEEDED, InvalidRequest, "int"),
-        (["ok", [1, 128]], SEEDED, TokenOutOfRange, "token id 128 is outside the vocabulary of 128"),
+        (["ok", [1, 128]], SEEDED, TokenOutOfRange, "token id 128 is outside the vocabulary, which has 128"),
         (["ok", [-1]], SEEDED, TokenOutOfRange, "-1"),
-        (["ok", "\ud800"], SEEDED, InvalidRequest, "half a character"),
+        (["ok", "\ud800"], SEEDED, InvalidRequest, "half of a surrogate pair"),
         (["ok", "x" * 512], SEEDED, ContextLengthExceeded, "512 tokens, the limit is 512"),
         (["ok", "x" * 500], SamplingParams(max_tokens=13), ContextLengthExceeded, "500 tokens and max_tokens is 13"),
-        (["ok", "x"], [SEEDED], InvalidRequest, "2 prompts but 1 SamplingParams"),
+        (["ok", "x"], [SEEDED], InvalidRequest, "2 prompts, 1 SamplingParams"),
         (["ok", "x"], [SEEDED, {"seed": 1}], InvalidRequest, "must be SamplingParams, got dict"),
         (["ok", "x"], {"seed": 1}, InvalidRequest, "dict"),
         (["ok", "x"], [SEEDED, SamplingParams(stop_token_ids=(128,))], TokenOutOfRange, "stop_token_ids"),
@@ -180,9 +180,9 @@ def test_without_max_tokens_the_output_is_as_long_as_fits(llm: LLM) -> None:
 
 def test_cached_tokens_count_what_came_from_the_prefix_cache(llm: LLM) -> None:
     run(llm, "a prompt of some length")
-    (again,) = run(llm, "a prompt of some length")
-    assert again.usage.cached_tokens == 20  # five full blocks of four; one token always stays to compute
-    assert again.outputs[0].token_ids == tokens_of("a prompt of some length", SEEDED)
+    (second,) = run(llm, "a prompt of some length")
+    assert second.usage.cached_tokens == 20  # five full blocks of four; at least one token is always computed
+    assert second.outputs[0].token_ids == tokens_of("a prompt of some length", SEEDED)
     llm.flush_cache()
     assert run(llm, "a prompt of some length")[0].usage.cached_tokens == 0
     assert run(llm, "a prompt of some length", tenant="other")[0].usage.cached_tokens == 0
@@ -192,14 +192,14 @@ def test_cached_tokens_count_what_came_from_the_prefix_cache(llm: LLM) -> None:
 @pytest.mark.parametrize("include", [False, True])
 def test_a_stop_string_cuts_the_text_where_str_find_does(service: TextService, length: int, include: bool) -> None:
     llm = LLM.from_service(service)
-    whole = text_of("stop me", SamplingParams(max_tokens=200, seed=9))
-    stop = whole[60 : 60 + length]
+    full = text_of("stop me", SamplingParams(max_tokens=200, seed=9))
+    stop = full[60 : 60 + length]
     params = SamplingParams(max_tokens=200, seed=9, stop=stop, include_stop_str_in_output=include)
     (result,) = run(llm, "stop me", params)
-    choice, at = result.outputs[0], whole.find(stop)
-    assert choice.text == whole[: at + length if include else at]
+    choice, at = result.outputs[0], full.find(stop)
+    assert choice.text == full[: at + length if include else at]
     assert (choice.finish_reason, choice.stop_reason) == ("stop", stop)
-    assert choice.token_ids == list(whole[: at + length].encode())  # a token is a character here
+    assert choice.token_ids == list(full[: at + length].encode())  # one token per character
     assert result.usage.completion_tokens == len(choice.token_ids)
     assert is_idle(service)
 
@@ -217,46 +217,46 @@ def test_a_stop_string_ends_the_request_in_the_engine_too() -> None:
 
 
 def test_a_stop_string_that_ends_with_the_last_token_is_a_stop_all_the_same(llm: LLM) -> None:
-    whole = text_of("x", SEEDED)
-    stop = whole[-3:]
-    assert whole.find(stop) == 21
+    full = text_of("x", SEEDED)
+    stop = full[-3:]
+    assert full.find(stop) == 21
     (result,) = run(llm, "x", SamplingParams(max_tokens=24, seed=3, stop=[stop]))
-    assert (result.outputs[0].finish_reason, result.outputs[0].text) == ("stop", whole[:-3])
+    assert (result.outputs[0].finish_reason, result.outputs[0].text) == ("stop", full[:-3])
 
 
 def test_the_beginning_of_a_stop_string_at_the_end_is_text(llm: LLM) -> None:
-    whole = text_of("x", SEEDED)
-    (result,) = run(llm, "x", SamplingParams(max_tokens=24, seed=3, stop=[whole[-2:] + "never"]))
-    assert (result.outputs[0].finish_reason, result.outputs[0].text) == ("length", whole)
+    full = text_of("x", SEEDED)
+    (result,) = run(llm, "x", SamplingParams(max_tokens=24, seed=3, stop=[full[-2:] + "never"]))
+    assert (result.outputs[0].finish_reason, result.outputs[0].text) == ("length", full)
 
 
 def test_a_stop_token_is_in_the_ids_and_not_in_the_text(llm: LLM) -> None:
-    whole = tokens_of("x", SEEDED)
-    stop = whole[10]
-    at = whole.index(stop)
+    full = tokens_of("x", SEEDED)
+    stop = full[10]
+    at = full.index(stop)
     (result,) = run(llm, "x", SamplingParams(max_tokens=24, seed=3, stop_token_ids=(stop,)))
     choice = result.outputs[0]
-    assert choice.token_ids == whole[: at + 1]
-    assert choice.text == bytes(whole[:at]).decode()
+    assert choice.token_ids == full[: at + 1]
+    assert choice.text == bytes(full[:at]).decode()
     assert (choice.finish_reason, choice.stop_reason) == ("stop", stop)
 
 
 def test_end_of_sequence_ends_an_output_unless_it_is_ignored() -> None:
-    whole = tokens_of("x", SEEDED)
-    eos = whole[10]
-    at = whole.index(eos)
+    full = tokens_of("x", SEEDED)
+    eos = full[10]
+    at = full.index(eos)
     with LLM.from_service(fake_service(defaults=ModelDefaults(eos_token_ids=(99_999, eos)))) as llm:
-        ended, ignored = run(llm, ["x", "x"], [SEEDED, SamplingParams(max_tokens=24, seed=3, ignore_eos=True)])
-    assert ended.outputs[0].token_ids == whole[: at + 1]
-    assert ended.outputs[0].text == bytes(whole[:at]).decode()
-    assert (ended.outputs[0].finish_reason, ended.outputs[0].stop_reason) == ("stop", None)
-    assert ignored.outputs[0].token_ids == whole
-    assert ignored.outputs[0].text == bytes(whole).decode()
+        stopped, ignored = run(llm, ["x", "x"], [SEEDED, SamplingParams(max_tokens=24, seed=3, ignore_eos=True)])
+    assert stopped.outputs[0].token_ids == full[: at + 1]
+    assert stopped.outputs[0].text == bytes(full[:at]).decode()
+    assert (stopped.outputs[0].finish_reason, stopped.outputs[0].stop_reason) == ("stop", None)
+    assert ignored.outputs[0].token_ids == full
+    assert ignored.outputs[0].text == bytes(full).decode()
 
 
 def test_logprobs_are_one_a_token_also_where_a_stop_string_cuts(llm: LLM) -> None:
-    whole = text_of("x", SEEDED)
-    with_stop = SamplingParams(max_tokens=24, seed=3, logprobs=0, stop=[whole[7:9]])
+    full = text_of("x", SEEDED)
+    with_stop = SamplingParams(max_tokens=24, seed=3, logprobs=0, stop=[full[7:9]])
     plain, cut, without = run(llm, ["x"] * 3, [SamplingParams(max_tokens=24, seed=3, logprobs=0), with_stop, SEEDED])
     for result in (plain, cut):
         choice = result.outputs[0]
@@ -269,8 +269,8 @@ def test_the_timeline_lists_the_events_in_order(llm: LLM) -> None:
     (result,) = run(llm, "x")
     events = result.timeline.events
     assert [event.name for event in events] == ["queued", "scheduled", "first_token", "finished"]
-    moments = [event.at for event in events]
-    assert moments[0] == 0 and moments == sorted(moments)
+    times = [event.at for event in events]
+    assert times[0] == 0 and times == sorted(times)
 
 
 def test_the_timeline_says_what_a_request_waited_for() -> None:
@@ -286,8 +286,8 @@ def test_a_seed_that_was_drawn_is_reported_and_gives_the_same_again(llm: LLM) ->
     first, second = run(llm, ["x", "x"], SamplingParams(max_tokens=8))
     assert first.outputs[0].seed != second.outputs[0].seed
     assert first.outputs[0].token_ids != second.outputs[0].token_ids
-    again = SamplingParams(max_tokens=8, seed=first.outputs[0].seed)
-    assert run(llm, "x", again)[0].outputs[0].token_ids == first.outputs[0].token_ids
+    second = SamplingParams(max_tokens=8, seed=first.outputs[0].seed)
+    assert run(llm, "x", second)[0].outputs[0].token_ids == first.outputs[0].token_ids
 
 
 def test_the_models_defaults_hold_where_a_request_asks_for_nothing() -> None:
@@ -298,7 +298,7 @@ def test_the_models_defaults_hold_where_a_request_asks_for_nothing() -> None:
         (close_to_the_end,) = run(llm, "y" * 509, None)
     assert greedy.outputs[0].token_ids == tokens_of("x", SamplingParams(temperature=0, max_tokens=7))
     assert len(longer.outputs[0].token_ids) == 9
-    assert len(close_to_the_end.outputs[0].token_ids) == 3  # what fits, not an error
+    assert len(close_to_the_end.outputs[0].token_ids) == 3  # as many as fit, without an error
 
 
 # -- states ------------------------------------------------------------------------------------------------------------
@@ -322,8 +322,8 @@ def test_a_warm_up_changes_nothing(llm: LLM) -> None:
     before = llm.load(), llm.cache_state()
     assert llm.warmup() >= 0
     assert (llm.load(), llm.cache_state()) == before
-    (again,) = run(llm, "a b")
-    assert again.outputs[0].token_ids == first.outputs[0].token_ids
+    (second,) = run(llm, "a b")
+    assert second.outputs[0].token_ids == first.outputs[0].token_ids
 
 
 def test_a_model_without_a_tokenizer_takes_ids_and_gives_ids() -> None:

@@ -24,49 +24,51 @@ def run(llm: LLM, prompts: Any, params: Any = SEEDED, **options: Any) -> Any:
     return llm.generate(prompts, params, use_tqdm=False, **options)
 
 
-@pytest.mark.parametrize(("fault", "kind"), [("nan", NonFiniteLogits), ("poison", ForwardFailed)])
+@pytest.mark.parametrize(("fault", "error_type"), [("nan", NonFiniteLogits), ("poison", ForwardFailed)])
 @pytest.mark.parametrize("overlap", [False, True])
 def test_a_request_that_fails_does_not_raise_and_its_neighbours_do_not_notice(
-    fault: str, kind: type[Exception], overlap: bool
+    fault: str, error_type: type[Exception], overlap: bool
 ) -> None:
-    bad = 126  # in no neighbour's context
-    quiet = [
+    failing = 126  # a token that no neighbour has
+    neighbours = [
         (prompt, params)
         for prompt, params in ((f"prompt {n}", SamplingParams(max_tokens=16, seed=n)) for n in range(40))
-        if bad not in tokens_of(prompt, params)
+        if failing not in tokens_of(prompt, params)
     ][:8]
     config = FakeConfig(
         vocab_size=128, max_model_len=512, num_blocks=128, block_size=4,
-        nan=bad if fault == "nan" else None, poison=bad if fault == "poison" else None,
+        nan=failing if fault == "nan" else None, poison=failing if fault == "poison" else None,
     )  # fmt: skip
-    prompts = [prompt for prompt, _ in quiet]
+    prompts = [prompt for prompt, _ in neighbours]
     service = fake_service(config, overlap=overlap)
     with LLM.from_service(service) as llm:
-        results = run(llm, [*prompts[:4], "bad " + chr(bad), *prompts[4:]],
-                      [*(params for _, params in quiet[:4]), SEEDED, *(params for _, params in quiet[4:])])  # fmt: skip
+        params = [params for _, params in neighbours]
+        results = run(llm, [*prompts[:4], "bad " + chr(failing), *prompts[4:]], [*params[:4], SEEDED, *params[4:]])
         failed = results.pop(4)
         assert is_idle(service) and llm.check_integrity() == []
-    assert len(quiet) == 8
-    assert isinstance(failed.error, kind)
+    assert len(neighbours) == 8
+    assert isinstance(failed.error, error_type)
     assert failed.outputs[0].finish_reason == "error" and failed.outputs[0].token_ids == []
-    assert [result.outputs[0].token_ids for result in results] == [tokens_of(*pair) for pair in quiet]
+    assert [result.outputs[0].token_ids for result in results] == [tokens_of(*pair) for pair in neighbours]
     assert all(result.error is None for result in results)
 
 
 def test_text_that_cannot_be_made_fails_that_request_alone() -> None:
-    whole = tokens_of("x", SEEDED)
-    broken = whole[12]
-    at = whole.index(broken)
+    full = tokens_of("x", SEEDED)
+    broken = full[12]
+    at = full.index(broken)
     other = next(n for n in range(99) if broken not in tokens_of("x", SamplingParams(max_tokens=24, seed=n)))
     service = fake_service(tokenizer=AsciiTokenizer(broken=broken))
     with LLM.from_service(service) as llm:
-        bad, good = run(llm, ["x", "x"], [SEEDED, SamplingParams(max_tokens=24, seed=other)])
+        failing, other_result = run(llm, ["x", "x"], [SEEDED, SamplingParams(max_tokens=24, seed=other)])
         assert is_idle(service)
-    assert isinstance(bad.error, DetokenizeFailed)
-    assert bad.outputs[0].finish_reason == "error"
-    assert bad.outputs[0].text == bytes(whole[:at]).decode()
-    assert bad.outputs[0].token_ids == whole[: at + 1]
-    assert good.error is None and good.outputs[0].text == text_of("x", SamplingParams(max_tokens=24, seed=other))
+    assert isinstance(failing.error, DetokenizeFailed)
+    assert failing.outputs[0].finish_reason == "error"
+    assert failing.outputs[0].text == bytes(full[:at]).decode()
+    assert failing.outputs[0].token_ids == full[: at + 1]
+    assert other_result.error is None and other_result.outputs[0].text == text_of(
+        "x", SamplingParams(max_tokens=24, seed=other)
+    )
 
 
 def test_a_timeout_keeps_the_output_so_far() -> None:

@@ -21,9 +21,9 @@ from support_services import FAKE, AsciiTokenizer, fake_service, is_idle
 @pytest.fixture
 def service() -> Iterator[TextService]:
     defaults = ModelDefaults(eos_token_ids=(7,), sampling={"temperature": 0.5, "top_k": 9}, max_tokens=20)
-    made = fake_service(defaults=defaults, seeds=random.Random(11))
-    yield made
-    made.client.close()
+    service = fake_service(defaults=defaults, seeds=random.Random(11))
+    yield service
+    service.client.close()
 
 
 def test_a_request_is_resolved_with_the_models_defaults(service: TextService) -> None:
@@ -46,17 +46,17 @@ def test_tools_reach_the_template_through_every_api_or_are_rejected(service: Tex
     template = ChatTemplate({"default": "{{ tools[0].function.name }}:{{ messages[0].content }}"}, service.tokenizer)
     with_tools = replace(service, chat_template=template)
     messages, tools = [{"role": "user", "content": "x"}], [{"function": {"name": "f"}}]
-    one = SamplingParams(max_tokens=1)
+    params = SamplingParams(max_tokens=1)
 
-    async def ask() -> str:
-        return [event async for event in AsyncLLM.from_service(with_tools).chat(messages, one, tools=tools)][
+    async def last_request_id() -> str:
+        return [event async for event in AsyncLLM.from_service(with_tools).chat(messages, params, tools=tools)][
             -1
         ].request_id
 
     assert with_tools.prepare_chat(messages, None, tools=tools).prompt == "f:x"
-    results = LLM.from_service(with_tools).chat([messages, messages], one, tools=tools, use_tqdm=False)
+    results = LLM.from_service(with_tools).chat([messages, messages], params, tools=tools, use_tqdm=False)
     assert [result.prompt for result in results] == ["f:x"] * 2
-    assert asyncio.run(ask())
+    assert asyncio.run(last_request_id())
     with pytest.raises(InvalidRequest, match=r"tools\[0\] must be an object"):
         with_tools.prepare_chat(messages, None, tools=["f"])  # type: ignore[list-item]
 
@@ -100,17 +100,17 @@ def test_a_salt_arrives_in_the_request_and_without_one_it_is_empty(service: Text
 
 def test_only_requests_of_one_salt_and_tenant_share_what_was_computed(service: TextService) -> None:
     async def cached(salt: str, tenant: str = "") -> int:
-        assembler = service.prepare_completion("x" * 100, SamplingParams(max_tokens=1), cache_salt=salt, tenant=tenant)
-        batches = [batch async for batch in AsyncLLM.from_service(service).run([assembler])]
+        processor = service.prepare_completion("x" * 100, SamplingParams(max_tokens=1), cache_salt=salt, tenant=tenant)
+        batches = [batch async for batch in AsyncLLM.from_service(service).run([processor])]
         usage = batches[-1][-1][1].usage
         assert usage is not None
         return usage.cached_tokens
 
-    async def story() -> list[int]:
+    async def cached_counts() -> list[int]:
         salts = [("", ""), ("s", ""), ("t", ""), ("s", ""), ("", ""), ("", "s"), ("t", "s"), ("t", "s")]
         return [await cached(*each) for each in salts]
 
-    assert asyncio.run(story()) == [0, 0, 0, 96, 96, 0, 0, 96]
+    assert asyncio.run(cached_counts()) == [0, 0, 0, 96, 96, 0, 0, 96]
     assert is_idle(service)
 
 
@@ -123,9 +123,9 @@ def test_ignoring_the_end_of_sequence_takes_it_out_of_the_request(service: TextS
 
 
 def test_missing_seeds_come_from_the_service(service: TextService) -> None:
-    drawn = [service.prepare_completion("x", None).request.params.seed for _ in range(3)]
+    seeds = [service.prepare_completion("x", None).request.params.seed for _ in range(3)]
     source = random.Random(11)
-    assert drawn == [source.getrandbits(63) for _ in range(3)]
+    assert seeds == [source.getrandbits(63) for _ in range(3)]
     assert service.prepare_completion("x", SamplingParams(seed=-5)).request.params.seed == -5
 
 
@@ -137,17 +137,17 @@ def test_request_ids_are_never_the_same(service: TextService) -> None:
 
 
 def test_plain_turns_arrays_into_lists_and_nothing_else() -> None:
-    given: Any = [1, 2]
+    ids: Any = [1, 2]
     assert plain(np.array([[1], [2]])) == [[1], [2]] and type(plain(np.int64(3))) is int
-    assert plain(given) is given and plain("text") == "text"
+    assert plain(ids) is ids and plain("text") == "text"
 
 
 def test_ids_may_come_from_anything_that_can_be_walked_once(service: TextService) -> None:
-    walked: Any = iter([1, 2, 3])
-    assert service.prepare_completion(walked, None).request.prompt_token_ids == (1, 2, 3)
-    nothing: Any = object()
+    iterator: Any = iter([1, 2, 3])
+    assert service.prepare_completion(iterator, None).request.prompt_token_ids == (1, 2, 3)
+    not_iterable: Any = object()
     with pytest.raises(InvalidRequest, match="object"):
-        service.prepare_completion(nothing, None)
+        service.prepare_completion(not_iterable, None)
 
 
 @pytest.mark.parametrize("name", ["request_id", "tenant", "cache_salt"])

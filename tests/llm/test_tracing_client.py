@@ -21,8 +21,8 @@ from chairlift.engine.stats import StepStats
 from chairlift.llm import tracing_client
 from chairlift.llm.model_names import RANDOM
 from chairlift.llm.tracing_client import StepClock, TracingClient, open_trace
-from support_process import RecordingSink, engine, make_request, pid_of, wait_until, works
-from support_stats import make_stats
+from support_process import RecordingSink, can_generate, engine, make_request, pid_of, wait_until
+from support_step_stats import make_stats
 from support_traces import Event, check_trace, read_trace, requests_of, steps_of
 
 FAKE = FakeConfig(num_blocks=64)
@@ -67,8 +67,10 @@ def test_steps_and_requests_of_an_inline_engine(overlap: bool, tmp_path: Path) -
     assert [event["args"]["tokens"] for event in steps_of(events)] == [stats.num_tokens for stats in step_stats]
     phases = requests_of(events)
     assert set(phases) == {f"r{number}" for number in range(12)} | {"aborted"}
-    assert all(life[0] == "queued" for life in phases.values())
-    assert all(life[-2:] == ["prefill", "decode"] for name, life in phases.items() if name != "aborted")
+    assert all(request_phases[0] == "queued" for request_phases in phases.values())
+    assert all(
+        request_phases[-2:] == ["prefill", "decode"] for name, request_phases in phases.items() if name != "aborted"
+    )
 
 
 def test_steps_and_requests_of_an_engine_in_another_process_and_of_the_next_one(tmp_path: Path) -> None:
@@ -77,7 +79,7 @@ def test_steps_and_requests_of_an_engine_in_another_process_and_of_the_next_one(
         run_requests(client)
         os.kill(pid_of(inner), signal.SIGKILL)
         wait_until(lambda: inner.restarts == 1 and inner.load().state is ReplicaState.READY)
-        assert works(client, "again")  # type: ignore[arg-type]
+        assert can_generate(client, "again")  # type: ignore[arg-type]
         client.close()
     events = read_events(tmp_path / "t.json")
     steps = [event["args"]["step"] for event in steps_of(events)]
@@ -111,12 +113,12 @@ def test_what_is_refused_leaves_no_trace_and_what_is_open_goes_on(tmp_path: Path
 
 
 def test_a_trace_that_fails_harms_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def breaks(*arguments: object) -> None:
+    def fail(*arguments: object) -> None:
         raise ZeroDivisionError("a bug in the trace")
 
     trace = open_trace(tmp_path / "t.json")
-    monkeypatch.setattr(trace, "step", breaks)
-    monkeypatch.setattr(trace, "request", breaks)
+    monkeypatch.setattr(trace, "step", fail)
+    monkeypatch.setattr(trace, "request", fail)
     client, step_stats = TracingClient(inline(), trace), []
     client.watch_steps(step_stats.append)
     run_requests(client)
@@ -154,7 +156,7 @@ def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return set_clock
 
 
-def ended(at: float, step_id: int = 0) -> StepStats:
+def ended_step(at: float, step_id: int = 0) -> StepStats:
     return make_stats(step_id, started_ms=at - 1, collect_started_ms=at)
 
 
@@ -163,21 +165,21 @@ def test_the_clocks_are_joined_where_a_step_is_shown_soonest(at: Callable[[float
     clock = StepClock()
     assert clock.of_request(5.0) == 5.0, "no step was recorded"
     at(1030.0)
-    assert clock.shift(ended(10.0)) == pytest.approx(20.0)
+    assert clock.shift(ended_step(10.0)) == pytest.approx(20.0)
     at(1036.0)
-    assert clock.shift(ended(20.0, 1)) == pytest.approx(20.0), "the steps of one engine process share one shift"
-    assert clock.of_request(36.0) == pytest.approx(40.0), "a time of now happened when that step ended"
+    assert clock.shift(ended_step(20.0, 1)) == pytest.approx(20.0), "the steps of one engine process share one shift"
+    assert clock.of_request(36.0) == pytest.approx(40.0), "the current time is the end of that step"
 
 
 def test_a_new_life_begins_where_the_last_one_ended_or_later(at: Callable[[float], None]) -> None:
     at(0.0)
     clock = StepClock()
     at(30.0)
-    clock.shift(ended(10.0))
+    clock.shift(ended_step(10.0))
     at(100.0)
-    clock.shift(ended(90.0, 1))  # it was shown as 110
+    clock.shift(ended_step(90.0, 1))  # it is recorded at 110
     at(101.0)
-    assert clock.shift(ended(2.0)) + 1.0 == pytest.approx(110.0)
+    assert clock.shift(ended_step(2.0)) + 1.0 == pytest.approx(110.0)
 
 
 def test_a_new_life_that_was_idle_for_long_is_seen_by_its_step_ids(at: Callable[[float], None]) -> None:

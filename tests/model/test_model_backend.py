@@ -1,4 +1,4 @@
-"""Execution: native kernels where they can run a model, torch elsewhere, and an error where they were asked for."""
+"""select_backend: native kernels if they can run a model, else torch; an error if the options require the kernels."""
 
 from dataclasses import replace
 

@@ -43,9 +43,11 @@ def test_a_count_is_a_counter(amounts: list[int]) -> None:
 def test_they_are_on_the_page_once() -> None:
     metrics = Metrics()
     metrics.counter("output_tokens").inc(3)
-    metrics.histogram("inter_token_seconds").observe(0.2)
+    metrics.histogram("inter_token_latency_seconds").observe(0.2)
     lines = metrics.render().decode().splitlines()
     assert (
-        lines.count("chairlift_output_tokens_total 3.0") == lines.count("chairlift_inter_token_seconds_count 1.0") == 1
+        lines.count("chairlift_output_tokens_total 3.0")
+        == lines.count("chairlift_inter_token_latency_seconds_count 1.0")
+        == 1
     )
-    assert len([line for line in lines if line.startswith("# HELP chairlift_inter_token_seconds")]) == 1
+    assert len([line for line in lines if line.startswith("# HELP chairlift_inter_token_latency_seconds")]) == 1

@@ -1,4 +1,4 @@
-"""AliasCollector: the names of other dashboards with Chairlift's values in their units, beside Chairlift's own."""
+"""AliasCollector: exports Chairlift's values under the names and in the units of other systems."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from chairlift.observability.metric_aliases import ALIAS_SETS, TRANSFORMERS, VLLM, Alias, AliasCollector
 from chairlift.observability.metrics import METRICS, PREFIX, MetricKind, Metrics
 
-# As they are on the pages of the originals: name of a family -> its type.
+# Name -> type of each metric, as the other systems export them.
 OF_VLLM = {
     "vllm:num_requests_running": "gauge",
     "vllm:num_requests_waiting": "gauge",
@@ -51,15 +51,15 @@ def with_aliases(aliases: Mapping[str, Alias], **labels: str) -> Metrics:
     return metrics
 
 
-def families(metrics: Metrics) -> dict[str, Metric]:
-    """Return the families of the page that are not ours."""
+def aliased_metrics(metrics: Metrics) -> dict[str, Metric]:
+    """Return the rendered metrics that are aliases, by name."""
     result = text_string_to_metric_families(metrics.render().decode())
-    return {family.name: family for family in result if not family.name.startswith(PREFIX)}
+    return {metric.name: metric for metric in result if not metric.name.startswith(PREFIX)}
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float:
     (result,) = [
-        sample.value for family in families(metrics).values() for sample in family.samples
+        sample.value for metric in aliased_metrics(metrics).values() for sample in metric.samples
         if sample.name == name and sample.labels == labels
     ]  # fmt: skip
     return result
@@ -83,20 +83,18 @@ def test_each_is_an_alias_of_something_and_of_its_kind() -> None:
 @pytest.mark.parametrize("name", ALIAS_SETS)
 def test_all_of_them_at_once_can_be_read(name: str) -> None:
     metrics = with_aliases({**TRANSFORMERS, **VLLM}, model_name='a"b')
-    page = families(metrics)
-    assert {family.removesuffix("_total") for family in ORIGINALS[name]} <= {
-        each.removesuffix("_total") for each in page
-    }
-    for family in page.values():
-        assert all(sample.labels["model_name"] == 'a"b' for sample in family.samples)
+    page = aliased_metrics(metrics)
+    assert {each.removesuffix("_total") for each in ORIGINALS[name]} <= {each.removesuffix("_total") for each in page}
+    for metric in page.values():
+        assert all(sample.labels["model_name"] == 'a"b' for sample in metric.samples)
 
 
 def test_values_are_ours_as_they_are_now() -> None:
     metrics = with_aliases(VLLM, model_name="m")
     assert value(metrics, "vllm:num_requests_running", model_name="m") == 0
-    metrics.gauge("running_requests").set(3)
+    metrics.gauge("sequences_running").set(3)
     metrics.counter("preemptions").inc(2)
-    metrics.histogram("first_token_seconds").observe(0.3)
+    metrics.histogram("time_to_first_token_seconds").observe(0.3)
     assert value(metrics, "vllm:num_requests_running", model_name="m") == 3
     assert value(metrics, "vllm:num_preemptions_total", model_name="m") == 2
     assert value(metrics, "vllm:time_to_first_token_seconds_sum", model_name="m") == 0.3
@@ -108,38 +106,42 @@ def test_values_are_ours_as_they_are_now() -> None:
 def test_a_histogram_in_another_unit_has_its_bounds_and_its_sum_in_it_and_its_counts_as_they_are() -> None:
     metrics = with_aliases(TRANSFORMERS)
     for seconds in (0.0025, 0.2, 1000):
-        metrics.histogram("first_token_seconds").observe(seconds)
+        metrics.histogram("time_to_first_token_seconds").observe(seconds)
     assert value(metrics, "ttft_milliseconds_sum") == pytest.approx(1_000_202.5)
     assert value(metrics, "ttft_milliseconds_count") == 3
     for bound, count in (("1.0", 0), ("2.5", 1), ("100.0", 1), ("250.0", 2), ("600000.0", 2), ("+Inf", 3)):
         assert value(metrics, "ttft_milliseconds_bucket", le=bound) == count
-    metrics.histogram("budget_use").observe(0.5)
+    metrics.histogram("step_token_budget_ratio").observe(0.5)
     assert value(metrics, "batch_fill_percentage_percent_sum") == 50
     assert value(metrics, "batch_fill_percentage_percent_bucket", le="50.0") == 1
 
 
 @pytest.mark.parametrize("name", [name for name, alias in TRANSFORMERS.items() if alias.scale != 1])
 def test_scaled_bounds_are_round_numbers(name: str) -> None:
-    (family,) = [family for family in families(with_aliases(TRANSFORMERS)).values() if family.name == name]
-    bounds = [sample.labels["le"] for sample in family.samples if sample.name.endswith("_bucket")]
+    (metric,) = [metric for metric in aliased_metrics(with_aliases(TRANSFORMERS)).values() if metric.name == name]
+    bounds = [sample.labels["le"] for sample in metric.samples if sample.name.endswith("_bucket")]
     assert bounds[-1] == "+Inf" and all(len(bound) <= len("600000.0") for bound in bounds)
     assert [float(bound) for bound in bounds] == sorted(map(float, bounds))
 
 
 def test_every_kind_is_scaled() -> None:
-    metrics = with_aliases({"g": Alias("kv_use", 100), "c": Alias("steps", 1000), "h": Alias("budget_use", 10)})
-    metrics.gauge("kv_use").set(0.25)
+    metrics = with_aliases({
+        "g": Alias("kv_cache_usage_ratio", 100), "c": Alias("steps", 1000), "h": Alias("step_token_budget_ratio", 10),
+    })  # fmt: skip
+    metrics.gauge("kv_cache_usage_ratio").set(0.25)
     metrics.counter("steps").inc(3)
-    metrics.histogram("budget_use").observe(0.5)
+    metrics.histogram("step_token_budget_ratio").observe(0.5)
     assert (value(metrics, "g"), value(metrics, "c_total")) == (25, 3000)
     assert (value(metrics, "h_sum"), value(metrics, "h_count")) == (5, 1)
-    assert {METRICS[name].kind for name in ("kv_use", "steps", "budget_use")} == set(MetricKind)
+    assert {METRICS[name].kind for name in ("kv_cache_usage_ratio", "steps", "step_token_budget_ratio")} == set(
+        MetricKind
+    )
 
 
 def test_labels_have_their_names_and_ours_stay() -> None:
     metrics = with_aliases(VLLM, model_name="m", engine="0")
-    metrics.counter("requests", "stop").inc()
-    metrics.counter("requests", "abort").inc(2)
+    metrics.counter("requests_finished", "stop").inc()
+    metrics.counter("requests_finished", "abort").inc(2)
     for reason, count in (("stop", 1), ("abort", 2)):
         assert value(metrics, "vllm:request_success_total", model_name="m", engine="0", finished_reason=reason) == count
 
@@ -147,8 +149,8 @@ def test_labels_have_their_names_and_ours_stay() -> None:
 def test_nothing_of_ours_changes() -> None:
     plain, metrics = Metrics(), with_aliases({**TRANSFORMERS, **VLLM}, model_name="m")
     for each in (plain, metrics):
-        each.histogram("request_seconds").observe(2)
-        each.counter("requests", "stop").inc()
+        each.histogram("e2e_request_latency_seconds").observe(2)
+        each.counter("requests_finished", "stop").inc()
     first = metrics.render()
     assert first.startswith(plain.render()) and first == metrics.render()
-    assert families(plain) == {}
+    assert aliased_metrics(plain) == {}

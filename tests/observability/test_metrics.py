@@ -12,27 +12,27 @@ from prometheus_client.parser import text_string_to_metric_families
 from chairlift.observability.metrics import CONTENT_TYPE, METRICS, PREFIX, MetricKind, Metrics
 
 BOUNDED = {"route", "method", "status", "outcome", "code", "reason", "phase", "state", "process"}
-"""Labels of which there are a few values each, whatever clients send."""
+"""Labels that have few values, whatever clients send."""
 
 
-def families(metrics: Metrics) -> Mapping[str, Metric]:
-    """Return the families of the page by our own names."""
+def parse_metrics(metrics: Metrics) -> Mapping[str, Metric]:
+    """Return the rendered metrics by name, without the prefix."""
     result = list(text_string_to_metric_families(metrics.render().decode()))
-    assert len({family.name for family in result}) == len(result), "a family is there twice"
-    return {family.name.removeprefix(PREFIX): family for family in result}
+    assert len({metric.name for metric in result}) == len(result), "a metric is rendered twice"
+    return {metric.name.removeprefix(PREFIX): metric for metric in result}
 
 
 def value(metrics: Metrics, name: str, **labels: str) -> float:
     """Return the one sample of this name and these labels."""
     (result,) = [
-        sample.value for family in families(metrics).values() for sample in family.samples
+        sample.value for metric in parse_metrics(metrics).values() for sample in metric.samples
         if sample.name == PREFIX + name and sample.labels == labels
     ]  # fmt: skip
     return result
 
 
 def test_the_page_has_every_metric_of_the_table_and_nothing_else() -> None:
-    page = families(Metrics())
+    page = parse_metrics(Metrics())
     assert page.keys() == METRICS.keys()
     for name, spec in METRICS.items():
         assert (page[name].type, page[name].documentation) == (spec.kind.value, spec.help)
@@ -40,8 +40,8 @@ def test_the_page_has_every_metric_of_the_table_and_nothing_else() -> None:
 
 
 def test_what_has_no_labels_is_there_at_zero_from_the_start() -> None:
-    """A rate needs a first value."""
-    page = families(Metrics())
+    """Prometheus needs a first value to compute a rate."""
+    page = parse_metrics(Metrics())
     for name, spec in METRICS.items():
         assert bool(page[name].samples) == (not spec.labels), name
         assert all(sample.value == 0 for sample in page[name].samples)
@@ -51,7 +51,7 @@ def test_what_has_no_labels_is_there_at_zero_from_the_start() -> None:
 @pytest.mark.parametrize("name", METRICS)
 def test_a_metric_is_declared_as_it_should_be(name: str) -> None:
     spec = METRICS[name]
-    assert re.fullmatch("[a-z][a-z_]*[a-z]", name) and spec.help and "\n" not in spec.help
+    assert re.fullmatch("[a-z][a-z0-9_]*[a-z]", name) and spec.help and "\n" not in spec.help
     assert not name.endswith(("_total", "_count", "_sum", "_bucket", "_created", "_info")), "a suffix of the format"
     assert set(spec.labels) <= BOUNDED and len(set(spec.labels)) == len(spec.labels)
     assert bool(spec.buckets) == (spec.kind is MetricKind.HISTOGRAM)
@@ -91,13 +91,13 @@ def test_a_histogram_counts_below_its_bounds(name: str) -> None:
 
 def test_an_undeclared_name_is_our_bug() -> None:
     metrics = Metrics()
-    for ask in (metrics.counter, metrics.gauge, metrics.histogram):
+    for get_metric in (metrics.counter, metrics.gauge, metrics.histogram):
         with pytest.raises(KeyError):
-            ask("requests_of_mine")
+            get_metric("undeclared")
     with pytest.raises(KeyError):
         metrics.gauge("steps")
     with pytest.raises(ValueError, match="label"):
-        metrics.counter("refusals", "one", "too many")
+        metrics.counter("requests_rejected", "one", "too many")
 
 
 def test_two_of_them_do_not_share_anything() -> None:
@@ -108,15 +108,15 @@ def test_two_of_them_do_not_share_anything() -> None:
 
 def test_whatever_a_label_says_the_page_can_be_read() -> None:
     metrics, odd = Metrics(), 'a"b\\c\nd{e}="é'
-    metrics.counter("refusals", odd).inc()
-    assert value(metrics, "refusals_total", code=odd) == 1
+    metrics.counter("requests_rejected", odd).inc()
+    assert value(metrics, "requests_rejected_total", code=odd) == 1
 
 
 def test_further_registries_are_on_the_same_page() -> None:
     metrics, more = Metrics(), CollectorRegistry()
     Gauge("of_another_library", "A gauge", registry=more).set(3)
     metrics.more.append(more)
-    page = families(metrics)
+    page = parse_metrics(metrics)
     assert page["of_another_library"].samples[0].value == 3 and page.keys() == METRICS.keys() | {"of_another_library"}
 
 

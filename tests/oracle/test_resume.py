@@ -91,5 +91,5 @@ def test_tokens_that_no_grammar_of_the_request_allows_are_refused() -> None:
     with LLM(RANDOM, **OPTIONS) as llm:
         (result,) = llm.generate(["a"], structured, resume=[[[120]]], use_tqdm=False)
         (good,) = llm.generate(["a"], structured, resume=[[list(b"ye")]], use_tqdm=False)
-    assert result.error is not None and "does not follow the structure" in result.error.message
+    assert result.error is not None and "is not allowed by the grammar" in result.error.message
     assert good.outputs[0].text == "yes"

@@ -1,4 +1,4 @@
-"""KVCacheManager against a simple model: contents and holders of each block, and the longest prefix by brute force."""
+"""KVCacheManager compared with a simple model: contents and references of each block, and longest prefixes."""
 
 from dataclasses import dataclass, field
 
@@ -17,7 +17,7 @@ from support_engine import FULL
 
 ROOT = b"root"
 Name = tuple[int, tuple[int, ...]]
-"""What a block hash stands for: the layer group and the tokens up to the end of the block."""
+"""The content of a block hash: the layer group and the tokens up to the end of the block."""
 
 
 @dataclass
@@ -91,10 +91,8 @@ class CacheAgainstAModel(RuleBasedStateMachine):
         assert hit.num_tokens == length * self.size < len(tokens)
         for group, blocks in enumerate(hit.blocks):
             first = self.first_needed(group, hit.num_tokens)
-            num_tokens_wanted = [
-                self.names[self.name(group, tokens, index)] for index in range(min(first, length), length)
-            ]
-            assert list(blocks) == [NULL_BLOCK] * min(first, length) + num_tokens_wanted
+            expected = [self.names[self.name(group, tokens, index)] for index in range(min(first, length), length)]
+            assert list(blocks) == [NULL_BLOCK] * min(first, length) + expected
         shared = [block for blocks in hit.blocks for block in blocks if block != NULL_BLOCK]
         assert hit.num_shared == len(shared)
         assert hit.num_reactivated == sum(1 for block in shared if not self.references[block])
@@ -104,13 +102,13 @@ class CacheAgainstAModel(RuleBasedStateMachine):
         hashes = self.hashes_of(tokens)
         hit = self.cache.match(hashes, len(tokens))
         self.check_hit(hit, tokens)
-        num_tokens_wanted = choice.draw(integers(hit.num_tokens + 1, len(tokens)))
-        new = sum(-(-num_tokens_wanted // self.size) - len(blocks) for blocks in hit.blocks)
+        num_tokens = choice.draw(integers(hit.num_tokens + 1, len(tokens)))
+        new = sum(-(-num_tokens // self.size) - len(blocks) for blocks in hit.blocks)
         if new + hit.num_reactivated > len(self.order):
             with pytest.raises(OutOfBlocks):
-                self.cache.allocate_table(hit, num_tokens_wanted, hashes)
+                self.cache.allocate_table(hit, num_tokens, hashes)
             return
-        table = self.cache.allocate_table(hit, num_tokens_wanted, hashes)
+        table = self.cache.allocate_table(hit, num_tokens, hashes)
         sequence = ModelSequence(
             tokens, table, hit.num_tokens, [{} for _ in self.windows], hit.num_tokens // self.size, hashes
         )
@@ -123,7 +121,7 @@ class CacheAgainstAModel(RuleBasedStateMachine):
                     sequence.held[group][index] = block
         new_blocks = []
         for group in range(len(self.windows)):
-            for index in range(len(hit.blocks[group]), -(-num_tokens_wanted // self.size)):
+            for index in range(len(hit.blocks[group]), -(-num_tokens // self.size)):
                 sequence.held[group][index] = table.groups[group][index]
                 new_blocks.append(table.groups[group][index])
         self.record_allocated(new_blocks)
@@ -135,8 +133,8 @@ class CacheAgainstAModel(RuleBasedStateMachine):
         sequence = choice.draw(sampled_from(self.sequences))
         sequence.tokens += more_tokens
         sequence.hashes = self.hashes_of(sequence.tokens)
-        num_tokens_wanted = -(-len(sequence.tokens) // self.size)
-        missing = sum(max(0, num_tokens_wanted - len(blocks)) for blocks in sequence.table.groups)
+        num_blocks = -(-len(sequence.tokens) // self.size)
+        missing = sum(max(0, num_blocks - len(blocks)) for blocks in sequence.table.groups)
         if missing > len(self.order):
             with pytest.raises(OutOfBlocks):
                 self.cache.reserve(sequence.table, len(sequence.tokens))

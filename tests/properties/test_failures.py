@@ -18,7 +18,7 @@ GROUPS = pytest.mark.parametrize("windows", [(None,), (None, 6)], ids=["full", "
 
 def run_scenario(
     overlap: bool, windows: tuple[int | None, ...], *, hook: Hook | None = None,
-    row_faults: Callable[[StepPlan], list[tuple[int, ChairliftError]]] | None = None,
+    row_errors: Callable[[StepPlan], list[tuple[int, ChairliftError]]] | None = None,
     prepare: Callable[[EngineHarness], None] = lambda harness: None,
 ) -> EngineHarness:  # fmt: skip
     """Run six requests with a common prefix in a pool that holds about two of them."""
@@ -26,7 +26,7 @@ def run_scenario(
         vocab_size=200, max_model_len=64, num_blocks=13 if len(windows) == 1 else 18, block_size=4, windows=windows
     )
     harness = EngineHarness(
-        fake, hook=hook, row_faults=row_faults, overlap=overlap, max_batch_tokens=12, max_running_requests=4,
+        fake, hook=hook, row_errors=row_errors, overlap=overlap, max_batch_tokens=12, max_running_requests=4,
         max_prefill_tokens=9, prefix_wait_steps=4,
     )  # fmt: skip
     prepare(harness)
@@ -112,7 +112,7 @@ def test_every_row_may_fail_once(overlap: bool, windows: tuple[int | None, ...])
     while True:
         call = NthCall(nth := nth + 1)
 
-        def row_faults(plan: StepPlan, call: NthCall = call) -> list[tuple[int, ChairliftError]]:
+        def row_errors(plan: StepPlan, call: NthCall = call) -> list[tuple[int, ChairliftError]]:
             faults: list[tuple[int, ChairliftError]] = []
             for row in range(plan.num_rows):
                 try:
@@ -121,7 +121,7 @@ def test_every_row_may_fail_once(overlap: bool, windows: tuple[int | None, ...])
                     faults.append((row, SamplingFailed("the n-th row fails")))
             return faults
 
-        harness = run_scenario(overlap, windows, row_faults=row_faults)
+        harness = run_scenario(overlap, windows, row_errors=row_errors)
         failed = [final.error for final in harness.finals.values() if final.finish_reason is FinishReason.ERROR]
         assert len(failed) <= call.was_reached and all(isinstance(error, RequestFailed) for error in failed)
         if not call.was_reached:

@@ -19,7 +19,7 @@ from chairlift.engine.runner.fake import FakeConfig, FakeRunner, masked_token, n
 from chairlift.engine.step_plan import StepPlan
 from chairlift.engine.structured.grammar import Grammar
 from support_engine import make_request, submit
-from support_structure import EOS, VOCAB_SIZE, grammar_of
+from support_grammars import EOS, VOCAB_SIZE, grammar_of
 
 NUM_SEEDS = 400 if os.environ.get("CHAIRLIFT_FULL") == "1" else 40
 REGEXES = ("[ab]{3}c", "[a-m]*x", "([a-m]*x|[n-z]+y|[^q]{3,20}){2,9}", "a?b?c?d", "(yes|no)( (yes|no)){0,3}", ".{0,60}")

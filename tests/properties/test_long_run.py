@@ -15,9 +15,9 @@ from support_engine import FULL, EngineHarness
 from support_requests import run_random_engine
 
 SHARDS = 4
-STEPS = (1_000_000 if FULL else 20_000) // SHARDS
+MIN_STEPS = (1_000_000 if FULL else 20_000) // SHARDS
 """Launched steps of one shard at least, over several engines with about TURNS iterations each."""
-TURNS = 250
+STEPS_PER_ENGINE = 250
 
 
 @pytest.fixture(autouse=True)
@@ -31,8 +31,10 @@ def _quiet() -> Iterator[None]:
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_a_long_run_of_many_engines_keeps_every_promise(shard: int) -> None:
     all_counters: list[Counters] = []
-    while sum(counters.steps for counters in all_counters) < STEPS:
-        all_counters.append(run_random_engine(shard * 1_000_000 + len(all_counters), TURNS).scheduler.counters)
+    while sum(counters.steps for counters in all_counters) < MIN_STEPS:
+        all_counters.append(
+            run_random_engine(shard * 1_000_000 + len(all_counters), STEPS_PER_ENGINE).scheduler.counters
+        )
     assert max(counters.max_in_flight for counters in all_counters) == 2
     for counter in ("preemptions", "cached_tokens", "failed_steps", "output_tokens"):
         assert sum(getattr(counters, counter) for counters in all_counters) > 0, f"no {counter} in the whole shard"

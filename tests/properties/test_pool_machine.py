@@ -1,4 +1,4 @@
-"""BlockPool against a list, a dict and a counter: same blocks, same order of eviction, same names."""
+"""BlockPool compared with a list, a dict and a counter: same blocks, same order of eviction, same keys."""
 
 from collections import Counter
 
@@ -28,7 +28,9 @@ class PoolAgainstAModel(RuleBasedStateMachine):
     @rule(count=integers(0, TOTAL + 1))
     def allocate(self, count: int) -> None:
         if count > len(self.free_list):
-            with pytest.raises(OutOfBlocks, match=f"{count} blocks needed, {len(self.free_list)} of {TOTAL} are free"):
+            with pytest.raises(
+                OutOfBlocks, match=f"{count} blocks are needed, {len(self.free_list)} of {TOTAL} are free"
+            ):
                 self.pool.allocate(count)
             return
         expected, self.free_list = self.free_list[:count], self.free_list[count:]
@@ -54,8 +56,8 @@ class PoolAgainstAModel(RuleBasedStateMachine):
         self.pool.free([block])
         self.references[block] -= 1
         if not self.references[block]:
-            named = block in self.names.values()
-            self.free_list.insert(len(self.free_list) if named else 0, block)
+            has_name = block in self.names.values()
+            self.free_list.insert(len(self.free_list) if has_name else 0, block)
 
     @precondition(lambda self: +self.references)
     @rule(choice=data(), name=sampled_from(NAMES))

@@ -24,7 +24,7 @@ class SchedulerMachine(RuleBasedStateMachine):
     """Random events; support_audit.Audit checks each plan: budgets, chunks, slots, bypasses and the waiting bound."""
 
     @initialize(
-        overlap=booleans(), block_size=sampled_from([1, 3, 16]), room=sampled_from([1.0, 1.5, 4.0]),
+        overlap=booleans(), block_size=sampled_from([1, 3, 16]), pool_factor=sampled_from([1.0, 1.5, 4.0]),
         windows=sampled_from([(None,), (None, 6), (4, 9)]), caching=booleans(),
         max_batch_tokens=sampled_from([3, 9, 64]), max_running_requests=sampled_from([2, 6]),
         max_chunk_tokens=sampled_from([None, 1, 5]), max_prefill_tokens=sampled_from([None, 4]),
@@ -32,17 +32,17 @@ class SchedulerMachine(RuleBasedStateMachine):
         protect_after_preemptions=integers(1, 3),
         batching_policy=sampled_from(NAMES), scheduling_policy=sampled_from(sorted(POLICIES)),
         target_itl_ms=sampled_from([None, 0.5, 6.0]),
-        trouble=booleans(),
+        has_bad_tokens=booleans(),
     )  # fmt: skip
     def begin(
-        self, overlap: bool, block_size: int, room: float, windows: tuple[int | None, ...], caching: bool,
-        trouble: bool, **options: Any,
+        self, overlap: bool, block_size: int, pool_factor: float, windows: tuple[int | None, ...], caching: bool,
+        has_bad_tokens: bool, **options: Any,
     ) -> None:  # fmt: skip
         config = SchedulerConfig(overlap=overlap, **options)
         peak = peak_blocks(windows, block_size, LONGEST, config.max_prefill_chunk * config.max_in_flight_steps)
-        poison, nan = BAD_TOKENS if trouble else (None, None)
-        fake = FakeConfig(vocab_size=50, max_model_len=LONGEST, num_blocks=int(peak * room), block_size=block_size,
-                          windows=windows, poison=poison, nan=nan, seconds_per_step=0.002,
+        poison, nan = BAD_TOKENS if has_bad_tokens else (None, None)
+        fake = FakeConfig(vocab_size=50, max_model_len=LONGEST, num_blocks=int(peak * pool_factor),
+                          block_size=block_size, windows=windows, poison=poison, nan=nan, seconds_per_step=0.002,
                           seconds_per_token=0.0005)  # fmt: skip
         self.failing: dict[tuple[int, str], object] = {}
         self.bad_rows: dict[int, int] = {}
@@ -50,7 +50,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             fake,
             caching=caching,
             hook=self.hook,
-            row_faults=self.row_faults,
+            row_errors=self.row_errors,
             overlap=overlap,
             max_queue_size=8,
             **options,
@@ -61,7 +61,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         if self.failing.pop((plan.step_id, stage), None):
             raise RuntimeError(f"{stage} of step {plan.step_id} fails")
 
-    def row_faults(self, plan: StepPlan) -> list[tuple[int, ChairliftError]]:
+    def row_errors(self, plan: StepPlan) -> list[tuple[int, ChairliftError]]:
         row = self.bad_rows.pop(plan.step_id, None)
         return [] if row is None else [(row % plan.num_rows, SamplingFailed("chosen to fail"))]
 
@@ -69,11 +69,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         prefix=integers(0, 2), length=integers(0, 20), more=integers(1, 12), outputs=integers(1, 20),
         stop=sampled_from([(), (7, 8, 9)]), tenant=sampled_from(["", "other"]),
         timeout=none() | sampled_from([0.5, 3.0]), priority=integers(-2, 2), n=sampled_from([1, 1, 2, 5]),
-        prompt_logprobs_asked=sampled_from([None, None, 0]), delivered=none() | lists(integers(0, 20), max_size=5),
+        prompt_logprobs=sampled_from([None, None, 0]), delivered=none() | lists(integers(0, 20), max_size=5),
     )  # fmt: skip
     def submit(
         self, prefix: int, length: int, more: int, outputs: int, stop: tuple[int, ...], tenant: str,
-        timeout: float | None, priority: int, n: int, prompt_logprobs_asked: int | None, delivered: list[int] | None,
+        timeout: float | None, priority: int, n: int, prompt_logprobs: int | None, delivered: list[int] | None,
     ) -> None:  # fmt: skip
         number = len(self.harness.requests)
         rng = random.Random(number)
@@ -82,11 +82,11 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.may_differ = self.may_differ or timeout is not None
         request = make_request(
             str(number), prompt, outputs, stop=stop, tenant=tenant, timeout=timeout, priority=priority, n=n,
-            seed=number, prompt_logprobs=prompt_logprobs_asked,
+            seed=number, prompt_logprobs=prompt_logprobs,
         )  # fmt: skip
-        if delivered is not None:  # by an engine that has stopped
-            whole = [expected_outcome(request, self.harness.fake, index)[0] for index in range(n)]
-            cut = [tuple(tokens[:count]) for tokens, count in zip(whole, delivered, strict=False)]
+        if delivered is not None:  # resume the outputs that a stopped engine delivered
+            full = [expected_outcome(request, self.harness.fake, index)[0] for index in range(n)]
+            cut = [tuple(tokens[:count]) for tokens, count in zip(full, delivered, strict=False)]
             request = replace(request, resume=tuple(cut))
         self.harness.submit(request)
 

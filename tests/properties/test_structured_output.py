@@ -23,13 +23,13 @@ from hypothesis.strategies import uuids
 from chairlift import LLM, AsyncLLM, SamplingParams, StructuredOutput
 from chairlift.llm.model_names import RANDOM
 from chairlift.llm.outputs import RequestOutput
+from support_grammars import EOS, allowed_tokens, generate_output, grammar_of, random_pick
 from support_schemas import KEYWORDS, keywords_of, schemas
-from support_structure import EOS, allowed, at_random, grammar_of, written
 
 FULL = os.environ.get("CHAIRLIFT_FULL") == "1"
-COUNT = 500
-SHARE = COUNT if FULL else 96
-EACH = 40
+NUM_SCHEMAS = 500
+NUM_TESTED = NUM_SCHEMAS if FULL else 96
+MIN_PER_KEYWORD = 40
 BATCH = 32
 TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d:([0-5]\d|60)(\.\d+)?(Z|[+-]([01]\d|2[0-3]):[0-5]\d)", re.ASCII | re.I)
 OPTIONS: dict[str, Any] = {"num_blocks": 700, "max_running_requests": BATCH, "seed": 3}
@@ -49,9 +49,9 @@ REGEXES = (
 
 
 def test_each_keyword_is_in_many_of_the_schemas() -> None:
-    counts: Counter[str] = sum((keywords_of(schema) for schema in schemas(COUNT)), Counter())
-    assert {name: counts[name] for name in KEYWORDS if counts[name] < EACH} == {}
-    assert all(JsonSchemaValidator.check_schema(schema) is None for schema in schemas(COUNT))
+    counts: Counter[str] = sum((keywords_of(schema) for schema in schemas(NUM_SCHEMAS)), Counter())
+    assert {name: counts[name] for name in KEYWORDS if counts[name] < MIN_PER_KEYWORD} == {}
+    assert all(JsonSchemaValidator.check_schema(schema) is None for schema in schemas(NUM_SCHEMAS))
 
 
 def check(schema: Any, result: RequestOutput) -> None:
@@ -62,8 +62,8 @@ def check(schema: Any, result: RequestOutput) -> None:
 
 
 def params(number: int, schema: Any, **more: Any) -> SamplingParams:
-    chosen: dict[str, Any] = {"temperature": (0.0, 1.0, 1.7)[number % 3], "seed": number, "max_tokens": 900}
-    return SamplingParams(structured=StructuredOutput(json_schema=schema), **{**chosen, **more})
+    defaults: dict[str, Any] = {"temperature": (0.0, 1.0, 1.7)[number % 3], "seed": number, "max_tokens": 900}
+    return SamplingParams(structured=StructuredOutput(json_schema=schema), **{**defaults, **more})
 
 
 @pytest.mark.parametrize(
@@ -71,14 +71,16 @@ def params(number: int, schema: Any, **more: Any) -> SamplingParams:
     [{}, {"overlap": True}, TIGHT, {**TIGHT, "overlap": True}, {"max_batch_tokens": 40}],
 )  # fmt: skip
 def test_outputs_validate_in_batches(options: dict[str, Any]) -> None:
-    share, is_tight = schemas(COUNT)[:: COUNT // SHARE][:SHARE], "block_size" in options
+    tested, is_tight = schemas(NUM_SCHEMAS)[:: NUM_SCHEMAS // NUM_TESTED][:NUM_TESTED], "block_size" in options
     with LLM(RANDOM, **{**OPTIONS, **options}) as llm:
-        for start in range(0, len(share), BATCH):
-            some = share[start : start + BATCH]
+        for start in range(0, len(tested), BATCH):
+            batch = tested[start : start + BATCH]
             params_list = [
-                params(start + at, schema, n=4 if is_tight else 1 + at % 2) for at, schema in enumerate(some)
+                params(start + at, schema, n=4 if is_tight else 1 + at % 2) for at, schema in enumerate(batch)
             ]
-            for schema, result in zip(some, llm.generate(["{"] * len(some), params_list, use_tqdm=False), strict=True):
+            for schema, result in zip(
+                batch, llm.generate(["{"] * len(batch), params_list, use_tqdm=False), strict=True
+            ):
                 check(schema, result)
         assert llm.check_integrity() == []
         assert (llm.load().preemptions > 0) == is_tight
@@ -88,7 +90,7 @@ def test_outputs_validate_as_they_stream() -> None:
     async def run() -> None:
         async with AsyncLLM(RANDOM, **OPTIONS) as llm:
 
-            async def one(number: int, schema: Any) -> str:
+            async def stream_one(number: int, schema: Any) -> str:
                 text = ""
                 async with aclosing(llm.generate("x", params(number, schema))) as events:
                     async for event in events:
@@ -96,8 +98,8 @@ def test_outputs_validate_as_they_stream() -> None:
                         assert event.error is None, (schema, event.error)
                 return text
 
-            some = schemas(COUNT)[5 : 5 + BATCH]
-            for schema, text in zip(some, await asyncio.gather(*map(one, range(BATCH), some)), strict=True):
+            batch = schemas(NUM_SCHEMAS)[5 : 5 + BATCH]
+            for schema, text in zip(batch, await asyncio.gather(*map(stream_one, range(BATCH), batch)), strict=True):
                 jsonschema.validate(json.loads(text), schema, JsonSchemaValidator, format_checker=CHECKER)
 
     asyncio.run(run())
@@ -106,7 +108,7 @@ def test_outputs_validate_as_they_stream() -> None:
 def test_regexes_and_choices_hold_too() -> None:
     choices = [["a", "ab", "abc"], ["\u00e4", "x y", '"'], ["only"], [str(number) for number in range(50)]]
     structures = [StructuredOutput(regex=regex) for regex in REGEXES] + [
-        StructuredOutput(choice=some) for some in choices
+        StructuredOutput(choice=batch) for batch in choices
     ]
     params_list = [
         SamplingParams(
@@ -132,11 +134,11 @@ def as_json_schema_7(schema: Any) -> Any:
         return [as_json_schema_7(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {name: part if name in ("enum", "const") else as_json_schema_7(part) for name, part in schema.items()}
-    if "prefixItems" in made:
-        made["additionalItems"] = made.pop("items")
-        made["items"] = made.pop("prefixItems")
-    return made
+    converted = {name: part if name in ("enum", "const") else as_json_schema_7(part) for name, part in schema.items()}
+    if "prefixItems" in converted:
+        converted["additionalItems"] = converted.pop("items")
+        converted["items"] = converted.pop("prefixItems")
+    return converted
 
 
 @cache
@@ -144,18 +146,18 @@ def instances(number: int) -> tuple[Any, ...]:
     """Return random valid instances of a schema."""
     from hypothesis_jsonschema import from_schema
 
-    schema, instances_found = schemas(COUNT)[number], []
+    schema, values = schemas(NUM_SCHEMAS)[number], []
 
     @settings(max_examples=20, database=None, derandomize=True, deadline=None, phases=[Phase.generate],
               suppress_health_check=list(HealthCheck))  # fmt: skip
     @given(from_schema(as_json_schema_7(schema), custom_formats={"uuid": uuids().map(str)}))
     def draw(value: Any) -> None:
-        instances_found.append(value)
+        values.append(value)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         draw()
-    return tuple(instances_found)
+    return tuple(values)
 
 
 def in_order(value: Any, schema: Any, root: Any) -> Any:
@@ -170,34 +172,34 @@ def in_order(value: Any, schema: Any, root: Any) -> Any:
     if isinstance(value, list):
         parts = schema.get("prefixItems", [schema.get("items")] * len(value))
         return [in_order(each, part, root) for each, part in zip(value, parts, strict=False)]
-    known = schema.get("properties", {})
-    return {name: in_order(value[name], part, root) for name, part in known.items() if name in value} or value
+    properties = schema.get("properties", {})
+    return {name: in_order(value[name], part, root) for name, part in properties.items() if name in value} or value
 
 
 def test_times_are_those_of_rfc_3339() -> None:
-    """The digits of a second are unlimited, so there is no longest time, and the schemas have none."""
+    """Seconds may have any number of digits, so no schema of the other tests has this format."""
     grammar = grammar_of(json_schema={"type": "string", "format": "time"})
     for seed in range(40):
-        assert TIME.fullmatch(json.loads(written(grammar.copy(), at_random(seed))))
+        assert TIME.fullmatch(json.loads(generate_output(grammar.copy(), random_pick(seed))))
 
 
 def validator(schema: Any) -> Any:
     return JsonSchemaValidator(schema, format_checker=CHECKER)
 
 
-@pytest.mark.parametrize("number", range(0, COUNT, 1 if FULL else 5))
+@pytest.mark.parametrize("number", range(0, NUM_SCHEMAS, 1 if FULL else 5))
 def test_every_valid_instance_can_be_written(number: int) -> None:
-    schema = schemas(COUNT)[number]
+    schema = schemas(NUM_SCHEMAS)[number]
     template, rng = grammar_of(json_schema=schema), random.Random(number)
-    valid = [drawn for drawn in instances(number) if validator(schema).is_valid(drawn)]
+    valid = [instance for instance in instances(number) if validator(schema).is_valid(instance)]
     assert valid
-    for drawn in valid:
-        value, separators = in_order(drawn, schema, schema), rng.choice([(", ", ": "), (",", ":")])
+    for instance in valid:
+        value, separators = in_order(instance, schema, schema), rng.choice([(", ", ": "), (",", ":")])
         assert validator(schema).is_valid(value)
         text = json.dumps(value, ensure_ascii=False, separators=separators, indent=rng.choice([None, 1]))
         text = text.replace("\x7f", "\\u007f")  # control characters are escaped, all others are not
         grammar = template.copy()
         for token in text.encode():
-            assert token in allowed(grammar), text
+            assert token in allowed_tokens(grammar), text
             grammar.advance(token)
-        assert grammar.is_terminated or EOS in allowed(grammar), text
+        assert grammar.is_terminated or EOS in allowed_tokens(grammar), text

@@ -14,10 +14,10 @@ from chairlift import LLM, SamplingParams, StructuredOutput
 from chairlift.engine.structured.grammar import BITS, Grammar
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
 from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of
+from support_grammars import allowed_tokens, generate_output, grammar_of, random_pick
 from support_models import save_tiny
 from support_schemas import schemas
-from support_structure import allowed, at_random, grammar_of, written
-from support_text import STYLES, build, save
+from support_text import STYLES, build_tokenizer, save_tokenizer
 
 JsonSchemaValidator: Any = jsonschema.validators.validator_for(
     {"$schema": "https://json-schema.org/draft/2020-12/schema"}
@@ -39,9 +39,9 @@ OPEN: tuple[dict[str, Any], ...] = (
 @cache
 def model_of(style: str, folder: Path) -> Path:
     """Save a tiny model with a tokenizer of this style, whose end of sequence is its own."""
-    tokenizer, config = build(style)
+    tokenizer, config = build_tokenizer(style)
     size = tokenizer.get_vocab_size()
-    path = save(save_tiny("llama", folder / style, vocab_size=-(-size // 8) * 8), tokenizer, config)
+    path = save_tokenizer(save_tiny("llama", folder / style, vocab_size=-(-size // 8) * 8), tokenizer, config)
     generation = {"eos_token_id": tokenizer.token_to_id(config["eos_token"])}
     (path / "generation_config.json").write_text(json.dumps(generation))
     return path
@@ -60,12 +60,12 @@ def llm(style: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @cache
 def tokenizer_and_view(style: str) -> tuple[Tokenizer, Any]:
-    tokenizer, config = build(style)
+    tokenizer, config = build_tokenizer(style)
     eos = tokenizer.token_to_id(config["eos_token"])
     return tokenizer, make_tokenizer(GrammarTokenizer(tokenizer.to_str().encode(), (eos,)), tokenizer.get_vocab_size())
 
 
-def sampled(count: int, **structure: Any) -> list[SamplingParams]:
+def make_params(count: int, **structure: Any) -> list[SamplingParams]:
     structured = StructuredOutput(**structure)
     return [
         SamplingParams(structured=structured, seed=seed, temperature=(0.0, 1.0, 1.6)[seed % 3], max_tokens=700)
@@ -75,22 +75,27 @@ def sampled(count: int, **structure: Any) -> list[SamplingParams]:
 
 def test_texts_match_exactly(llm: LLM, style: str) -> None:
     """Except for a space at the start of an output, where the vocabulary puts one before every text."""
-    requests = [(regex, each) for regex in REGEXES for each in sampled(6, regex=regex)]
+    requests = [(regex, each) for regex in REGEXES for each in make_params(6, regex=regex)]
     results = llm.generate(["The lift"] * len(requests), [each for _, each in requests], use_tqdm=False)
     for (regex, _), result in zip(requests, results, strict=True):
         assert result.error is None and result.outputs[0].finish_reason == "stop"
         assert re.fullmatch(regex, result.outputs[0].text), (regex, result.outputs[0].text)
-    offered = [(choice, each) for choice in CHOICES for each in sampled(6, choice=choice)]
-    results = llm.generate(["The lift"] * len(offered), [each for _, each in offered], use_tqdm=False)
-    for (choice, _), result in zip(offered, results, strict=True):
-        lost = " " if style in ("llama2", "mistral") else ""
-        assert result.outputs[0].text in {text.removeprefix(lost) for text in choice}, (choice, result.outputs[0])
+    choice_requests = [(choice, each) for choice in CHOICES for each in make_params(6, choice=choice)]
+    results = llm.generate(["The lift"] * len(choice_requests), [each for _, each in choice_requests], use_tqdm=False)
+    for (choice, _), result in zip(choice_requests, results, strict=True):
+        dropped_prefix = " " if style in ("llama2", "mistral") else ""
+        assert result.outputs[0].text in {text.removeprefix(dropped_prefix) for text in choice}, (
+            choice,
+            result.outputs[0],
+        )
 
 
 def test_schemas_hold(llm: LLM) -> None:
-    some = schemas(24)
-    requests = [each for number, schema in enumerate(some) for each in sampled(3, json_schema=schema)[number % 3 :][:1]]
-    for schema, result in zip(some, llm.generate(["{"] * len(some), requests, use_tqdm=False), strict=True):
+    tested = schemas(24)
+    requests = [
+        each for number, schema in enumerate(tested) for each in make_params(3, json_schema=schema)[number % 3 :][:1]
+    ]
+    for schema, result in zip(tested, llm.generate(["{"] * len(tested), requests, use_tqdm=False), strict=True):
         assert result.error is None and result.outputs[0].finish_reason == "stop", (schema, result.outputs[0].text)
         jsonschema.validate(json.loads(result.outputs[0].text), schema, JsonSchemaValidator)
 
@@ -100,16 +105,16 @@ def test_texts_can_be_written_as_the_tokenizer_writes_them(style: str) -> None:
     texts = ["Nobody waits for the slowest rider", "Gäste \U0001f6a1 文字", "x + 1\n", "hello", ""]
     for text in texts:
         schema = {"type": "object", "properties": {"text": {"const": text}}, "required": ["text"]}
-        whole = json.dumps({"text": text}, ensure_ascii=False)
+        json_text = json.dumps({"text": text}, ensure_ascii=False)
         matcher = make_matcher(source_of(StructuredOutput(json_schema=schema)), view)
         grammar = Grammar(matcher, -(-view.vocab_size // BITS))
-        tokens = tokenizer.encode(whole, add_special_tokens=False).ids
+        tokens = tokenizer.encode(json_text, add_special_tokens=False).ids
         if style in ("llama2", "mistral"):
             assert tokenizer.id_to_token(tokens.pop(0)) == "\u2581"  # the space before a text
         for token in tokens:
-            assert token in allowed(grammar), (text, tokenizer.id_to_token(token))
+            assert token in allowed_tokens(grammar), (text, tokenizer.id_to_token(token))
             grammar.advance(token)
-        assert grammar.is_terminated or view.eos_token in allowed(grammar)
+        assert grammar.is_terminated or view.eos_token in allowed_tokens(grammar)
 
 
 @pytest.mark.parametrize("schema", OPEN)
@@ -117,14 +122,14 @@ def test_properties_that_the_schema_does_not_name_are_valid(schema: dict[str, An
     validator = JsonSchemaValidator(schema)
     extra = 0
     for seed in range(30):
-        value = json.loads(written(grammar_of(json_schema=schema), at_random(seed), longest=20_000))
+        value = json.loads(generate_output(grammar_of(json_schema=schema), random_pick(seed), longest=20_000))
         assert validator.is_valid(value), value
         extra += bool(set(value) - set(schema.get("properties", {})))
     assert extra
 
 
 @pytest.mark.parametrize(
-    ("schema", "good", "bad"),
+    ("schema", "valid", "invalid"),
     [
         (OPEN[0], ['{"a": [1, {"b": null}]}', "{}"], ["[]"]),
         (OPEN[1], ['{"a": 5}', '{"a": 5, "b": "x", "c": {}}'], ['{"b": 1}', '{"a": "5"}']),
@@ -132,13 +137,15 @@ def test_properties_that_the_schema_does_not_name_are_valid(schema: dict[str, An
         (OPEN[3], ['{"z": "abc"}', '{"z": "", "y": "\u4e2d\u6587"}'], ['{"y": ""}', '{"z": "abcd"}']),
     ],
 )
-def test_and_any_of_these_can_be_written_and_no_other(schema: dict[str, Any], good: list[str], bad: list[str]) -> None:
-    def is_taken(text: str) -> bool:
+def test_and_any_of_these_can_be_written_and_no_other(
+    schema: dict[str, Any], valid: list[str], invalid: list[str]
+) -> None:
+    def accepts(text: str) -> bool:
         grammar = grammar_of(json_schema=schema)
         for token in text.encode():
-            if token not in allowed(grammar):
+            if token not in allowed_tokens(grammar):
                 return False
             grammar.advance(token)
         return True
 
-    assert all(map(is_taken, good)) and not any(map(is_taken, bad))
+    assert all(map(accepts, valid)) and not any(map(accepts, invalid))

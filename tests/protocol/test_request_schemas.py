@@ -1,4 +1,4 @@
-"""Parts: what the schemas of messages and tools allow is what the parser and the templates take."""
+"""request_schemas.py: the schemas of messages and tools allow what the parser and the templates accept."""
 
 from typing import Any
 
@@ -13,18 +13,18 @@ from chairlift.text import chat_template
 from chairlift.text.chat_template import checked_messages, checked_tools
 
 CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-CALLED = {"role": "assistant", "tool_calls": [CALL]}
+MESSAGE_WITH_CALL = {"role": "assistant", "tool_calls": [CALL]}
 
 
-def fits(schema: dict[str, Any], value: Any) -> bool:
+def schema_accepts(schema: dict[str, Any], value: Any) -> bool:
     return Draft202012Validator(schema).is_valid(value)
 
 
-def is_message(message: Any) -> bool:
-    """Whether it is one for the server, behind a message that calls."""
+def server_accepts(message: Any) -> bool:
+    """Whether the server accepts a message after one with a tool call."""
     try:
-        check_messages([CALLED, message])
-        checked_messages([CALLED, message])
+        check_messages([MESSAGE_WITH_CALL, message])
+        checked_messages([MESSAGE_WITH_CALL, message])
     except InvalidRequest:
         return False
     return True
@@ -39,8 +39,8 @@ def test_every_role_needs_a_content(role: Any) -> None:
     for content in ("x", "", [], [{"type": "text", "text": "a"}], None, 5, {}, ["a"], [{"type": "text"}],
                     [{"type": "image_url"}], [{"type": "text", "text": 5}]):  # fmt: skip
         message = {"role": role, "content": content, "tool_call_id": "c"}
-        assert fits(MESSAGE, message) is is_message(message), message
-    assert not fits(MESSAGE, {"content": "x"}) and not is_message({"content": "x"})
+        assert schema_accepts(MESSAGE, message) is server_accepts(message), message
+    assert not schema_accepts(MESSAGE, {"content": "x"}) and not server_accepts({"content": "x"})
 
 
 CALLS: list[Any] = [
@@ -57,20 +57,20 @@ def test_calls_stand_in_for_a_content(calls: Any) -> None:
     for message in ({"role": "assistant", "tool_calls": calls},
                     {"role": "assistant", "content": None, "tool_calls": calls},
                     {"role": "assistant", "content": "x", "tool_calls": calls}):  # fmt: skip
-        assert fits(MESSAGE, message) is is_message(message), message
+        assert schema_accepts(MESSAGE, message) is server_accepts(message), message
 
 
 @pytest.mark.parametrize("call", [{"name": "f"}, {}, None, "x", [], 5])
 def test_the_older_name_of_a_call_does_so_too(call: Any) -> None:
     for more in ({}, {"content": "x"}, {"content": None}, {"tool_calls": [CALL]}):
         message = {"role": "assistant", "function_call": call, **more}
-        assert fits(MESSAGE, message) is is_message(message), message
+        assert schema_accepts(MESSAGE, message) is server_accepts(message), message
 
 
 def test_the_answer_of_a_tool_names_its_call() -> None:
     for name in ({}, {"tool_call_id": None}, {"tool_call_id": 5}, {"tool_call_id": "c"}):
         message = {"role": "tool", "content": "x", **name}
-        assert fits(MESSAGE, message) is is_message(message), message
+        assert schema_accepts(MESSAGE, message) is server_accepts(message), message
 
 
 FUNCTIONS: list[Any] = [
@@ -91,16 +91,16 @@ def test_a_tool_has_a_function_with_a_name(function: Any) -> None:
         try:
             tool_schemas([tool])
             checked_tools([tool])
-            is_one = True
+            is_valid = True
         except InvalidRequest:
-            is_one = False
-        assert fits(TOOL, tool) is is_one, tool
+            is_valid = False
+        assert schema_accepts(TOOL, tool) is is_valid, tool
 
 
 def test_a_single_value_may_stand_for_a_list() -> None:
     schema = one_or_many({"type": "integer"}, 2, least=1)
-    assert all(fits(schema, value) for value in (1, [1], [1, 2]))
-    assert not any(fits(schema, value) for value in ("1", [], [1, 2, 3], ["1"], None))
+    assert all(schema_accepts(schema, value) for value in (1, [1], [1, 2]))
+    assert not any(schema_accepts(schema, value) for value in ("1", [], [1, 2, 3], ["1"], None))
 
 
 def test_every_schema_is_one() -> None:

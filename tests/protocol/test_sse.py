@@ -1,4 +1,4 @@
-"""Server-sent events: read by WHATWG's rules whatever the cut, bounded, and what is written is read back."""
+"""sse.py: events are read by the WHATWG standard wherever the stream is cut, and have a maximum size."""
 
 import re
 
@@ -19,28 +19,28 @@ from chairlift.protocol.sse import (
 BOM = "\ufeff".encode()
 
 
-def read(*pieces: bytes) -> list[Event]:
+def read_events(*parts: bytes) -> list[Event]:
     reader = EventReader()
-    return [event for piece in pieces for event in reader.push(piece)]
+    return [event for part in parts for event in reader.push(part)]
 
 
-def by_the_rules(stream: bytes) -> list[Event]:
-    """Read a whole stream as the standard says it, step by step."""
+def read_by_standard(stream: bytes) -> list[Event]:
+    """Read a whole stream step by step as in the standard."""
     text = stream.decode("utf-8", "replace").removeprefix("\ufeff")
-    lines = re.split("\r\n|\r|\n", text)[:-1]  # what has no end is no line
-    events, data, kind, last_id = [], "", "", ""
+    lines = re.split("\r\n|\r|\n", text)[:-1]  # a line without an end does not count
+    events, data, event_type, last_id = [], "", "", ""
     for line in lines:
         if not line:
             if data:
-                events.append(Event(data.removesuffix("\n"), kind, last_id))
-            data = kind = ""
+                events.append(Event(data.removesuffix("\n"), event_type, last_id))
+            data = event_type = ""
         elif not line.startswith(":"):
             name, _, value = line.partition(":")
             value = value.removeprefix(" ")
             if name == "data":
                 data += value + "\n"
             elif name == "event":
-                kind = value
+                event_type = value
             elif name == "id" and "\0" not in value:
                 last_id = value
     return events
@@ -65,8 +65,8 @@ STREAMS: list[tuple[str, bytes, list[Event]]] = [
     ("a type without data counts for no later event", b"event: x\n\ndata: a\n\n", [Event("a")]),
     ("an id stays, also one without data", b"id: 7\n\ndata: a\n\ndata: b\nid: 8\n\ndata: c\n\nid:\ndata: d\n\n",
      [Event("a", id="7"), Event("b", id="8"), Event("c", id="8"), Event("d")]),
-    ("an id with NUL says nothing", b"id: 7\nid: 8\0\ndata: a\n\n", [Event("a", id="7")]),
-    ("retry and what nobody knows", b"retry: 10\nretry: x\nDATA: a\ndata : b\n data: c\nfoo\n:\ndata: d\n\n",
+    ("an id with NUL is ignored", b"id: 7\nid: 8\0\ndata: a\n\n", [Event("a", id="7")]),
+    ("retry and unknown fields", b"retry: 10\nretry: x\nDATA: a\ndata : b\n data: c\nfoo\n:\ndata: d\n\n",
      [Event("d")]),
     ("colons in the value", b"data: a: b\ndata::\n\n", [Event("a: b\n:")]),
     ("what is no end of line here", "data: a\u2028b\x0bc\x0cd\x1ce\x85f\n\n".encode(),
@@ -80,58 +80,61 @@ STREAMS: list[tuple[str, bytes, list[Event]]] = [
 
 @pytest.mark.parametrize(("stream", "events"), [stream[1:] for stream in STREAMS], ids=[name for name, *_ in STREAMS])
 def test_a_stream_is_read_by_the_rules_however_it_is_cut(stream: bytes, events: list[Event]) -> None:
-    assert read(stream) == by_the_rules(stream) == events
-    assert read(*(bytes([byte]) for byte in stream)) == events
-    for place in range(len(stream)):
-        assert read(stream[:place], b"", stream[place:]) == events
+    assert read_events(stream) == read_by_standard(stream) == events
+    assert read_events(*(bytes([byte]) for byte in stream)) == events
+    for position in range(len(stream)):
+        assert read_events(stream[:position], b"", stream[position:]) == events
 
 
-SCRAPS = [b"data", b"event", b"id", b"retry", b":", b" ", b"\n", b"\r", b"\r\n", b"\n\n", b"\0", b"x", BOM, b"\xff",
+FRAGMENTS = [b"data", b"event", b"id", b"retry", b":", b" ", b"\n", b"\r", b"\r\n", b"\n\n", b"\0", b"x", BOM, b"\xff",
           "é😀".encode(), b"data: a\n", b"id: 1\n", b"event: e\n", b": c\n"]  # fmt: skip
 
 
-@given(st.lists(st.sampled_from(SCRAPS), max_size=24), st.data())
-def test_any_cut_of_any_stream_gives_the_same_events(scraps: list[bytes], data: st.DataObject) -> None:
-    stream = b"".join(scraps)
+@given(st.lists(st.sampled_from(FRAGMENTS), max_size=24), st.data())
+def test_any_cut_of_any_stream_gives_the_same_events(fragments: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(fragments)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(stream)), max_size=8)))
-    pieces = [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
-    assert read(*pieces) == read(stream) == by_the_rules(stream)
+    parts = [stream[a:b] for a, b in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    assert read_events(*parts) == read_events(stream) == read_by_standard(stream)
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_by_the_rules(stream: bytes) -> None:
-    assert read(stream) == read(*(bytes([byte]) for byte in stream)) == by_the_rules(stream)
+    assert read_events(stream) == read_events(*(bytes([byte]) for byte in stream)) == read_by_standard(stream)
 
 
 def test_an_event_comes_with_the_first_byte_of_the_end_of_its_empty_line() -> None:
-    """Who waited for the newline behind a return would wait for the next event."""
+    """Waiting for the newline after a carriage return would delay the event until the next one."""
     reader = EventReader()
     assert reader.push(b"data: a\r\n\r") == [Event("a")]
     assert reader.push(b"\n") == [] and reader.push(b"data: b\n") == []
     assert reader.push(b"\n") == [Event("b")]
 
 
-LINE = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"))
+LINES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\r\n"))
 
 
-@given(st.lists(st.tuples(LINE.filter(lambda name: name and name[0] != " "), LINE), max_size=4), st.booleans())
-def test_what_is_written_is_read_back(events: list[tuple[str, str]], named: bool) -> None:
+@given(st.lists(st.tuples(LINES.filter(lambda name: name and name[0] != " "), LINES), max_size=4), st.booleans())
+def test_what_is_written_is_read_back(events: list[tuple[str, str]], has_name: bool) -> None:
     stream = b"".join(
-        b": keep-alive\n\n" + (named_event(name.encode(), text.encode()) if named else data_event(text.encode()))
+        b": keep-alive\n\n" + (named_event(name.encode(), text.encode()) if has_name else data_event(text.encode()))
         for name, text in events
     )
-    assert read(stream + DONE) == [*(Event(text, name if named else "") for name, text in events), Event("[DONE]")]
+    assert read_events(stream + DONE) == [
+        *(Event(text, name if has_name else "") for name, text in events),
+        Event("[DONE]"),
+    ]
 
 
-@pytest.mark.parametrize("pieces", [1, 3, 1000])
+@pytest.mark.parametrize("parts", [1, 3, 1000])
 @pytest.mark.parametrize(
     "stream", [b"data: " + b"x" * 200, b"x" * 200, b"data: x\n" * 40, b": x\n" * 90, b"\xff" * 200]
 )
-def test_an_event_beyond_the_limit_ends_the_reading(stream: bytes, pieces: int) -> None:
+def test_an_event_beyond_the_limit_ends_the_reading(stream: bytes, parts: int) -> None:
     reader = EventReader(max_event_bytes=100)
-    cut = [stream[start : start + pieces] for start in range(0, len(stream), pieces)]
+    cut = [stream[start : start + parts] for start in range(0, len(stream), parts)]
     with pytest.raises(EventTooLarge, match="more than 100 bytes") as caught:
-        [reader.push(piece) for piece in cut]
+        [reader.push(part) for part in cut]
     assert caught.value.code == "event_too_large"
 
 

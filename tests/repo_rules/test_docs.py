@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import chairlift
-from support_tree import PACKAGE, ROOT, shown
+from support_source_tree import PACKAGE, ROOT, shown
 
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 BUILT, _, PLANNED = ARCHITECTURE.partition("## Planned packages")

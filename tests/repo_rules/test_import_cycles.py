@@ -6,7 +6,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-from support_tree import SOURCES, imported, module_name, tree_of
+from support_source_tree import SOURCES, imported, module_name, tree_of
 
 
 def type_checking_imports(tree: ast.Module) -> set[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support_tree import PACKAGE, ROOT, imported, module_name, package_files, shown, tree_of
+from support_source_tree import PACKAGE, ROOT, imported, module_name, package_files, shown, tree_of
 
 WITHOUT_TORCH = ("core", "observability", "text", "protocol", "engine", "web", "llm", "server", "cli")
 

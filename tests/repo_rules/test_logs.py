@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from support_tree import ROOT, SOURCES, module_name, tree_of
+from support_source_tree import ROOT, SOURCES, module_name, tree_of
 
 LEVELS = {name: name for name in ("debug", "info", "warning", "error")} | {"exception": "error", "critical": "error"}
 ROW = re.compile(r"^\| `(chairlift[\w.]*)` \| (\w+) \| \S.*\|$", re.MULTILINE)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 
 from support_server import real_server
-from support_tree import ROOT
+from support_source_tree import ROOT
 
 SERVED = "localhost:8000"
 README = (ROOT / "README.md").read_text(encoding="utf-8")

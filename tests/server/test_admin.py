@@ -1,4 +1,4 @@
-"""What operators ask: load, metrics, and the administration."""
+"""Routes for operators: /load, /metrics and /admin."""
 
 import asyncio
 import hashlib
@@ -11,20 +11,20 @@ from support_services import Gate, fake_service
 KEY = {"authorization": "Bearer ops"}
 
 
-def ring() -> KeyRing:
+def admin_key_ring() -> KeyRing:
     return KeyRing({hashlib.sha256(b"ops").digest(): Principal("ops", frozenset({ADMIN}))})
 
 
 def test_a_request_is_found_while_waiting_while_running_and_afterwards() -> None:
     gate = Gate()
 
-    async def ask() -> None:
-        async with open_server(fake_service(hook=gate, max_running_requests=1), keys=ring()) as server:
+    async def scenario() -> None:
+        async with open_server(fake_service(hook=gate, max_running_requests=1), keys=admin_key_ring()) as server:
 
             async def data(name: str) -> Any:
                 return await server.http.get(f"/admin/requests/{name}", headers=KEY)
 
-            assert (await data("nobody")).status_code == 404
+            assert (await data("unknown")).status_code == 404
             first, second = (
                 asyncio.create_task(server.http.post(CHAT, json=HELLO, headers={"x-request-id": name}))
                 for name in ("first", "second")
@@ -32,32 +32,33 @@ def test_a_request_is_found_while_waiting_while_running_and_afterwards() -> None
             await asyncio.to_thread(gate.reached.wait, 30)
             while len(server.replica.llm._dispatcher().open_ids) < 2:
                 await asyncio.sleep(0.001)
-            asked = asyncio.create_task(data("second"))
+            record_request = asyncio.create_task(data("second"))
             await asyncio.sleep(0.05)
             gate.opened.set()
-            assert (await asked).json()["request_id"] == "second"
+            assert (await record_request).json()["request_id"] == "second"
             assert (await first).status_code == (await second).status_code == 200
             record = (await data("second")).json()
             assert record["outcome"] == "length" and record["usage"] == [13, 5, 12]
             assert record["events"][0][0] == "queued" and "finished" in str(record["events"])
 
-    run(ask())
+    run(scenario())
 
 
 def test_the_state_is_that_of_the_engine() -> None:
-    async def ask() -> None:
-        async with open_server(fake_service(), keys=ring()) as server:
+    async def scenario() -> None:
+        async with open_server(fake_service(), keys=admin_key_ring()) as server:
             await server.http.post(CHAT, json=HELLO)
             data = (await server.http.get("/admin/state", headers=KEY)).json()
             assert data["integrity_errors"] == [] and data["scheduler"]["finished_by_reason"]["length"] == 1
             assert data["cache"]["allocated_blocks"] == 0 and data["cache"]["cached_blocks"] > 0
+            assert isinstance(data["startup_report"], dict)
 
-    run(ask())
+    run(scenario())
 
 
 def test_draining_is_reported_and_rejects_new_requests() -> None:
-    async def ask() -> None:
-        async with open_server(fake_service(), keys=ring()) as server:
+    async def scenario() -> None:
+        async with open_server(fake_service(), keys=admin_key_ring()) as server:
             assert (await server.http.post("/admin/drain", headers=KEY)).status_code == 202
             assert server.drained == [1]
             response = await server.http.post(CHAT, json=HELLO)
@@ -65,23 +66,23 @@ def test_draining_is_reported_and_rejects_new_requests() -> None:
             assert (await server.http.get("/load")).json()["state"] == "draining"
             assert (await server.http.get("/livez")).status_code == 200
 
-    run(ask())
+    run(scenario())
 
 
 def test_the_load_is_a_report() -> None:
-    async def ask() -> None:
+    async def scenario() -> None:
         async with open_server(fake_service()) as server:
             await server.http.post(CHAT, json=HELLO)
             data = (await server.http.get("/load")).json()
             assert data["state"] == "ready" and data["finished_requests"] == 1 and data["output_tokens"] == 5
             assert data["admission_waiting_requests"] == 0 and data["expected_wait_seconds"] == 0
 
-    run(ask())
+    run(scenario())
 
 
 def test_a_server_that_is_starting_responds() -> None:
-    async def ask() -> None:
-        async with open_server(None, keys=ring()) as server:
+    async def scenario() -> None:
+        async with open_server(None, keys=admin_key_ring()) as server:
             assert (await server.http.get("/livez")).status_code == 200
             for path in ("/readyz", "/health", "/v1/models", "/admin/state"):
                 assert (await server.http.get(path, headers=KEY)).status_code == 503, path
@@ -89,4 +90,4 @@ def test_a_server_that_is_starting_responds() -> None:
             assert (await server.http.get("/metrics")).status_code == 200
             assert (await server.http.get("/admin/requests/x", headers=KEY)).status_code == 404
 
-    run(ask())
+    run(scenario())

@@ -1,4 +1,4 @@
-"""App: which routes there are, what stands around them, and that no path leads past the keys."""
+"""ServerApp: its routes, its middleware, and that every path needs a key."""
 
 import asyncio
 import gc
@@ -31,32 +31,32 @@ def ring(key: str = "key", tenant: str = "alice") -> KeyRing:
 
 
 def test_every_documented_route_is_there_and_no_other_method() -> None:
-    async def ask() -> None:
+    async def scenario() -> None:
         async with open_server(fake_service()) as server:
             for path, methods in document()["paths"].items():
                 for method in ("get", "post", "put", "delete", "patch"):
                     response = await server.http.request(method, path.replace("{id}", "fake"), content=b"{}")
                     if path.startswith("/admin/"):
-                        assert response.status_code == 404, path  # without an admin's key there is none
+                        assert response.status_code == 404, path  # without an admin key the route does not exist
                     elif method in methods:
                         assert response.status_code in (200, 400), (path, response.text)
                     else:
                         assert response.status_code == 405 and response.headers["allow"], (path, method)
 
-    run(ask())
+    run(scenario())
 
 
 def test_a_server_with_keys_has_three_paths_without_a_key() -> None:
-    async def ask() -> None:
+    async def scenario() -> None:
         async with open_server(fake_service(), keys=ring()) as server:
             for path in document()["paths"]:
                 method = next(iter(document()["paths"][path]))
                 status = (await server.http.request(method, path.replace("{id}", "fake"))).status_code
                 assert status == (200 if path in OPEN else 404 if path.startswith("/admin/") else 401), path
-            good = {"authorization": "Bearer key"}
-            assert (await server.http.post(CHAT, json=HELLO, headers=good)).status_code == 200
+            key_header = {"authorization": "Bearer key"}
+            assert (await server.http.post(CHAT, json=HELLO, headers=key_header)).status_code == 200
 
-    run(ask())
+    run(scenario())
 
 
 JSON = [(b"content-type", b"application/json; charset=utf-8")]
@@ -64,7 +64,7 @@ KEY = (b"authorization", b"Bearer key")
 
 
 def full_server(keys: KeyRing | None = None, **options: Any) -> tuple[ServerApp, Replica]:
-    """Open a server whose admission queue is full; its replica never starts unless a test starts it."""
+    """Open a server whose admission queue is full; a test starts its replica if needed."""
     limits = AdmissionLimits(max_waiting_requests=1)
     replica = Replica(ServerConfig(served_names=("fake",), admission=limits, **options))
 
@@ -80,10 +80,12 @@ def test_a_full_line_turns_work_away_by_its_head_and_nothing_else() -> None:
     server, replica = full_server()
     assert server.early_check is not None
     for path in (CHAT, COMPLETIONS):
-        away = server.early_check(path.encode(), JSON)
-        assert isinstance(away, Rejection) and (away.route, away.tenant) == (path, "")
-        assert isinstance(away.error, Overloaded) and away.error.details["retry_after"] >= 1.0
-        assert away.error.__traceback__ is None, "it has frames that would hold it until garbage is looked for"
+        rejection = server.early_check(path.encode(), JSON)
+        assert isinstance(rejection, Rejection) and (rejection.route, rejection.tenant) == (path, "")
+        assert isinstance(rejection.error, Overloaded) and rejection.error.details["retry_after"] >= 1.0
+        assert rejection.error.__traceback__ is None, (
+            "a traceback would keep its frames alive until the next garbage collection"
+        )
         assert replica.admission.open_requests == 1
     for target in ("/tokenize", "/v1/models", CHAT + "?a=b", "/v1/chat", ""):
         assert server.early_check(target.encode(), JSON) is None, target
@@ -93,7 +95,7 @@ def test_a_full_line_turns_work_away_by_its_head_and_nothing_else() -> None:
     permit = admit()
     assert isinstance(permit, Permit) and replica.admission.waiting_requests == 2
     replica.admission.renew(AdmissionLimits(max_waiting_requests=1))
-    assert admit() is None, "there is no room any more"
+    assert admit() is None, "the queue is full again"
     permit.end()
     assert replica.admission.waiting_requests == 1
 
@@ -103,8 +105,8 @@ def test_who_would_be_refused_before_that_for_another_reason_is_not_turned_away(
     assert server.early_check is not None
     for headers in (JSON, [*JSON, (b"authorization", b"Bearer wrong")], [KEY, (b"content-type", b"text/plain")]):
         assert server.early_check(CHAT.encode(), headers) is None, headers
-    away = server.early_check(CHAT.encode(), [*JSON, KEY])
-    assert isinstance(away, Rejection) and away.tenant == "alice"
+    rejection = server.early_check(CHAT.encode(), [*JSON, KEY])
+    assert isinstance(rejection, Rejection) and rejection.tenant == "alice"
     replica.lifecycle.drain()
     assert server.early_check(CHAT.encode(), [*JSON, KEY]) is None
 
@@ -114,30 +116,32 @@ def test_with_cors_no_request_is_rejected_by_its_header_block() -> None:
 
 
 def test_metrics_may_be_open() -> None:
-    async def ask() -> None:
+    async def scenario() -> None:
         async with open_server(fake_service(), keys=ring(), public_metrics=True) as server:
             assert (await server.http.get("/metrics")).status_code == 200
             assert (await server.http.get("/load")).status_code == 401
 
-    run(ask())
+    run(scenario())
 
 
 @pytest.mark.parametrize("origin", ["https://a.example", "https://b.example"])
 def test_pages_of_named_origins_may_use_it(origin: str) -> None:
-    async def ask() -> httpx.Response:
+    async def scenario() -> httpx.Response:
         async with open_server(fake_service(), cors_origins=("https://a.example",)) as server:
-            wish = {"origin": origin, "access-control-request-method": "POST",
+            preflight_headers = {"origin": origin, "access-control-request-method": "POST",
                     "access-control-request-headers": "authorization"}  # fmt: skip
-            allowed = (await server.http.options(CHAT, headers=wish)).headers.get("access-control-allow-origin")
+            allowed = (await server.http.options(CHAT, headers=preflight_headers)).headers.get(
+                "access-control-allow-origin"
+            )
             response = await server.http.post(CHAT, json=HELLO, headers={"origin": origin})
             assert response.headers.get("access-control-allow-origin") == allowed
             return allowed
 
-    assert run(ask()) == (origin if origin == "https://a.example" else None)
+    assert run(scenario()) == (origin if origin == "https://a.example" else None)
 
 
 def test_a_page_can_read_why_it_was_refused() -> None:
-    async def ask() -> None:
+    async def scenario() -> None:
         origin = {"origin": "https://a.example"}
         async with open_server(fake_service(), keys=RING, cors_origins=("*",)) as server:
             for response in (
@@ -148,11 +152,11 @@ def test_a_page_can_read_why_it_was_refused() -> None:
                 assert response.headers["access-control-allow-origin"] == "*"
                 assert "x-request-id" in response.headers["access-control-expose-headers"]
 
-    run(ask())
+    run(scenario())
 
 
 def test_refusals_before_a_route_are_counted() -> None:
-    async def ask() -> str:
+    async def scenario() -> str:
         async with open_server(None) as starting:
             assert (await starting.http.post(CHAT, json=HELLO)).status_code == 503
             page = (await starting.http.get("/metrics")).text
@@ -161,20 +165,20 @@ def test_refusals_before_a_route_are_counted() -> None:
             assert (await server.http.post(CHAT, json=HELLO, headers={"authorization": "Bearer k"})).status_code == 200
             return page + (await server.http.get("/metrics")).text
 
-    page = run(ask())
+    page = run(scenario())
     for code in ("unavailable", "invalid_api_key"):
-        assert f'chairlift_refusals_total{{code="{code}"}} 1.0' in page
-    assert page.count("chairlift_refusals_total{") == 2
+        assert f'chairlift_requests_rejected_total{{code="{code}"}} 1.0' in page
+    assert page.count("chairlift_requests_rejected_total{") == 2
 
 
 def test_responses_are_counted_by_their_route() -> None:
-    async def ask() -> str:
+    async def scenario() -> str:
         async with open_server(fake_service()) as server:
             for path in ("/v1/models/fake", "/v1/models/else", "/nowhere", "/nowhere/else"):
                 await server.http.get(path)
             return (await server.http.get("/metrics")).text
 
-    page = run(ask())
+    page = run(scenario())
     for line in (
         '{method="GET",route="/v1/models/{id}",status="200"} 1.0',
         '{method="GET",route="/v1/models/{id}",status="404"} 1.0',
@@ -193,35 +197,35 @@ REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", REQUESTS)
 def test_a_request_leaves_nothing_for_the_garbage_collector(name: str) -> None:
-    """Errors hold their frames, which easily hold them: under a flood of refusals such circles are megabytes."""
+    """Errors and frames can form reference cycles, which take megabytes under a flood."""
     path, body = REQUESTS[name]
 
-    async def ask() -> int:
+    async def scenario() -> int:
         async with open_server(fake_service(replace(FAKE, nan=126))) as server:
             app: Any = server.http._transport.app  # type: ignore[attr-defined]
 
             async def send(message: Any) -> None:
                 pass
 
-            async def once() -> None:
-                wire = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
+            async def send_request() -> None:
+                messages = [{"type": "http.request", "body": json.dumps(body).encode(), "more_body": False}]
 
                 async def receive() -> Any:
-                    if not wire:
+                    if not messages:
                         await asyncio.Event().wait()
-                    return wire.pop()
+                    return messages.pop()
 
                 headers = [(b"content-type", b"application/json")]
                 await app({"type": "http", "method": "POST", "path": path, "headers": headers}, receive, send)
 
-            await once()
+            await send_request()
             gc.collect()
             gc.disable()
             try:
                 for _ in range(50):
-                    await once()
+                    await send_request()
                 return gc.collect()
             finally:
                 gc.enable()
 
-    assert run(ask()) < 50
+    assert run(scenario()) < 50

@@ -1,4 +1,4 @@
-"""Replica: what the routes share."""
+"""Replica: the state and functions that the routes share."""
 
 import asyncio
 import threading
@@ -13,13 +13,13 @@ from chairlift.server.config import ServerConfig
 from chairlift.server.replica import LARGE_BODY_BYTES, SMALL_BODY_BYTES, TINY_BODY_BYTES, Replica
 from chairlift.web.admission import AdmissionLimits
 from chairlift.web.tenant_limits import TenantLimits
-from support_process import PATIENCE
+from support_process import TIMEOUT_SECONDS
 from support_server import run
 from support_services import fake_service
 
 
 def with_replica(check: Any, **options: Any) -> None:
-    async def go() -> None:
+    async def scenario() -> None:
         replica = Replica(ServerConfig(served_names=("a", "b"), **options))
         service = fake_service()
         replica.attach_service(service, lambda: None, 2048)
@@ -30,7 +30,7 @@ def with_replica(check: Any, **options: Any) -> None:
         finally:
             await replica.close()
 
-    run(go())
+    run(scenario())
 
 
 def test_a_model_has_several_names_and_no_other() -> None:
@@ -52,29 +52,29 @@ def test_ids_for_the_engine_begin_with_the_requests_own() -> None:
 
 
 def test_fields_without_effect_are_named_or_refused() -> None:
-    def named(replica: Replica) -> None:
+    def check_ignored(replica: Replica) -> None:
         assert replica.ignored_fields_header(()) == []
         assert replica.ignored_fields_header(("store", "a\r\nb: c")) == [(b"x-ignored-parameters", b"store, a??b??c")]
 
-    def strict(replica: Replica) -> None:
-        with pytest.raises(InvalidRequest, match="store") as refusal:
+    def check_strict(replica: Replica) -> None:
+        with pytest.raises(InvalidRequest, match="store") as caught:
             replica.ignored_fields_header(("store",))
-        assert refusal.value.details["param"] == "store"
+        assert caught.value.details["param"] == "store"
 
-    with_replica(named)
-    with_replica(strict, reject_unknown_fields=True)
+    with_replica(check_ignored)
+    with_replica(check_strict, reject_unknown_fields=True)
 
 
-@pytest.mark.parametrize(("header", "asked", "result"), [
+@pytest.mark.parametrize(("header", "timeout", "result"), [
     (None, None, None), (None, 3.0, 3.0), (b"1500", None, 1.5), (b"1500", 3.0, 1.5), (b"5000", 3.0, 3.0),
 ])  # fmt: skip
-def test_the_shorter_timeout_counts(header: bytes | None, asked: float | None, result: float | None) -> None:
+def test_the_shorter_timeout_counts(header: bytes | None, timeout: float | None, result: float | None) -> None:
     headers = [] if header is None else [(b"x-request-timeout-ms", header)]
-    with_replica(lambda replica: _equal(replica.timeout({"headers": headers}, asked), result))
+    with_replica(lambda replica: _equal(replica.timeout({"headers": headers}, timeout), result))
 
 
-def _equal(one: Any, other: Any) -> None:
-    assert one == other
+def _equal(actual: Any, other: Any) -> None:
+    assert actual == other
 
 
 def test_it_stops_its_engine_and_says_so() -> None:
@@ -86,20 +86,22 @@ def test_it_stops_its_engine_and_says_so() -> None:
     with_replica(check)
 
 
-@pytest.mark.parametrize(("size", "is_here"), [(10, True), (SMALL_BODY_BYTES, True), (SMALL_BODY_BYTES + 1, False)])
-def test_a_large_body_is_read_in_a_thread(size: int, is_here: bool) -> None:
+@pytest.mark.parametrize(
+    ("size", "is_same_thread"), [(10, True), (SMALL_BODY_BYTES, True), (SMALL_BODY_BYTES + 1, False)]
+)
+def test_a_large_body_is_read_in_a_thread(size: int, is_same_thread: bool) -> None:
     async def check(replica: Replica) -> None:
-        body, readers = b'{"x": "%s"}' % (b"x" * (size - 9)), []
+        body, threads = b'{"x": "%s"}' % (b"x" * (size - 9)), []
 
         async def receive() -> Any:
             return {"type": "http.request", "body": body, "more_body": False}
 
-        def reader(result: dict[str, Any]) -> int:
-            readers.append(threading.current_thread())
+        def parse(result: dict[str, Any]) -> int:
+            threads.append(threading.current_thread())
             return len(result["x"])
 
-        assert await replica.parse_body({"headers": []}, receive, reader) == len(body) - 9
-        assert (readers == [threading.current_thread()]) is is_here
+        assert await replica.parse_body({"headers": []}, receive, parse) == len(body) - 9
+        assert (threads == [threading.current_thread()]) is is_same_thread
 
     with_replica(check)
 
@@ -107,10 +109,10 @@ def test_a_large_body_is_read_in_a_thread(size: int, is_here: bool) -> None:
 def test_large_bodies_are_parsed_one_after_the_other_and_block_no_other_request() -> None:
     async def check(replica: Replica) -> None:
         gate, large = threading.Event(), {"body_bytes": LARGE_BODY_BYTES + 1}
-        first = asyncio.create_task(replica.run_by_body_size(lambda: gate.wait(PATIENCE), large))
+        first = asyncio.create_task(replica.run_by_body_size(lambda: gate.wait(TIMEOUT_SECONDS), large))
         second = asyncio.create_task(replica.run_by_body_size(gate.is_set, large))
-        others = [replica.run_by_body_size(threading.get_ident, {"body_bytes": size}) for size in (0, LARGE_BODY_BYTES)]
-        for other in (replica.in_thread(threading.get_ident), *others):
+        tasks = [replica.run_by_body_size(threading.get_ident, {"body_bytes": size}) for size in (0, LARGE_BODY_BYTES)]
+        for other in (replica.in_thread(threading.get_ident), *tasks):
             assert await other and not gate.is_set()
         assert not first.done() and not second.done()
         gate.set()
@@ -120,23 +122,23 @@ def test_large_bodies_are_parsed_one_after_the_other_and_block_no_other_request(
 
 
 @pytest.mark.parametrize(
-    ("size", "place"),
+    ("size", "thread"),
     [
         (TINY_BODY_BYTES, "MainThread"), (TINY_BODY_BYTES + 1, "chairlift-text"),
         (LARGE_BODY_BYTES, "chairlift-text"), (LARGE_BODY_BYTES + 1, "chairlift-large"),
     ],
 )  # fmt: skip
-def test_a_body_says_by_its_size_where_its_text_becomes_tokens(size: int, place: str) -> None:
+def test_a_body_says_by_its_size_where_its_text_becomes_tokens(size: int, thread: str) -> None:
     async def check(replica: Replica) -> None:
-        wire = [{"type": "http.request", "body": b"{}" + b" " * (size - 2)}]
+        messages = [{"type": "http.request", "body": b"{}" + b" " * (size - 2)}]
 
         async def receive() -> Any:
-            return wire.pop()
+            return messages.pop()
 
         scope: dict[str, Any] = {"headers": []}
         await replica.parse_body(scope, receive, lambda body: body)
         name = await replica.run_by_body_size(lambda: threading.current_thread().name, scope)
-        assert name.startswith(place)
+        assert name.startswith(thread)
 
     with_replica(check)
 
@@ -159,18 +161,18 @@ def test_gauges_are_kept_whatever_one_of_them_does(
     async def check(replica: Replica) -> None:
         cache_state = replica.service.client.cache_state
 
-        def broken() -> Any:
+        def fail_first() -> Any:
             if faults:
                 raise faults.pop(0)
             return cache_state()
 
-        monkeypatch.setattr(replica.service.client, "cache_state", broken)
-        watching = asyncio.create_task(replica.update_gauges_forever())
-        while (page := await replica.metrics_page()).find(b'chairlift_kv_blocks{state="free"} 128.0') < 0:
-            assert not watching.done()
+        monkeypatch.setattr(replica.service.client, "cache_state", fail_first)
+        task = asyncio.create_task(replica.update_gauges_forever())
+        while (page := await replica.metrics_page()).find(b'chairlift_kv_cache_blocks{state="free"} 128.0') < 0:
+            assert not task.done()
             await asyncio.sleep(0.001)
         assert b"chairlift_ready 1.0" in page
-        watching.cancel()
+        task.cancel()
 
     with_replica(check)
     assert not faults and [record.message for record in caplog.records if record.exc_info] == [
@@ -183,7 +185,7 @@ def test_the_metrics_wait_for_no_engine() -> None:
 
     async def check(replica: Replica) -> None:
         hang = threading.Event()
-        waiting = [asyncio.create_task(asyncio.to_thread(hang.wait, PATIENCE)) for _ in range(64)]
+        waiting = [asyncio.create_task(asyncio.to_thread(hang.wait, TIMEOUT_SECONDS)) for _ in range(64)]
         try:
             assert b"chairlift_ready" in await replica.metrics_page()
         finally:
@@ -194,7 +196,7 @@ def test_the_metrics_wait_for_no_engine() -> None:
 
 
 def test_limits_are_taken_over_and_nothing_else() -> None:
-    async def taken() -> Replica:
+    async def scenario() -> Replica:
         replica = Replica(ServerConfig(served_names=("a",)))
         replica.reload_limits(ServerConfig(
             served_names=("b",), reject_unknown_fields=True, admission=AdmissionLimits(max_waiting_requests=2),
@@ -206,6 +208,6 @@ def test_limits_are_taken_over_and_nothing_else() -> None:
         await replica.close()
         return replica
 
-    config = run(taken()).config
+    config = run(scenario()).config
     assert (config.served_names, config.reject_unknown_fields) == (("a",), False)
     assert (config.admission.max_waiting_requests, config.tenant.tenant_max_open_requests) == (2, 1)

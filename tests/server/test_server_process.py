@@ -1,4 +1,7 @@
-"""Run: where a server listens, and its life from the socket to the exit code. Faults are in tests/system/."""
+"""server_process.py: listen addresses, and a server from its socket to its exit code.
+
+tests/system/ has faults.
+"""
 
 import asyncio
 import signal
@@ -18,9 +21,9 @@ from support_server import CHAT, HELLO, fake_server, starting_server
 
 
 def test_any_free_port_is_taken_and_printed() -> None:
-    with ListenAddress(port=0).bind() as taken:
-        port = taken.getsockname()[1]
-        assert ListenAddress(port=0).url(taken) == f"http://127.0.0.1:{port}"
+    with ListenAddress(port=0).bind() as listener:
+        port = listener.getsockname()[1]
+        assert ListenAddress(port=0).url(listener) == f"http://127.0.0.1:{port}"
         with pytest.raises(ConfigError, match=f"port {port}"):
             ListenAddress(port=port).bind()
 
@@ -33,44 +36,44 @@ def test_who_can_reach_an_address(host: str, is_loopback: bool) -> None:
 
 
 def test_an_address_that_is_none() -> None:
-    with pytest.raises(ConfigError, match="no address"):
+    with pytest.raises(ConfigError, match="cannot resolve the host"):
         ListenAddress(host="nowhere.invalid").bind()
-    with pytest.raises(ConfigError, match="no address"):
+    with pytest.raises(ConfigError, match="cannot resolve the host"):
         _ = ListenAddress(host="nowhere.invalid").is_loopback
-    with pytest.raises(ConfigError, match="no address"):
+    with pytest.raises(ConfigError, match="cannot resolve the host"):
         ListenAddress(host="x" * 300).bind()
 
 
-@pytest.mark.parametrize(("sockets", "accepted"), [(1, 2), (ACCEPTS_PER_ITERATION, ACCEPTS_PER_ITERATION)])
-def test_many_connections_are_accepted_in_one_turn_of_the_loop(sockets: int, accepted: int) -> None:
-    """With one socket a flood of new connections would wait turn for turn."""
-    made: list[int] = []
+@pytest.mark.parametrize(("num_sockets", "accepted"), [(1, 2), (ACCEPTS_PER_ITERATION, ACCEPTS_PER_ITERATION)])
+def test_many_connections_are_accepted_in_one_turn_of_the_loop(num_sockets: int, accepted: int) -> None:
+    """With one socket, each loop iteration would accept few of many new connections."""
+    connections: list[int] = []
 
     class Protocol(asyncio.Protocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            made.append(1)
+            connections.append(1)
 
-    async def turn() -> None:
-        with ListenAddress(port=0).bind() as taken:
-            all_of_them = listeners(taken)
-            assert len(all_of_them) == ACCEPTS_PER_ITERATION
+    async def scenario() -> None:
+        with ListenAddress(port=0).bind() as listener:
+            sockets = listeners(listener)
+            assert len(sockets) == ACCEPTS_PER_ITERATION
             loop = asyncio.get_running_loop()
-            servers = [await loop.create_server(Protocol, sock=each) for each in all_of_them[:sockets]]
-            clients = [socket.create_connection(taken.getsockname()) for _ in range(ACCEPTS_PER_ITERATION)]
-            while not made:
+            servers = [await loop.create_server(Protocol, sock=each) for each in sockets[:num_sockets]]
+            clients = [socket.create_connection(listener.getsockname()) for _ in range(ACCEPTS_PER_ITERATION)]
+            while not connections:
                 await asyncio.sleep(0)
-            assert (len(made) <= accepted) if sockets == 1 else (len(made) == accepted)
-            for each in (*clients, *servers, *all_of_them):
+            assert (len(connections) <= accepted) if num_sockets == 1 else (len(connections) == accepted)
+            for each in (*clients, *servers, *sockets):
                 each.close()
 
-    uvloop.run(turn())
+    uvloop.run(scenario())
 
 
 def test_it_says_what_it_does_and_leaves_with_zero() -> None:
     with fake_server() as server:
         assert httpx.post(server.url + CHAT, json=HELLO).status_code == 200
         assert server.stop() == 0
-    assert [line.split()[0] for line in server.lines] == ["listening", "ready", "gone"]
+    assert [line.split()[0] for line in server.lines] == ["listening", "ready", "stopped"]
 
 
 def test_a_connection_that_is_kept_does_not_keep_the_server() -> None:
@@ -90,13 +93,13 @@ def test_it_speaks_tls_and_reads_a_new_certificate(tmp_path: Path) -> None:
         server.process.send_signal(signal.SIGHUP)
         while name_of(server.port) != "second":
             assert server.process.poll() is None
-        with socket.create_connection(("127.0.0.1", server.port)) as plain:
-            plain.sendall(b"GET /livez HTTP/1.1\r\n\r\n")
-            assert b"200" not in plain.recv(1000)
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            client.sendall(b"GET /livez HTTP/1.1\r\n\r\n")
+            assert b"200" not in client.recv(1000)
 
 
 def test_a_certificate_with_the_key_of_another_leaves_the_old_one_at_work(tmp_path: Path) -> None:
-    """Even half of it taken over would end every handshake from then on."""
+    """A certificate loaded without its key would fail every handshake from then on."""
     make_certificate(tmp_path, "first")
     files = {"certificate": str(tmp_path / "cert.pem"), "key": str(tmp_path / "key.pem")}
     with fake_server(tls=files) as server:
@@ -104,7 +107,7 @@ def test_a_certificate_with_the_key_of_another_leaves_the_old_one_at_work(tmp_pa
         make_certificate(tmp_path, "second")
         (tmp_path / "key.pem").write_bytes(key)
         server.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: "the old keys, certificates and limits stay" in server.said)
+        wait_until(lambda: "the old keys, certificates and limits stay" in server.log)
         for _ in range(3):
             assert name_of(server.port) == "first"
             assert httpx.get(server.url + "/livez", verify=False).status_code == 200
@@ -114,7 +117,7 @@ def test_a_certificate_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "cert.pem").write_text("nonsense", encoding="utf-8")
     files = {"certificate": str(tmp_path / "cert.pem"), "key": str(tmp_path / "cert.pem")}
     with starting_server(tls=files) as server:
-        assert server.left() != 0 and "the certificate cannot be used" in server.said
+        assert server.wait_for_exit() != 0 and "cannot load tls_cert and tls_key" in server.log
 
 
 def make_certificate(folder: Path, name: str) -> None:
@@ -124,7 +127,8 @@ def make_certificate(folder: Path, name: str) -> None:
 
 
 def name_of(port: int) -> str:
-    """Return the name in the certificate that a server shows."""
-    shown = ssl.get_server_certificate(("127.0.0.1", port))
-    asked = ["openssl", "x509", "-noout", "-subject"]
-    return subprocess.run(asked, input=shown, text=True, check=True, capture_output=True).stdout.split("=")[-1].strip()
+    """Return the name in the certificate of a server."""
+    certificate = ssl.get_server_certificate(("127.0.0.1", port))
+    command = ["openssl", "x509", "-noout", "-subject"]
+    result = subprocess.run(command, input=certificate, text=True, check=True, capture_output=True)
+    return result.stdout.split("=")[-1].strip()

@@ -1,4 +1,4 @@
-"""The client of a soak tells how a request ended, whatever its server does."""
+"""send_request: reports how a request ended, whatever the server does."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from soak import raw_client
-from soak.raw_client import ClientBehavior, End, Ending, ask, request
+from soak.raw_client import ClientBehavior, Outcome, RequestResult, build_request, send_request
 from support_server import run
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -14,7 +14,7 @@ ERROR = b'{"error": {"message": "m", "type": "t", "param": null, "code": "bad"}}
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
-def whole(status: int, body: bytes) -> bytes:
+def response(status: int, body: bytes) -> bytes:
     return b"HTTP/1.1 %d X\r\ncontent-length: %d\r\n\r\n%s" % (status, len(body), body)
 
 
@@ -22,24 +22,28 @@ def chunks(*bodies: bytes) -> bytes:
     return b"".join(b"%x\r\n%s\r\n" % (len(body), body) for body in (*bodies, b""))
 
 
-def against(
-    handle: Handler, *, seconds: float = 0.0, patience: float = 10.0, manner: ClientBehavior = ClientBehavior.STAYS
-) -> Ending:
-    async def asking() -> Ending:
+def send_to(
+    handle: Handler, *, delay: float = 0.0, timeout: float = 10.0, behavior: ClientBehavior = ClientBehavior.WAITS
+) -> RequestResult:
+    """Send a request to a server with this connection handler."""
+
+    async def send() -> RequestResult:
         server = await asyncio.start_server(handle, "127.0.0.1", 0)
         async with server:
             port = server.sockets[0].getsockname()[1]
-            sent = request("POST", "/x", b"{}", authorization="Bearer k")
-            return await ask(port, sent, seconds=seconds, patience=patience, manner=manner)
+            data = build_request("POST", "/x", b"{}", authorization="Bearer k")
+            return await send_request(port, data, delay_seconds=delay, timeout_seconds=timeout, behavior=behavior)
 
-    found: Ending = run(asking())
-    return found
+    result: RequestResult = run(send())
+    return result
 
 
-def says(answer: bytes, *, closes: bool = True) -> Handler:
+def responder(data: bytes, *, closes: bool = True) -> Handler:
+    """Return a connection handler that responds with `data` and then closes or waits for the client."""
+
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(answer)
+        writer.write(data)
         await writer.drain()
         if not closes:
             await reader.read()
@@ -48,59 +52,63 @@ def says(answer: bytes, *, closes: bool = True) -> Handler:
     return handle
 
 
-@pytest.mark.parametrize(("answer", "end", "status", "code"), [
-    (whole(200, b'{"a": 1}'), End.ANSWERED, 200, ""),
-    (whole(400, ERROR), End.ANSWERED, 400, "bad"),
-    (whole(500, b"oops"), End.ANSWERED, 500, "no error object"),
-    (whole(200, b"12345")[:-2], End.CUT, 200, ""),
-    (b"", End.CUT, 0, ""),
-    (b"garbage\r\n\r\n", End.CUT, 0, ""),
-    (STREAM + chunks(b"data: 1\n\n", b"data: [DONE]\n\n"), End.DONE, 200, ""),
-    (STREAM + chunks(b"data: 1\n\n", b"event: error\ndata: " + ERROR + b"\n\n"), End.ERROR_EVENT, 200, "bad"),
-    (STREAM + chunks(b"data: 1\n\n"), End.CUT, 200, ""),
-    (STREAM + chunks(b"data: 1\n\n", b"data: [DONE]\n\n")[:-5], End.CUT, 200, ""),
+@pytest.mark.parametrize(("data", "outcome", "status", "code"), [
+    (response(200, b'{"a": 1}'), Outcome.RESPONSE, 200, ""),
+    (response(400, ERROR), Outcome.RESPONSE, 400, "bad"),
+    (response(500, b"oops"), Outcome.RESPONSE, 500, "no error object"),
+    (response(200, b"12345")[:-2], Outcome.CONNECTION_LOST, 200, ""),
+    (b"", Outcome.CONNECTION_LOST, 0, ""),
+    (b"garbage\r\n\r\n", Outcome.CONNECTION_LOST, 0, ""),
+    (STREAM + chunks(b"data: 1\n\n", b"data: [DONE]\n\n"), Outcome.STREAM, 200, ""),
+    (STREAM + chunks(b"data: 1\n\n", b"event: error\ndata: " + ERROR + b"\n\n"), Outcome.ERROR_EVENT, 200, "bad"),
+    (STREAM + chunks(b"data: 1\n\n"), Outcome.CONNECTION_LOST, 200, ""),
+    (STREAM + chunks(b"data: 1\n\n", b"data: [DONE]\n\n")[:-5], Outcome.CONNECTION_LOST, 200, ""),
 ])  # fmt: skip
-def test_how_it_ended(answer: bytes, end: End, status: int, code: str) -> None:
-    found = against(says(answer))
-    assert (found.end, found.status, found.code) == (end, status, code)
-    assert found.ended >= found.began
+def test_outcome_status_and_code(data: bytes, outcome: Outcome, status: int, code: str) -> None:
+    result = send_to(responder(data))
+    assert (result.outcome, result.status, result.code) == (outcome, status, code)
+    assert result.ended_at >= result.started_at
 
 
-def test_who_says_nothing_hangs() -> None:
-    assert against(says(b"", closes=False), patience=0.3).end is End.HUNG
-    assert against(says(STREAM + b"5\r\nab", closes=False), patience=0.3).end is End.HUNG
+def test_a_silent_server_leads_to_a_timeout() -> None:
+    assert send_to(responder(b"", closes=False), timeout=0.3).outcome is Outcome.TIMED_OUT
+    assert send_to(responder(STREAM + b"5\r\nab", closes=False), timeout=0.3).outcome is Outcome.TIMED_OUT
 
 
-@pytest.mark.parametrize("manner", [ClientBehavior.LEAVES, ClientBehavior.RESETS])
-def test_who_leaves_has_left(manner: ClientBehavior) -> None:
-    assert against(says(STREAM, closes=False), manner=manner, seconds=0.1).end is End.LEFT
-    assert against(says(whole(200, b"{}")), manner=manner, seconds=5.0).end is End.ANSWERED
+@pytest.mark.parametrize("behavior", [ClientBehavior.DISCONNECTS, ClientBehavior.RESETS])
+def test_a_client_disconnects_after_its_delay(behavior: ClientBehavior) -> None:
+    unfinished = send_to(responder(STREAM, closes=False), behavior=behavior, delay=0.1)
+    assert unfinished.outcome is Outcome.CLIENT_CLOSED
+    complete = send_to(responder(response(200, b"{}")), behavior=behavior, delay=5.0)
+    assert complete.outcome is Outcome.RESPONSE
 
 
-@pytest.mark.parametrize("manner", [ClientBehavior.HALF_CLOSES, ClientBehavior.DAWDLES, ClientBehavior.STALLS])
-def test_who_has_bad_manners_may_be_let_go(manner: ClientBehavior, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(raw_client, "SLOW_PAUSE", 0.001)
+@pytest.mark.parametrize(
+    "behavior", [ClientBehavior.HALF_CLOSES, ClientBehavior.READS_SLOWLY, ClientBehavior.STALLS]
+)  # fmt: skip
+def test_a_server_may_close_on_these_clients(behavior: ClientBehavior, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(raw_client, "SLOW_PAUSE_SECONDS", 0.001)
 
-    async def closes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def close_early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(STREAM + b"ff\r\nabc")
         writer.close()
 
-    assert against(closes, manner=manner).end is End.LET_GO
+    assert send_to(close_early, behavior=behavior).outcome is Outcome.SERVER_CLOSED
 
 
-def test_nobody_there_is_no_connection() -> None:
-    async def asking() -> Ending:
-        server = await asyncio.start_server(says(b""), "127.0.0.1", 0)
+def test_a_port_without_a_server_is_no_connection() -> None:
+    async def send() -> RequestResult:
+        server = await asyncio.start_server(responder(b""), "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         server.close()
         await server.wait_closed()
-        return await ask(port, request("GET", "/x"))
+        return await send_request(port, build_request("GET", "/x"))
 
-    assert run(asking()).end is End.NO_CONNECTION
+    assert run(send()).outcome is Outcome.NO_CONNECTION
 
 
-def test_a_request_is_one() -> None:
-    sent = request("POST", "/x", b"abc", x_request_id="r")
-    assert sent.startswith(b"POST /x HTTP/1.1\r\n") and b"\r\nx-request-id: r\r\n" in sent
-    assert b"\r\ncontent-length: 3\r\n" in sent and sent.endswith(b"\r\n\r\nabc")
+def test_build_request_writes_headers_and_body() -> None:
+    data = build_request("POST", "/x", b"abc", x_request_id="r")
+    assert data.startswith(b"POST /x HTTP/1.1\r\n") and b"\r\nx-request-id: r\r\n" in data
+    assert b"\r\ncontent-length: 3\r\n" in data and data.endswith(b"\r\n\r\nabc")

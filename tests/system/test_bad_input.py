@@ -1,80 +1,19 @@
-"""The cases of bad input that the server is held to: each gets its status, and the next good request its old answer.
+"""Bad values of fields: each gets its status; the next good request works as before.
 
-The numbers are those of the contract. A server in a process of its own, over a fake engine, is asked as any client
-would.
+The numbers are those of the cases in the HTTP contract.
 """
 
 import json
-import socket
-from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 import httpx
 import pytest
 
-from chairlift.web.auth import key_line
-from support_server import CHAT, COMPLETIONS, HELLO, Server, fake_server
+from support_bad_input import MEGABYTE, SHORT_REQUEST, rejection_message
+from support_process import wait_until
+from support_server import CHAT, COMPLETIONS, HELLO
 
-ASK: dict[str, Any] = {"model": "fake", "prompt": "hello", "max_tokens": 3, "seed": 1}
-ADMIN, KEY = "the-admin-key", "the-key-of-alice"
-MEGABYTE = 10**6
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    limits = {"max_body_bytes": 4_000_000, "body_timeout": 1.0, "head": {"seconds": 2.0}, "idle_timeout": 2}
-    with fake_server(server=limits) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    file = tmp_path_factory.mktemp("keys") / "keys.txt"
-    file.write_text("\n".join([key_line(KEY, "alice"), key_line(ADMIN, "ops", admin=True)]), encoding="utf-8")
-    with fake_server(keys=str(file)) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def http(server: Server) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=server.url, timeout=30) as client:
-        yield client
-
-
-@pytest.fixture(scope="module")
-def before(http: httpx.Client) -> dict[str, Any]:
-    return good(http)
-
-
-@pytest.fixture(autouse=True)
-def as_before(http: httpx.Client, before: dict[str, Any]) -> Iterator[None]:
-    yield
-    assert good(http) == before
-
-
-def good(http: httpx.Client) -> dict[str, Any]:
-    response = http.post(CHAT, json=HELLO, headers={"x-request-id": "good"})
-    assert response.status_code == 200, response.text
-    result: dict[str, Any] = response.json()
-    del result["created"]
-    result["usage"].pop("prompt_tokens_details")  # the second time the prompt is cached
-    return result
-
-
-def refused(response: httpx.Response, status: int, param: str | None = None, code: str | None = None) -> str:
-    """Check a refusal; returns what it says."""
-    assert response.status_code == status, response.text
-    assert response.headers["x-request-id"] and response.headers["content-type"] == "application/json"
-    error = response.json()["error"]
-    assert set(error) == {"message", "type", "param", "code"} and isinstance(error["message"], str) and error["type"]
-    if param is not None:
-        assert error["param"] == param, error
-    if code is not None:
-        assert error["code"] == code, error
-    said: str = error["message"]
-    return said
-
+pytestmark = pytest.mark.usefixtures("good_request_still_works")
 
 # -- bodies (1-10) -----------------------------------------------------------------------------------------------------
 
@@ -100,7 +39,7 @@ BODIES: dict[str, bytes] = {
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS, "/tokenize", "/detokenize"])
 def test_bodies_that_are_no_json_object(http: httpx.Client, path: str, body: bytes) -> None:
-    refused(http.post(path, content=body, headers={"content-type": "application/json"}), 400)
+    rejection_message(http.post(path, content=body, headers={"content-type": "application/json"}), 400)
 
 
 def test_10_the_last_of_duplicate_keys_wins(http: httpx.Client) -> None:
@@ -113,13 +52,13 @@ def test_10_the_last_of_duplicate_keys_wins(http: httpx.Client) -> None:
 
 
 def test_11_fields_without_effect_are_named(http: httpx.Client) -> None:
-    odd = {"store": True, "metadata": {}, "prediction": {"type": "content", "content": ""}, "frobnicate": 1}
-    response = http.post(CHAT, json={**HELLO, **odd})
+    ignored_fields = {"store": True, "metadata": {}, "prediction": {"type": "content", "content": ""}, "frobnicate": 1}
+    response = http.post(CHAT, json={**HELLO, **ignored_fields})
     assert response.status_code == 200
     assert response.headers["x-ignored-parameters"] == "store, metadata, prediction, frobnicate"
-    nasty = http.post(CHAT, json={**HELLO, "a\r\nset-cookie: b": 1, **{f"x{i}": 1 for i in range(1000)}})
-    assert nasty.status_code == 200 and "set-cookie" not in nasty.headers
-    assert len(nasty.headers["x-ignored-parameters"]) <= 1024
+    response = http.post(CHAT, json={**HELLO, "a\r\nset-cookie: b": 1, **{f"x{i}": 1 for i in range(1000)}})
+    assert response.status_code == 200 and "set-cookie" not in response.headers
+    assert len(response.headers["x-ignored-parameters"]) <= 1024
 
 
 CHAT_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
@@ -205,9 +144,9 @@ CHAT_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("changes", "param"), CHAT_FIELDS.values(), ids=CHAT_FIELDS)
 def test_fields_of_a_chat(http: httpx.Client, changes: dict[str, Any], param: str) -> None:
-    asked = {name: value for name, value in {**HELLO, **changes}.items() if value is not ...}
-    said = refused(http.post(CHAT, json=asked), 400, param)
-    assert len(said) < 500 and "169.254" not in said
+    body = {name: value for name, value in {**HELLO, **changes}.items() if value is not ...}
+    message = rejection_message(http.post(CHAT, json=body), 400, param)
+    assert len(message) < 500 and "169.254" not in message
 
 
 COMPLETION_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
@@ -234,23 +173,27 @@ COMPLETION_FIELDS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("changes", "param"), COMPLETION_FIELDS.values(), ids=COMPLETION_FIELDS)
 def test_fields_of_a_completion(http: httpx.Client, changes: dict[str, Any], param: str) -> None:
-    refused(http.post(COMPLETIONS, json={**ASK, **changes}), 400, param)
+    rejection_message(http.post(COMPLETIONS, json={**SHORT_REQUEST, **changes}), 400, param)
 
 
 def test_22_an_unknown_model(http: httpx.Client) -> None:
-    refused(http.post(CHAT, json={**HELLO, "model": "nobody"}), 404, "model", "model_not_found")
+    rejection_message(http.post(CHAT, json={**HELLO, "model": "nobody"}), 404, "model", "model_not_found")
 
 
 def test_29_and_30_a_prompt_over_the_context(http: httpx.Client) -> None:
-    said = refused(http.post(COMPLETIONS, json={**ASK, "prompt": "x" * 512}), 400, "prompt", "context_length_exceeded")
-    assert "512" in said
-    said = refused(http.post(COMPLETIONS, json={**ASK, "max_tokens": 508}), 400, "prompt", "context_length_exceeded")
-    assert "5 tokens" in said and "508" in said and "512" in said
+    message = rejection_message(
+        http.post(COMPLETIONS, json={**SHORT_REQUEST, "prompt": "x" * 512}), 400, "prompt", "context_length_exceeded"
+    )
+    assert "512" in message
+    message = rejection_message(
+        http.post(COMPLETIONS, json={**SHORT_REQUEST, "max_tokens": 508}), 400, "prompt", "context_length_exceeded"
+    )
+    assert "5 tokens" in message and "508" in message and "512" in message
     response = http.post(COMPLETIONS, json={"model": "fake", "prompt": "hello", "seed": 1})
     assert response.json()["usage"]["completion_tokens"] == 507  # as much as fits
 
 
-GOOD: dict[str, dict[str, Any]] = {
+UNUSUAL: dict[str, dict[str, Any]] = {
     "35 tiny": {"temperature": 1e-12},
     "42 lowest": {"seed": -(2**63)},
     "42 highest": {"seed": 2**63 - 1},
@@ -261,14 +204,14 @@ GOOD: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("changes", GOOD.values(), ids=GOOD)
+@pytest.mark.parametrize("changes", UNUSUAL.values(), ids=UNUSUAL)
 def test_what_is_odd_and_allowed(http: httpx.Client, changes: dict[str, Any]) -> None:
     response = http.post(CHAT, json={**HELLO, **changes})
     assert response.status_code == 200, response.text
 
 
 def test_31_zero_tokens_with_echo(http: httpx.Client) -> None:
-    response = http.post(COMPLETIONS, json={**ASK, "max_tokens": 0, "echo": True})
+    response = http.post(COMPLETIONS, json={**SHORT_REQUEST, "max_tokens": 0, "echo": True})
     assert response.status_code == 200 and response.json()["choices"][0]["text"] == "hello"
 
 
@@ -279,22 +222,12 @@ def test_43_stream_options_without_a_stream(http: httpx.Client) -> None:
 
 @pytest.mark.parametrize("text", ["x" * MEGABYTE, "e\u0301" * 300_000, "\u200b" * 300_000, "\0" * 100_000])
 def test_51_a_megabyte_of_anything(http: httpx.Client, text: str) -> None:
-    refused(http.post(COMPLETIONS, json={**ASK, "prompt": text}), 400)
+    rejection_message(http.post(COMPLETIONS, json={**SHORT_REQUEST, "prompt": text}), 400)
 
 
-@pytest.mark.parametrize("given", [b"a\r b", b"x" * 10_000, "🚡".encode(), b"a b", b"../../x"])
-def test_53_a_request_id_that_is_none(server: Server, given: bytes) -> None:
-    body = json.dumps(HELLO).encode()
-    response = talk(
-        server, b"POST %s HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-request-id: %s\r\ncontent-length: %d\r\n\r\n%s"
-        % (CHAT.encode(), given.replace(b"\r", b"\t"), len(body), body),
-    )  # fmt: skip
-    assert response.startswith(b"HTTP/1.1 200") and b"x-request-id: req-" in response
-
-
-@pytest.mark.parametrize("given", ["-1", "0", "x", "9223372036854775808", "1.5", ""])
-def test_54_a_deadline_that_is_none(http: httpx.Client, given: str) -> None:
-    refused(http.post(CHAT, json=HELLO, headers={"x-request-timeout-ms": given}), 400, "x-request-timeout-ms")
+@pytest.mark.parametrize("value", ["-1", "0", "x", "9223372036854775808", "1.5", ""])
+def test_54_a_deadline_that_is_none(http: httpx.Client, value: str) -> None:
+    rejection_message(http.post(CHAT, json=HELLO, headers={"x-request-timeout-ms": value}), 400, "x-request-timeout-ms")
 
 
 def test_63_metrics_have_no_labels_of_clients(http: httpx.Client) -> None:
@@ -303,198 +236,9 @@ def test_63_metrics_have_no_labels_of_clients(http: httpx.Client) -> None:
         http.request(f"VERB{number % 20}", f"/nowhere/{number}")
 
     send(0)  # the series of an unknown model and of an unknown method appear
+    # The engine's gauges appear with its first load report.
+    wait_until(lambda: 'process_cpu_seconds_total{process="engine"}' in http.get("/metrics").text)
     num_lines = len(http.get("/metrics").text.splitlines())
     for number in range(1, 300):
         send(number)
     assert len(http.get("/metrics").text.splitlines()) <= num_lines + 4
-
-
-# -- HTTP (12-20, 56-62) -----------------------------------------------------------------------------------------------
-
-
-def test_12_the_content_type(http: httpx.Client) -> None:
-    body = json.dumps(HELLO).encode()
-    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/xml"):
-        refused(http.post(CHAT, content=body, headers={"content-type": kind}), 415)
-    assert http.post(CHAT, content=body).status_code == 200
-    assert http.post(CHAT, content=body, headers={"content-type": "Application/JSON; charset=utf-8"}).status_code == 200
-
-
-def test_13_a_compressed_body(http: httpx.Client) -> None:
-    headers = {"content-type": "application/json", "content-encoding": "gzip"}
-    refused(http.post(CHAT, content=b"\x1f\x8b" + bytes(1000), headers=headers), 415)
-
-
-def test_14_a_body_over_the_limit(server: Server, http: httpx.Client) -> None:
-    head = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n" % CHAT.encode()
-    response = talk(server, head + b"content-length: 4000001\r\n\r\n{")
-    assert response.startswith(b"HTTP/1.1 413") and b"connection: close" in response
-    assert talk(server, head + b"content-length: %s\r\n\r\n{" % (b"9" * 30)).startswith(
-        (b"HTTP/1.1 413", b"HTTP/1.1 400")
-    )
-    piece = b"10000\r\n" + b" " * 65_536 + b"\r\n"
-    response = talk(server, head + b"transfer-encoding: chunked\r\n\r\n" + piece * 80)
-    assert response.startswith(b"HTTP/1.1 413")
-
-
-def test_15_a_body_that_does_not_come(server: Server) -> None:
-    response = talk(
-        server, b"POST %s HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n" % CHAT.encode()
-    )
-    assert response.startswith(b"HTTP/1.1 408") and b"connection: close" in response
-
-
-def test_16_a_head_without_end(server: Server) -> None:
-    assert talk(server, b"GET /livez HTTP/1.1\r\nx: " + b"y" * 6_000_000).startswith(b"HTTP/1.1 431")
-    many = b"".join(b"x%d: y\r\n" % number for number in range(10_000))
-    assert talk(server, b"GET /livez HTTP/1.1\r\n" + many + b"\r\n").startswith(b"HTTP/1.1 431")
-
-
-@pytest.mark.parametrize("path", [
-    b"//v1/models", b"/v1/../admin/state", b"/v1/%2e%2e/admin/state", b"/v1/models/", b"/livez/", b"/LIVEZ",
-    b"/v1/models%00", b"/admin/state", b"/%61dmin/state", b"/", b"/v1", b"/v1/models/fake/../../admin",
-])  # fmt: skip
-def test_18_and_20_paths_that_are_none(server: Server, path: bytes) -> None:
-    response = talk(server, b"GET %s HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n" % path)
-    assert response.startswith(b"HTTP/1.1 404") and b'"code":' in response
-
-
-@pytest.mark.parametrize(("verb", "path"), [
-    ("GET", CHAT), ("TRACE", CHAT), ("PUT", CHAT), ("DELETE", "/v1/models"), ("POST", "/livez"), ("FROBNICATE", CHAT),
-])  # fmt: skip
-def test_19_other_verbs(server: Server, verb: str, path: str) -> None:
-    response = talk(server, f"{verb} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".encode())
-    assert response.startswith(b"HTTP/1.1 405") and b"\r\nallow: " in response
-
-
-def test_56_a_thousand_requests_in_one_go(server: Server) -> None:
-    names = [b"r%d" % number for number in range(1000)]
-    asked = b"".join(b"GET /livez HTTP/1.1\r\nhost: x\r\nx-request-id: %s\r\n\r\n" % name for name in names)
-    response = talk(
-        server, asked + b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-request-id: last\r\n\r\n"
-    )
-    result = [line.split(b": ")[1] for line in response.split(b"\r\n") if line.startswith(b"x-request-id: ")]
-    assert result == [*names, b"last"]
-
-
-def test_56_a_connection_goes_on_after_a_bad_request(server: Server) -> None:
-    body = json.dumps(HELLO).encode()
-    bad = b"POST %s HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\n\r\n{" % CHAT.encode()
-    fine = b"POST %s HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % (
-        CHAT.encode(),
-        len(body),
-    )
-    response = talk(server, bad + fine + body)
-    assert response.startswith(b"HTTP/1.1 400") and b"HTTP/1.1 200" in response
-
-
-def test_59_bodies_of_two_lengths(server: Server) -> None:
-    head = b"POST %s HTTP/1.1\r\nhost: x\r\n" % CHAT.encode()
-    both = (
-        head + b"content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nGET /livez HTTP/1.1\r\nhost: x\r\n\r\n"
-    )
-    response = talk(server, both)
-    assert (
-        response.startswith(b"HTTP/1.1 400") and response.count(b"HTTP/1.1 ") - response.count(b"HTTP/1.1 request") == 1
-    )
-    response = talk(server, head + b"transfer-encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n")
-    assert (
-        response.startswith(b"HTTP/1.1 400") and response.count(b"HTTP/1.1 ") - response.count(b"HTTP/1.1 request") == 1
-    )
-    body = json.dumps(HELLO).encode()
-    response = talk(
-        server, head + b"expect: 100-continue\r\nconnection: close\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
-    )
-    assert response.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200")
-
-
-def test_60_a_thousand_idle_connections(server: Server, http: httpx.Client) -> None:
-    idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(1000)]
-    try:
-        assert http.post(CHAT, json=HELLO).status_code == 200
-        for each in idle:
-            each.settimeout(30)
-            assert each.recv(1) == b""  # closed by the server
-    finally:
-        for each in idle:
-            each.close()
-
-
-@pytest.mark.parametrize("sent", [
-    b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\nsec-websocket-key: a\r\n\r\n",
-    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200),
-])  # fmt: skip
-def test_61_other_protocols(server: Server, sent: bytes) -> None:
-    response = talk(server, sent)
-    assert response == b"" or (response.startswith(b"HTTP/1.1 400") and b'"error"' in response)
-
-
-def test_62_pages_of_others(http: httpx.Client) -> None:
-    asked = {"origin": "https://elsewhere.example", "access-control-request-method": "POST"}
-    response = http.options(CHAT, headers=asked)
-    assert response.status_code == 405 and "access-control-allow-origin" not in response.headers
-    response = http.post(CHAT, json=HELLO, headers={"origin": "https://elsewhere.example"})
-    assert "access-control-allow-origin" not in response.headers
-
-
-# -- keys (17, 21, 55, 62, 64) -----------------------------------------------------------------------------------------
-
-OPEN_PATHS = ("/livez", "/readyz", "/health")
-GUARDED_PATHS = ("/v1/models", "/v1/models/fake", "/metrics", "/load", "/docs", "/openapi.json", "/nowhere", "/", CHAT)
-JWT = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbGljZSJ9."
-
-
-@pytest.mark.parametrize("path", GUARDED_PATHS)
-def test_21_and_55_no_key_and_wrong_keys(guarded: Server, path: str) -> None:
-    wrong: list[list[tuple[str, str]]] = [
-        [], [("authorization", "Bearer wrong")], [("authorization", f"Basic {KEY}")], [("authorization", KEY)],
-        [("authorization", f"Bearer {KEY}"), ("authorization", f"Bearer {KEY}")], [("authorization", "Bearer")],
-        [("authorization", f"Bearer {JWT}")], [("authorization", "Bearer " + "x" * 20_000)], [("x-api-key", KEY)],
-        [("host", "x/?"), ("authorization", "Bearer x")], [("host", "a/v1/models?")],
-    ]  # fmt: skip
-    for headers in wrong:
-        response = httpx.get(f"{guarded.url}{path}?api_key={KEY}&key={KEY}", headers=headers)
-        refused(response, 401, code="invalid_api_key")
-        assert response.headers["www-authenticate"] == "Bearer"
-
-
-def test_21_the_right_key(guarded: Server) -> None:
-    headers = {"authorization": f"Bearer {KEY}"}
-    assert httpx.post(guarded.url + CHAT, json=HELLO, headers=headers).status_code == 200
-    assert httpx.get(guarded.url + "/metrics", headers={"authorization": f"bearer  {KEY}"}).status_code == 200
-    for path in OPEN_PATHS:
-        assert httpx.get(guarded.url + path).status_code == 200
-
-
-def test_17_an_absolute_address_does_not_get_round_the_key(guarded: Server) -> None:
-    for target in (b"http://x/v1/models", b"http://x/livez/../v1/models", b"http://livez/v1/models"):
-        response = talk(guarded, b"GET %s HTTP/1.1\r\nhost: livez\r\nconnection: close\r\n\r\n" % target)
-        assert response.startswith((b"HTTP/1.1 401", b"HTTP/1.1 400"))
-
-
-def test_64_the_administration_has_its_own_key(guarded: Server) -> None:
-    url = guarded.url + "/admin/state"
-    refused(httpx.get(url), 401)
-    refused(httpx.get(url, headers={"authorization": f"Bearer {KEY}"}), 401)
-    admin = {"authorization": f"Bearer {ADMIN}"}
-    response = httpx.get(url, headers=admin)
-    assert response.status_code == 200 and response.json()["integrity_errors"] == []
-    refused(httpx.get(url, headers={**admin, "origin": "https://elsewhere.example"}), 403)
-    refused(httpx.post(guarded.url + "/admin/frobnicate", headers=admin), 404)
-
-
-def talk(server: Server, sent: bytes, seconds: float = 30.0) -> bytes:
-    """Send bytes and return all that comes until the server closes."""
-    with socket.create_connection(("127.0.0.1", server.port), timeout=seconds) as peer:
-        with suppress(OSError):  # it may have answered and closed before all was read
-            peer.sendall(sent)
-        received = b""
-        while True:
-            try:
-                piece = peer.recv(65_536)
-            except ConnectionError:
-                return received
-            if not piece:
-                return received
-            received += piece

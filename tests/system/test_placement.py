@@ -1,4 +1,4 @@
-"""CPU placement of a whole server: the API process avoids the CPUs of the engine, or gets a lower share of them."""
+"""CPU placement: the API process avoids the engine's CPUs, or gets a lower share of them."""
 
 import os
 import signal
@@ -15,16 +15,16 @@ from support_process import wait_until
 from support_server import COMPLETIONS, Server, events, fake_server
 
 pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="threads have no processors of their own here"),
-    pytest.mark.skipif(len(usable_cpus()) < 2, reason="there is one processor"),
+    pytest.mark.skipif(sys.platform != "linux", reason="threads have no CPU affinity on this system"),
+    pytest.mark.skipif(len(usable_cpus()) < 2, reason="the machine has one CPU"),
 ]
 
 ALL = tuple(sorted(usable_cpus()))
 PROMPT = {"model": "fake", "prompt": "hello", "max_tokens": 40, "seed": 1, "stream": True, "stream_options": None}
 
 
-def allowed(pid: int) -> list[frozenset[int]]:
-    """Return the processors of each thread of a process."""
+def allowed_cpus(pid: int) -> list[frozenset[int]]:
+    """Return the CPUs of each thread of a process."""
     return [frozenset(os.sched_getaffinity(int(task.name))) for task in Path(f"/proc/{pid}/task").iterdir()]
 
 
@@ -35,7 +35,7 @@ def niceness(pid: int) -> dict[int, int]:
     }
 
 
-def fake(*cpus: int) -> FakeConfig:
+def fake_config(*cpus: int) -> FakeConfig:
     return FakeConfig(vocab_size=128, max_model_len=512, num_blocks=512, busy_cpus=cpus)
 
 
@@ -47,26 +47,26 @@ def text_of(server: Server) -> str:
 
 
 def test_the_api_process_avoids_the_cpus_of_the_engine_and_a_new_engine_gets_all_again() -> None:
-    with fake_server(fake(ALL[-1])) as server:
-        assert set(allowed(server.process.pid)) == {frozenset(ALL[:-1])}
+    with fake_server(fake_config(ALL[-1])) as server:
+        assert set(allowed_cpus(server.process.pid)) == {frozenset(ALL[:-1])}
         first = server.engine_pid
-        assert set(allowed(first)) == {frozenset(ALL)}
+        assert set(allowed_cpus(first)) == {frozenset(ALL)}
         assert set(niceness(first).values()) == {os.getpriority(os.PRIO_PROCESS, 0)}
         text = text_of(server)
         os.kill(first, signal.SIGKILL)
         wait_until(lambda: server.metric("engine_restarts_total") == 1)
         wait_until(lambda: httpx.get(server.url + "/readyz").status_code == 200)
-        assert set(allowed(server.engine_pid)) == {frozenset(ALL)} and server.engine_pid != first
+        assert set(allowed_cpus(server.engine_pid)) == {frozenset(ALL)} and server.engine_pid != first
         assert text_of(server) == text
-        assert set(allowed(server.process.pid)) == {frozenset(ALL[:-1])}
+        assert set(allowed_cpus(server.process.pid)) == {frozenset(ALL[:-1])}
 
 
 def test_an_engine_on_every_processor_gives_way_but_not_its_messages() -> None:
-    mine = os.getpriority(os.PRIO_PROCESS, 0)
-    with fake_server(fake(*ALL)) as server, fake_server(fake()) as free:
-        assert set(allowed(server.process.pid)) == {frozenset(ALL)}
+    own_niceness = os.getpriority(os.PRIO_PROCESS, 0)
+    with fake_server(fake_config(*ALL)) as server, fake_server(fake_config()) as other_server:
+        assert set(allowed_cpus(server.process.pid)) == {frozenset(ALL)}
         pid = server.engine_pid
-        assert max(niceness(pid).values()) == min(19, mine + NICENESS) and niceness(pid)[pid] == mine
-        assert set(niceness(server.process.pid).values()) == {mine}
-        assert set(niceness(free.engine_pid).values()) == {mine}
-        assert text_of(server) == text_of(free)
+        assert max(niceness(pid).values()) == min(19, own_niceness + NICENESS) and niceness(pid)[pid] == own_niceness
+        assert set(niceness(server.process.pid).values()) == {own_niceness}
+        assert set(niceness(other_server.engine_pid).values()) == {own_niceness}
+        assert text_of(server) == text_of(other_server)

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from chairlift.core.errors import InvalidRequest, ModelError
 from chairlift.text.chat_template import ROLES, ChatTemplate, checked_messages, checked_tools
 from chairlift.text.tokenizer import ByteTokenizer, ChatPrompt
-from support_text import STYLES, build, folder_of, save, tokenizer_of
+from support_text import STYLES, build_tokenizer, save_tokenizer, tokenizer_folder, tokenizer_of
 
 CHATML = """
 {%- if tools %}
@@ -109,12 +109,12 @@ def user(content: Any) -> list[dict[str, Any]]:
     return [{"role": "user", "content": content}]
 
 
-def of(source: str, style: str = "qwen", **more: Any) -> ChatTemplate:
+def make_template(source: str, style: str = "qwen", **more: Any) -> ChatTemplate:
     return ChatTemplate({"default": source}, tokenizer_of(style), **more)
 
 
-def both(style: str, folder: Path) -> tuple[ChatTemplate, PreTrainedTokenizerFast]:
-    save(folder, *build(style), TEMPLATES[style])
+def load_both(style: str, folder: Path) -> tuple[ChatTemplate, PreTrainedTokenizerFast]:
+    save_tokenizer(folder, *build_tokenizer(style), TEMPLATES[style])
     return ChatTemplate.load(folder, tokenizer_of(style)), PreTrainedTokenizerFast.from_pretrained(folder)
 
 
@@ -123,7 +123,7 @@ contents = st.one_of(st.text(max_size=30), st.sampled_from(["", "  spaced \n", "
 
 @pytest.mark.parametrize("style", STYLES)
 def test_prompts_and_ids_equal_those_of_transformers(style: str, tmp_path: Path) -> None:
-    ours, theirs = both(style, tmp_path)
+    template, reference = load_both(style, tmp_path)
 
     @given(st.lists(contents, min_size=1, max_size=5), st.booleans(), st.booleans())
     @settings(max_examples=60, deadline=None)
@@ -131,9 +131,9 @@ def test_prompts_and_ids_equal_those_of_transformers(style: str, tmp_path: Path)
         chat = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(texts)]
         if system and style in ("qwen", "llama3"):
             chat.insert(0, {"role": "system", "content": texts[0]})
-        prompt = ours.render(chat, add_generation_prompt=generate)
-        assert prompt == ChatPrompt(theirs.apply_chat_template(chat, tokenize=False, add_generation_prompt=generate))
-        ids = theirs.apply_chat_template(chat, add_generation_prompt=generate, return_dict=False)
+        prompt = template.render(chat, add_generation_prompt=generate)
+        assert prompt == ChatPrompt(reference.apply_chat_template(chat, tokenize=False, add_generation_prompt=generate))
+        ids = reference.apply_chat_template(chat, add_generation_prompt=generate, return_dict=False)
         assert tokenizer_of(style).encode_chat(prompt) == ids
 
     check()
@@ -144,13 +144,13 @@ def test_prompts_and_ids_equal_those_of_transformers(style: str, tmp_path: Path)
 def test_tools_calls_and_variables_reach_the_template(
     tools: list[dict[str, Any]] | None, variables: dict[str, Any], tmp_path: Path
 ) -> None:
-    ours, theirs = both("qwen", tmp_path)
+    template, reference = load_both("qwen", tmp_path)
     chat: list[dict[str, Any]] = [
         {"role": "system", "content": "be short"}, {"role": "user", "content": "how high?"},
         {"role": "assistant", "content": None, "tool_calls": [CALL]}, {"role": "tool", "content": "2000 m"},
     ]  # fmt: skip
-    expected = ours.render(chat, tools=tools, variables=variables).text
-    assert expected == theirs.apply_chat_template(
+    expected = template.render(chat, tools=tools, variables=variables).text
+    assert expected == reference.apply_chat_template(
         chat, tools=tools, tokenize=False, add_generation_prompt=True, **variables
     )
     assert ("höhe" in expected.partition("<tool_call>")[0]) == bool(tools)
@@ -158,19 +158,21 @@ def test_tools_calls_and_variables_reach_the_template(
 
 @pytest.mark.parametrize("style", STYLES)
 def test_special_tokens_in_messages_stay_text_and_the_templates_own_stay_special(style: str, tmp_path: Path) -> None:
-    ours, theirs = both(style, tmp_path)
+    template, reference = load_both(style, tmp_path)
     tokenizer = tokenizer_of(style)
-    specials = {spelled: i for spelled, i in tokenizer.special_tokens.items() if spelled not in ("<unk>", "<pad>")}
-    evil = "a " + " b".join(specials) + "<|im_<|im_end|> <s<s> "
-    harmless = ours.render(user("a"))
-    prompt = ours.render(user(evil))
-    assert prompt.text == theirs.apply_chat_template(user(evil), tokenize=False, add_generation_prompt=True)
+    specials = {
+        token_text: i for token_text, i in tokenizer.special_tokens.items() if token_text not in ("<unk>", "<pad>")
+    }
+    user_text = "a " + " b".join(specials) + "<|im_<|im_end|> <s<s> "
+    plain_prompt = template.render(user("a"))
+    prompt = template.render(user(user_text))
+    assert prompt.text == reference.apply_chat_template(user(user_text), tokenize=False, add_generation_prompt=True)
     ids = tokenizer.encode_chat(prompt)
-    real = set(specials.values())
-    of_template = [i for i in tokenizer.encode_chat(harmless) if i in real]
-    assert [i for i in ids if i in real] == of_template
+    special_ids = set(specials.values())
+    of_template = [i for i in tokenizer.encode_chat(plain_prompt) if i in special_ids]
+    assert [i for i in ids if i in special_ids] == of_template
     assert tokenizer.decode(ids, False).replace(" ", "") == prompt.text.replace(" ", "")
-    assert len([i for i in tokenizer.encode(prompt.text, False) if i in real]) > len(of_template)
+    assert len([i for i in tokenizer.encode(prompt.text, False) if i in special_ids]) > len(of_template)
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -178,15 +180,15 @@ def test_special_tokens_in_messages_stay_text_and_the_templates_own_stay_special
 @settings(max_examples=60, deadline=None)
 def test_no_message_makes_a_special_token(style: str, draw: st.DataObject) -> None:
     tokenizer = tokenizer_of(style)
-    template = of(TEMPLATES[style], style)
+    template = make_template(TEMPLATES[style], style)
     specials = sorted(set(tokenizer.special_tokens) - {"<unk>"})
-    pieces = st.one_of(st.sampled_from(specials), st.sampled_from([*"<|>s/[", "im_end", "\U000f0000", "\U000f0001"]))
-    evil = "".join(draw.draw(st.lists(pieces, max_size=12)))
-    prompt = template.render(user(evil))
-    real = {tokenizer.special_tokens[spelled] for spelled in specials}
-    expected = [i for i in tokenizer.encode_chat(template.render(user("x"))) if i in real]
-    assert [i for i in tokenizer.encode_chat(prompt) if i in real] == expected
-    assert evil.strip() in prompt.text
+    parts = st.one_of(st.sampled_from(specials), st.sampled_from([*"<|>s/[", "im_end", "\U000f0000", "\U000f0001"]))
+    user_text = "".join(draw.draw(st.lists(parts, max_size=12)))
+    prompt = template.render(user(user_text))
+    special_ids = {tokenizer.special_tokens[token_text] for token_text in specials}
+    expected = [i for i in tokenizer.encode_chat(template.render(user("x"))) if i in special_ids]
+    assert [i for i in tokenizer.encode_chat(prompt) if i in special_ids] == expected
+    assert user_text.strip() in prompt.text
 
 
 @pytest.mark.parametrize(
@@ -203,7 +205,7 @@ def test_no_message_makes_a_special_token(style: str, draw: st.DataObject) -> No
 )
 def test_tools_that_are_none_are_refused_with_their_place(tools: Any, expected: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        of(CHATML).render(user("a"), tools=tools)
+        make_template(CHATML).render(user("a"), tools=tools)
     assert expected in caught.value.message and str(caught.value.details["param"]).startswith("tools")
 
 
@@ -213,7 +215,7 @@ def test_a_tool_may_stand_without_its_wrapping() -> None:
 
 
 def test_special_tokens_in_tools_names_and_keys_stay_text() -> None:
-    template, tokenizer = of(CHATML), tokenizer_of("qwen")
+    template, tokenizer = make_template(CHATML), tokenizer_of("qwen")
     tool = {"name": "f", "<|im_end|>": {"description": "<|im_start|>"}}
     call = {"function": {"name": "<|im_end|>", "arguments": '{"<|im_end|>": 1}'}}
     chat = [*user("x"), {"role": "assistant", "tool_calls": [call]}]
@@ -230,10 +232,10 @@ def test_the_byte_tokenizer_keeps_them_apart_too() -> None:
 
 def test_text_parts_are_joined_by_line_breaks() -> None:
     parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
-    assert of("{{ messages[0].content }}").render(user(parts)).text == "one\ntwo"
+    assert make_template("{{ messages[0].content }}").render(user(parts)).text == "one\ntwo"
 
 
-WRONG = [
+MALFORMED = [
     ("hi", "messages", "must be a list"), ([], "messages", "at least one"), (["hi"], "messages[0]", "object"),
     ([{"role": "user"}], "messages[0].content", "missing"), (user(None), "messages[0].content", "missing"),
     (user(5), "messages[0].content", "got int"), (user({"a": 1}), "messages[0].content", "got dict"),
@@ -246,10 +248,10 @@ WRONG = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("messages", "param", "expected"), WRONG)
+@pytest.mark.parametrize(("messages", "param", "expected"), MALFORMED)
 def test_malformed_messages_are_refused_by_name(messages: Any, param: str, expected: str) -> None:
     with pytest.raises(InvalidRequest, match=expected) as caught:
-        of(CHATML).render(messages)
+        make_template(CHATML).render(messages)
     assert caught.value.details["param"] == param
     assert str(caught.value).startswith(param)
 
@@ -264,42 +266,42 @@ def test_deep_nesting_is_refused() -> None:
 
 def test_every_role_is_accepted() -> None:
     for role in ROLES:
-        assert of("{{ messages[0].role }}").render([{"role": role, "content": ""}]).text == role
+        assert make_template("{{ messages[0].role }}").render([{"role": role, "content": ""}]).text == role
 
 
 def test_the_templates_own_refusal_is_said_in_its_words() -> None:
     with pytest.raises(InvalidRequest, match=r"^System role not supported$"):
-        of(GEMMA, "gemma").render([{"role": "system", "content": "x"}])
+        make_template(GEMMA, "gemma").render([{"role": "system", "content": "x"}])
 
 
 def test_a_template_that_fails_on_these_messages_is_the_requests_error() -> None:
     with pytest.raises(InvalidRequest, match="cannot render these messages: UndefinedError"):
-        of("{{ messages[5].content }}").render(user("a"))
+        make_template("{{ messages[5].content }}").render(user("a"))
 
 
 def test_a_model_without_a_template_cannot_chat(tmp_path: Path) -> None:
-    template = ChatTemplate.load(save(tmp_path, *build("qwen")), tokenizer_of("qwen"))
+    template = ChatTemplate.load(save_tokenizer(tmp_path, *build_tokenizer("qwen")), tokenizer_of("qwen"))
     with pytest.raises(InvalidRequest, match="has no chat template"):
         template.render(user("a"))
 
 
 def test_the_date_of_a_template_comes_from_the_given_clock() -> None:
-    template = of("{{ strftime_now('%d %b %Y') }}", wall_clock=lambda: datetime(2026, 2, 3))
+    template = make_template("{{ strftime_now('%d %b %Y') }}", wall_clock=lambda: datetime(2026, 2, 3))
     assert template.render(user("a")).text == "03 Feb 2026"
 
 
 def test_several_templates_are_chosen_by_name(tmp_path: Path) -> None:
-    named = [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]
-    template = ChatTemplate.load(save(tmp_path, *build("qwen"), named), tokenizer_of("qwen"))
+    templates = [{"name": "default", "template": "plain"}, {"name": "tool_use", "template": "tools"}]
+    template = ChatTemplate.load(save_tokenizer(tmp_path, *build_tokenizer("qwen"), templates), tokenizer_of("qwen"))
     assert template.render(user("a")).text == "plain"
     assert template.render(user("a"), tools=[TOOL]).text == "tools"
-    with pytest.raises(InvalidRequest, match=r"\['rag'\] but none named 'default'"):
+    with pytest.raises(InvalidRequest, match=r"\['rag'\], but none is named 'default'"):
         ChatTemplate({"rag": ""}, tokenizer_of("qwen")).render(user("a"))
 
 
 def test_files_beside_the_configuration_come_first(tmp_path: Path) -> None:
     tokenizer = tokenizer_of("qwen")
-    save(tmp_path, *build("qwen"), "in the configuration")
+    save_tokenizer(tmp_path, *build_tokenizer("qwen"), "in the configuration")
     assert ChatTemplate.load(tmp_path, tokenizer).render(user("a")).text == "in the configuration"
     (tmp_path / "chat_template.json").write_text(json.dumps({"chat_template": "in json"}))
     assert ChatTemplate.load(tmp_path, tokenizer).render(user("a")).text == "in json"
@@ -313,10 +315,10 @@ def test_files_beside_the_configuration_come_first(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("broken", ["{% for %}", "{{ a", "{% nonsense %}", 5, ["a"], [{"name": "default"}]])
 def test_a_broken_template_is_the_models_error(broken: object, tmp_path: Path) -> None:
-    folder = save(tmp_path, *build("qwen"), broken)
+    folder = save_tokenizer(tmp_path, *build_tokenizer("qwen"), broken)
     with pytest.raises(ModelError, match=r"chat.template"):
         ChatTemplate.load(folder, tokenizer_of("qwen"))
 
 
 def test_the_support_folder_is_a_model_folder() -> None:
-    assert (folder_of("qwen") / "tokenizer.json").is_file()
+    assert (tokenizer_folder("qwen") / "tokenizer.json").is_file()

@@ -17,43 +17,43 @@ from support_text import STYLES, tokenizer_of
 
 TRICKY = [
     "Hello world", "  leading and   inner  ", "naïve Ünïcödé", "中文字符 文字",
-    "👩‍👩‍👧‍👦 family 👍🏽 🇩🇪", "e\u0301 a\u0308\u0323",
+    "👩‍👩‍👧‍👦 emoji 👍🏽 🇩🇪", "e\u0301 a\u0308\u0323",
     "a\u200bb\u200d", "\ufffd real \ufffd", "\n\n\t x", "ไทยแลนด์", "مرحبا", "\x00\x01", "𝕏𝕐", "",
 ]  # fmt: skip
 
 
-def word_piece() -> HFTokenizer:
-    words = ["[UNK]", "un", "##able", "##s", "lift", ".", ",", "'", "do", "n't", "[SEP]"]
-    backend = Backend(models.WordPiece({word: index for index, word in enumerate(words)}, unk_token="[UNK]"))
+def word_piece_tokenizer() -> HFTokenizer:
+    vocabulary = ["[UNK]", "un", "##able", "##s", "lift", ".", ",", "'", "do", "n't", "[SEP]"]
+    backend = Backend(models.WordPiece({token: index for index, token in enumerate(vocabulary)}, unk_token="[UNK]"))
     backend.decoder = decoders.WordPiece(cleanup=True)
     backend.add_special_tokens(["[SEP]"])
     return HFTokenizer(backend)
 
 
-def suffixed() -> HFTokenizer:
-    words = ["<unk>", "lo", "low</w>", "er</w>", "new", "est</w>"]
-    backend = Backend(models.BPE({word: index for index, word in enumerate(words)}, [], unk_token="<unk>"))
+def suffix_tokenizer() -> HFTokenizer:
+    vocabulary = ["<unk>", "lo", "low</w>", "er</w>", "new", "est</w>"]
+    backend = Backend(models.BPE({token: index for index, token in enumerate(vocabulary)}, [], unk_token="<unk>"))
     backend.decoder = decoders.BPEDecoder()
     return HFTokenizer(backend)
 
 
-KINDS: dict[str, Tokenizer] = {
+TOKENIZERS: dict[str, Tokenizer] = {
     "bytes": ByteTokenizer(), **{style: tokenizer_of(style) for style in STYLES},
-    "word_piece": word_piece(), "suffixed": suffixed(),
+    "word_piece": word_piece_tokenizer(), "suffixed": suffix_tokenizer(),
 }  # fmt: skip
-every_kind = pytest.mark.parametrize("tokenizer", list(KINDS.values()), ids=list(KINDS))
+every_tokenizer = pytest.mark.parametrize("tokenizer", list(TOKENIZERS.values()), ids=list(TOKENIZERS))
 
 
-def streamed(
+def stream_decode(
     tokenizer: Tokenizer, ids: Sequence[int], cuts: Sequence[int], skip: bool, prompt: Sequence[int] = ()
 ) -> str:
     detokenizer = Detokenizer(tokenizer, skip, prompt)
-    borders = [0, *sorted(min(cut, len(ids)) for cut in cuts), len(ids)]
-    deltas = [detokenizer.push(ids[start:end]) for start, end in pairwise(borders)]
+    ends = [0, *sorted(min(cut, len(ids)) for cut in cuts), len(ids)]
+    deltas = [detokenizer.push(ids[start:end]) for start, end in pairwise(ends)]
     return "".join(deltas) + detokenizer.finish()
 
 
-def one_by_one(ids: Sequence[int]) -> list[int]:
+def cuts_everywhere(ids: Sequence[int]) -> list[int]:
     return list(range(len(ids)))
 
 
@@ -64,7 +64,7 @@ def longest_byte_run(tokenizer: Tokenizer, ids: Sequence[int], skip: bool) -> in
     return max((len(list(run)) for is_byte, run in runs if is_byte), default=0)
 
 
-@every_kind
+@every_tokenizer
 @given(draw=st.data(), cuts=st.lists(st.integers(0, 40), max_size=10), skip=st.booleans())
 @settings(max_examples=150, deadline=None)
 def test_deltas_of_random_ids_are_the_text_of_all_of_them(
@@ -72,8 +72,8 @@ def test_deltas_of_random_ids_are_the_text_of_all_of_them(
 ) -> None:
     ids = draw.draw(st.lists(st.integers(0, tokenizer.vocab_size + 2), max_size=40))
     if longest_byte_run(tokenizer, ids, skip) <= MAX_BYTE_RUN:
-        assert streamed(tokenizer, ids, cuts, skip) == tokenizer.decode(ids, skip)
-        assert streamed(tokenizer, ids, one_by_one(ids), skip) == tokenizer.decode(ids, skip)
+        assert stream_decode(tokenizer, ids, cuts, skip) == tokenizer.decode(ids, skip)
+        assert stream_decode(tokenizer, ids, cuts_everywhere(ids), skip) == tokenizer.decode(ids, skip)
 
 
 @pytest.mark.parametrize("style", ["bytes", *STYLES])
@@ -82,26 +82,26 @@ def test_deltas_of_random_ids_are_the_text_of_all_of_them(
 def test_deltas_of_bytes_near_utf8_are_the_text_of_all_of_them(
     style: str, draw: st.DataObject, cuts: list[int]
 ) -> None:
-    """Bytes of characters, cut, doubled and mixed with whole tokens: where U+FFFD comes and goes."""
-    tokenizer = KINDS[style]
-    of_byte = byte_ids_of(style)
+    """Bytes of characters are cut, repeated and mixed with whole tokens, so that U+FFFD appears and disappears."""
+    tokenizer = TOKENIZERS[style]
+    id_of_byte = byte_ids_of(style)
     bytes_ = st.sampled_from(
         [
-            [of_byte[b] for b in part]
+            [id_of_byte[b] for b in part]
             for part in (b"\xf0\x9f", b"\x98\x80", b"\xe4\xb8\xad", b"\xe4", b"a", b"\xff", b" ")
         ]
     )
-    whole = st.sampled_from([tokenizer.encode(text, False) for text in ("a", " x", "中")])
-    ids = [i for part in draw.draw(st.lists(st.one_of(bytes_, bytes_, whole), max_size=16)) for i in part]
+    whole_tokens = st.sampled_from([tokenizer.encode(text, False) for text in ("a", " x", "中")])
+    ids = [i for part in draw.draw(st.lists(st.one_of(bytes_, bytes_, whole_tokens), max_size=16)) for i in part]
     if longest_byte_run(tokenizer, ids, True) <= MAX_BYTE_RUN:
-        assert streamed(tokenizer, ids, cuts, True) == tokenizer.decode(ids, True)
-        assert streamed(tokenizer, ids, one_by_one(ids), True) == tokenizer.decode(ids, True)
+        assert stream_decode(tokenizer, ids, cuts, True) == tokenizer.decode(ids, True)
+        assert stream_decode(tokenizer, ids, cuts_everywhere(ids), True) == tokenizer.decode(ids, True)
 
 
 @cache
 def byte_ids_of(style: str) -> dict[int, int]:
     """Byte -> the id of the token that is this byte."""
-    tokenizer = KINDS[style]
+    tokenizer = TOKENIZERS[style]
     bytes_ = {i: tokenizer.fallback_byte(i) for i in range(tokenizer.vocab_size)}
     if not any(byte is not None for byte in bytes_.values()):
         bytes_ = {i: single_byte(tokenizer, i) for i in range(tokenizer.vocab_size)}
@@ -115,32 +115,34 @@ def single_byte(tokenizer: Tokenizer, token_id: int) -> int | None:
         return None
     if isinstance(tokenizer, ByteTokenizer):
         return token_id
-    kept = [*range(33, 127), *range(161, 173), *range(174, 256)]  # GPT-2's bytes_to_unicode
-    moved = [byte for byte in range(256) if byte not in kept]
-    return ord(text) if ord(text) < 256 and ord(text) in kept else moved[ord(text) - 256]
+    unchanged = [*range(33, 127), *range(161, 173), *range(174, 256)]  # GPT-2's bytes_to_unicode
+    moved = [byte for byte in range(256) if byte not in unchanged]
+    return ord(text) if ord(text) < 256 and ord(text) in unchanged else moved[ord(text) - 256]
 
 
-@every_kind
+@every_tokenizer
 @pytest.mark.parametrize("text", TRICKY)
 def test_real_text_comes_out_as_it_went_in(tokenizer: Tokenizer, text: str) -> None:
     ids = tokenizer.encode(text, add_special_tokens=True)
     for skip in (True, False):
         if longest_byte_run(tokenizer, ids, skip) <= MAX_BYTE_RUN:
-            assert streamed(tokenizer, ids, one_by_one(ids), skip) == tokenizer.decode(ids, skip)
+            assert stream_decode(tokenizer, ids, cuts_everywhere(ids), skip) == tokenizer.decode(ids, skip)
 
 
 @pytest.mark.parametrize("style", ["bytes", *STYLES])
 @given(draw=st.data(), skip=st.booleans())
 @settings(max_examples=100, deadline=None)
 def test_behind_a_prompt_the_text_is_what_it_adds_to_the_prompt(style: str, draw: st.DataObject, skip: bool) -> None:
-    tokenizer = KINDS[style]
+    tokenizer = TOKENIZERS[style]
     text = draw.draw(st.sampled_from([text for text in TRICKY if text]))
     ids = tokenizer.encode(text, add_special_tokens=False)
     cut = draw.draw(st.integers(1, len(ids)))
     prompt, output = ids[:cut], ids[cut:]
     before = tokenizer.decode(prompt, skip)
     if "\ufffd" not in before and longest_byte_run(tokenizer, output, skip) <= MAX_BYTE_RUN:
-        assert before + streamed(tokenizer, output, one_by_one(output), skip, prompt) == tokenizer.decode(ids, skip)
+        assert before + stream_decode(tokenizer, output, cuts_everywhere(output), skip, prompt) == tokenizer.decode(
+            ids, skip
+        )
 
 
 @pytest.mark.parametrize("style", ["llama2", "mistral"])
@@ -148,8 +150,8 @@ def test_the_first_word_behind_a_prompt_keeps_its_space(style: str) -> None:
     tokenizer = tokenizer_of(style)
     prompt = tokenizer.encode("Hello")
     output = tokenizer.encode("Hello world")[len(prompt) :]
-    assert streamed(tokenizer, output, [], True, prompt) == " world"
-    assert streamed(tokenizer, output, [], True) == "world"
+    assert stream_decode(tokenizer, output, [], True, prompt) == " world"
+    assert stream_decode(tokenizer, output, [], True) == "world"
 
 
 def test_a_half_character_is_held_back_and_said_when_it_is_whole() -> None:
@@ -161,7 +163,7 @@ def test_a_half_character_is_held_back_and_said_when_it_is_whole() -> None:
 
 def test_a_half_character_at_the_end_comes_out_at_finish() -> None:
     for style in ("bytes", "llama2"):
-        tokenizer = KINDS[style]
+        tokenizer = TOKENIZERS[style]
         offset = 3 if style == "llama2" else 0  # <unk>, <s>, </s> come first
         detokenizer = Detokenizer(tokenizer)
         assert detokenizer.push([0xE4 + offset]) == ""
@@ -170,8 +172,8 @@ def test_a_half_character_at_the_end_comes_out_at_finish() -> None:
 
 @pytest.mark.parametrize("style", ["bytes", "qwen", "llama2"])
 def test_broken_bytes_come_out_while_they_come(style: str) -> None:
-    """Never more than one character of an endless broken run is held."""
-    tokenizer = KINDS[style]
+    """The detokenizer holds at most one character of an endless broken run."""
+    tokenizer = TOKENIZERS[style]
     broken = byte_ids_of(style)[0x80]
     detokenizer = Detokenizer(tokenizer)
     emitted = 0
@@ -186,7 +188,7 @@ def test_a_broken_run_stays_broken_to_its_end(broken: bytes) -> None:
     tokenizer = tokenizer_of("llama2")
     run = [3 + byte for byte in b"x" + broken + "中 is whole".encode()]
     ids = [*tokenizer.encode("Hello", False), *run, *tokenizer.encode("world", False)]
-    assert streamed(tokenizer, ids, one_by_one(ids), True) == tokenizer.decode(ids)
+    assert stream_decode(tokenizer, ids, cuts_everywhere(ids), True) == tokenizer.decode(ids)
 
 
 @pytest.mark.parametrize("text", ["ኢትዮጵያ" * 20 + "!", "xé" * 40, "é" * 50, "ab😀" * 20, "😀" * 20])
@@ -201,16 +203,16 @@ def test_a_long_run_of_fallback_bytes_is_said_character_by_character_in_the_end(
 
 def test_what_breaks_behind_a_long_run_leaves_what_was_said() -> None:
     tokenizer = tokenizer_of("llama2")
-    good = "中" * 20
-    ids = [*(3 + byte for byte in good.encode()), 3 + 0xFF]
-    assert streamed(tokenizer, ids, one_by_one(ids), True).startswith("中" * 10)
+    valid = "中" * 20
+    ids = [*(3 + byte for byte in valid.encode()), 3 + 0xFF]
+    assert stream_decode(tokenizer, ids, cuts_everywhere(ids), True).startswith("中" * 10)
 
 
 def test_endless_special_tokens_leave_nothing_behind() -> None:
     tokenizer = tokenizer_of("llama2")
     detokenizer = Detokenizer(tokenizer)
-    words = tokenizer.encode("Hello", add_special_tokens=False)
-    assert detokenizer.push(words) == "Hello"
+    token_ids = tokenizer.encode("Hello", add_special_tokens=False)
+    assert detokenizer.push(token_ids) == "Hello"
     assert detokenizer.push([2] * 10_000) == ""
     assert detokenizer.push(tokenizer.encode("world", False)) == " world"
 

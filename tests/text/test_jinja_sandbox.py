@@ -1,4 +1,4 @@
-"""ChatEnvironment: attacks by a template end as typed errors at once; ordinary templates never reach the bounds."""
+"""jinja_sandbox.py: hostile templates fail at once with typed errors; ordinary ones stay within the limits."""
 
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
@@ -31,13 +31,13 @@ ESCAPES = [
 @pytest.mark.parametrize("source", ESCAPES)
 def test_an_escape_is_the_models_error_or_shows_nothing(source: str) -> None:
     try:
-        ended = render(source)
+        output = render(source)
     except (ModelError, InvalidRequest) as error:
-        ended = "" if "sandbox" in str(error) or "cannot render" in str(error) else str(error)
-    assert ended == ""
+        output = "" if "sandbox" in str(error) or "cannot render" in str(error) else str(error)
+    assert output == ""
 
 
-GIANTS = [
+EXPENSIVE = [
     "{% for i in range(10**9) %}x{% endfor %}",
     "{% for i in range(90000) %}{% for j in range(90000) %}{% endfor %}{% endfor %}",
     "{% set x = 'a' * 1000 %}{% for a in x %}{% for b in x %}{% for c in x %}{% endfor %}{% endfor %}{% endfor %}",
@@ -66,7 +66,7 @@ GIANTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("source", GIANTS)
+@pytest.mark.parametrize("source", EXPENSIVE)
 def test_a_giant_ends_as_a_typed_error(source: str) -> None:
     tracemalloc.start()
     try:
@@ -125,23 +125,23 @@ ORDINARY = [
 def test_ordinary_templates_render_as_in_transformers(source: str, expected: str) -> None:
     from transformers.utils.chat_template_utils import render_jinja_template
 
-    theirs, _ = render_jinja_template([CHAT], chat_template=source)
-    assert render(source) == theirs[0] == expected
+    expected_texts, _ = render_jinja_template([CHAT], chat_template=source)
+    assert render(source) == expected_texts[0] == expected
 
 
 def test_threads_count_apart() -> None:
-    """Another thread renders in the middle of a rendering: both counts go on."""
+    """Another thread renders during a rendering; each has its own counts."""
     loop = "{% for i in range(20) %}{% endfor %}"
-    inner = "{% if messages|length == 1 %}" + loop + "{{ strftime_now('') }}" + loop + "{% endif %}"
+    source = "{% if messages|length == 1 %}" + loop + "{{ strftime_now('') }}" + loop + "{% endif %}"
 
-    def meanwhile() -> datetime:
+    def render_in_thread() -> datetime:
         with ThreadPoolExecutor(1) as pool:
             pool.submit(template.render, CHAT * 2).result()
         return datetime(2026, 1, 1)
 
     for limit, enough in ((60, False), (100, True)):
         limits = TemplateLimits(max_steps=limit)
-        template = ChatTemplate({"default": inner}, ByteTokenizer(), limits=limits, wall_clock=meanwhile)
+        template = ChatTemplate({"default": source}, ByteTokenizer(), limits=limits, wall_clock=render_in_thread)
         if enough:
             assert template.render(CHAT).text == ""
         else:

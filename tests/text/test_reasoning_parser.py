@@ -1,4 +1,4 @@
-"""ReasoningParser: the split of reasoning and answer does not depend on the deltas; elsewhere tags are text."""
+"""ReasoningParser: the split of reasoning and content does not depend on the deltas; other tags are text."""
 
 import pytest
 from hypothesis import given
@@ -7,18 +7,18 @@ from hypothesis import strategies as st
 from chairlift.text.reasoning_parser import CLOSE, OPEN, SPACE, ReasoningDelta, ReasoningParser, has_reasoning
 from support_engine import FULL
 
-SCRAPS = [OPEN, CLOSE, "<think", "</think", "<", "/", ">", " ", "\n", "\t\r\n", "a", "b c", "é", "\u00a0", "<Think>"]
+FRAGMENTS = [OPEN, CLOSE, "<think", "</think", "<", "/", ">", " ", "\n", "\t\r\n", "a", "b c", "é", "\u00a0", "<Think>"]
 
 
 def parse(*deltas: str, inside: bool = False) -> tuple[str, str]:
-    """Return the reasoning and the answer of a text in these deltas."""
-    reader = ReasoningParser(inside=inside)
-    parts = [*(reader.push(delta) for delta in deltas), reader.flush()]
+    """Return the reasoning and the content of a text in these deltas."""
+    parser = ReasoningParser(inside=inside)
+    parts = [*(parser.push(delta) for delta in deltas), parser.flush()]
     return "".join(each.reasoning for each in parts), "".join(each.content for each in parts)
 
 
-def by_the_rule(text: str, *, inside: bool) -> tuple[str, str]:
-    """Return the expected reasoning and answer of a whole text."""
+def split_by_definition(text: str, *, inside: bool) -> tuple[str, str]:
+    """Return the expected reasoning and content of a whole text."""
     if not inside:
         if not text.lstrip(SPACE).startswith(OPEN):
             return "", text
@@ -27,7 +27,7 @@ def by_the_rule(text: str, *, inside: bool) -> tuple[str, str]:
     return reasoning_text.strip(SPACE), content.lstrip(SPACE)
 
 
-WHOLE = [
+CASES = [
     ("", "", ""),
     ("Hello.", "", "Hello."),
     (" \n Hello ", "", " \n Hello "),
@@ -51,11 +51,11 @@ WHOLE = [
 ]
 
 
-@pytest.mark.parametrize(("text", "reasoning_text", "content"), WHOLE)
+@pytest.mark.parametrize(("text", "reasoning_text", "content"), CASES)
 def test_the_split_does_not_depend_on_the_deltas(text: str, reasoning_text: str, content: str) -> None:
     assert parse(text) == parse(*text) == (reasoning_text, content)
-    for place in range(len(text)):
-        assert parse(text[:place], "", text[place:]) == (reasoning_text, content)
+    for position in range(len(text)):
+        assert parse(text[:position], "", text[position:]) == (reasoning_text, content)
 
 
 @pytest.mark.parametrize(
@@ -67,19 +67,19 @@ def test_a_prompt_that_ends_with_the_opening_mark_begins_inside(text: str, reaso
     assert parse(text, inside=True) == parse(*text, inside=True) == (reasoning_text, content)
 
 
-@given(st.lists(st.sampled_from(SCRAPS), max_size=12), st.booleans(), st.booleans(), st.data())
+@given(st.lists(st.sampled_from(FRAGMENTS), max_size=12), st.booleans(), st.booleans(), st.data())
 def test_any_cut_of_any_text_gives_what_the_rule_gives(
-    scraps: list[str], opens: bool, inside: bool, data: st.DataObject
+    fragments: list[str], opens: bool, inside: bool, data: st.DataObject
 ) -> None:
-    text = (OPEN if opens else "") + "".join(scraps)
+    text = (OPEN if opens else "") + "".join(fragments)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=6)))
-    pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    assert parse(*pieces, inside=inside) == parse(*text, inside=inside) == by_the_rule(text, inside=inside)
+    parts = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    assert parse(*parts, inside=inside) == parse(*text, inside=inside) == split_by_definition(text, inside=inside)
 
 
-@given(st.lists(st.sampled_from(SCRAPS), max_size=12), st.booleans())
-def test_nothing_is_lost_but_the_marks_and_the_space_around_them(scraps: list[str], inside: bool) -> None:
-    text = "".join(scraps)
+@given(st.lists(st.sampled_from(FRAGMENTS), max_size=12), st.booleans())
+def test_nothing_is_lost_but_the_marks_and_the_space_around_them(fragments: list[str], inside: bool) -> None:
+    text = "".join(fragments)
     reasoning_text, content = parse(text, inside=inside)
     assert (OPEN in text or inside) or content == text
 
@@ -92,21 +92,21 @@ def test_nothing_is_lost_but_the_marks_and_the_space_around_them(scraps: list[st
 
 
 def test_what_is_certain_comes_at_once() -> None:
-    reader = ReasoningParser(inside=False)
-    assert reader.push("\n<thi") == ReasoningDelta()
-    assert reader.push("nk>\n") == ReasoningDelta()
-    assert reader.push("1 <") == ReasoningDelta(reasoning="1")
-    assert reader.push(" 2 </think") == ReasoningDelta(reasoning=" < 2")
-    assert reader.push("ing") == ReasoningDelta(reasoning=" </thinking")
-    assert reader.push(" </think>\n") == ReasoningDelta()
-    assert reader.push("\nSo") == ReasoningDelta(content="So")
-    assert reader.push(" <") == ReasoningDelta(content=" <")
-    assert reader.flush() == ReasoningDelta()
+    parser = ReasoningParser(inside=False)
+    assert parser.push("\n<thi") == ReasoningDelta()
+    assert parser.push("nk>\n") == ReasoningDelta()
+    assert parser.push("1 <") == ReasoningDelta(reasoning="1")
+    assert parser.push(" 2 </think") == ReasoningDelta(reasoning=" < 2")
+    assert parser.push("ing") == ReasoningDelta(reasoning=" </thinking")
+    assert parser.push(" </think>\n") == ReasoningDelta()
+    assert parser.push("\nSo") == ReasoningDelta(content="So")
+    assert parser.push(" <") == ReasoningDelta(content=" <")
+    assert parser.flush() == ReasoningDelta()
 
 
 def test_an_answer_that_does_not_think_is_not_held_back() -> None:
-    reader = ReasoningParser(inside=False)
-    assert [reader.push(delta) for delta in ("H", " ", "<", "think>")] == [
+    parser = ReasoningParser(inside=False)
+    assert [parser.push(delta) for delta in ("H", " ", "<", "think>")] == [
         ReasoningDelta(content="H"), ReasoningDelta(content=" "), ReasoningDelta(content="<"),
         ReasoningDelta(content="think>")
     ]  # fmt: skip
@@ -129,16 +129,16 @@ def test_white_space_before_an_answer_is_not_held_for_ever() -> None:
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize(("begin", "again"), [
+@pytest.mark.parametrize(("start", "repeated"), [
     ("", " "), ("", "<"), ("<think>", " "), ("<think>", "x"), ("<think>", " x"), ("<think>", "<"),
     ("<think>", "</think"), ("<think></think>", " "), ("<think></think>", "x"),
 ])  # fmt: skip
-def test_what_never_ends_is_read_to_its_end(begin: str, again: str) -> None:
-    """In time that grows with its length alone."""
-    reader, count = ReasoningParser(inside=False), (1_000_000 if FULL else 50_000) // len(again)
-    deltas = [reader.push(delta) for delta in (begin, *(again for _ in range(count)))]
-    deltas.append(reader.flush())
+def test_what_never_ends_is_read_to_its_end(start: str, repeated: str) -> None:
+    """The time is linear in the length."""
+    parser, count = ReasoningParser(inside=False), (1_000_000 if FULL else 50_000) // len(repeated)
+    deltas = [parser.push(delta) for delta in (start, *(repeated for _ in range(count)))]
+    deltas.append(parser.flush())
     size = sum(len(each.content) + len(each.reasoning) for each in deltas)
-    assert size <= len(begin) + len(again) * count
-    if again.strip():
-        assert size >= len(again) * count - len(again)
+    assert size <= len(start) + len(repeated) * count
+    if repeated.strip():
+        assert size >= len(repeated) * count - len(repeated)

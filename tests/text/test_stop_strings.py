@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from chairlift.text.stop_strings import StopStringMatcher
 
 
-def found_at_once(text: str, stops: list[str], include: bool) -> tuple[str, str | None]:
-    """The rule in plain words: the first to end wins, then the longest."""
+def expected_cut(text: str, stops: list[str], include: bool) -> tuple[str, str | None]:
+    """Return the expected text and stop string: the stop string that ends first, then the longest one."""
     ends = [(text.find(stop) + len(stop), -len(stop), stop) for stop in stops if stop in text]
     if not ends:
         return text, None
@@ -18,15 +18,15 @@ def found_at_once(text: str, stops: list[str], include: bool) -> tuple[str, str 
     return text[: end if include else end - len(stop)], stop
 
 
-def fed(text: str, cuts: list[int], stops: list[str], include: bool) -> tuple[str, str | None]:
-    watch = StopStringMatcher(stops, include)
+def stream_cut(text: str, cuts: list[int], stops: list[str], include: bool) -> tuple[str, str | None]:
+    matcher = StopStringMatcher(stops, include)
     emitted = ""
     for start, end in pairwise([0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]):
-        delta, stop = watch.push(text[start:end])
+        delta, stop = matcher.push(text[start:end])
         emitted += delta
         if stop is not None:
             return emitted, stop
-    return emitted + watch.flush(), None
+    return emitted + matcher.flush(), None
 
 
 @given(
@@ -41,7 +41,7 @@ def fed(text: str, cuts: list[int], stops: list[str], include: bool) -> tuple[st
 def test_the_text_ends_where_a_search_through_all_of_it_says(
     text: str, cuts: list[int], stops: list[str], include: bool
 ) -> None:
-    assert fed(text, cuts, stops, include) == found_at_once(text, stops, include)
+    assert stream_cut(text, cuts, stops, include) == expected_cut(text, stops, include)
 
 
 @given(st.text(max_size=60), st.lists(st.integers(0, 60), max_size=8), st.data())
@@ -49,22 +49,22 @@ def test_the_text_ends_where_a_search_through_all_of_it_says(
 def test_any_part_of_the_text_is_found_in_it(text: str, cuts: list[int], draw: st.DataObject) -> None:
     start, end = sorted(draw.draw(st.tuples(st.integers(0, len(text)), st.integers(0, len(text)))))
     stops = [text[start:end] or "x"]
-    assert fed(text, cuts, stops, False) == found_at_once(text, stops, False)
+    assert stream_cut(text, cuts, stops, False) == expected_cut(text, stops, False)
 
 
 def test_only_what_may_become_a_stop_string_is_held_back() -> None:
-    watch = StopStringMatcher(["\n\nUser:"])
-    assert watch.push("Hello\n") == ("Hello", None)
-    assert watch.push("\nUs") == ("", None)
-    assert watch.push("e me") == ("\n\nUse me", None)
-    assert watch.push("\n") == ("", None)
-    assert watch.flush() == "\n"
+    matcher = StopStringMatcher(["\n\nUser:"])
+    assert matcher.push("Hello\n") == ("Hello", None)
+    assert matcher.push("\nUs") == ("", None)
+    assert matcher.push("e me") == ("\n\nUse me", None)
+    assert matcher.push("\n") == ("", None)
+    assert matcher.flush() == "\n"
 
 
 def test_an_included_stop_string_needs_no_holding_back() -> None:
-    watch = StopStringMatcher(["END"], include=True)
-    assert watch.push("the E") == ("the E", None)
-    assert watch.push("ND of it") == ("ND", "END")
+    matcher = StopStringMatcher(["END"], include=True)
+    assert matcher.push("the E") == ("the E", None)
+    assert matcher.push("ND of it") == ("ND", "END")
 
 
 @pytest.mark.parametrize(("stops", "stop", "emitted"), [(["abcd", "bc"], "bc", "a"), (["c", "abc", "bc"], "abc", "")])
@@ -73,20 +73,20 @@ def test_the_first_to_be_complete_wins_then_the_longest(stops: list[str], stop: 
 
 
 def test_without_stop_strings_everything_passes() -> None:
-    watch = StopStringMatcher([])
-    assert watch.push("anything") == ("anything", None)
-    assert watch.flush() == ""
+    matcher = StopStringMatcher([])
+    assert matcher.push("anything") == ("anything", None)
+    assert matcher.flush() == ""
 
 
 def test_nothing_may_follow_the_end() -> None:
-    watch = StopStringMatcher(["a"])
-    watch.push("a")
+    matcher = StopStringMatcher(["a"])
+    matcher.push("a")
     with pytest.raises(AssertionError, match="after the end"):
-        watch.push("b")
+        matcher.push("b")
 
 
 def test_the_worst_stop_strings_and_text_pass_in_linear_work() -> None:
     stops = ["a" * n + "b" for n in range(1000, 1016)]
-    watch = StopStringMatcher(stops)
-    emitted = [watch.push("a" * 50)[0] for _ in range(4000)]
-    assert "".join(emitted) + watch.flush() == "a" * 200_000
+    matcher = StopStringMatcher(stops)
+    emitted = [matcher.push("a" * 50)[0] for _ in range(4000)]
+    assert "".join(emitted) + matcher.flush() == "a" * 200_000

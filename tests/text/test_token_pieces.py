@@ -1,4 +1,4 @@
-"""TokenPieces: the joined bytes of a text's tokens are the text, whatever the vocabulary's notation."""
+"""TokenPieces: the joined bytes of a text's tokens are the text, for all kinds of vocabularies."""
 
 import json
 
@@ -9,14 +9,14 @@ from tokenizers import Tokenizer as Backend
 
 from chairlift.text.token_pieces import TokenPieces
 from chairlift.text.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
-from support_text import STYLES, build, tokenizer_of
+from support_text import STYLES, build_tokenizer, tokenizer_of
 
 MARK = "▁"  # SentencePiece reads it as a space, so no text of its tokens has it
 
 
 def long_spaces(style: str) -> HFTokenizer:
-    """The tokenizer of a style that has also tokens of two and of four spaces, as those of Llama 2 and Mistral have."""
-    backend, config = build(style)
+    """Return a tokenizer that also has tokens of two and four spaces, as in Llama 2 and Mistral."""
+    backend, config = build_tokenizer(style)
     config_json = json.loads(backend.to_str())
     vocab, merges = config_json["model"]["vocab"], config_json["model"]["merges"]
     for size in (1, 2):
@@ -35,8 +35,8 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=MARK
 )
 
 
-def before(name: str, text: str) -> str:
-    """Return what the vocabulary puts before a text."""
+def expected_prefix(name: str, text: str) -> str:
+    """Return the prefix that the vocabulary puts before a text."""
     if name.startswith("llama2"):
         return " " if text else ""
     return " " if name.startswith("mistral") and text and not text.startswith(" ") else ""
@@ -56,15 +56,15 @@ def ids_of(tokenizer: Tokenizer, text: str) -> list[int]:
 @example(text="<think>\n1 < 2</think>")
 def test_the_bytes_of_the_tokens_of_any_text_are_the_text(name: str, text: str) -> None:
     pieces = TokenPieces(TOKENIZERS[name])
-    whole = b"".join(pieces.bytes_of(token) for token in ids_of(TOKENIZERS[name], text))
-    assert whole == (before(name, text) + text).encode()
+    joined = b"".join(pieces.bytes_of(token) for token in ids_of(TOKENIZERS[name], text))
+    assert joined == (expected_prefix(name, text) + text).encode()
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 def test_the_long_spaces_of_these_tests_are_single_tokens(name: str) -> None:
     tokenizer = TOKENIZERS[name]
-    spelled = [tokenizer.token_text(token) for token in ids_of(tokenizer, "a     b")]
-    assert (MARK * 4 in spelled) == name.endswith("long spaces")
+    token_text = [tokenizer.token_text(token) for token in ids_of(tokenizer, "a     b")]
+    assert (MARK * 4 in token_text) == name.endswith("long spaces")
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
@@ -72,8 +72,8 @@ def test_special_tokens_are_written_as_they_are_spelled(name: str) -> None:
     tokenizer = TOKENIZERS[name]
     pieces = TokenPieces(tokenizer)
     assert tokenizer.special_tokens
-    for spelled, token in tokenizer.special_tokens.items():
-        assert pieces.bytes_of(token) == spelled.encode() and pieces.text_of(token) == spelled
+    for token_text, token in tokenizer.special_tokens.items():
+        assert pieces.bytes_of(token) == token_text.encode() and pieces.text_of(token) == token_text
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
@@ -101,14 +101,14 @@ def test_every_token_of_a_byte_is_that_byte() -> None:
 
 
 def test_a_token_is_asked_for_once() -> None:
-    class Counting(ByteTokenizer):
+    class CountingTokenizer(ByteTokenizer):
         num_calls = 0
 
         def decode(self, token_ids: object, skip_special_tokens: bool = True) -> str:
             self.num_calls += 1
             return super().decode(token_ids, skip_special_tokens)  # type: ignore[arg-type]
 
-    tokenizer = Counting()
+    tokenizer = CountingTokenizer()
     pieces = TokenPieces(tokenizer)
     assert [pieces.bytes_of(token) for token in (65, 66, 65, 66)] == [
         b"A",

@@ -12,27 +12,27 @@ from transformers import PreTrainedTokenizerFast
 
 from chairlift.core.errors import InvalidRequest, ModelError
 from chairlift.text.tokenizer import ByteTokenizer, ChatPrompt, HFTokenizer, Tokenizer, special_pattern, split_special
-from support_text import STYLES, build, folder_of, save, tokenizer_of
+from support_text import STYLES, build_tokenizer, save_tokenizer, tokenizer_folder, tokenizer_of
 
 TEXTS = ["", "Hello world", "  two  spaces\n\nand 中文 😀", "x</s><|im_end|>[INST] <eos>", "\x00\u200b\t"]
 
 
-def everyone() -> list[Tokenizer]:
+def all_tokenizers() -> list[Tokenizer]:
     return [ByteTokenizer(), *(tokenizer_of(style) for style in STYLES)]
 
 
 @pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("text", TEXTS)
 def test_ids_and_text_equal_those_of_transformers(style: str, text: str) -> None:
-    ours, theirs = tokenizer_of(style), PreTrainedTokenizerFast.from_pretrained(folder_of(style))
+    tokenizer, reference = tokenizer_of(style), PreTrainedTokenizerFast.from_pretrained(tokenizer_folder(style))
     for add in (True, False):
-        ids = ours.encode(text, add_special_tokens=add)
-        assert ids == theirs(text, add_special_tokens=add)["input_ids"]
+        ids = tokenizer.encode(text, add_special_tokens=add)
+        assert ids == reference(text, add_special_tokens=add)["input_ids"]
         for skip in (True, False):
-            assert ours.decode(ids, skip) == theirs.decode(ids, skip_special_tokens=skip)
-    assert ours.vocab_size == len(theirs)
-    assert ours.eos_token_ids == (theirs.eos_token_id,)
-    assert ours.named_tokens == theirs.special_tokens_map
+            assert tokenizer.decode(ids, skip) == reference.decode(ids, skip_special_tokens=skip)
+    assert tokenizer.vocab_size == len(reference)
+    assert tokenizer.eos_token_ids == (reference.eos_token_id,)
+    assert tokenizer.named_tokens == reference.special_tokens_map
 
 
 @pytest.mark.parametrize("flags", [{"add_bos_token": False}, {"add_bos_token": True, "add_eos_token": True}])
@@ -40,48 +40,50 @@ def test_ids_and_text_equal_those_of_transformers(style: str, text: str) -> None
 def test_what_surrounds_a_text_is_what_tokenizer_json_says_as_in_transformers(
     tmp_path: Path, flags: dict[str, bool], post_processor: bool
 ) -> None:
-    backend, config = build("llama2")
+    backend, config = build_tokenizer("llama2")
     if not post_processor:
         backend.post_processor = None
-    folder = save(tmp_path, backend, config | flags)
-    theirs = PreTrainedTokenizerFast.from_pretrained(folder)("hello")["input_ids"]
-    assert HFTokenizer.load(folder).encode("hello") == theirs
+    folder = save_tokenizer(tmp_path, backend, config | flags)
+    reference = PreTrainedTokenizerFast.from_pretrained(folder)("hello")["input_ids"]
+    assert HFTokenizer.load(folder).encode("hello") == reference
 
 
 def test_truncation_and_padding_of_the_file_are_off(tmp_path: Path) -> None:
-    backend, config = build("llama3")
+    backend, config = build_tokenizer("llama3")
     backend.enable_truncation(3)
     backend.enable_padding(length=64)
-    loaded = HFTokenizer.load(save(tmp_path, backend, config))
+    loaded = HFTokenizer.load(save_tokenizer(tmp_path, backend, config))
     assert loaded.encode("Hello world, hello readers") == tokenizer_of("llama3").encode("Hello world, hello readers")
     assert 3 < len(loaded.encode("Hello world, hello readers")) < 64
 
 
 def test_a_named_token_of_the_vocabulary_is_special_even_if_the_file_does_not_say_so(tmp_path: Path) -> None:
-    backend, config = build("llama2")
-    path = save(tmp_path, backend, config) / "tokenizer.json"
+    backend, config = build_tokenizer("llama2")
+    path = save_tokenizer(tmp_path, backend, config) / "tokenizer.json"
     tokenizer_json = json.loads(path.read_text())
     tokenizer_json["added_tokens"] = []
     path.write_text(json.dumps(tokenizer_json))
     loaded = HFTokenizer.load(tmp_path)
-    theirs = PreTrainedTokenizerFast.from_pretrained(tmp_path)
+    reference = PreTrainedTokenizerFast.from_pretrained(tmp_path)
     assert loaded.special_tokens == {"<unk>": 0, "<s>": 1, "</s>": 2}
-    assert loaded.encode("a</s>b") == theirs("a</s>b")["input_ids"]
+    assert loaded.encode("a</s>b") == reference("a</s>b")["input_ids"]
 
 
 def test_an_added_token_that_the_file_calls_ordinary_becomes_special_when_it_is_named(tmp_path: Path) -> None:
-    backend, config = build("qwen")
-    folder = save(tmp_path, backend, config | {"eos_token": "</think>"})
-    loaded, theirs = HFTokenizer.load(folder), PreTrainedTokenizerFast.from_pretrained(folder)
+    backend, config = build_tokenizer("qwen")
+    folder = save_tokenizer(tmp_path, backend, config | {"eos_token": "</think>"})
+    loaded, reference = HFTokenizer.load(folder), PreTrainedTokenizerFast.from_pretrained(folder)
     ids = loaded.encode("a</think>b")
-    assert loaded.eos_token_ids == (theirs.eos_token_id,)
-    assert loaded.decode(ids) == theirs.decode(ids, skip_special_tokens=True) == "ab"
+    assert loaded.eos_token_ids == (reference.eos_token_id,)
+    assert loaded.decode(ids) == reference.decode(ids, skip_special_tokens=True) == "ab"
     assert "</think>" in loaded.special_tokens
 
 
 def test_a_named_token_that_the_vocabulary_lacks_gets_no_id_beyond_the_model(tmp_path: Path) -> None:
-    backend, config = build("llama2")
-    loaded = HFTokenizer.load(save(tmp_path, backend, config | {"pad_token": "<nowhere>", "eos_token": "<nothing>"}))
+    backend, config = build_tokenizer("llama2")
+    loaded = HFTokenizer.load(
+        save_tokenizer(tmp_path, backend, config | {"pad_token": "<nowhere>", "eos_token": "<nothing>"})
+    )
     assert loaded.vocab_size == tokenizer_of("llama2").vocab_size
     assert loaded.eos_token_ids == ()
 
@@ -106,13 +108,13 @@ def test_a_missing_tokenizer_json_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("broken", ["{", "[]"])
 def test_a_broken_configuration_is_named(tmp_path: Path, broken: str) -> None:
-    save(tmp_path, *build("qwen"))
+    save_tokenizer(tmp_path, *build_tokenizer("qwen"))
     (tmp_path / "tokenizer_config.json").write_text(broken)
     with pytest.raises(ModelError, match=r"tokenizer_config\.json"):
         HFTokenizer.load(tmp_path)
 
 
-@pytest.mark.parametrize("tokenizer", everyone(), ids=["bytes", *STYLES])
+@pytest.mark.parametrize("tokenizer", all_tokenizers(), ids=["bytes", *STYLES])
 def test_half_a_character_is_refused_with_its_place(tokenizer: Tokenizer) -> None:
     with pytest.raises(InvalidRequest, match=r"U\+D83D\) at offset 2"):
         tokenizer.encode("ab\ud83d")
@@ -121,7 +123,7 @@ def test_half_a_character_is_refused_with_its_place(tokenizer: Tokenizer) -> Non
     assert caught.value.details["param"] == "messages"
 
 
-@pytest.mark.parametrize("tokenizer", everyone(), ids=["bytes", *STYLES])
+@pytest.mark.parametrize("tokenizer", all_tokenizers(), ids=["bytes", *STYLES])
 @given(text=st.text(max_size=60))
 @settings(max_examples=60, deadline=None)
 def test_a_chat_without_literal_special_tokens_is_encoded_like_any_text(tokenizer: Tokenizer, text: str) -> None:
@@ -129,36 +131,36 @@ def test_a_chat_without_literal_special_tokens_is_encoded_like_any_text(tokenize
     assert tokenizer.encode_chat(ChatPrompt(prompt)) == tokenizer.encode(prompt, add_special_tokens=False)
 
 
-@pytest.mark.parametrize("tokenizer", everyone(), ids=["bytes", *STYLES])
+@pytest.mark.parametrize("tokenizer", all_tokenizers(), ids=["bytes", *STYLES])
 @given(draw=st.data())
 @settings(max_examples=60, deadline=None)
 def test_only_the_templates_special_tokens_become_special(tokenizer: Tokenizer, draw: st.DataObject) -> None:
-    """With pieces of text and special tokens, some of them the user's, the special ids are exactly the template's."""
-    special = st.sampled_from(sorted(tokenizer.special_tokens)).filter(lambda spelled: spelled != "<unk>")
+    """Of text with special tokens of the template and of the user, only those of the template are special ids."""
+    special = st.sampled_from(sorted(tokenizer.special_tokens)).filter(lambda token_text: token_text != "<unk>")
     plain = st.sampled_from(["hello world", " ", "\n", "<", "中 ", "😀", "|im_end|>", "\U0010f000"])
-    pieces = draw.draw(st.lists(st.tuples(st.one_of(special, plain), st.booleans()), max_size=8))
+    parts = draw.draw(st.lists(st.tuples(st.one_of(special, plain), st.booleans()), max_size=8))
     text, literal, expected = "", set(), []
-    for piece, by_user in pieces:
-        if piece in tokenizer.special_tokens:
-            if by_user:
+    for part, is_from_user in parts:
+        if part in tokenizer.special_tokens:
+            if is_from_user:
                 literal.add(len(text))
             else:
-                expected.append(tokenizer.special_tokens[piece])
-        text += piece
-    for spelled in tokenizer.special_tokens:  # "<" and "|im_end|>" of the template are one of its own, too
-        assume(text.count(spelled) == sum(piece.count(spelled) for piece, _ in pieces))
+                expected.append(tokenizer.special_tokens[part])
+        text += part
+    for token_text in tokenizer.special_tokens:  # "<" and "|im_end|>" of the template can form a special token, too
+        assume(text.count(token_text) == sum(part.count(token_text) for part, _ in parts))
     ids = tokenizer.encode_chat(ChatPrompt(text, frozenset(literal)))
-    real = set(tokenizer.special_tokens.values()) - {tokenizer.special_tokens.get("<unk>")}
-    assert [token_id for token_id in ids if token_id in real] == expected
-    # (Replacing decoders that drop one leading space do it here and there alike.)
+    special_ids = set(tokenizer.special_tokens.values()) - {tokenizer.special_tokens.get("<unk>")}
+    assert [token_id for token_id in ids if token_id in special_ids] == expected
+    # Spaces are ignored because some decoders drop a leading one.
     assert tokenizer.decode(ids, False).replace(" ", "") == text.replace(" ", "")
 
 
 @pytest.mark.parametrize("style", STYLES)
 def test_the_disguised_tokenizer_reads_the_templates_part_like_the_plain_one(style: str) -> None:
-    """The user's special token stands at the end, behind a token of the template: all before it is encoded as ever."""
+    """A special token of the user at the end does not change how the text before it is encoded."""
     tokenizer = tokenizer_of(style)
-    special = next(spelled for spelled in sorted(tokenizer.special_tokens) if spelled != "<unk>")
+    special = next(token_text for token_text in sorted(tokenizer.special_tokens) if token_text != "<unk>")
     start = f"{special} Hello  world{special}\nand 中文 <think> {special}"
     ids = tokenizer.encode_chat(ChatPrompt(f"{start}{special}", frozenset({len(start)})))
     plain = tokenizer.encode(start, add_special_tokens=False)
@@ -171,7 +173,7 @@ def test_a_vocabulary_that_writes_text_as_a_special_token_refuses_it() -> None:
     backend.add_special_tokens(["</s>", "<unk>"])
     backend.decoder = decoders.Metaspace()
     tokenizer = HFTokenizer(backend, {"eos_token": "</s>"})
-    with pytest.raises(InvalidRequest, match="cannot write as text"):
+    with pytest.raises(InvalidRequest, match="cannot encode as plain text"):
         tokenizer.encode_chat(ChatPrompt("a</s>", frozenset({1})))
 
 

@@ -1,4 +1,4 @@
-"""ToolCallParser: the pieces do not depend on the deltas, no text is lost, and arguments are streamed."""
+"""ToolCallParser: the parsed parts do not depend on the deltas, no text is lost, and arguments are streamed."""
 
 import gc
 import json
@@ -27,15 +27,15 @@ G = '{"name": "g", "arguments": {"y": "a}b\\"{,", "z": [1, {"k": null}]}}'
 FX, GY = ("f", '{"x": 1}'), ("g", '{"y": "a}b\\"{,", "z": [1, {"k": null}]}')
 
 
-def read(notation: str, *deltas: str) -> list[Piece]:
-    reader = ToolCallParser(notation)
-    return [*(piece for delta in deltas for piece in reader.push(delta)), *reader.flush()]
+def parse(tool_format: str, *deltas: str) -> list[Piece]:
+    parser = ToolCallParser(tool_format)
+    return [*(piece for delta in deltas for piece in parser.push(delta)), *parser.flush()]
 
 
-def summed(pieces: list[Piece]) -> tuple[str, list[tuple[str, str]]]:
-    """Return the text, and name and arguments of each call."""
+def join_pieces(parts: list[Piece]) -> tuple[str, list[tuple[str, str]]]:
+    """Return the joined text, and the name and arguments of each call."""
     text, calls = "", []
-    for piece in pieces:
+    for piece in parts:
         if isinstance(piece, TextDelta):
             text += piece.text
         elif isinstance(piece, ToolCallStart):
@@ -47,7 +47,7 @@ def summed(pieces: list[Piece]) -> tuple[str, list[tuple[str, str]]]:
     return text, calls
 
 
-WHOLE: list[tuple[str, str, str, list[tuple[str, str]]]] = [
+CASES: list[tuple[str, str, str, list[tuple[str, str]]]] = [
     (HERMES, "Hello.", "Hello.", []),
     (HERMES, "", "", []),
     (HERMES, f"<tool_call>\n{F}\n</tool_call>", "", [FX]),
@@ -86,28 +86,28 @@ WHOLE: list[tuple[str, str, str, list[tuple[str, str]]]] = [
 ]
 
 
-@pytest.mark.parametrize(("notation", "source", "text", "calls"), WHOLE)
+@pytest.mark.parametrize(("tool_format", "source", "text", "calls"), CASES)
 def test_an_answer_is_read_the_same_however_it_is_cut(
-    notation: str, source: str, text: str, calls: list[tuple[str, str]]
+    tool_format: str, source: str, text: str, calls: list[tuple[str, str]]
 ) -> None:
-    assert summed(read(notation, source)) == (text, calls)
-    assert summed(read(notation, *source)) == (text, calls)
-    for place in range(len(source)):
-        assert summed(read(notation, source[:place], source[place:])) == (text, calls)
+    assert join_pieces(parse(tool_format, source)) == (text, calls)
+    assert join_pieces(parse(tool_format, *source)) == (text, calls)
+    for position in range(len(source)):
+        assert join_pieces(parse(tool_format, source[:position], source[position:])) == (text, calls)
 
 
-SCRAPS = [*START_MARKERS.values(), "</tool_call>", F, G, *'[]{}"\\,; \n', "f", "[ARGS]", "é"]
+FRAGMENTS = [*START_MARKERS.values(), "</tool_call>", F, G, *'[]{}"\\,; \n', "f", "[ARGS]", "é"]
 
 
-@given(st.sampled_from(list(START_MARKERS)), st.lists(st.sampled_from(SCRAPS), max_size=12), st.data())
-def test_any_text_is_read_the_same_however_it_is_cut(notation: str, parts: list[str], data: st.DataObject) -> None:
+@given(st.sampled_from(list(START_MARKERS)), st.lists(st.sampled_from(FRAGMENTS), max_size=12), st.data())
+def test_any_text_is_read_the_same_however_it_is_cut(tool_format: str, parts: list[str], data: st.DataObject) -> None:
     source = "".join(parts)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(source)), max_size=6)))
-    pieces = [source[a:b] for a, b in zip([0, *cuts], [*cuts, len(source)], strict=True)]
-    whole = summed(read(notation, source))
-    assert summed(read(notation, *pieces)) == whole
-    if not whole[1]:
-        assert whole[0] == source, "where there is no call, nothing is lost"
+    parts = [source[a:b] for a, b in zip([0, *cuts], [*cuts, len(source)], strict=True)]
+    expected = join_pieces(parse(tool_format, source))
+    assert join_pieces(parse(tool_format, *parts)) == expected
+    if not expected[1]:
+        assert expected[0] == source, "without a call no text is lost"
 
 
 VALUES: st.SearchStrategy[Any] = st.recursive(
@@ -118,16 +118,16 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 
 
 @given(st.text(max_size=8), VALUES, st.booleans())
-def test_any_arguments_come_back(name: str, value: Any, turned: bool) -> None:
+def test_any_arguments_come_back(name: str, value: Any, is_reversed: bool) -> None:
     call = {"name": name or "f", "arguments": {"value": value}}
-    order = dict(reversed(call.items())) if turned else call
+    order = dict(reversed(call.items())) if is_reversed else call
     for ascii_only in (True, False):
         source = f"<tool_call>{json.dumps(order, ensure_ascii=ascii_only)}</tool_call>"
-        text, ((call_name, arguments),) = summed(read(HERMES, *source))
+        text, ((call_name, arguments),) = join_pieces(parse(HERMES, *source))
         assert (text, call_name, json.loads(arguments)) == ("", name or "f", {"value": value})
 
 
-MANY = 1_000_000 if FULL else 50_000
+NUM_CHARS = 1_000_000 if FULL else 50_000
 ENDLESS = [
     (HERMES, "", "x"), (HERMES, "", "<"), (HERMES, "<tool_call>", " "), (HERMES, "<tool_call>{", " "),
     (HERMES, '<tool_call>{"', "n"), (HERMES, '<tool_call>{"name": "', "n"), (HERMES, "<tool_call>", "{"),
@@ -142,24 +142,24 @@ ENDLESS = [
 
 
 @pytest.mark.timeout(60)
-@pytest.mark.parametrize(("notation", "begin", "again"), ENDLESS, ids=range(len(ENDLESS)))
-def test_what_never_ends_is_read_to_its_end(notation: str, begin: str, again: str) -> None:
-    """In time that grows with its length alone: with the square of it a million characters would take many minutes."""
-    reader, count = ToolCallParser(notation), MANY // len(again)
-    pieces = [piece for delta in (begin, *(again for _ in range(count))) for piece in reader.push(delta)]
-    text, calls = summed(pieces + reader.flush())
-    assert len(text) + sum(len(arguments) for _, arguments in calls) <= len(begin) + len(again) * count
+@pytest.mark.parametrize(("tool_format", "start", "repeated"), ENDLESS, ids=range(len(ENDLESS)))
+def test_what_never_ends_is_read_to_its_end(tool_format: str, start: str, repeated: str) -> None:
+    """The time is linear in the length; with quadratic time a million characters would take many minutes."""
+    parser, count = ToolCallParser(tool_format), NUM_CHARS // len(repeated)
+    parts = [piece for delta in (start, *(repeated for _ in range(count))) for piece in parser.push(delta)]
+    text, calls = join_pieces(parts + parser.flush())
+    assert len(text) + sum(len(arguments) for _, arguments in calls) <= len(start) + len(repeated) * count
 
 
 def test_text_and_arguments_come_at_once() -> None:
-    reader = ToolCallParser(HERMES)
-    assert reader.push("Hello ") == [TextDelta("Hello ")]
-    assert reader.push("you <too") == [TextDelta("you ")]
-    assert reader.push('l_call>{"name": "f", "argum') == [ToolCallStart(0, "f")]
-    assert reader.push('ents": {"x"') == [ToolCallArguments(0, '{"x"')]
-    assert reader.push(": 1}") == [ToolCallArguments(0, ": 1}")]
-    assert reader.push("}</tool_call>\n") == []
-    assert reader.flush() == []
+    parser = ToolCallParser(HERMES)
+    assert parser.push("Hello ") == [TextDelta("Hello ")]
+    assert parser.push("you <too") == [TextDelta("you ")]
+    assert parser.push('l_call>{"name": "f", "argum') == [ToolCallStart(0, "f")]
+    assert parser.push('ents": {"x"') == [ToolCallArguments(0, '{"x"')]
+    assert parser.push(": 1}") == [ToolCallArguments(0, ": 1}")]
+    assert parser.push("}</tool_call>\n") == []
+    assert parser.flush() == []
 
 
 def test_a_template_tells_its_notation() -> None:
@@ -168,16 +168,16 @@ def test_a_template_tells_its_notation() -> None:
 
 
 def test_who_has_read_an_answer_leaves_nothing_for_the_garbage_collector() -> None:
-    def read() -> None:
+    def parse() -> None:
         calls = ToolCallParser(HERMES)
         calls.push('so <tool_call>{"name": "f", "arguments": {"x": 1}}</tool_call>')
 
-    read()
+    parse()
     gc.collect()
     gc.disable()
     try:
         for _ in range(50):
-            read()
+            parse()
         assert gc.collect() < 50
     finally:
         gc.enable()

@@ -1,4 +1,4 @@
-"""Bodies: what is read and for how long, and that only a JSON object gets through."""
+"""body.py: limits of size and time for bodies, and only JSON objects are accepted."""
 
 import asyncio
 import contextlib
@@ -34,38 +34,40 @@ from chairlift.web.body import (
 Headers = Sequence[tuple[bytes, bytes]]
 
 
-class Wire:
-    """Gives pieces of a body one by one, then a disconnect or nothing any more."""
+class FakeReceive:
+    """A receive callable that returns parts of a body one by one, then a disconnect, or blocks."""
 
-    def __init__(self, *pieces: bytes, ends: bool = True, leaves: bool = False) -> None:
-        self._pieces = list(pieces)
-        self._ends, self._leaves = ends, leaves
+    def __init__(self, *parts: bytes, ends: bool = True, disconnects: bool = False) -> None:
+        self._parts = list(parts)
+        self._ends, self._disconnects = ends, disconnects
 
     @property
-    def left(self) -> int:
-        return len(self._pieces)
+    def num_unread(self) -> int:
+        return len(self._parts)
 
     async def __call__(self) -> dict[str, Any]:
-        if self._pieces:
-            piece = self._pieces.pop(0)
-            return {"type": "http.request", "body": piece, "more_body": bool(self._pieces) or not self._ends}
-        if self._leaves:
+        if self._parts:
+            part = self._parts.pop(0)
+            return {"type": "http.request", "body": part, "more_body": bool(self._parts) or not self._ends}
+        if self._disconnects:
             return {"type": "http.disconnect"}
         await asyncio.Event().wait()
-        raise AssertionError("nobody sets this")
+        raise AssertionError("this event is never set")
 
 
-def body(wire: Wire, *headers: tuple[bytes, bytes], max_bytes: int = 100, seconds: float = 20) -> bytes:
-    return asyncio.run(read_body({"headers": headers}, wire, max_bytes=max_bytes, seconds=seconds))
+def read_all(receive: FakeReceive, *headers: tuple[bytes, bytes], max_bytes: int = 100, seconds: float = 20) -> bytes:
+    return asyncio.run(read_body({"headers": headers}, receive, max_bytes=max_bytes, seconds=seconds))
 
 
-def result(data: bytes, *headers: tuple[bytes, bytes]) -> dict[str, Any]:
-    return parse_json_object(asyncio.run(read_body({"headers": headers}, Wire(data), max_bytes=10**6, seconds=20)))
+def read_object(data: bytes, *headers: tuple[bytes, bytes]) -> dict[str, Any]:
+    return parse_json_object(
+        asyncio.run(read_body({"headers": headers}, FakeReceive(data), max_bytes=10**6, seconds=20))
+    )
 
 
-def refused(data: bytes) -> str:
+def error_message(data: bytes) -> str:
     with pytest.raises(MalformedRequest) as caught:
-        result(data)
+        read_object(data)
     assert len(str(caught.value)) < 300
     return str(caught.value)
 
@@ -92,8 +94,8 @@ def test_a_connection_is_dropped_where_the_server_says_how() -> None:
 
 @given(lists(binary(max_size=9), min_size=1, max_size=9))
 @settings(max_examples=30)
-def test_a_body_is_its_pieces(pieces: list[bytes]) -> None:
-    assert body(Wire(*pieces)) == b"".join(pieces)
+def test_a_body_is_its_pieces(parts: list[bytes]) -> None:
+    assert read_all(FakeReceive(*parts)) == b"".join(parts)
 
 
 def test_a_message_without_a_body_is_an_empty_piece() -> None:
@@ -105,38 +107,38 @@ def test_a_message_without_a_body_is_an_empty_piece() -> None:
 
 @pytest.mark.parametrize("headers", [[], [(b"content-length", b"100")], [(b"content-length", b"nonsense")]])
 def test_the_limit_of_bytes_is_exact(headers: Headers) -> None:
-    """14."""
-    assert body(Wire(b"x" * 60, b"x" * 40), *headers) == b"x" * 100
+    """Case 14 of the HTTP contract."""
+    assert read_all(FakeReceive(b"x" * 60, b"x" * 40), *headers) == b"x" * 100
     with pytest.raises(BodyTooLarge, match="the body has 101 bytes or more, the limit is 100"):
-        body(Wire(b"x" * 60, b"x" * 41), *headers)
+        read_all(FakeReceive(b"x" * 60, b"x" * 41), *headers)
 
 
 def test_reading_stops_where_it_is_too_much() -> None:
-    """14."""
-    wire = Wire(*[b"x" * 30] * 1000)
+    """Case 14 of the HTTP contract."""
+    receive = FakeReceive(*[b"x" * 30] * 1000)
     with pytest.raises(BodyTooLarge):
-        body(wire)
-    assert wire.left == 996
+        read_all(receive)
+    assert receive.num_unread == 996
 
 
 @pytest.mark.parametrize("value", [b"101", b"9" * 5000])
 def test_what_says_that_it_is_too_large_is_not_read_at_all(value: bytes) -> None:
-    """14."""
-    wire = Wire(b"x")
+    """Case 14 of the HTTP contract."""
+    receive = FakeReceive(b"x")
     with pytest.raises(BodyTooLarge, match="the limit is 100") as caught:
-        body(wire, (b"content-length", value))
-    assert wire.left == 1 and len(str(caught.value)) < 100
+        read_all(receive, (b"content-length", value))
+    assert receive.num_unread == 1 and len(str(caught.value)) < 100
 
 
-@pytest.mark.parametrize("wire", [Wire(ends=False), Wire(b"a", b"b", ends=False)])
-def test_a_body_that_does_not_come_is_not_waited_for(wire: Wire) -> None:
-    """15."""
-    with pytest.raises(BodyTimeout, match=r"did not come within 0\.02 s"):
-        body(wire, seconds=0.02)
+@pytest.mark.parametrize("receive", [FakeReceive(ends=False), FakeReceive(b"a", b"b", ends=False)])
+def test_a_body_that_does_not_come_is_not_waited_for(receive: FakeReceive) -> None:
+    """Case 15 of the HTTP contract."""
+    with pytest.raises(BodyTimeout, match=r"did not arrive within 0\.02 s"):
+        read_all(receive, seconds=0.02)
 
 
 def test_a_body_that_drips_has_no_more_time() -> None:
-    """15: every piece comes soon, the whole does not."""
+    """Case 15 of the HTTP contract. Each part arrives in time, but the whole body does not."""
 
     async def receive() -> dict[str, Any]:
         await asyncio.sleep(0.005)
@@ -148,38 +150,38 @@ def test_a_body_that_drips_has_no_more_time() -> None:
 
 def test_a_client_that_leaves_before_the_end_is_disconnected() -> None:
     with pytest.raises(ClientGone):
-        body(Wire(b'{"a": 1}', ends=False, leaves=True))
+        read_all(FakeReceive(b'{"a": 1}', ends=False, disconnects=True))
 
 
 @pytest.mark.parametrize(
-    "kind",
+    "type_name",
     [b"application/json", b"Application/JSON", b"application/json; charset=utf-8", b" application/json ;x", b"", b" "],
 )
-def test_json_by_its_own_word_or_without_one(kind: bytes) -> None:
-    """12."""
-    assert body(Wire(b"x"), (b"content-type", kind)) == b"x"
+def test_json_by_its_own_word_or_without_one(type_name: bytes) -> None:
+    """Case 12 of the HTTP contract."""
+    assert read_all(FakeReceive(b"x"), (b"content-type", type_name)) == b"x"
 
 
 @pytest.mark.parametrize(
-    "kind",
+    "type_name",
     [b"text/plain", b"application/x-www-form-urlencoded", b"multipart/form-data; boundary=x", b"json", b"\xff" * 999],
 )
-def test_another_type_is_not_read(kind: bytes) -> None:
-    """12."""
-    wire = Wire(b"x")
+def test_another_type_is_not_read(type_name: bytes) -> None:
+    """Case 12 of the HTTP contract."""
+    receive = FakeReceive(b"x")
     with pytest.raises(UnsupportedMediaType, match="must be application/json, got ") as caught:
-        body(wire, (b"content-type", kind))
-    assert wire.left == 1 and len(str(caught.value)) < 300
+        read_all(receive, (b"content-type", type_name))
+    assert receive.num_unread == 1 and len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize("encoding", [b"gzip", b"br", b"identity, gzip", b"GZIP"])
 def test_what_is_compressed_is_not_read(encoding: bytes) -> None:
-    """13."""
-    wire = Wire(b"x")
-    with pytest.raises(UnsupportedMediaType, match="cannot be compressed"):
-        body(wire, (b"content-encoding", encoding))
-    assert wire.left == 1
-    assert body(Wire(b"x"), (b"content-encoding", b"Identity")) == b"x"
+    """Case 13 of the HTTP contract."""
+    receive = FakeReceive(b"x")
+    with pytest.raises(UnsupportedMediaType, match="must not be compressed"):
+        read_all(receive, (b"content-encoding", encoding))
+    assert receive.num_unread == 1
+    assert read_all(FakeReceive(b"x"), (b"content-encoding", b"Identity")) == b"x"
 
 
 # -- objects -------------------------------------------------------------------------------------------------------
@@ -198,29 +200,29 @@ VALUES = recursive(
 @given(dictionaries(text(max_size=5), VALUES, max_size=3))
 @settings(max_examples=30)
 def test_an_object_is_what_was_written(value: dict[str, Any]) -> None:
-    assert result(orjson.dumps(value)) == value
+    assert read_object(orjson.dumps(value)) == value
 
 
 @given(binary(max_size=30))
 @settings(max_examples=50)
 def test_anything_else_is_an_object_or_malformed(data: bytes) -> None:
     with contextlib.suppress(MalformedRequest):
-        assert isinstance(result(data), dict)
+        assert isinstance(read_object(data), dict)
 
 
 @pytest.mark.parametrize(
-    ("data", "kind"),
+    ("data", "type_name"),
     [
         (b"[]", "a list"), (b'"a"', "a string"), (b"null", "null"), (b"1", "a number"), (b"1.5", "a number"),
         (b"true", "a boolean"), (b"false", "a boolean"),
     ],
 )  # fmt: skip
-def test_what_is_no_object_is_named(data: bytes, kind: str) -> None:
-    """3."""
-    assert refused(data) == f"the body must be a JSON object, got {kind}"
+def test_what_is_no_object_is_named(data: bytes, type_name: str) -> None:
+    """Case 3 of the HTTP contract."""
+    assert error_message(data) == f"the body must be a JSON object, got {type_name}"
 
 
-NO_JSON = {
+INVALID_JSON = {
     "empty": b"",
     "blank": b"  ",
     "cut off": b"{",
@@ -245,24 +247,24 @@ NO_JSON = {
 }
 
 
-@pytest.mark.parametrize("data", NO_JSON.values(), ids=NO_JSON)
+@pytest.mark.parametrize("data", INVALID_JSON.values(), ids=INVALID_JSON)
 def test_what_json_cannot_say_is_refused(data: bytes) -> None:
-    """1, 2, 4 to 9."""
-    assert refused(data).startswith("the body is not valid JSON: ")
+    """Cases 1, 2 and 4 to 9 of the HTTP contract."""
+    assert error_message(data).startswith("the body is not valid JSON: ")
 
 
 def test_of_duplicate_keys_the_last_one_holds() -> None:
-    """10."""
-    assert result(b'{"a": 1, "b": 2, "a": 3}') == {"a": 3, "b": 2}
+    """Case 10 of the HTTP contract."""
+    assert read_object(b'{"a": 1, "b": 2, "a": 3}') == {"a": 3, "b": 2}
 
 
 def test_numbers_keep_their_kind() -> None:
-    value = result(b'{"a": 1, "b": 1.0, "c": 18446744073709551615, "d": -0.0}')
+    value = read_object(b'{"a": 1, "b": 1.0, "c": 18446744073709551615, "d": -0.0}')
     assert [type(number) for number in value.values()] == [int, float, int, float]
     assert math.copysign(1, value["d"]) == -1
 
 
-# -- what follows --------------------------------------------------------------------------------------------------
+# -- connections --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

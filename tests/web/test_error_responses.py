@@ -1,4 +1,4 @@
-"""error_responses.py: each error has a status, leaks no internals, and says when a retry makes sense."""
+"""error_responses.py: status, type and code of each error, retry headers, no internals."""
 
 import json
 import math
@@ -68,15 +68,15 @@ AT_START = {"ConfigError", "ModelError", "UnsupportedArchitecture"}
 BASES = {"ChairliftError", "RequestRejected"}
 
 
-def kinds(root: type[ChairliftError] = ChairliftError) -> Iterator[type[ChairliftError]]:
+def error_types(root: type[ChairliftError] = ChairliftError) -> Iterator[type[ChairliftError]]:
     yield root
-    for kind in root.__subclasses__():
-        if kind.__module__ == errors.__name__:
-            yield from kinds(kind)
+    for error_type in root.__subclasses__():
+        if error_type.__module__ == errors.__name__:
+            yield from error_types(error_type)
 
 
-def made(kind: type[ChairliftError], message: str = SECRET, **details: Any) -> ChairliftError:
-    return kind.from_wire(message, details)
+def make_error(error_type: type[ChairliftError], message: str = SECRET, **details: Any) -> ChairliftError:
+    return error_type.from_wire(message, details)
 
 
 def headers(error: BaseException) -> dict[str, str]:
@@ -86,26 +86,28 @@ def headers(error: BaseException) -> dict[str, str]:
 
 
 def test_every_kind_has_the_status_that_the_contract_names() -> None:
-    assert {kind.__name__ for kind in kinds()} == STATUSES.keys() | AT_START | BASES
-    statuses = {kind.__name__: error_response_of(made(kind)).status for kind in kinds()}
+    assert {error_type.__name__ for error_type in error_types()} == STATUSES.keys() | AT_START | BASES
+    statuses = {error_type.__name__: error_response_of(make_error(error_type)).status for error_type in error_types()}
     assert statuses == STATUSES | dict.fromkeys(AT_START | BASES, 500)
 
 
 def test_the_table_has_no_unused_row() -> None:
-    assert _TABLE.keys() <= {kind.code for kind in kinds()}
+    assert _TABLE.keys() <= {error_type.code for error_type in error_types()}
     assert {code for code in REPEATS if code in _TABLE} == REPEATS
 
 
 def test_a_new_kind_is_answered_as_the_one_above_it() -> None:
-    class Odd(InvalidRequest):
+    class NewError(InvalidRequest):
         code = "odd"
 
-    assert error_response_of(Odd("x")) is error_response_of(InvalidRequest("x"))
-    assert error_object(Odd("x"), "r")["code"] == "odd"
+    assert error_response_of(NewError("x")) is error_response_of(InvalidRequest("x"))
+    assert error_object(NewError("x"), "r")["code"] == "odd"
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError(SECRET), KeyError(SECRET), made(ChairliftError), *map(made, kinds())], ids=repr
+    "error",
+    [ValueError(SECRET), KeyError(SECRET), make_error(ChairliftError), *map(make_error, error_types())],
+    ids=repr,
 )
 def test_what_is_the_servers_fault_says_nothing_of_its_inside_and_names_the_request(error: BaseException) -> None:
     result = error_object(error, "req-7")
@@ -119,9 +121,9 @@ def test_what_is_the_servers_fault_says_nothing_of_its_inside_and_names_the_requ
 
 
 @settings(max_examples=50)
-@given(sampled_from([*kinds()]), text(max_size=50))
-def test_the_body_is_always_an_openai_error_object(kind: type[ChairliftError], message: str) -> None:
-    result = json.loads(error_body(made(kind, message), "req-7"))
+@given(sampled_from([*error_types()]), text(max_size=50))
+def test_the_body_is_always_an_openai_error_object(error_type: type[ChairliftError], message: str) -> None:
+    result = json.loads(error_body(make_error(error_type, message), "req-7"))
     assert set(result) == {"error"}
     assert set(result["error"]) == {"message", "type", "param", "code"}
     assert isinstance(result["error"]["message"], str) and isinstance(result["error"]["type"], str)
@@ -166,9 +168,9 @@ def test_an_error_that_may_be_retried_says_when() -> None:
     assert headers(RateLimited("x", retry_after=0.0004)) == {"retry-after": "1", "retry-after-ms": "1"}
 
 
-@pytest.mark.parametrize("given_seconds", [None, 0, -1, math.nan, math.inf, "soon"])
-def test_a_time_that_is_none_becomes_a_second(given_seconds: Any) -> None:
-    error = Overloaded("x", retry_after=given_seconds)
+@pytest.mark.parametrize("seconds", [None, 0, -1, math.nan, math.inf, "soon"])
+def test_a_time_that_is_none_becomes_a_second(seconds: Any) -> None:
+    error = Overloaded("x", retry_after=seconds)
     assert headers(error) == {"retry-after": "1", "retry-after-ms": "1000"}
 
 
@@ -179,10 +181,10 @@ def test_what_passes_can_be_tried_again(error: ChairliftError) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError("x"), NonFiniteLogits("x"), RequestTimeout(1), *map(made, kinds())], ids=repr
+    "error", [ValueError("x"), NonFiniteLogits("x"), RequestTimeout(1), *map(make_error, error_types())], ids=repr
 )
 def test_what_repeats_with_a_status_that_clients_try_again_says_so(error: ChairliftError) -> None:
-    """The OpenAI client tries 408, 409, 429 and 5xx again unless a header says otherwise."""
+    """The OpenAI client retries 408, 409, 429 and 5xx unless a header says otherwise."""
     result = headers(error)
     if error_response_of(error).status in (408, 409) or error_response_of(error).status >= 500:
         assert ("retry-after" in result) != (result.get("x-should-retry") == "false")
@@ -192,9 +194,9 @@ def test_what_repeats_with_a_status_that_clients_try_again_says_so(error: Chairl
         assert result == {}
 
 
-@pytest.mark.parametrize("kind", [RequestTimeout, BodyTimeout, DuplicateRequestId])
-def test_what_would_end_the_same_way_is_not_tried_again(kind: type[ChairliftError]) -> None:
-    assert headers(made(kind)) == {"x-should-retry": "false"}
+@pytest.mark.parametrize("error_type", [RequestTimeout, BodyTimeout, DuplicateRequestId])
+def test_what_would_end_the_same_way_is_not_tried_again(error_type: type[ChairliftError]) -> None:
+    assert headers(make_error(error_type)) == {"x-should-retry": "false"}
 
 
 def test_headers_that_belong_to_a_status() -> None:

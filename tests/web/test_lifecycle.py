@@ -1,4 +1,4 @@
-"""Lifecycle: which state wins, what the three health routes say in each, and who is served."""
+"""Lifecycle: the state of the server, and the three health routes in each state."""
 
 import asyncio
 from typing import Any
@@ -16,24 +16,24 @@ STARTING, READY, DRAINING, DEAD, STOPPED = (
 )  # fmt: skip
 
 
-def life(state: ReplicaState) -> Lifecycle:
-    result = Lifecycle()
+def make_lifecycle(state: ReplicaState) -> Lifecycle:
+    lifecycle = Lifecycle()
     if state is DRAINING:
-        result.mark_started(lambda: READY)
-        result.drain()
+        lifecycle.mark_started(lambda: READY)
+        lifecycle.drain()
     elif state is not STARTING:
-        result.mark_started(lambda: state)
-    return result
+        lifecycle.mark_started(lambda: state)
+    return lifecycle
 
 
-def asked(route: Any) -> tuple[int, Any]:
-    sent: list[Any] = []
+def get(route: Any) -> tuple[int, Any]:
+    messages: list[Any] = []
 
     async def send(message: Any) -> None:
-        sent.append(message)
+        messages.append(message)
 
     asyncio.run(route({}, None, send))
-    start, body = sent
+    start, body = messages
     headers = dict(start["headers"])
     assert headers[b"content-type"] == b"application/json" and int(headers[b"content-length"]) == len(body["body"])
     return start["status"], orjson.loads(body["body"])
@@ -41,27 +41,27 @@ def asked(route: Any) -> tuple[int, Any]:
 
 @pytest.mark.parametrize("state", ReplicaState)
 def test_the_three_routes(state: ReplicaState) -> None:
-    """Alive is who answers; ready is who would serve."""
-    result = life(state)
+    """/livez is 200 while the server responds, /readyz only while it accepts requests."""
+    lifecycle = make_lifecycle(state)
     status = 200 if state is READY else 503
-    assert asked(result.livez) == (200, {"alive": True})
-    assert asked(result.readyz) == (status, {"state": str(state)})
-    said_status, said = asked(result.health)
-    assert said_status == status
-    assert said["state"] == str(state)
-    assert said["reason"] == STATE_MESSAGES.get(state, "") and bool(said["reason"]) == (state is not READY)
-    assert said["phase"] == result.phase
-    assert 0 <= said["uptime_seconds"] <= result.age + 0.001
+    assert get(lifecycle.livez) == (200, {"alive": True})
+    assert get(lifecycle.readyz) == (status, {"state": str(state)})
+    health_status, health = get(lifecycle.health)
+    assert health_status == status
+    assert health["state"] == str(state)
+    assert health["reason"] == STATE_MESSAGES.get(state, "") and bool(health["reason"]) == (state is not READY)
+    assert health["phase"] == lifecycle.phase
+    assert 0 <= health["uptime_seconds"] <= lifecycle.age + 0.001
 
 
 @pytest.mark.parametrize("state", ReplicaState)
 def test_only_who_is_ready_takes_requests(state: ReplicaState) -> None:
-    result = life(state)
+    lifecycle = make_lifecycle(state)
     if state is READY:
-        result.check()
+        lifecycle.check()
         return
     with pytest.raises(Unavailable) as caught:
-        result.check()
+        lifecycle.check()
     assert error_response_of(caught.value).status == 503
     assert caught.value.details["state"] == str(state)
     assert caught.value.details["retry_after"] == RETRY_SECONDS.get(state, 1.0)
@@ -70,35 +70,35 @@ def test_only_who_is_ready_takes_requests(state: ReplicaState) -> None:
 
 def test_the_engine_is_asked_every_time() -> None:
     states = [READY, DEAD, READY]
-    result = Lifecycle()
-    result.mark_started(lambda: states.pop(0))
-    assert [result.state for _ in range(3)] == [READY, DEAD, READY]
+    lifecycle = Lifecycle()
+    lifecycle.mark_started(lambda: states.pop(0))
+    assert [lifecycle.state for _ in range(3)] == [READY, DEAD, READY]
 
 
 def test_a_life() -> None:
     engine = READY
-    result = Lifecycle()
-    assert (result.state, result.phase) == (STARTING, "starting")
-    result.phase = "reading weights"
-    assert asked(result.health)[1]["phase"] == "reading weights"
-    result.mark_started(lambda: engine)
-    assert (result.state, result.phase) == (READY, "serving")
+    lifecycle = Lifecycle()
+    assert (lifecycle.state, lifecycle.phase) == (STARTING, "starting")
+    lifecycle.phase = "reading weights"
+    assert get(lifecycle.health)[1]["phase"] == "reading weights"
+    lifecycle.mark_started(lambda: engine)
+    assert (lifecycle.state, lifecycle.phase) == (READY, "serving")
     engine = DEAD
-    assert result.state is DEAD
+    assert lifecycle.state is DEAD
     engine = READY
-    result.drain()
-    assert result.state is DRAINING
+    lifecycle.drain()
+    assert lifecycle.state is DRAINING
 
 
 @pytest.mark.parametrize("engine", [None, READY, DEAD, STARTING, STOPPED])
 def test_who_leaves_stays_that_way_whatever_its_engine_does(engine: ReplicaState | None) -> None:
-    result = Lifecycle()
-    result.drain()
+    lifecycle = Lifecycle()
+    lifecycle.drain()
     if engine is not None:
-        result.mark_started(lambda: engine)
-    assert result.state is DRAINING
+        lifecycle.mark_started(lambda: engine)
+    assert lifecycle.state is DRAINING
     with pytest.raises(Unavailable):
-        result.check()
+        lifecycle.check()
 
 
 def test_every_state_but_ready_has_a_sentence_of_its_own() -> None:
@@ -107,8 +107,8 @@ def test_every_state_but_ready_has_a_sentence_of_its_own() -> None:
 
 
 def test_an_engine_that_is_started_again_is_no_start_of_the_server() -> None:
-    result = life(READY)
-    result.mark_started(lambda: STARTING)
-    assert asked(result.health)[1]["reason"] == "the engine is down; it is started again" != STATE_MESSAGES[STARTING]
+    lifecycle = make_lifecycle(READY)
+    lifecycle.mark_started(lambda: STARTING)
+    assert get(lifecycle.health)[1]["reason"] == "the engine is down; it is started again" != STATE_MESSAGES[STARTING]
     with pytest.raises(Unavailable, match="started again"):
-        result.check()
+        lifecycle.check()

@@ -1,4 +1,4 @@
-"""Front: every request gets an id, an answer and one line in the log, whatever happens behind it."""
+"""RequestMiddleware: each request gets an id, a response and one line in the access log."""
 
 import asyncio
 import json
@@ -31,12 +31,12 @@ from chairlift.web.middleware import CLIENT_CLOSED_REQUEST, RequestMiddleware, s
 
 
 @dataclass
-class Sent:
-    """What an application sent through the front."""
+class Result:
+    """The messages, access records and exception of a request through the middleware."""
 
     messages: list[Any]
-    seen: list[AccessRecord]
-    raised: BaseException | None = None
+    records: list[AccessRecord]
+    exception: BaseException | None = None
 
     @property
     def status(self) -> int:
@@ -44,9 +44,9 @@ class Sent:
 
     @property
     def headers(self) -> dict[str, str]:
-        result = [(name.decode(), value.decode()) for name, value in self.messages[0]["headers"]]
-        assert len(dict(result)) == len(result)
-        return dict(result)
+        pairs = [(name.decode(), value.decode()) for name, value in self.messages[0]["headers"]]
+        assert len(dict(pairs)) == len(pairs)
+        return dict(pairs)
 
     @property
     def body(self) -> bytes:
@@ -58,45 +58,47 @@ class Sent:
         return dict(json.loads(self.body)["error"])
 
 
-def through(
-    app: App, *, path: str = "/a", headers: Any = (), quiet: frozenset[str] = frozenset(), kind: str = "http"
-) -> Sent:  # fmt: skip
-    sent = Sent([], [])
+def send_through(
+    app: App, *, path: str = "/a", headers: Any = (), unlogged_paths: frozenset[str] = frozenset(), kind: str = "http"
+) -> Result:  # fmt: skip
+    result = Result([], [])
 
     async def send(message: Any) -> None:
-        sent.messages.append(message)
+        result.messages.append(message)
 
     async def receive() -> Any:
         return {"type": "http.request", "body": b"", "more_body": False}
 
     scope = {"type": kind, "method": "POST", "path": path, "headers": list(headers), "query_string": b""}
     try:
-        asyncio.run(RequestMiddleware(app, quiet=quiet, on_response=sent.seen.append)(scope, receive, send))
+        asyncio.run(
+            RequestMiddleware(app, quiet=unlogged_paths, on_response=result.records.append)(scope, receive, send)
+        )
     except BaseException as error:
-        sent.raised = error
-    return sent
+        result.exception = error
+    return result
 
 
-def raises(error: BaseException) -> App:
+def raising_app(error: BaseException) -> App:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         raise error
 
     return app
 
 
-async def fine(scope: Any, receive: Any, send: Any) -> None:
+async def respond(scope: Any, receive: Any, send: Any) -> None:
     scope["route_path"], scope["principal"] = "/{id}", Principal("ours")
     await send_object(send, {"id": scope["request_id"], "logged": current_id.get()})
 
 
-async def begins(scope: Any, receive: Any, send: Any) -> None:
+async def fail_after_start(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": []})
     await send({"type": "http.response.body", "body": b"half", "more_body": True})
     raise EngineDead("the engine fell")
 
 
-class Lines(logging.Handler):
-    """Keeps what is logged, and for which request."""
+class RecordingHandler(logging.Handler):
+    """A log handler that keeps the records and their request ids."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,9 +111,9 @@ class Lines(logging.Handler):
 
 
 @pytest.fixture
-def lines(log_as_before: None) -> Iterator[Lines]:
-    """The access log, whatever the level of the others."""
-    logger, handler = logging.getLogger("chairlift.web.access_log"), Lines()
+def access_log(log_as_before: None) -> Iterator[RecordingHandler]:
+    """The access log at level INFO, independent of other loggers."""
+    logger, handler = logging.getLogger("chairlift.web.access_log"), RecordingHandler()
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -124,24 +126,26 @@ def lines(log_as_before: None) -> Iterator[Lines]:
 
 
 def test_an_answer_has_the_requests_id() -> None:
-    sent = through(fine, headers=[(b"x-request-id", b"mine-1")])
-    assert sent.headers["x-request-id"] == "mine-1"
-    assert orjson.loads(sent.body) == {"id": "mine-1", "logged": "mine-1"}
-    assert sent.seen[0].request_id == "mine-1"
+    result = send_through(respond, headers=[(b"x-request-id", b"mine-1")])
+    assert result.headers["x-request-id"] == "mine-1"
+    assert orjson.loads(result.body) == {"id": "mine-1", "logged": "mine-1"}
+    assert result.records[0].request_id == "mine-1"
 
 
-@pytest.mark.parametrize("given", [[], [(b"x-request-id", b"a\r\nset-cookie: b")], [(b"x-request-id", b"x" * 10_000)]])
-def test_a_new_id_where_none_can_be_kept(given: Any) -> None:
-    """53."""
-    sent = through(fine, headers=given)
-    assert sent.headers["x-request-id"].startswith("req-")
-    assert set(sent.headers) == {"content-type", "content-length", "x-request-id"}
+@pytest.mark.parametrize(
+    "headers", [[], [(b"x-request-id", b"a\r\nset-cookie: b")], [(b"x-request-id", b"x" * 10_000)]]
+)
+def test_a_new_id_where_none_can_be_kept(headers: Any) -> None:
+    """Case 53 of the HTTP contract."""
+    result = send_through(respond, headers=headers)
+    assert result.headers["x-request-id"].startswith("req-")
+    assert set(result.headers) == {"content-type", "content-length", "x-request-id"}
 
 
 def test_an_error_has_the_id_too() -> None:
-    sent = through(raises(ValueError("x")), headers=[(b"x-request-id", b"mine-1")])
-    assert sent.headers["x-request-id"] == "mine-1"
-    assert "(request mine-1)" in sent.error["message"]
+    result = send_through(raising_app(ValueError("x")), headers=[(b"x-request-id", b"mine-1")])
+    assert result.headers["x-request-id"] == "mine-1"
+    assert "(request mine-1)" in result.error["message"]
 
 
 # -- errors --------------------------------------------------------------------------------------------------------
@@ -163,11 +167,12 @@ def test_an_error_has_the_id_too() -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_an_error_becomes_an_answer(error: Exception, status: int, code: str) -> None:
-    sent = through(raises(error))
-    assert sent.raised is None
-    assert (sent.status, sent.error["code"], sent.seen[0].code, sent.seen[0].status) == (status, code, code, status)
-    assert sent.headers["content-type"] == "application/json"
-    assert int(sent.headers["content-length"]) == len(sent.body)
+    result = send_through(raising_app(error))
+    assert result.exception is None
+    assert (result.status, result.error["code"]) == (status, code)
+    assert (result.records[0].status, result.records[0].code) == (status, code)
+    assert result.headers["content-type"] == "application/json"
+    assert int(result.headers["content-length"]) == len(result.body)
 
 
 @pytest.mark.parametrize(
@@ -180,34 +185,34 @@ def test_an_error_becomes_an_answer(error: Exception, status: int, code: str) ->
     ],
 )
 def test_a_connection_that_cannot_go_on_is_closed(error: Exception, closes: bool) -> None:
-    assert (through(raises(error)).headers.get("connection") == "close") == closes
+    assert (send_through(raising_app(error)).headers.get("connection") == "close") == closes
 
 
 def test_headers_of_an_error_are_sent() -> None:
-    assert through(raises(Unauthorized("no"))).headers["www-authenticate"] == "Bearer"
-    assert through(raises(Overloaded("no", retry_after=3))).headers["retry-after"] == "3"
+    assert send_through(raising_app(Unauthorized("no"))).headers["www-authenticate"] == "Bearer"
+    assert send_through(raising_app(Overloaded("no", retry_after=3))).headers["retry-after"] == "3"
 
 
 def test_the_routers_refusals_are_ours() -> None:
-    """19 and 20."""
+    """Cases 19 and 20 of the HTTP contract."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         scope["app"] = router
         await router(scope, receive, send)
 
-    router = Router([Route("/a", fine, methods=["GET"])])
-    sent = through(app)
-    assert (sent.status, sent.error["code"]) == (405, "method_not_allowed")
-    assert set(sent.headers["allow"].split(", ")) == {"GET", "HEAD"}
-    sent = through(raises(HTTPException(404)))
-    assert (sent.status, sent.error["code"]) == (404, "not_found")
+    router = Router([Route("/a", respond, methods=["GET"])])
+    result = send_through(app)
+    assert (result.status, result.error["code"]) == (405, "method_not_allowed")
+    assert set(result.headers["allow"].split(", ")) == {"GET", "HEAD"}
+    result = send_through(raising_app(HTTPException(404)))
+    assert (result.status, result.error["code"]) == (404, "not_found")
 
 
 def test_an_answer_that_has_begun_is_cut_off() -> None:
-    sent = through(begins)
-    assert [message["type"] for message in sent.messages] == ["http.response.start", "http.response.body"]
-    assert isinstance(sent.raised, EngineDead)
-    assert (sent.seen[0].status, sent.seen[0].code) == (200, "engine_dead")
+    result = send_through(fail_after_start)
+    assert [message["type"] for message in result.messages] == ["http.response.start", "http.response.body"]
+    assert isinstance(result.exception, EngineDead)
+    assert (result.records[0].status, result.records[0].code) == (200, "engine_dead")
 
 
 @pytest.mark.parametrize(
@@ -222,73 +227,74 @@ def test_an_answer_that_has_begun_is_cut_off() -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_the_servers_own_mistakes_are_logged(error: Exception, is_logged: bool) -> None:
-    """With a traceback, and by the id that the answer names."""
-    logger, handler = logging.getLogger("chairlift.web.middleware"), Lines()
+    """The log has the traceback and the request id of the response."""
+    logger, handler = logging.getLogger("chairlift.web.middleware"), RecordingHandler()
     logger.addHandler(handler)
     try:
-        through(raises(error), headers=[(b"x-request-id", b"mine-1")])
+        send_through(raising_app(error), headers=[(b"x-request-id", b"mine-1")])
     finally:
         logger.removeHandler(handler)
-    logged = [record for record in handler.records if record.levelno >= logging.ERROR]
-    assert len(logged) == is_logged
-    if logged:
-        assert logged[0].exc_info is not None and logged[0].exc_info[1] is error
+    errors = [record for record in handler.records if record.levelno >= logging.ERROR]
+    assert len(errors) == is_logged
+    if errors:
+        assert errors[0].exc_info is not None and errors[0].exc_info[1] is error
         assert handler.ids == ["mine-1"]
 
 
-# -- clients that leave, servers that stop -------------------------------------------------------------------------
+# -- disconnects and cancelled requests ----------------------------------------------------------------------------
 
 
 def test_who_is_gone_gets_nothing() -> None:
-    sent = through(raises(ClientGone("left")))
-    assert sent.raised is None and sent.messages == []
-    assert (sent.seen[0].status, sent.seen[0].code) == (CLIENT_CLOSED_REQUEST, "client_gone")
+    result = send_through(raising_app(ClientGone("left")))
+    assert result.exception is None and result.messages == []
+    assert (result.records[0].status, result.records[0].code) == (CLIENT_CLOSED_REQUEST, "client_gone")
 
 
 def test_a_cancelled_request_stays_cancelled_and_is_counted() -> None:
-    sent = through(raises(asyncio.CancelledError()))
-    assert isinstance(sent.raised, asyncio.CancelledError)
-    assert sent.messages == [] and [seen.status for seen in sent.seen] == [CLIENT_CLOSED_REQUEST]
+    result = send_through(raising_app(asyncio.CancelledError()))
+    assert isinstance(result.exception, asyncio.CancelledError)
+    assert result.messages == [] and [record.status for record in result.records] == [CLIENT_CLOSED_REQUEST]
 
 
 @pytest.mark.parametrize("kind", ["lifespan", "websocket"])
 def test_what_is_no_request_is_nothing(kind: str) -> None:
-    sent = through(raises(ValueError("x")), kind=kind)
-    assert sent.messages == [] and sent.seen == [] and sent.raised is None
+    result = send_through(raising_app(ValueError("x")), kind=kind)
+    assert result.messages == [] and result.records == [] and result.exception is None
 
 
 # -- access records ------------------------------------------------------------------------------------------------
 
 
 def test_every_request_is_seen_once() -> None:
-    (seen,) = through(fine).seen
-    assert (seen.method, seen.route, seen.status, seen.code, seen.tenant) == ("POST", "/{id}", 200, "", "ours")
-    assert seen.seconds >= 0
+    (record,) = send_through(respond).records
+    assert (record.method, record.route, record.tenant) == ("POST", "/{id}", "ours")
+    assert (record.status, record.code) == (200, "")
+    assert record.seconds >= 0
 
 
 def test_a_path_without_a_route_is_no_label() -> None:
-    """63."""
-    (seen,) = through(raises(NotFound("no")), path="/made/up").seen
-    assert (seen.route, seen.tenant) == ("", "")
+    """Case 63 of the HTTP contract."""
+    (record,) = send_through(raising_app(NotFound("no")), path="/made/up").records
+    assert (record.route, record.tenant) == ("", "")
 
 
-def test_a_line_in_the_access_log(lines: Lines) -> None:
-    through(fine, path="/v1/" + "x" * 1000, headers=[(b"x-request-id", b"mine-1")])
-    (record,) = lines.records
+def test_a_line_in_the_access_log(access_log: RecordingHandler) -> None:
+    send_through(respond, path="/v1/" + "x" * 1000, headers=[(b"x-request-id", b"mine-1")])
+    (record,) = access_log.records
     assert record.getMessage().startswith("POST /v1/xxx") and len(record.getMessage()) < 300
     assert " 200 " in record.getMessage()
     fields = {name: getattr(record, name) for name in ("request_id", "status", "code", "tenant")}
     assert fields == {"request_id": "mine-1", "status": 200, "code": "", "tenant": "ours"}
 
 
-def test_a_quiet_path_is_in_the_log_only_when_it_fails(lines: Lines) -> None:
-    quiet = frozenset({"/a"})
-    through(fine, quiet=quiet)
-    through(raises(Unauthorized("no")), quiet=quiet)
-    assert lines.records == []
-    through(raises(Unavailable("no")), quiet=quiet)
-    through(fine, quiet=frozenset({"/b"}))
-    assert [record.status for record in lines.records] == [503, 200]  # type: ignore[attr-defined]
+def test_a_quiet_path_is_in_the_log_only_when_it_fails(access_log: RecordingHandler) -> None:
+    unlogged_paths = frozenset({"/a"})
+    send_through(respond, unlogged_paths=unlogged_paths)
+    send_through(raising_app(Unauthorized("no")), unlogged_paths=unlogged_paths)
+    assert access_log.records == []
+    send_through(raising_app(Unavailable("no")), unlogged_paths=unlogged_paths)
+    send_through(respond, unlogged_paths=frozenset({"/b"}))
+    assert [record.status for record in access_log.records] == [503, 200]  # type: ignore[attr-defined]
 
 
 # -- sending -------------------------------------------------------------------------------------------------------
@@ -298,18 +304,20 @@ def test_whole_answers() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send_bytes(send, b"hello", status=201, kind=b"text/plain", headers=[(b"x-a", b"b")])
 
-    sent = through(app)
-    assert (sent.status, sent.body) == (201, b"hello")
-    assert sent.headers.items() >= {"content-type": "text/plain", "content-length": "5", "x-a": "b"}.items()
+    result = send_through(app)
+    assert (result.status, result.body) == (201, b"hello")
+    assert result.headers.items() >= {"content-type": "text/plain", "content-length": "5", "x-a": "b"}.items()
 
 
-@pytest.mark.parametrize("app", [fine, begins, raises(NotFound("no")), raises(ClientGone("gone"))])
+@pytest.mark.parametrize(
+    "app", [respond, fail_after_start, raising_app(NotFound("no")), raising_app(ClientGone("gone"))]
+)
 def test_a_permit_that_was_not_finished_is_given_back(app: App) -> None:
-    line = AdmissionController(AdmissionLimits())
+    admission = AdmissionController(AdmissionLimits())
 
     async def with_permit(scope: Any, receive: Any, send: Any) -> None:
-        scope["permit"] = line.admit(3)
+        scope["permit"] = admission.admit(3)
         await app(scope, receive, send)
 
-    through(with_permit)
-    assert (line.waiting_requests, line.waiting_tokens, line.open_requests) == (0, 0, 0)
+    send_through(with_permit)
+    assert (admission.waiting_requests, admission.waiting_tokens, admission.open_requests) == (0, 0, 0)

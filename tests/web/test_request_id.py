@@ -1,4 +1,4 @@
-"""Request ids: what is taken over, and that nothing else gets into a header or a log line."""
+"""request_id.py: harmless request ids of clients are kept; any other id is replaced."""
 
 import re
 
@@ -11,13 +11,13 @@ from chairlift.web.request_id import MAX_ID_CHARS, request_id
 HARMLESS = re.compile(r"[A-Za-z0-9._:-]{1,64}\Z")
 
 
-@pytest.mark.parametrize("given_id", [b"a", b"req-1", b"A.b_c:d-9", b"x" * MAX_ID_CHARS])
-def test_a_harmless_id_is_kept(given_id: bytes) -> None:
-    assert request_id(given_id) == given_id.decode()
+@pytest.mark.parametrize("client_id", [b"a", b"req-1", b"A.b_c:d-9", b"x" * MAX_ID_CHARS])
+def test_a_harmless_id_is_kept(client_id: bytes) -> None:
+    assert request_id(client_id) == client_id.decode()
 
 
 @pytest.mark.parametrize(
-    "given_id",
+    "client_id",
     [
         None,
         b"",
@@ -30,9 +30,9 @@ def test_a_harmless_id_is_kept(given_id: bytes) -> None:
         b"\xe9",
     ],
 )
-def test_anything_else_gets_a_new_one(given_id: bytes | None) -> None:
-    """53."""
-    assert re.fullmatch(r"req-[0-9a-f]{24}", request_id(given_id))
+def test_anything_else_gets_a_new_one(client_id: bytes | None) -> None:
+    """Case 53 of the HTTP contract."""
+    assert re.fullmatch(r"req-[0-9a-f]{24}", request_id(client_id))
 
 
 def test_new_ids_differ() -> None:
@@ -41,7 +41,7 @@ def test_new_ids_differ() -> None:
 
 @settings(max_examples=50)
 @given(binary(max_size=80))
-def test_whatever_comes_the_id_is_harmless(given_id: bytes) -> None:
-    result = request_id(given_id)
+def test_whatever_comes_the_id_is_harmless(client_id: bytes) -> None:
+    result = request_id(client_id)
     assert HARMLESS.match(result)
-    assert result.encode() == given_id or result.startswith("req-")
+    assert result.encode() == client_id or result.startswith("req-")

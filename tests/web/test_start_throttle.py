@@ -1,4 +1,4 @@
-"""StartThrottle: starts a bounded number of requests per loop iteration, in order, and a single one at once."""
+"""StartThrottle: starts a bounded number of requests per loop iteration, in order."""
 
 import asyncio
 from collections import Counter
@@ -8,43 +8,43 @@ from chairlift.web.start_throttle import STARTS_PER_ITERATION, StartThrottle
 
 
 def test_a_crowd_begins_in_order_a_few_in_each_turn() -> None:
-    async def main() -> list[tuple[int, int]]:
-        gate, turn, begun = StartThrottle(), 0, list[tuple[int, int]]()
+    async def scenario() -> list[tuple[int, int]]:
+        throttle, iteration, started = StartThrottle(), 0, list[tuple[int, int]]()
         for number in range(3 * STARTS_PER_ITERATION + 1):
-            gate.enter(lambda number=number: begun.append((number, turn)))  # type: ignore[misc]
-        while len(begun) < 3 * STARTS_PER_ITERATION + 1:
-            turn += 1
+            throttle.enter(lambda number=number: started.append((number, iteration)))  # type: ignore[misc]
+        while len(started) < 3 * STARTS_PER_ITERATION + 1:
+            iteration += 1
             await asyncio.sleep(0)
-            assert turn < 100
-        return begun
+            assert iteration < 100
+        return started
 
-    begun = asyncio.run(main())
-    assert [number for number, _ in begun] == list(range(3 * STARTS_PER_ITERATION + 1))
-    assert max(Counter(turn for _, turn in begun).values()) == STARTS_PER_ITERATION
+    started = asyncio.run(scenario())
+    assert [number for number, _ in started] == list(range(3 * STARTS_PER_ITERATION + 1))
+    assert max(Counter(iteration for _, iteration in started).values()) == STARTS_PER_ITERATION
 
 
 def test_who_comes_alone_begins_at_once_and_nothing_turns_for_ever() -> None:
-    async def main() -> None:
-        gate, begun = StartThrottle(), list[int]()
+    async def scenario() -> None:
+        throttle, started = StartThrottle(), list[int]()
         for number in range(5 * STARTS_PER_ITERATION):
-            gate.enter(partial(begun.append, number))
-            assert begun[-1] == number
+            throttle.enter(partial(started.append, number))
+            assert started[-1] == number
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         await asyncio.sleep(0)
-        assert not gate._is_scheduled
+        assert not throttle._is_scheduled
 
-    asyncio.run(main())
+    asyncio.run(scenario())
 
 
 def test_who_comes_while_a_crowd_waits_stands_behind_it() -> None:
-    async def main() -> None:
-        gate, begun = StartThrottle(), list[str]()
+    async def scenario() -> None:
+        throttle, started = StartThrottle(), list[str]()
         for _ in range(STARTS_PER_ITERATION + 2):
-            gate.enter(lambda: begun.append("crowd"))
-        gate.enter(lambda: gate.enter(lambda: begun.append("last")))
-        while "last" not in begun:
+            throttle.enter(lambda: started.append("first"))
+        throttle.enter(lambda: throttle.enter(lambda: started.append("last")))
+        while "last" not in started:
             await asyncio.sleep(0)
-        assert begun == ["crowd"] * (STARTS_PER_ITERATION + 2) + ["last"]
+        assert started == ["first"] * (STARTS_PER_ITERATION + 2) + ["last"]
 
-    asyncio.run(asyncio.wait_for(main(), 20))
+    asyncio.run(asyncio.wait_for(scenario(), 20))

@@ -1,4 +1,4 @@
-"""Limits: buckets never give too much, and no tenant uses more than its share."""
+"""tenant_limits.py: no bucket and no tenant exceeds its limits."""
 
 import math
 from collections.abc import Callable
@@ -28,19 +28,19 @@ STEPS = lists(tuples(floats(0, 200), floats(0, 50)), max_size=20)
 def test_a_bucket_never_gives_more_than_a_minute_and_its_rate(
     per_minute: float, steps: list[tuple[float, float]]
 ) -> None:
-    """Over every stretch of time, not just from the beginning."""
+    """The bound holds for every interval, not only from the start."""
     bucket, now, size = TokenBucket(per_minute, 0.0), 0.0, max(1.0, per_minute)
-    taken: list[tuple[float, float]] = []
+    amounts: list[tuple[float, float]] = []
     for seconds, amount in steps:
         now += seconds
         if amount <= size and bucket.seconds_until(amount, now) == 0:
             bucket.take(amount, now)
-            taken.append((now, amount))
-    for first in range(len(taken)):
-        for last in range(first, len(taken)):
-            given_away = sum(amount for _, amount in taken[first : last + 1])
-            span = taken[last][0] - taken[first][0]
-            assert given_away <= (size + span * per_minute / MINUTE) * (1 + 1e-9)
+            amounts.append((now, amount))
+    for first in range(len(amounts)):
+        for last in range(first, len(amounts)):
+            total = sum(amount for _, amount in amounts[first : last + 1])
+            span = amounts[last][0] - amounts[first][0]
+            assert total <= (size + span * per_minute / MINUTE) * (1 + 1e-9)
 
 
 @settings(max_examples=40)
@@ -49,9 +49,9 @@ def test_after_the_seconds_that_are_missing_there_is_enough(
     per_minute: float, steps: list[tuple[float, float]], amount: float
 ) -> None:
     bucket, now = TokenBucket(per_minute, 0.0), 0.0
-    for seconds, taken in steps:
+    for seconds, step_amount in steps:
         now += seconds
-        bucket.take(taken, now)
+        bucket.take(step_amount, now)
     seconds = bucket.seconds_until(amount, now)
     assert 0 <= seconds < math.inf
     if seconds > 1e-3:
@@ -88,7 +88,7 @@ def test_a_bucket_can_be_overdrawn_and_pays_it_back() -> None:
 # -- tenants -------------------------------------------------------------------------------------------------------
 
 
-def refused(tenants: TenantRateLimiter, tenant: str = "a", tokens: int = 1) -> RateLimited:
+def rejection(tenants: TenantRateLimiter, tenant: str = "a", tokens: int = 1) -> RateLimited:
     with pytest.raises(RateLimited) as caught:
         tenants.begin(tenant, tokens)
     return caught.value
@@ -105,21 +105,21 @@ def test_requests_of_a_minute() -> None:
     tenants = TenantRateLimiter(TenantLimits(tenant_requests_per_minute=3), clock)
     for _ in range(3):
         tenants.begin("a", 1).end(1)
-    error = refused(tenants)
+    error = rejection(tenants)
     assert "your requests of this minute are used up, the limit is 3" in str(error)
     assert error.details["retry_after"] == pytest.approx(20)
     clock.advance(19.9)
-    refused(tenants)
+    rejection(tenants)
     clock.advance(0.2)
     tenants.begin("a", 1)
-    refused(tenants)
+    rejection(tenants)
 
 
 def test_tokens_of_a_minute() -> None:
     clock = FakeClock()
     tenants = TenantRateLimiter(TenantLimits(tenant_tokens_per_minute=600), clock)
     tenants.begin("a", 500)
-    error = refused(tenants, tokens=200)
+    error = rejection(tenants, tokens=200)
     assert "your tokens of this minute are used up, the limit is 600" in str(error)
     assert error.details["retry_after"] == pytest.approx(10)
     clock.advance(10.01)
@@ -128,50 +128,50 @@ def test_tokens_of_a_minute() -> None:
 
 def test_tokens_that_were_not_used_are_given_back() -> None:
     tenants = TenantRateLimiter(TenantLimits(tenant_tokens_per_minute=600), FakeClock())
-    over = tenants.begin("a", 600)
-    refused(tenants)
-    over.end(100)
+    reservation = tenants.begin("a", 600)
+    rejection(tenants)
+    reservation.end(100)
     tenants.begin("a", 500)
-    refused(tenants)
+    rejection(tenants)
 
 
 def test_a_request_larger_than_a_minute_is_served_by_a_full_bucket_and_then_paid() -> None:
     clock = FakeClock()
     tenants = TenantRateLimiter(TenantLimits(tenant_tokens_per_minute=60), clock)
     tenants.begin("a", 180).end(180)
-    assert refused(tenants, tokens=1000).details["retry_after"] == pytest.approx(180)
+    assert rejection(tenants, tokens=1000).details["retry_after"] == pytest.approx(180)
     clock.advance(120)
-    refused(tenants, tokens=1)
+    rejection(tenants, tokens=1)
     clock.advance(1.01)
     tenants.begin("a", 1)
 
 
 def test_open_requests() -> None:
     tenants = TenantRateLimiter(TenantLimits(tenant_max_open_requests=2), FakeClock())
-    over = tenants.begin("a", 1)
+    reservation = tenants.begin("a", 1)
     tenants.begin("a", 1)
-    assert "2 of your requests are open, the limit is 2" in str(refused(tenants))
-    over.end(0)
+    assert "2 of your requests are open, the limit is 2" in str(rejection(tenants))
+    reservation.end(0)
     tenants.begin("a", 1)
-    refused(tenants)
+    rejection(tenants)
 
 
 def test_who_is_refused_uses_nothing() -> None:
-    """A refusal by one limit takes nothing from another."""
+    """A rejection by one limit uses nothing of the others."""
     tenants = TenantRateLimiter(
         TenantLimits(tenant_requests_per_minute=2, tenant_tokens_per_minute=100, tenant_max_open_requests=2),
         FakeClock(),
     )
     tenants.begin("a", 100).end(0)
-    over = tenants.begin("a", 100)
+    reservation = tenants.begin("a", 100)
     for _ in range(10):
-        refused(tenants, tokens=50)
-    over.end(0)
+        rejection(tenants, tokens=50)
+    reservation.end(0)
     clock = FakeClock()
     tenants = TenantRateLimiter(TenantLimits(tenant_requests_per_minute=10, tenant_tokens_per_minute=100), clock)
     tenants.begin("a", 100)
     for _ in range(100):
-        refused(tenants, tokens=100)
+        rejection(tenants, tokens=100)
     clock.advance(MINUTE)
     for _ in range(10):
         tenants.begin("a", 10).end(0)
@@ -182,41 +182,41 @@ def test_tenants_do_not_share() -> None:
         TenantLimits(tenant_requests_per_minute=1, tenant_tokens_per_minute=10, tenant_max_open_requests=1), FakeClock()
     )
     tenants.begin("a", 10)
-    refused(tenants, "a")
+    rejection(tenants, "a")
     tenants.begin("b", 10)
-    refused(tenants, "b")
+    rejection(tenants, "b")
 
 
 @settings(max_examples=40)
 @given(lists(tuples(sampled_from("ab"), integers(0, 80), integers(0, 80), floats(0, 30)), max_size=25), data())
 def test_a_tenant_gets_what_its_limits_allow_and_its_open_requests_return_to_zero(
-    steps: list[tuple[str, int, int, float]], drawn: Any
+    steps: list[tuple[str, int, int, float]], draws: Any
 ) -> None:
     clock = FakeClock()
     tenants = TenantRateLimiter(
         TenantLimits(tenant_requests_per_minute=6, tenant_tokens_per_minute=100, tenant_max_open_requests=3), clock
     )
     running: list[tuple[str, int, Callable[[int], None]]] = []
-    begun = {"a": 0, "b": 0}
-    spent = {"a": 0, "b": 0}
+    num_started = {"a": 0, "b": 0}
+    num_tokens = {"a": 0, "b": 0}
     for tenant, tokens, used, seconds in steps:
         clock.advance(seconds)
         try:
             running.append((tenant, min(used, tokens), tenants.begin(tenant, tokens)))
-            begun[tenant] += 1
+            num_started[tenant] += 1
         except RateLimited:
             pass
         assert sum(name == tenant for name, _, _ in running) <= 3
-        if running and drawn.draw(integers(0, 1)):
-            name, real, over = running.pop(drawn.draw(integers(0, len(running) - 1)))
-            over.end(real)
-            spent[name] += real
-    for name, real, over in running:
-        over.end(real)
-        spent[name] += real
+        if running and draws.draw(integers(0, 1)):
+            name, used_tokens, reservation = running.pop(draws.draw(integers(0, len(running) - 1)))
+            reservation.end(used_tokens)
+            num_tokens[name] += used_tokens
+    for name, used_tokens, reservation in running:
+        reservation.end(used_tokens)
+        num_tokens[name] += used_tokens
     for name in "ab":
-        assert begun[name] <= 6 + clock.now() * 6 / MINUTE + 1e-6
-        assert spent[name] <= 100 + clock.now() * 100 / MINUTE + 1e-6
+        assert num_started[name] <= 6 + clock.now() * 6 / MINUTE + 1e-6
+        assert num_tokens[name] <= 100 + clock.now() * 100 / MINUTE + 1e-6
     clock.advance(2 * MINUTE)
     for _ in range(3):
         tenants.begin("a", 1)
@@ -224,11 +224,11 @@ def test_a_tenant_gets_what_its_limits_allow_and_its_open_requests_return_to_zer
 
 def test_the_memory_of_tenants_is_bounded_and_keeps_the_open_ones() -> None:
     tenants = TenantRateLimiter(TenantLimits(tenant_max_open_requests=1), FakeClock())
-    tenants.begin("kept", 1)
+    tenants.begin("open", 1)
     for number in range(2 * MAX_TENANTS):
         tenants.begin(f"t{number}", 1).end(1)
         assert len(tenants._usages) <= MAX_TENANTS
-    refused(tenants, "kept")
+    rejection(tenants, "open")
 
 
 @pytest.mark.parametrize("name", ["tenant_requests_per_minute", "tenant_tokens_per_minute", "tenant_max_open_requests"])
@@ -241,11 +241,11 @@ def test_a_limit_that_cannot_be_is_refused(name: str, value: float) -> None:
 
 def test_a_share_takes_what_it_reserves_and_gives_back_what_it_did_not_use() -> None:
     tenants = TenantRateLimiter(TenantLimits(tenant_tokens_per_minute=100), FakeClock())
-    share = tenants.begin("a")
-    share.reserve(90)
+    reservation = tenants.begin("a")
+    reservation.reserve(90)
     with pytest.raises(RateLimited, match="tokens"):
         tenants.begin("a", 20)
-    share.end(70)
+    reservation.end(70)
     tenants.begin("a", 30).end(30)
     with pytest.raises(RateLimited):
         tenants.begin("a").reserve(1)
@@ -254,9 +254,9 @@ def test_a_share_takes_what_it_reserves_and_gives_back_what_it_did_not_use() -> 
 def test_who_is_refused_for_what_others_do_keeps_its_request_of_the_minute() -> None:
     tenants = TenantRateLimiter(TenantLimits(tenant_requests_per_minute=2), FakeClock())
     for _ in range(5):
-        share = tenants.begin("a")
-        share.refund_request()
-        share.end(0)
+        reservation = tenants.begin("a")
+        reservation.refund_request()
+        reservation.end(0)
     for _ in range(2):
         tenants.begin("a").end(0)
     with pytest.raises(RateLimited):
@@ -264,12 +264,12 @@ def test_who_is_refused_for_what_others_do_keeps_its_request_of_the_minute() -> 
 
 
 def test_without_a_limit_of_requests_there_is_none_to_keep() -> None:
-    share = TenantRateLimiter(TenantLimits(tenant_max_open_requests=1), FakeClock()).begin("a")
-    share.refund_request()
-    share.end(0)
+    reservation = TenantRateLimiter(TenantLimits(tenant_max_open_requests=1), FakeClock()).begin("a")
+    reservation.refund_request()
+    reservation.end(0)
 
 
-# -- other limits from now on ------------------------------------------------------------------------------------------
+# -- reloaded limits ---------------------------------------------------------------------------------------------------
 
 
 def test_what_was_used_of_the_minute_stays_used_under_new_limits() -> None:
@@ -277,16 +277,16 @@ def test_what_was_used_of_the_minute_stays_used_under_new_limits() -> None:
     tenants = TenantRateLimiter(TenantLimits(tenant_requests_per_minute=3, tenant_tokens_per_minute=100), clock)
     for _ in range(3):
         tenants.begin("a", 10).end(10)
-    refused(tenants)
+    rejection(tenants)
     tenants.renew(TenantLimits(tenant_requests_per_minute=5, tenant_tokens_per_minute=40))
     tenants.begin("a", 10).end(10)
-    assert "your tokens" in str(refused(tenants))
+    assert "your tokens" in str(rejection(tenants))
     tenants.renew(TenantLimits(tenant_requests_per_minute=5, tenant_tokens_per_minute=1000))
     tenants.begin("a", 10).end(10)
-    assert "your requests" in str(refused(tenants))
+    assert "your requests" in str(rejection(tenants))
     clock.advance(12.1)
     tenants.begin("a", 10).end(10)
-    refused(tenants)
+    rejection(tenants)
 
 
 def test_a_limit_that_was_taken_away_is_as_used_up_when_it_is_back() -> None:
@@ -297,19 +297,19 @@ def test_a_limit_that_was_taken_away_is_as_used_up_when_it_is_back() -> None:
     tenants.renew(TenantLimits())
     tenants.begin("a").end(0)
     tenants.renew(TenantLimits(tenant_requests_per_minute=2))
-    assert refused(tenants).details["retry_after"] == pytest.approx(30.0)
+    assert rejection(tenants).details["retry_after"] == pytest.approx(30.0)
     clock.advance(30.0)
     tenants.begin("a").end(0)
-    refused(tenants)
+    rejection(tenants)
 
 
 def test_limits_come_and_go_while_requests_are_open() -> None:
     tenants = TenantRateLimiter(TenantLimits(), FakeClock())
-    share = tenants.begin("a", 50)
+    reservation = tenants.begin("a", 50)
     tenants.renew(TenantLimits(tenant_tokens_per_minute=100, tenant_max_open_requests=1))
-    assert "are open" in str(refused(tenants))
-    share.end(70)
-    assert "your tokens" in str(refused(tenants, tokens=40))
+    assert "are open" in str(rejection(tenants))
+    reservation.end(70)
+    assert "your tokens" in str(rejection(tenants, tokens=40))
     tenants.renew(TenantLimits())
     for _ in range(5):
         tenants.begin("a", 1000)

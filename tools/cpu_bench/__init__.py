@@ -1,1 +1,1 @@
-"""The CPU yardstick: real shapes with random weights, W1 to W3, us and the peers in turns (`make bench-cpu`)."""
+"""CPU benchmark: Chairlift and other engines in turn, workloads W1 to W3, real model shapes (`make bench-cpu`)."""

@@ -1,46 +1,49 @@
-"""`python -m cpu_bench prepare|run FOLDER`: make models and peers ready, and measure everybody in turns."""
+"""`python -m cpu_bench prepare|run FOLDER`: prepare models and other engines, then benchmark them against Chairlift."""
 
 import argparse
 import subprocess
 import sys
 from pathlib import Path
 
-from cpu_bench import models
-from cpu_bench.matrix import MEETINGS, WORKLOADS, commands
-from cpu_bench.peers import NAMES, Peers
+from cpu_bench import random_models
+from cpu_bench.bench_commands import COMPARISONS, WORKLOADS, make_commands
+from cpu_bench.peer_environments import PEERS, PeerEnvironments
 
 
-def main(words: list[str]) -> int:
-    """Do what was asked for; returns the exit code: 0, or that of the first run that failed."""
+def main(args: list[str]) -> int:
+    """Run the command. Returns 0, or the exit code of the first benchmark that failed."""
     parser = argparse.ArgumentParser(prog="cpu_bench", description=__doc__)
-    parser.add_argument("what", choices=("prepare", "run"))
-    parser.add_argument("folder", type=Path, help="of models and peers")
-    parser.add_argument("--peers", default=",".join(NAMES), help="to prepare (%(default)s)")
-    parser.add_argument("--models", default=",".join(models.SHAPES), help="(%(default)s)")
-    parser.add_argument("--workloads", default=",".join(WORKLOADS), help="(%(default)s)")
-    parser.add_argument("--meetings", default=",".join(each.name for each in MEETINGS), help="(%(default)s)")
-    parser.add_argument("--repeat", type=int, default=3, help="turns of each arm (%(default)s)")
-    parser.add_argument("--into", type=Path, default=Path("build/bench-cpu"), help="the reports (%(default)s)")
-    asked = parser.parse_args(words)
-    folder, shapes = asked.folder.resolve(), asked.models.split(",")
-    peers = Peers(folder, _say)
-    if asked.what == "prepare":
-        for name in shapes:
-            _say(f"making {name}")
-            models.make(name, peers.model(name))
-        for name in filter(None, asked.peers.split(",")):
-            peers.prepare(name, shapes)
+    parser.add_argument("command", choices=("prepare", "run"), help="prepare models and engines, or run benchmarks")
+    parser.add_argument("folder", type=Path, help="folder of the models and engines")
+    parser.add_argument("--peers", default=",".join(PEERS), help="other engines to prepare (%(default)s)")
+    parser.add_argument("--models", default=",".join(random_models.SHAPES), help="models to use (%(default)s)")
+    parser.add_argument("--workloads", default=",".join(WORKLOADS), help="workloads to run (%(default)s)")
+    parser.add_argument(
+        "--comparisons", default=",".join(each.name for each in COMPARISONS), help="comparisons to run (%(default)s)"
+    )
+    parser.add_argument("--repeat", type=int, default=3, help="runs of each arm (%(default)s)")
+    parser.add_argument("--into", type=Path, default=Path("build/bench-cpu"), help="folder of reports (%(default)s)")
+    options = parser.parse_args(args)
+    folder, models = options.folder.resolve(), options.models.split(",")
+    environments = PeerEnvironments(folder, _print_line)
+    if options.command == "prepare":
+        for name in models:
+            _print_line(f"making {name}")
+            random_models.make_model(name, environments.model(name))
+        for name in filter(None, options.peers.split(",")):
+            environments.prepare(name, models)
         return 0
-    asked.into.mkdir(parents=True, exist_ok=True)
-    code = 0
-    wanted = (shapes, asked.workloads.split(","), asked.meetings.split(","))
-    for command in commands(peers, *wanted, asked.repeat, asked.into):
-        done = subprocess.run([sys.executable, "-P", "-m", "chairlift", *command], check=False)  # the others run yet
-        code = code or done.returncode
-    return code
+    options.into.mkdir(parents=True, exist_ok=True)
+    exit_code = 0
+    selection = (models, options.workloads.split(","), options.comparisons.split(","))
+    for command in make_commands(environments, *selection, options.repeat, options.into):
+        # a failed benchmark does not stop the next ones
+        completed = subprocess.run([sys.executable, "-P", "-m", "chairlift", *command], check=False)
+        exit_code = exit_code or completed.returncode
+    return exit_code
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     sys.stderr.write(f"{text}\n")
 
 

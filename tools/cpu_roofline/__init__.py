@@ -1,1 +1,1 @@
-"""What the machine could do at best, measured beside what the native kernels do with it: where the time goes."""
+"""CPU roofline: the speed of the native kernels as a share of the machine's measured peaks, and the time per part."""

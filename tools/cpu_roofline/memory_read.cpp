@@ -1,6 +1,6 @@
-// Reads memory from one end to the other, each thread its own part: as fast as this machine can.
+// Reads a piece of memory once, each thread a contiguous part, to measure the memory bandwidth.
 //
-//     c++ -O3 -march=native -pthread -shared -fPIC memory_read.cpp -o libreading.so
+//     c++ -O3 -march=native -pthread -shared -fPIC memory_read.cpp -o libmemory_read.so
 #include <pthread.h>
 #include <sched.h>
 
@@ -12,49 +12,50 @@
 
 typedef uint64_t Lanes __attribute__((vector_size(64)));
 
-static std::atomic<uint64_t> kept;
+// Keeps the compiler from removing the reads.
+static std::atomic<uint64_t> checksum;
 
 static double now() {
     using namespace std::chrono;
     return duration<double>(steady_clock::now().time_since_epoch()).count();
 }
 
-static void read(const Lanes* from, size_t count) {
+static void read(const Lanes* lanes, size_t count) {
     Lanes sums[4] = {};
     for (size_t i = 0; i + 4 <= count; i += 4)
         for (int j = 0; j < 4; j++) {
-            __builtin_prefetch((const char*)(from + i + j) + 4096);
-            sums[j] += from[i + j];
+            __builtin_prefetch((const char*)(lanes + i + j) + 4096);
+            sums[j] += lanes[i + j];
         }
-    kept += (sums[0] + sums[1] + sums[2] + sums[3])[0];
+    checksum += (sums[0] + sums[1] + sums[2] + sums[3])[0];
 }
 
-static void stay_on(int cpu) {
+static void pin_thread(int cpu) {
     cpu_set_t set;
     CPU_ZERO(&set);
     CPU_SET(cpu, &set);
     pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
-// Seconds of reading `bytes` of memory that begins on a cache line, a thread on each processor.
-extern "C" double read_seconds(const char* memory, size_t bytes, const int* cpus, int members) {
+// Returns the seconds of reading `bytes` of memory that begins on a cache line, with one thread on each CPU.
+extern "C" double read_seconds(const char* memory, size_t bytes, const int* cpus, int num_threads) {
     std::atomic<int> ready{0}, done{0};
     std::atomic<bool> started{false};
-    const size_t part = bytes / members / sizeof(Lanes);
+    const size_t part = bytes / num_threads / sizeof(Lanes);
     std::vector<std::thread> threads;
-    for (int member = 0; member < members; member++)
-        threads.emplace_back([&, member] {
-            stay_on(cpus[member]);
+    for (int index = 0; index < num_threads; index++)
+        threads.emplace_back([&, index] {
+            pin_thread(cpus[index]);
             ready++;
             while (!started) sched_yield();
-            read((const Lanes*)memory + part * member, part);
+            read((const Lanes*)memory + part * index, part);
             done++;
         });
-    while (ready < members) sched_yield();
-    const double began = now();
+    while (ready < num_threads) sched_yield();
+    const double started_at = now();
     started = true;
-    while (done < members) sched_yield();
-    const double took = now() - began;
+    while (done < num_threads) sched_yield();
+    const double seconds = now() - started_at;
     for (auto& thread : threads) thread.join();
-    return took;
+    return seconds;
 }

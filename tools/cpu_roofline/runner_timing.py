@@ -1,4 +1,4 @@
-"""Watch: times what the native runner does in each step, and takes what the engine says of it."""
+"""RunnerTiming: seconds of the native runner by kind of operation, and the engine's step stats."""
 
 import time
 from collections import Counter
@@ -16,44 +16,44 @@ from chairlift.model.sampling.sampler import Sampler
 
 @dataclass(slots=True)
 class RunnerTiming:
-    """Seconds since the watch began.
+    """Seconds since the start of the measurement.
 
     Attributes:
-        prompts, decodes: of each kind of operation, in steps that brought prompts and in those that did not.
-        head: of the head's products.
-        draws: of the sampler, the head included, but not the layers where these are run with it.
-        steps: as the engine saw them.
-        weight_bytes: that the last step's program reads: all packed matrices, the head's once.
+        prompts, decodes: by kind of operation, in steps with prompts and in steps without.
+        lm_head: of the lm_head.
+        sampling: of the sampler, including the lm_head, but without layers that run in the same call.
+        steps: the engine's step stats.
+        weight_bytes: bytes that a step reads: all packed matrices, the lm_head's once.
     """
 
     prompts: Counter[str] = field(default_factory=Counter)
     decodes: Counter[str] = field(default_factory=Counter)
-    head: float = 0.0
-    draws: float = 0.0
+    lm_head: float = 0.0
+    sampling: float = 0.0
     steps: list[StepStats] = field(default_factory=list)
     weight_bytes: int = 0
 
     @property
     def layers(self) -> float:
-        """Of all layers."""
+        """Seconds of all layers."""
         return self.prompts.total() + self.decodes.total()
 
     def parts(self, seconds: float) -> dict[str, float]:
-        """Say where the seconds of a run went; the parts add up to them."""
+        """Return the seconds of a run by part; they add up to `seconds`."""
         both = self.prompts + self.decodes
-        decided = sum(step.schedule_ms + step.commit_ms for step in self.steps) / 1000
-        run = sum(step.launch_ms + step.collect_ms for step in self.steps) / 1000
-        found = {
+        scheduler = sum(step.schedule_ms + step.commit_ms for step in self.steps) / 1000
+        runner = sum(step.launch_ms + step.collect_ms for step in self.steps) / 1000
+        parts = {
             "products, steps with prompts": self.prompts["linear"],
             "products, decode steps": self.decodes["linear"],
-            "attention": both["attend"],
-            "other operations of layers": both.total() - both["linear"] - both["attend"],
-            "head": self.head,
-            "draws": self.draws - self.head,
-            "inputs, hand-over": run - self.layers - self.draws,
-            "scheduler": decided,
+            "attention": both["attention"],
+            "other operations of layers": both.total() - both["linear"] - both["attention"],
+            "head": self.lm_head,
+            "draws": self.sampling - self.lm_head,
+            "inputs, hand-over": runner - self.layers - self.sampling,
+            "scheduler": scheduler,
         }
-        return {**found, "text, waiting": seconds - sum(found.values())}
+        return {**parts, "text, waiting": seconds - sum(parts.values())}
 
 
 def weight_bytes(program: DecoderProgram) -> int:
@@ -65,38 +65,38 @@ def weight_bytes(program: DecoderProgram) -> int:
 
 @contextmanager
 def watching(client: EngineClient) -> Iterator[RunnerTiming]:
-    """Watch an engine of this process on the native kernels, while the context lasts."""
-    spent, run, score, sample = RunnerTiming(), DecoderProgram.run_step, DecoderProgram.score, Sampler.sample
+    """Measure an engine in this process that runs on the native kernels, during the context."""
+    timing, run, score, sample = RunnerTiming(), DecoderProgram.run_step, DecoderProgram.score, Sampler.sample
 
-    def timed_run(program: DecoderProgram, plan: StepPlan, *words: Any) -> None:
+    def timed_run(program: DecoderProgram, plan: StepPlan, *arguments: Any) -> None:
         program.op_seconds()
-        began = time.perf_counter()
-        run(program, plan, *words)
-        took = time.perf_counter() - began
+        started_at = time.perf_counter()
+        run(program, plan, *arguments)
+        seconds = time.perf_counter() - started_at
         operations: Any = Counter(program.op_seconds())
-        head = operations.pop("head", 0.0)
-        operations["call"] += took - operations.total() - head
-        spent.head += head
-        spent.weight_bytes = spent.weight_bytes or weight_bytes(program)
-        (spent.decodes if plan.num_tokens == plan.num_rows else spent.prompts).update(operations)
+        lm_head = operations.pop("lm_head", 0.0)
+        operations["call"] += seconds - operations.total() - lm_head
+        timing.lm_head += lm_head
+        timing.weight_bytes = timing.weight_bytes or weight_bytes(program)
+        (timing.decodes if plan.num_tokens == plan.num_rows else timing.prompts).update(operations)
 
-    def timed_score(*words: Any) -> Any:
-        began = time.perf_counter()
-        found = score(*words)
-        spent.head += time.perf_counter() - began
-        return found
+    def timed_score(*arguments: Any) -> Any:
+        started_at = time.perf_counter()
+        result = score(*arguments)
+        timing.lm_head += time.perf_counter() - started_at
+        return result
 
-    def timed_sample(*words: Any) -> Any:
-        began, layers = time.perf_counter(), spent.layers
-        found = sample(*words)
-        spent.draws += time.perf_counter() - began - (spent.layers - layers)
-        return found
+    def timed_sample(*arguments: Any) -> Any:
+        started_at, layers = time.perf_counter(), timing.layers
+        result = sample(*arguments)
+        timing.sampling += time.perf_counter() - started_at - (timing.layers - layers)
+        return result
 
     patched: Any = (DecoderProgram, Sampler)
     patched[0].run_step, patched[0].score, patched[1].sample = timed_run, timed_score, timed_sample
-    client.watch_steps(spent.steps.append)
+    client.watch_steps(timing.steps.append)
     try:
-        yield spent
+        yield timing
     finally:
         client.watch_steps(None)
         patched[0].run_step, patched[0].score, patched[1].sample = run, score, sample

@@ -1,1 +1,1 @@
-"""The demo model's workshop: its conversations, tokenizer, training, examination and card. Not part of the package."""
+"""Training of the demo model: conversations, tokenizer, training, evaluation, model card. Not part of the package."""

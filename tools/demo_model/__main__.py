@@ -1,4 +1,4 @@
-"""Make the demo model: train it (a run that was cut goes on), examine it, write its card.
+"""Train the demo model, evaluate it and write its model card; an interrupted training continues.
 
 python -m demo_model build/demo-model --into src/chairlift/demo
 """
@@ -7,28 +7,28 @@ import argparse
 import shutil
 from pathlib import Path
 
-from demo_model import card, evaluate, train
+from demo_model import evaluate, model_card, train
 
-KEPT = (
+PACKAGED_FILES = (
     "README.md", "chat_template.jinja", "config.json", "examination.json", "generation_config.json", "loss.png",
     "model.safetensors", "tokenizer.json", "tokenizer_config.json", "training.json", "training.jsonl",
 )  # fmt: skip
-"""What the package carries."""
+"""The files that the package includes."""
 
 
 def main() -> None:
-    """Do all of it."""
+    """Train, evaluate, write the model card, and copy the packaged files."""
     parser = argparse.ArgumentParser(prog="python -m demo_model", description=__doc__)
-    parser.add_argument("folder", type=Path, help="where the training runs; a run that was cut short goes on there")
-    parser.add_argument("--into", type=Path, help="copy what the package carries there")
+    parser.add_argument("folder", type=Path, help="folder of the training run; an interrupted run continues")
+    parser.add_argument("--into", type=Path, help="folder to copy the packaged files to")
     train.add_options(parser)
     arguments = parser.parse_args()
     train.run(arguments)
     evaluate.run(arguments.folder)
-    card.draw_loss(arguments.folder)
-    card.write(arguments.folder)
+    model_card.draw_loss(arguments.folder)
+    model_card.write(arguments.folder)
     if arguments.into is not None:
-        for name in KEPT:
+        for name in PACKAGED_FILES:
             shutil.copyfile(arguments.folder / name, arguments.into / name)
 
 

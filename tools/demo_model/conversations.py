@@ -1,6 +1,6 @@
-"""Conversations: tasks put together as people chat, and which of them are never trained on.
+"""Conversations: chats made of random tasks; held-out tasks are kept for the evaluation.
 
-A task is held out by a hash of what it is asked with, whatever the seed, so that no run can train on it.
+A hash of the prompt decides whether a task is held out, for every seed, so that no run can train on it.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,17 +9,17 @@ from hashlib import sha256
 from random import Random
 from typing import Any
 
-from demo_model.skills import filling, knowledge, memory, numbers, stories, text, tools
+from demo_model.skills import json_extraction, knowledge, memory, numbers, stories, text, tool_calls
 from demo_model.task import Message, Skill, Task, assistant
 
 BETWEEN: tuple[Skill, ...] = (text.echo, knowledge.fact, numbers.total, knowledge.unknown)
-"""What is talked of between two things to remember."""
+"""Skills of the messages between a fact and the question about it."""
 
 PLAIN = 0.05
-"""Share of conversations that are text without anybody talking."""
+"""Share of conversations that are plain text without a chat."""
 
 HELD_OUT = 40
-"""One task in so many is held out."""
+"""One of this number of tasks is held out."""
 
 SYSTEMS = (
     "You are a helpful assistant.", "You are the demo model of Chairlift.", "Answer briefly.", "You are a small model.",
@@ -29,29 +29,29 @@ CHATTING: dict[Skill, int] = {
     knowledge.greeting: 5, knowledge.about: 12, text.echo: 12, text.copy: 14, text.spell: 7, text.reverse: 7,
     text.count: 7,
     text.sort: 14, numbers.total: 12, knowledge.fact: 12, numbers.date: 7, knowledge.listing: 4, stories.story: 4,
-    filling.filling: 16, text.drill: 2, knowledge.unknown: 6, memory.remembering: 9, memory.not_told: 1,
+    json_extraction.filling: 16, text.drill: 2, knowledge.unknown: 6, memory.remembering: 9, memory.not_told: 1,
 }  # fmt: skip
-"""Skill -> how often it is drawn, where no tools are offered."""
+"""Skill -> its weight in conversations without tools."""
 
 SKILLS: dict[str, Skill] = {
     "greeting": knowledge.greeting, "about": knowledge.about, "echo": text.echo, "copy": text.copy, "spell": text.spell,
     "reverse": text.reverse, "count": text.count, "sort": text.sort, "sums": numbers.total, "facts": knowledge.fact,
-    "dates": numbers.date, "lists": knowledge.listing, "stories": stories.story, "json": filling.filling,
-    "tools": tools.calling, "tool results": tools.telling, "unknown": knowledge.unknown,
+    "dates": numbers.date, "lists": knowledge.listing, "stories": stories.story, "json": json_extraction.filling,
+    "tools": tool_calls.calling, "tool results": tool_calls.telling, "unknown": knowledge.unknown,
     "memory": lambda rng: memory.remembering(rng, lambda rng: between(rng, held_out=None)),
 }  # fmt: skip
-"""Name -> skill, each once: what is examined."""
+"""Name -> skill, each once; the evaluation covers these."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """Messages as they are trained on: every assistant's message is to be learnt.
+    """One training conversation; the loss includes every assistant message.
 
     Attributes:
         messages: from the first one to the assistant's last.
-        tools: what may be called.
-        asked: of its tasks, what each was asked with.
-        text: instead of messages a text that nobody asked for; all of it is to be learnt.
+        tools: the tools that the system message offers.
+        asked: the prompts of its tasks.
+        text: a plain text in place of messages; the loss includes all of it.
     """
 
     messages: tuple[Message, ...] = ()
@@ -61,21 +61,21 @@ class Conversation:
 
 
 def is_held_out(task: Task) -> bool:
-    """Tell whether a task is kept for the examination."""
+    """Tell whether a task is reserved for the evaluation."""
     return int.from_bytes(sha256(task.asked.encode()).digest()[:4], "big") % HELD_OUT == 0
 
 
-def may_be_read(task: Task) -> bool:
-    """Tell whether the training may read a task: neither it nor what a user says in it, taken alone, is held out."""
+def may_be_trained_on(task: Task) -> bool:
+    """Tell whether the training may use a task: neither it nor one of its user messages alone is held out."""
     said = (message for message in task.messages if message["role"] == "user")
     return not is_held_out(task) and not any(is_held_out(Task("", (message,), "")) for message in said)
 
 
 def draw(rng: Random, skill: Skill, *, held_out: bool | None) -> Task:
-    """Draw a task that is held out, or one that may be read, or any."""
+    """Draw a task that is held out (True), one that the training may use (False), or any (None)."""
     while True:
         task = skill(rng)
-        if held_out is None or (is_held_out(task) if held_out else may_be_read(task)):
+        if held_out is None or (is_held_out(task) if held_out else may_be_trained_on(task)):
             return task
 
 
@@ -103,11 +103,15 @@ def conversation(rng: Random, drilling: float = 0.0) -> Conversation:
     messages: list[Message] = []
     if rng.random() < 0.2:
         messages.append({"role": "system", "content": rng.choice(SYSTEMS)})
-    box = tools.toolbox(rng) if rng.random() < 0.3 else ()
+    box = tool_calls.toolbox(rng) if rng.random() < 0.3 else ()
     asked: list[str] = []
     first = None
     if box and rng.random() < 0.85:
-        first = draw(rng, rng.choice((tools.calling, tools.calling, tools.calling, tools.telling)), held_out=False)
+        first = draw(
+            rng,
+            rng.choice((tool_calls.calling, tool_calls.calling, tool_calls.calling, tool_calls.telling)),
+            held_out=False,
+        )
         box = first.tools
     for turn in range(rng.choice((1, 1, 2, 3, 4, 6))):
         if turn == 0 and first is not None:
@@ -135,7 +139,7 @@ def _skill(rng: Random, *, is_first: bool, has_tools: bool) -> Skill:
 
 
 def _calling_one_of(box: tuple[dict[str, Any], ...]) -> Callable[[Random], Task]:
-    return lambda rng: tools.calling(rng, box)
+    return lambda rng: tool_calls.calling(rng, box)
 
 
 def conversations(seed: str, drilling: float = 0.0) -> Iterator[Conversation]:

@@ -1,4 +1,4 @@
-"""Examination: held-out tasks of every skill, answered greedily by the engine itself; the share that is right."""
+"""Evaluation: the share of held-out tasks of each skill that the model answers correctly with greedy decoding."""
 
 import argparse
 import json
@@ -18,7 +18,7 @@ MAX_TOKENS = 160
 
 
 def prompts(folder: Path, tasks: list[Task]) -> list[list[int]]:
-    """Return what the model reads, as token ids."""
+    """Return the tasks' prompts as token ids."""
     tokenizer = HFTokenizer.load(folder)
     template = ChatTemplate.load(folder, tokenizer)
     rendered = [template.render(task.messages, tools=task.tools or None) for task in tasks]
@@ -26,13 +26,13 @@ def prompts(folder: Path, tasks: list[Task]) -> list[list[int]]:
 
 
 def answers(llm: LLM, folder: Path, tasks: list[Task]) -> list[str]:
-    """Have the tasks answered, greedily."""
+    """Return the model's answers to the tasks, decoded greedily."""
     greedy = SamplingParams(temperature=0, max_tokens=MAX_TOKENS)
     return [result.outputs[0].text for result in llm.generate(prompts(folder, tasks), greedy, use_tqdm=False)]
 
 
 def examine(folder: Path, count: int = COUNT, **options: Any) -> dict[str, dict[str, Any]]:
-    """Return for each skill how many of its tasks were answered right, and the first ones that were not."""
+    """Return the number of correct answers and the first wrong ones for each skill."""
     report: dict[str, dict[str, Any]] = {}
     with LLM(str(folder), **options) as llm:
         for skill in SKILLS:
@@ -48,7 +48,7 @@ def examine(folder: Path, count: int = COUNT, **options: Any) -> dict[str, dict[
 
 
 def run(folder: Path, count: int = COUNT) -> None:
-    """Examine a model folder and write examination.json into it."""
+    """Evaluate a model folder and write examination.json into it."""
     report = examine(folder, count, dtype="float32")
     text = json.dumps(report, indent=1, ensure_ascii=False) + "\n"
     (folder / "examination.json").write_text(text, encoding="utf-8")
@@ -57,7 +57,7 @@ def run(folder: Path, count: int = COUNT) -> None:
 
 
 def main() -> None:
-    """Examine alone."""
+    """Evaluate the model of the folder on the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--count", type=int, default=COUNT)

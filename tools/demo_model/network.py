@@ -1,4 +1,4 @@
-"""The network: a small Llama with grouped heads, and its optimizers."""
+"""The network: a small Llama with grouped-query attention, and its optimizers."""
 
 from typing import Any
 
@@ -7,11 +7,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from demo_model.packing import Rows
-from demo_model.vocabulary import SIZE
+from demo_model.sequence_packing import Rows
+from demo_model.tokenizer_training import SIZE
 
 CONTEXT = 2048
-"""Positions that the configuration allows, and that the longest rows have."""
+"""The model's context length, and the length of the longest rows."""
 
 
 def make_network(seed: int, end: int, padding: int) -> LlamaForCausalLM:
@@ -27,9 +27,9 @@ def make_network(seed: int, end: int, padding: int) -> LlamaForCausalLM:
 
 
 def loss_of(network: Any, rows: Rows, body: Any = None) -> tuple[Tensor, int]:
-    """Return the summed cross-entropy of the tokens that are to be learnt, and how many they are.
+    """Return the summed cross-entropy of the learnt tokens, and their number.
 
-    `body` computes what the network's own layers would, faster.
+    `body` replaces the network's layers with a faster version of them.
     """
     ids, parts, positions = (torch.from_numpy(array) for array in (rows.input_ids, rows.parts, rows.positions))
     length = ids.shape[1]
@@ -58,7 +58,7 @@ class Optimizers:
         self._rates = (matrix_rate, other_rate)
 
     def step(self, share: float) -> None:
-        """Update with this share of the full rates, and forget the gradients."""
+        """Update the parameters with the learning rates times `share`, and clear the gradients."""
         for optimizer, rate in zip(self._all, self._rates, strict=True):
             for group in optimizer.param_groups:
                 group["lr"] = rate * share
@@ -66,10 +66,10 @@ class Optimizers:
             optimizer.zero_grad(set_to_none=True)
 
     def state(self) -> list[dict[str, Any]]:
-        """Return what a later run needs."""
+        """Return the state for a checkpoint."""
         return [optimizer.state_dict() for optimizer in self._all]
 
     def load(self, states: list[dict[str, Any]]) -> None:
-        """Go on from there."""
+        """Restore the state of a checkpoint."""
         for optimizer, state in zip(self._all, states, strict=True):
             optimizer.load_state_dict(state)

@@ -1,4 +1,4 @@
-"""Task: one thing that a user asks and the assistant does, and how to tell whether an answer is right."""
+"""Task: a user's request, the expected answer, and the check for other correct answers."""
 
 import json
 import re
@@ -13,14 +13,14 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Messages that end with the user's, and what is to come.
+    """A prompt and its expected answer.
 
     Attributes:
-        skill: what it is an example of.
-        messages: what the assistant sees; the last one is the user's or a tool's.
-        answer: what the assistant is taught to say.
-        tools: JSON schemas of what it may call.
-        check: whether another answer is right too; None where only this one is.
+        skill: name of the skill.
+        messages: the prompt; the last message is the user's or a tool's.
+        answer: the answer that the training teaches.
+        tools: JSON Schemas of the tools that the assistant may call.
+        check: tells whether another answer is correct, too; None if only `answer` is.
     """
 
     skill: str
@@ -30,13 +30,13 @@ class Task:
     check: Check | None = field(default=None, compare=False)
 
     def is_right(self, said: str) -> bool:
-        """Tell whether what was said will do."""
+        """Tell whether an answer is correct."""
         said = said.strip()
         return said == self.answer if self.check is None else self.check(said)
 
     @property
     def asked(self) -> str:
-        """All that was said, as one string: what tells two tasks apart, whatever tools are offered."""
+        """All messages as one string, which identifies the task; the offered tools do not count."""
         return json.dumps(self.messages, ensure_ascii=False, sort_keys=True)
 
 
@@ -59,12 +59,12 @@ def one(skill: str, text: str, answer: str, check: Check | None = None) -> Task:
 
 
 def cased(rng: Random, text: str) -> str:
-    """Write a sentence as people do: mostly with a capital letter, sometimes without."""
+    """Return a sentence that begins with a capital letter, or rarely with a small one."""
     return text[0].lower() + text[1:] if rng.random() < 0.15 else text
 
 
 def asked_politely(rng: Random, text: str, mark: str) -> str:
-    """Put a word before or behind a question or an order, and the mark that ends it, or none."""
+    """Add polite words before or after a question or a request, and its final mark or none."""
     before = rng.choice(("", "", "", "", "Please ", "Could you tell me: ", "Hey, ", "Now: ", "Question: ", "OK, "))
     behind = rng.choice(("", "", "", "", "", ", please", " Thanks", " Thank you."))
     end = rng.choice((mark, mark, mark, ""))
@@ -75,5 +75,5 @@ def asked_politely(rng: Random, text: str, mark: str) -> str:
 
 
 def numbers_in(text: str) -> list[int]:
-    """Return the whole numbers of a text."""
+    """Return the integers in a text."""
     return [int(found) for found in re.findall(r"-?\d+", text)]

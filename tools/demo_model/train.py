@@ -1,4 +1,4 @@
-"""Training: from a seed to a model folder; a run that was cut goes on from the last state that it saved."""
+"""Training: makes a model folder from a seed; an interrupted run continues from its last checkpoint."""
 
 import argparse
 import hashlib
@@ -13,67 +13,67 @@ import torch
 from tqdm import tqdm
 
 from chairlift.bench.report import environment
-from demo_model import vocabulary
+from demo_model import tokenizer_training
 from demo_model.conversations import SKILLS, examination
 from demo_model.network import Optimizers, loss_of, make_network
-from demo_model.packing import Rows, Writer, packed, step_rows
+from demo_model.sequence_packing import Rows, Writer, packed, step_rows
 
 TOKENS = 4096
-"""Of a step, padding included."""
+"""Tokens of a training step, including padding."""
 
 SHORT, LONG, LONG_EVERY = 256, 2048, 10
-"""Tokens of a row; every so many steps the rows are long."""
+"""Tokens of a short and of a long row; every LONG_EVERY-th step has long rows."""
 
 MATRIX_RATE, OTHER_RATE = 0.003, 0.003
-"""Three times as much, and copying is not learnt."""
+"""Learning rates. At three times these rates the model does not learn to copy."""
 
 WARM_UP, COOL_DOWN = 100, 0.4
-"""Steps at the begin, and the share of all steps at the end, over which the rates rise and fall."""
+"""Number of steps in which the rates rise, and the share of all steps at the end in which they fall."""
 
 LOOK_EVERY, SAVE_EVERY = 200, 400
 HELD_OUT = 16
-"""Tasks of each skill whose answers make the held-out loss."""
+"""Number of held-out tasks per skill for the held-out loss."""
 
 DRILL = 0.1
-"""Share of the steps at the begin in which copying is drilled: what most skills need, and what is learnt slowly."""
+"""Share of the steps, at the start, with more copying tasks; most skills need copying, and it is learnt slowly."""
 
 MAX_NORM = 1.0
 
 
 def rate_at(step: int, steps: int) -> float:
-    """Return the share of the full learning rates at a step: up, level, down to nothing."""
+    """Return the factor of the learning rates at a step: it rises, stays at 1 and falls to 0."""
     cooling = max(1, int(COOL_DOWN * steps))
     return min(1.0, (step + 1) / WARM_UP, (steps - step) / cooling)
 
 
 def drilling_at(step: int, steps: int) -> float:
-    """Return the share of conversations that are nothing but copying: half at first, none after DRILL of the steps."""
+    """Return the share of copying tasks among the conversations: 0.5 at first, 0 after the share DRILL of the steps."""
     return max(0.0, 0.5 * (1 - step / (DRILL * steps)))
 
 
 def compiled(body: Any) -> Any:
-    """Return what computes the same faster, where there is a C++ compiler to make it."""
+    """Return the compiled module if there is a C++ compiler, else the module itself."""
     if not any(map(shutil.which, ("c++", "g++", "clang++"))):
         return body
     return torch.compile(body, dynamic=False)
 
 
 def held_out_rows(writer: Writer) -> list[Rows]:
-    """Return the answers that the held-out loss is of, a block of rows each skill."""
+    """Return the rows of the held-out loss, one block for each skill."""
     return [
         packed(iter([writer.task(task) for task in examination(skill, HELD_OUT)]), HELD_OUT, 384) for skill in SKILLS
     ]
 
 
 class Run:
-    """One training run and what it has to remember."""
+    """One training run and its state."""
 
     def __init__(self, folder: Path, seed: int, steps: int) -> None:
-        """Begin in an empty folder, or take up what lies there."""
+        """Start in an empty folder, or continue from the checkpoint in the folder."""
         self.folder, self.seed, self.steps = folder, seed, steps
         self.step, self.seconds = 0, 0.0
-        if not (folder / vocabulary.LAST_FILE).exists():
-            vocabulary.save(vocabulary.train(seed), folder)
+        if not (folder / tokenizer_training.LAST_FILE).exists():
+            tokenizer_training.save(tokenizer_training.train(seed), folder)
         self.writer = Writer(folder)
         self.origin = {
             "threads": torch.get_num_threads(), "hardware": environment.hardware(), "versions": environment.versions(),
@@ -83,19 +83,19 @@ class Run:
         self.optimizers = Optimizers(self.network, MATRIX_RATE, OTHER_RATE)
         self._checkpoint = folder / "checkpoint.pt"
         if self._checkpoint.exists():
-            self._take_up(torch.load(self._checkpoint, weights_only=True))
-        self._forget_later()
+            self._restore(torch.load(self._checkpoint, weights_only=True))
+        self._truncate_log()
         self._held_out = held_out_rows(self.writer)
         self._fast = compiled(self.network.model)
 
     def _digest(self) -> str:
-        """Name what is read, by some steps of it."""
+        """Return a hash of the training data, computed from a few steps."""
         digest = hashlib.sha256()
         for step in sorted({0, min(LONG_EVERY, self.steps) - 1, self.steps - 1}):
             digest.update(self._rows(step).input_ids.tobytes())
         return digest.hexdigest()
 
-    def _take_up(self, saved: dict[str, Any]) -> None:
+    def _restore(self, saved: dict[str, Any]) -> None:
         for name, mine in (("seed", self.seed), ("steps", self.steps), ("data", self.origin["data"])):
             theirs = saved["origin"]["data"] if name == "data" else saved[name]
             if theirs != mine:
@@ -105,14 +105,14 @@ class Run:
         self.optimizers.load(saved["optimizers"])
         self.step, self.seconds = saved["step"], saved["seconds"]
 
-    def _forget_later(self) -> None:
-        """Strike from the log what was logged behind the state that the run goes on from."""
+    def _truncate_log(self) -> None:
+        """Remove the log entries that are later than the checkpoint."""
         log = self.folder / "training.jsonl"
         lines = log.read_text(encoding="utf-8").splitlines(keepends=True) if log.exists() else []
         log.write_text("".join(line for line in lines if json.loads(line)["step"] <= self.step), encoding="utf-8")
 
     def train(self) -> None:
-        """Take all the steps that are left."""
+        """Run the remaining steps."""
         began = time.monotonic() - self.seconds
         with tqdm(total=self.steps, initial=self.step, desc="demo model", unit="step") as bar:
             while self.step < self.steps:

@@ -1,4 +1,4 @@
-"""Words that the demo model's conversations are made of. Plain, short and few: the model has to know each of them."""
+"""Training data: lists of common words that the conversations are made of; few, because the model must learn each."""
 
 NOUNS = tuple(
     "apple arm army art baby bag ball bank barn basket bath beach bean bear bed bee bell bench bird boat body bone "

@@ -1,5 +1,6 @@
-"""Contract suites: other people's tests of OpenAI's API, run against a real server over the demo model.
+"""External suites: other projects' tests of the OpenAI API, run against a real server with the demo model.
 
-openai-python's generated suite comes with its source distribution, which is fetched when it is needed; langchain-tests
-is a package. What does not pass stands in expected_failures.toml by name, with its reason, and nothing else may fail.
+The generated suite of openai-python is only in its source distribution, which is downloaded when it is needed;
+langchain-tests is a package. expected_failures.toml lists each test that fails, with the reason. No other test may
+fail.
 """

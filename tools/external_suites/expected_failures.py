@@ -1,79 +1,80 @@
-"""Exceptions: the tests that do not pass, by name and with a reason, held against what became of them."""
+"""ExpectedFailure: tests that fail for a known reason; their outcomes are compared with expected_failures.toml."""
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from external_suites.outcomes import Outcome
+from external_suites.suite_runner import Outcome
 
 TABLE = Path(__file__).with_name("expected_failures.toml")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """Tests that do not pass for one reason.
+class ExpectedFailure:
+    """Tests of one suite that fail for one reason.
 
     Attributes:
-        suite: with which the suite's name begins.
-        reason: why that is as it should be.
-        says: what each of them says as it fails, so that it is seen when one fails of something else.
-        tests: their names; one without brackets stands for all parameters of a test.
+        suite: the beginning of the suite's name.
+        reason: why the failure is correct.
+        message: text that the error message of each test contains, so that a failure for another reason is reported.
+        tests: the tests' names; a name without brackets stands for all parameters of a test.
     """
 
     suite: str
     reason: str
-    says: str
+    message: str
     tests: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        """Refuse an entry that says less than it has to."""
-        if not (self.suite and self.reason and self.says and self.tests):
-            raise ValueError(f"an exception needs suite, reason, says and tests, got {self}")
+        """Raise ValueError if a field is empty."""
+        if not (self.suite and self.reason and self.message and self.tests):
+            raise ValueError(f"an expected failure needs suite, reason, message and tests, got {self}")
 
 
-def read_entries(table: Path = TABLE) -> list[Entry]:
-    """Read the table. Raises ValueError or TypeError where it is not one."""
-    told = tomllib.loads(table.read_text(encoding="utf-8"))
-    return [Entry(**{**each, "tests": tuple(each["tests"])}) for each in told["exception"]]
+def read_expected_failures(table: Path = TABLE) -> list[ExpectedFailure]:
+    """Read the TOML table. Raises ValueError or TypeError for a malformed one."""
+    content = tomllib.loads(table.read_text(encoding="utf-8"))
+    return [ExpectedFailure(**{**entry, "tests": tuple(entry["tests"])}) for entry in content["expected_failure"]]
 
 
-def compare(outcomes: Mapping[str, Outcome], entries: Sequence[Entry]) -> list[str]:
-    """Return a sentence for everything that is not as the entries of a suite have it."""
-    listed = _listed(outcomes, entries)
+def find_deviations(outcomes: Mapping[str, Outcome], expected: Sequence[ExpectedFailure]) -> list[str]:
+    """Return one sentence for each outcome of a suite that differs from its expected failures."""
+    listed = _listed_tests(outcomes, expected)
     return [
-        *(f"{name} does not pass and is not listed: {outcome.says}"
+        *(f"{name} does not pass and is not listed: {outcome.message}"
           for name, outcome in outcomes.items() if not outcome.passed and name not in listed),
         *(f"{name} passes and is listed" for name in listed if outcomes[name].passed),
-        *(f"{name} fails, but does not say {entry.says!r}: {outcomes[name].says}"
-          for name, entry in listed.items() if not outcomes[name].passed and entry.says not in outcomes[name].says),
-        *_lost(outcomes, entries),
+        *(f"{name} fails without the message {entry.message!r}: {outcomes[name].message}"
+          for name, entry in listed.items()
+          if not outcomes[name].passed and entry.message not in outcomes[name].message),
+        *_find_wrong_names(outcomes, expected),
     ]  # fmt: skip
 
 
-def tell(name: str, outcomes: Mapping[str, Outcome], entries: Sequence[Entry]) -> Iterator[str]:
-    """Yield lines that say how a suite went, with every reason."""
+def summary_lines(name: str, outcomes: Mapping[str, Outcome], expected: Sequence[ExpectedFailure]) -> Iterator[str]:
+    """Yield the lines that summarize a suite's outcomes, with the reason of each expected failure."""
     passed = sum(outcome.passed for outcome in outcomes.values())
-    listed = _listed(outcomes, entries)
+    listed = _listed_tests(outcomes, expected)
     yield f"{name}: {len(outcomes)} ran, {passed} passed, {len(listed)} are listed"
-    for entry in entries:
+    for entry in expected:
         yield f"  {sum(each is entry for each in listed.values())} {entry.reason}"
 
 
-def _listed(outcomes: Mapping[str, Outcome], entries: Sequence[Entry]) -> dict[str, Entry]:
-    """Return test -> the entry that speaks of it, of those tests that there are."""
-    by_name = {name: entry for entry in entries for name in entry.tests}
-    found = {name: by_name.get(name) or by_name.get(name.partition("[")[0]) for name in outcomes}
-    return {name: entry for name, entry in found.items() if entry is not None}
+def _listed_tests(outcomes: Mapping[str, Outcome], expected: Sequence[ExpectedFailure]) -> dict[str, ExpectedFailure]:
+    """Return test name -> its expected failure, for the tests that ran and are listed."""
+    by_name = {name: entry for entry in expected for name in entry.tests}
+    entries = {name: by_name.get(name) or by_name.get(name.partition("[")[0]) for name in outcomes}
+    return {name: entry for name, entry in entries.items() if entry is not None}
 
 
-def _lost(outcomes: Mapping[str, Outcome], entries: Sequence[Entry]) -> Iterator[str]:
-    """Yield what is wrong with names: those that no test has, and those that stand there twice."""
-    there = {*outcomes, *(name.partition("[")[0] for name in outcomes)}
-    seen: set[str] = set()
-    for name in (name for entry in entries for name in entry.tests):
-        if name not in there:
+def _find_wrong_names(outcomes: Mapping[str, Outcome], expected: Sequence[ExpectedFailure]) -> Iterator[str]:
+    """Yield a sentence for each listed name that no test has, and for each name that is listed twice."""
+    existing = {*outcomes, *(name.partition("[")[0] for name in outcomes)}
+    listed: set[str] = set()
+    for name in (name for entry in expected for name in entry.tests):
+        if name not in existing:
             yield f"{name} is listed, and there is no such test"
-        if name in seen:
+        if name in listed:
             yield f"{name} is listed twice"
-        seen.add(name)
+        listed.add(name)

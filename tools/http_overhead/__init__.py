@@ -1,1 +1,1 @@
-"""What the engine keeps of its speed behind its server: one workload in turns, in a process and over HTTP."""
+"""HTTP overhead: runs one workload in alternation on an engine without a server and on a server over HTTP."""

@@ -1,7 +1,7 @@
-"""`python -m http_overhead.resident_engine ORDER`: an engine that runs a workload with each seed that it is sent.
+"""`python -m http_overhead.resident_engine SPEC`: an engine process that runs a workload for each seed it reads.
 
-ORDER is JSON: {"model": ..., "options": {...}, "workload": ..., "vocab_size": ...}. A line with a seed is answered by
-one with the output tokens per second.
+SPEC is JSON: {"model": ..., "options": {...}, "workload": ..., "vocab_size": ...}. For each line with a seed on
+standard input, the process writes a line with the output tokens per second.
 """
 
 import json
@@ -16,15 +16,15 @@ from chairlift.bench.offline.run_spec import WorkloadSpec
 from chairlift.llm.build import prepare
 
 
-def serve(order: Mapping[str, Any], seeds: Iterable[str], out: TextIO) -> None:
-    """Say "ready", then answer each seed; blocks of one run are forgotten before the next."""
-    service = prepare(order["model"], order["options"]).start()
+def run_seeds(spec: Mapping[str, Any], seeds: Iterable[str], out: TextIO) -> None:
+    """Write "ready", then run the workload for each seed; the prefix cache is flushed after each run."""
+    service = prepare(spec["model"], spec["options"]).start()
     with closing(service.client) as client:
         client.warmup()
         warm_up(service)
         print("ready", file=out, flush=True)
         for seed in seeds:
-            workload = WorkloadSpec(name=order["workload"], seed=int(seed)).make(order["vocab_size"])
+            workload = WorkloadSpec(name=spec["workload"], seed=int(seed)).make(spec["vocab_size"])
             driven = drive_workload(service, workload)
             tokens = sum(item.output_tokens for item in workload.items)
             print(tokens / driven.seconds, file=out, flush=True)
@@ -32,4 +32,4 @@ def serve(order: Mapping[str, Any], seeds: Iterable[str], out: TextIO) -> None:
 
 
 if __name__ == "__main__":
-    serve(json.loads(sys.argv[1]), sys.stdin, sys.stdout)
+    run_seeds(json.loads(sys.argv[1]), sys.stdin, sys.stdout)

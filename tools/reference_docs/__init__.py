@@ -1,1 +1,1 @@
-"""Reference pages of docs/ that are made of what the code declares: settings, metrics, errors."""
+"""Generates the reference pages of docs/ from the code: settings, metrics and errors."""

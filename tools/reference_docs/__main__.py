@@ -1,4 +1,4 @@
-"""Writes the reference pages: `PYTHONPATH=tools python -m reference_docs docs`, which is `make docs`."""
+"""Write the reference pages: `make docs` runs `PYTHONPATH=tools python -m reference_docs docs`."""
 
 import sys
 from pathlib import Path

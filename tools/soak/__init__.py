@@ -1,1 +1,1 @@
-"""The soak: a real server under mixed traffic with faults for half an hour, watched, and a verdict at its end."""
+"""The soak test: runs a real server under mixed traffic with faults for half an hour and judges its measurements."""

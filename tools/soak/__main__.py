@@ -1,7 +1,7 @@
-"""Run a soak and judge it: `python -m soak --minutes 30`; the exit code is 0 where every finding is good.
+"""Run a soak test and judge it: `python -m soak --minutes 30`. The exit code is 0 if every check passes.
 
-A real server with the embedded demo model and its engine under mixed traffic, bad input, bursts and faults. The report
-lies in build/soak: soak.txt, soak.json, soak.png, and what the server logged.
+A real server with the embedded demo model gets mixed traffic, bad input, bursts and faults. build/soak then has the
+report as soak.txt, soak.json and soak.png, and the server's log.
 """
 
 import argparse
@@ -13,60 +13,67 @@ from dataclasses import replace
 from pathlib import Path
 
 from soak import report
-from soak.server_fixture import Place
-from soak.soak_run import Soak, SoakOptions
-from soak.verdict import Course, findings
+from soak.server_process import ServerProcess
+from soak.soak_run import SoakOptions, SoakRun
+from soak.verdict import SoakResult, judge
 
 SETTLE_SECONDS = 300.0
+"""Time after a process's start from which on its memory is judged, in a long test."""
+
 SETTLE_SHARE = 1 / 6
-LEAST_MINUTES = 1.0
+"""The same time as a share of the duration, in a short test."""
+
+MIN_MINUTES = 1.0
 
 
 def main() -> int:
-    """Do it; returns the exit code."""
+    """Run the command line; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m soak", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=30.0, help="how long (default 30, at least 1)")
-    parser.add_argument("--seed", type=int, default=1, help="of the traffic")
-    parser.add_argument("--rate", type=float, default=0.0, help="requests a second; 0.6 of what is measured by default")
-    parser.add_argument("--into", type=Path, default=Path("build/soak"), help="a folder, which is emptied")
+    parser.add_argument("--minutes", type=float, default=30.0, help="duration (default 30, at least 1)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the traffic")
+    parser.add_argument(
+        "--rate", type=float, default=0.0, help="requests per second (default: 0.6 of the measured capacity)"
+    )
+    parser.add_argument("--into", type=Path, default=Path("build/soak"), help="folder of the report; it is emptied")
     arguments = parser.parse_args()
-    if arguments.minutes < LEAST_MINUTES:
-        parser.error(f"--minutes must be at least {LEAST_MINUTES:g}, got {arguments.minutes:g}")
+    if arguments.minutes < MIN_MINUTES:
+        parser.error(f"--minutes must be at least {MIN_MINUTES:g}, got {arguments.minutes:g}")
     folder: Path = arguments.into.resolve()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    wishes = SoakOptions(seconds=arguments.minutes * 60, seed=arguments.seed, rate=arguments.rate)
-    place = Place(folder)
+    options = SoakOptions(seconds=arguments.minutes * 60, seed=arguments.seed, rate=arguments.rate)
+    server = ServerProcess(folder)
     try:
-        place.wait()
-        soak = Soak(place, wishes)
+        server.wait_until_ready()
+        soak = SoakRun(server, options)
         asyncio.run(soak.run())
     finally:
-        code = place.stop()
-    course = seen(soak, wishes, place, code)
-    found = findings(course)
+        exit_code = server.stop()
+    result = collect_result(soak, options, server, exit_code)
+    findings = judge(result)
     kinds: dict[str, dict[str, int]] = defaultdict(dict)
-    for (kind, end), count in soak.riders.tally.kinds.items():
-        kinds[kind][end] = count
-    more = {"seed": wishes.seed, "rate": soak.seen.rate, "capacity": soak.seen.capacity, "kinds": kinds,
-            "held_back": soak.riders.tally.held_back}  # fmt: skip
-    sys.stdout.write(report.write(folder, course, found, more))
-    return 0 if all(each.good for each in found) else 1
+    for (kind, summary), count in soak.clients.tally.counts.items():
+        kinds[kind][summary] = count
+    more = {"seed": options.seed, "rate": soak.measurements.rate, "capacity": soak.measurements.capacity,
+            "kinds": kinds, "num_delayed": soak.clients.tally.num_delayed}  # fmt: skip
+    sys.stdout.write(report.write_report(folder, result, findings, more))
+    return 0 if all(each.passed for each in findings) else 1
 
 
-def seen(soak: Soak, wishes: SoakOptions, place: Place, code: int) -> Course:
-    """Return what was seen, in seconds since the beginning."""
-    tally = soak.riders.tally
-    odd = [
-        (asked, replace(ending, began=ending.began - soak.began, ended=ending.ended - soak.began))
-        for asked, ending in tally.odd
+def collect_result(soak: SoakRun, options: SoakOptions, server: ServerProcess, exit_code: int) -> SoakResult:
+    """Return the measurements and results, with times in seconds since the start."""
+    tally, measurements, started_at = soak.clients.tally, soak.measurements, soak.started_at
+    unexpected = [
+        (request, replace(result, started_at=result.started_at - started_at, ended_at=result.ended_at - started_at))
+        for request, result in tally.unexpected
     ]
-    return Course(
-        seconds=wishes.seconds, settle=min(SETTLE_SECONDS, wishes.seconds * SETTLE_SHARE), samples=soak.seen.samples,
-        rests=soak.seen.rests, harms=[soak.since(done) for done in soak.seen.harms], odd=odd, total=tally.total,
-        dropped=tally.dropped,
-        refused=sum(count for (_, end), count in tally.kinds.items() if end.startswith("429")), exit_code=code,
-        left_files=sum(1 for _ in place.temporary.rglob("*")),
+    return SoakResult(
+        seconds=options.seconds, settle_seconds=min(SETTLE_SECONDS, options.seconds * SETTLE_SHARE),
+        samples=measurements.samples, idle_samples=measurements.idle_samples,
+        faults=[soak.since_start(fault) for fault in measurements.faults], unexpected=unexpected,
+        num_requests=tally.total, num_dropped=tally.num_dropped,
+        num_rejected=sum(count for (_, summary), count in tally.counts.items() if summary.startswith("429")),
+        exit_code=exit_code, num_temp_files=sum(1 for _ in server.temp_folder.rglob("*")),
     )  # fmt: skip
 
 

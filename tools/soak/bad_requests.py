@@ -1,11 +1,14 @@
-"""Bad: input that no server should accept, each with the status that it gets, by its number in the contract."""
+"""bad_requests: invalid requests, each with the status that the server must return.
+
+A name starts with the number of the kind of fault; names with the same number are variants of it.
+"""
 
 import json
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from soak.raw_client import request
+from soak.raw_client import build_request
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 MODEL = "chairlift:demo"
@@ -15,7 +18,7 @@ BODIES: Mapping[str, bytes] = {
     "5 BOM": b"\xef\xbb\xbf{}", "6 half a pair": b'{"model": "\\ud800"}', "7 deep": b'{"model": ' + b"[" * 100_000,
     "8 NaN": b'{"temperature": NaN}', "8 1e999": b'{"temperature": 1e999}', "9 digits": b'{"n": ' + b"9" * 5000 + b"}",
 }  # fmt: skip
-"""Bodies that are no JSON object: 400."""
+"""Bodies that are not a JSON object; the status is 400."""
 
 _USER = {"role": "user", "content": "hi"}
 _TOOL = {"type": "function", "function": {"name": "f"}}
@@ -44,7 +47,7 @@ FIELDS: Mapping[str, Mapping[str, Any]] = {
     "51 megabyte": {"messages": [{"role": "user", "content": "e\u0301" * 300_000}]},
     "52 number": {"cache_salt": 5}, "52 long": {"cache_salt": "s" * 10**6}, "54": {"priority": 2**63},
 }  # fmt: skip
-"""Fields that a chat cannot have: 400."""
+"""Fields that make a chat request invalid; the status is 400."""
 
 
 def _prompt(prompt: Any) -> bytes:
@@ -52,35 +55,36 @@ def _prompt(prompt: Any) -> bytes:
 
 
 @lru_cache(maxsize=8)
-def cases(key: str) -> dict[str, tuple[bytes, int]]:
-    """Return name -> the bytes of a request and its status, for a client with this key."""
+def bad_requests(key: str) -> dict[str, tuple[bytes, int]]:
+    """Return name -> (bytes of a request, expected status), for a client with this API key."""
     auth = {"authorization": f"Bearer {key}"}
-    good = {"model": MODEL, "messages": [_USER], "max_tokens": 4}
-    body = json.dumps(good).encode()
-    found = {name: (request("POST", CHAT, data, **auth), 400) for name, data in BODIES.items()}
+    valid = {"model": MODEL, "messages": [_USER], "max_tokens": 4}
+    body = json.dumps(valid).encode()
+    result = {name: (build_request("POST", CHAT, data, **auth), 400) for name, data in BODIES.items()}
     for name, fields in FIELDS.items():
-        found[name] = (request("POST", CHAT, json.dumps({**good, **fields}).encode(), **auth), 400)
-    return found | {
-        "12 type": (request("POST", CHAT, body, content_type="text/plain", **auth), 415),
-        "13 gzip": (request("POST", CHAT, b"\x1f\x8b" + bytes(100), content_encoding="gzip", **auth), 415),
-        "14 too large": (request("POST", CHAT, **auth).replace(b"length: 0", b"length: 4000001"), 413),
-        "16 head": (request("GET", "/v1/models", x_big="x" * 200_000, **auth), 431),
-        "16 headers": (request("GET", "/v1/models", **{f"x_{i}": "y" for i in range(1000)}, **auth), 431),
-        "18 slashes": (request("GET", "//v1/models", **auth), 404),
-        "18 up": (request("GET", "/v1/%2e%2e/admin/state", **auth), 404),
-        "19 method": (request("GET", CHAT, **auth), 405),
-        "20 nowhere": (request("GET", "/nowhere", **auth), 404),
-        "21 no key": (request("POST", CHAT, body), 401),
-        "21 wrong key": (request("POST", CHAT, body, authorization="Bearer wrong"), 401),
-        "22 unknown": (request("POST", CHAT, json.dumps({**good, "model": "m"}).encode(), **auth), 404),
-        "26 empty": (request("POST", COMPLETIONS, _prompt([]), **auth), 400),
-        "27 beyond": (request("POST", COMPLETIONS, _prompt([99_999]), **auth), 400),
-        "53 id": (request("POST", CHAT, body, x_request_id="x" * 10_000, **auth), 200),
-        "54 deadline": (request("POST", CHAT, body, x_request_timeout_ms="-1", **auth), 400),
+        result[name] = (build_request("POST", CHAT, json.dumps({**valid, **fields}).encode(), **auth), 400)
+    return result | {
+        "12 type": (build_request("POST", CHAT, body, content_type="text/plain", **auth), 415),
+        "13 gzip": (build_request("POST", CHAT, b"\x1f\x8b" + bytes(100), content_encoding="gzip", **auth), 415),
+        "14 too large": (build_request("POST", CHAT, **auth).replace(b"length: 0", b"length: 4000001"), 413),
+        "16 head": (build_request("GET", "/v1/models", x_big="x" * 200_000, **auth), 431),
+        "16 headers": (build_request("GET", "/v1/models", **{f"x_{i}": "y" for i in range(1000)}, **auth), 431),
+        "18 slashes": (build_request("GET", "//v1/models", **auth), 404),
+        "18 up": (build_request("GET", "/v1/%2e%2e/admin/state", **auth), 404),
+        "19 method": (build_request("GET", CHAT, **auth), 405),
+        "20 nowhere": (build_request("GET", "/nowhere", **auth), 404),
+        "21 no key": (build_request("POST", CHAT, body), 401),
+        "21 wrong key": (build_request("POST", CHAT, body, authorization="Bearer wrong"), 401),
+        "22 unknown": (build_request("POST", CHAT, json.dumps({**valid, "model": "m"}).encode(), **auth), 404),
+        "26 empty": (build_request("POST", COMPLETIONS, _prompt([]), **auth), 400),
+        "27 beyond": (build_request("POST", COMPLETIONS, _prompt([99_999]), **auth), 400),
+        "53 id": (build_request("POST", CHAT, body, x_request_id="x" * 10_000, **auth), 200),
+        "54 deadline": (build_request("POST", CHAT, body, x_request_timeout_ms="-1", **auth), 400),
         "59 both": (
-            request("POST", CHAT, body, **auth).replace(b"\r\n\r\n", b"\r\ntransfer-encoding: chunked\r\n\r\n", 1), 400
+            build_request("POST", CHAT, body, **auth)
+            .replace(b"\r\n\r\n", b"\r\ntransfer-encoding: chunked\r\n\r\n", 1), 400
         ),
         "61 upgrade": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
-        "62 origin": (request("GET", "/admin/state", origin="http://evil.example", **auth), 403),
-        "64 admin": (request("GET", "/admin/state", **auth), 401),
+        "62 origin": (build_request("GET", "/admin/state", origin="http://evil.example", **auth), 403),
+        "64 admin": (build_request("GET", "/admin/state", **auth), 401),
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Harm: what is done to the server on purpose, when, and until when it may show."""
+"""inject_fault: kills or stops the engine or breaks the key file, and waits until the server serves again."""
 
 import asyncio
 import os
@@ -7,17 +7,18 @@ import time
 from dataclasses import dataclass
 from enum import StrEnum
 
-from soak.sampling import fetch
-from soak.server_fixture import Place
+from soak.server_process import ServerProcess
+from soak.server_samples import fetch_body
 
-MARGIN = 2.0
-"""Seconds behind a fault in which what it did may still arrive."""
+MARGIN_SECONDS = 2.0
+"""Time after a recovery in which responses may still show the fault's effect."""
 
-BACK_SECONDS = 60.0
+RECOVERY_SECONDS = 60.0
+"""Longest time that the server may take to serve again."""
 
 
 class Fault(StrEnum):
-    """What is done."""
+    """A kind of fault."""
 
     KILL = "kill -9 of the engine"
     STOP = "SIGSTOP of the engine"
@@ -26,36 +27,46 @@ class Fault(StrEnum):
 
 
 FATAL = frozenset({Fault.KILL, Fault.STOP})
+"""Faults that end the engine's process."""
 
 PLAN: tuple[tuple[float, Fault], ...] = (
     (0.04, Fault.BROKEN_KEYS), (0.08, Fault.KILL), (0.12, Fault.GOOD_KEYS), (0.17, Fault.STOP), (0.25, Fault.KILL),
     (0.35, Fault.BROKEN_KEYS), (0.45, Fault.GOOD_KEYS), (0.55, Fault.BROKEN_KEYS), (0.65, Fault.GOOD_KEYS),
     (0.75, Fault.BROKEN_KEYS), (0.85, Fault.GOOD_KEYS),
 )  # fmt: skip
-"""At which share of the time. Engines die in the first third alone, so that the memory of the last can be judged."""
+"""Faults, each with the share of the test's time after which it is injected.
+
+Engines end only in the first third, so that the last engine runs long enough for its memory to be judged.
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """A fault, in seconds of the monotonic clock; `until` is None where the server did not come back."""
+class InjectedFault:
+    """A fault that was injected; times are seconds of the monotonic clock.
 
-    harm: Fault
-    began: float
-    until: float | None
+    Attributes:
+        fault: its kind.
+        started_at: when it was injected.
+        effects_until: until when responses may show its effect; None if the server did not recover.
+    """
+
+    fault: Fault
+    started_at: float
+    effects_until: float | None
 
 
-async def do(harm: Fault, place: Place, key: str) -> Done:
-    """Do harm, and wait until the server serves again."""
-    began, pid = time.monotonic(), place.engine_pid
-    if harm not in FATAL:
-        place.write_keys(broken=harm is Fault.BROKEN_KEYS)
-        place.signal(signal.SIGHUP)
-        return Done(harm, began, began)
+async def inject_fault(fault: Fault, server: ServerProcess, key: str) -> InjectedFault:
+    """Inject a fault, and wait until the server serves again."""
+    started_at, pid = time.monotonic(), server.engine_pid
+    if fault not in FATAL:
+        server.write_keys(broken=fault is Fault.BROKEN_KEYS)
+        server.send_signal(signal.SIGHUP)
+        return InjectedFault(fault, started_at, started_at)
     if pid is None:
-        return Done(harm, began, None)
-    os.kill(pid, signal.SIGKILL if harm is Fault.KILL else signal.SIGSTOP)
-    while time.monotonic() < began + BACK_SECONDS:
+        return InjectedFault(fault, started_at, None)
+    os.kill(pid, signal.SIGKILL if fault is Fault.KILL else signal.SIGSTOP)
+    while time.monotonic() < started_at + RECOVERY_SECONDS:
         await asyncio.sleep(0.1)
-        if place.engine_pid not in (None, pid) and await fetch(place.port, "/readyz", key):
-            return Done(harm, began, time.monotonic() + MARGIN)
-    return Done(harm, began, None)
+        if server.engine_pid not in (None, pid) and await fetch_body(server.port, "/readyz", key):
+            return InjectedFault(fault, started_at, time.monotonic() + MARGIN_SECONDS)
+    return InjectedFault(fault, started_at, None)

@@ -1,4 +1,4 @@
-"""Report: a soak as JSON, as a table for people and, where matplotlib is there, as curves."""
+"""Report of a soak test: JSON, a text for people and, if matplotlib is installed, curves."""
 
 import json
 import platform
@@ -10,82 +10,90 @@ from pathlib import Path
 from typing import Any
 
 from chairlift import __version__
-from soak.sampling import Sample
-from soak.verdict import Course, Finding, settled
+from soak.server_samples import ServerSample
+from soak.verdict import Finding, SoakResult, engine_settled_at
+
+KEPT_METRICS = (
+    "requests_open", "admission_waiting_requests", "sequences_running", "preemptions_total", "output_tokens_total",
+)  # fmt: skip
+"""Metrics that each sample in soak.json has."""
 
 
-def write(folder: Path, course: Course, found: Sequence[Finding], more: Mapping[str, Any]) -> str:
+def write_report(folder: Path, result: SoakResult, findings: Sequence[Finding], more: Mapping[str, Any]) -> str:
     """Write soak.json, soak.txt and, if possible, soak.png into a folder; returns the text."""
-    text = table(course, found, more)
-    told = {
-        **more, "version": __version__, "commit": _commit(), "machine": platform.platform(), "seconds": course.seconds,
-        "settle_seconds": course.settle, "requests": course.total, "findings": [asdict(each) for each in found],
-        "harms": [asdict(each) for each in course.harms], "samples": [_row(sample) for sample in course.samples],
-        "rests": [{**asdict(rest), "sample": _row(rest.sample)} for rest in course.rests],
+    text = format_report(result, findings, more)
+    report = {
+        **more, "version": __version__, "commit": _commit(), "machine": platform.platform(), "seconds": result.seconds,
+        "settle_seconds": result.settle_seconds, "requests": result.num_requests,
+        "findings": [asdict(each) for each in findings], "faults": [asdict(each) for each in result.faults],
+        "samples": [_sample_json(sample) for sample in result.samples],
+        "idle_samples": [{**asdict(idle), "sample": _sample_json(idle.sample)} for idle in result.idle_samples],
     }  # fmt: skip
-    (folder / "soak.json").write_text(json.dumps(told, indent=1), encoding="utf-8")
+    (folder / "soak.json").write_text(json.dumps(report, indent=1), encoding="utf-8")
     (folder / "soak.txt").write_text(text, encoding="utf-8")
-    draw(folder / "soak.png", course)
+    plot(folder / "soak.png", result)
     return text
 
 
-def table(course: Course, found: Sequence[Finding], more: Mapping[str, Any]) -> str:
-    """Return the report for people."""
-    good = all(each.good for each in found)
+def format_report(result: SoakResult, findings: Sequence[Finding], more: Mapping[str, Any]) -> str:
+    """Return the report as text."""
+    passed = all(each.passed for each in findings)
     lines = [
-        f"soak of {course.seconds / 60:.1f} min, seed {more.get('seed')}: {'passed' if good else 'FAILED'}",
-        f"{course.total} requests, offered {more.get('rate', 0.0):.1f}/s of {more.get('capacity', 0.0):.1f}/s, "
-        f"{course.refused} told to come later, {len(course.rests)} times of rest",
+        f"soak of {result.seconds / 60:.1f} min, seed {more.get('seed')}: {'passed' if passed else 'FAILED'}",
+        f"{result.num_requests} requests, {more.get('rate', 0.0):.1f}/s sent of a capacity of "
+        f"{more.get('capacity', 0.0):.1f}/s, {result.num_rejected} rejected with 429, "
+        f"{len(result.idle_samples)} idle samples",
         "",
     ]
-    lines += [f"{'ok  ' if each.good else 'FAIL'}  {each.name}: {each.said}" for each in found]
+    lines += [f"{'ok  ' if each.passed else 'FAIL'}  {each.name}: {each.details}" for each in findings]
     kinds: Mapping[str, Mapping[str, int]] = more.get("kinds", {})
     if kinds:
         width = max(map(len, kinds))
-        lines += ["", "what became of requests"]
-        for kind, ends in sorted(kinds.items()):
-            told = ", ".join(f"{end} {count}" for end, count in Counter(ends).most_common())
-            lines.append(f"  {kind:<{width}}  {sum(ends.values()):6}  {told}")
+        lines += ["", "results of the requests by kind"]
+        for kind, counts in sorted(kinds.items()):
+            results = ", ".join(f"{name} {count}" for name, count in Counter(counts).most_common())
+            lines.append(f"  {kind:<{width}}  {sum(counts.values()):6}  {results}")
     return "\n".join(lines) + "\n"
 
 
-def draw(file: Path, course: Course) -> bool:
-    """Draw memory, descriptors and open requests over time; returns whether matplotlib is there to do it."""
+def plot(file: Path, result: SoakResult) -> bool:
+    """Plot memory, descriptors and open requests over time; returns False if matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         return False
     figure = Figure(figsize=(11, 9), layout="constrained")
     memory, files, load = figure.subplots(3, 1, sharex=True)
-    for name, place in (("API process", "api"), ("engine", "engine")):
-        there = [(sample.at / 60, getattr(sample, place)) for sample in course.samples if getattr(sample, place)]
-        memory.plot([at for at, _ in there], [each.rss / 2**20 for _, each in there], label=f"{name}, resident")
-        memory.plot([at for at, _ in there], [each.uss / 2**20 for _, each in there], "--", label=f"{name}, its own")
-        files.plot([at for at, _ in there], [each.descriptors for _, each in there], label=f"{name}, descriptors")
-    minutes = [sample.at / 60 for sample in course.samples]
-    load.plot(minutes, [sample.metrics.get("open_requests") for sample in course.samples], label="open requests")
-    load.plot(minutes, [sample.used_blocks for sample in course.samples], label="blocks in use")
+    for name, field in (("API process", "api"), ("engine", "engine")):
+        processes = [(sample.at / 60, process) for sample in result.samples if (process := getattr(sample, field))]
+        minutes = [at for at, _ in processes]
+        memory.plot(minutes, [each.rss / 2**20 for _, each in processes], label=f"{name}, resident")
+        memory.plot(minutes, [each.uss / 2**20 for _, each in processes], "--", label=f"{name}, not shared")
+        files.plot(minutes, [each.descriptors for _, each in processes], label=f"{name}, descriptors")
+    minutes = [sample.at / 60 for sample in result.samples]
+    load.plot(minutes, [sample.metrics.get("requests_open") for sample in result.samples], label="open requests")
+    load.plot(minutes, [sample.used_blocks for sample in result.samples], label="blocks in use")
     for axes, unit in ((memory, "MiB"), (files, "descriptors"), (load, "")):
         axes.set_ylabel(unit)
         axes.set_ylim(bottom=0)
-        axes.axvline(settled(course) / 60, color="grey", linewidth=0.8, linestyle=":")
+        axes.axvline(engine_settled_at(result) / 60, color="grey", linewidth=0.8, linestyle=":")
         axes.legend(loc="lower right", fontsize="small")
-    load.set_xlabel("minutes; the dotted line is where the engine's memory begins to be judged")
+    load.set_xlabel("minutes; the engine's memory is judged from the dotted line on")
     figure.savefig(file, dpi=110)
     return True
 
 
-def _row(sample: Sample) -> dict[str, Any]:
-    kept = ("open_requests", "waiting_requests", "running_requests", "preemptions_total", "output_tokens_total")
-    return {**asdict(sample), "metrics": {name: sample.metrics[name] for name in kept if name in sample.metrics}}
+def _sample_json(sample: ServerSample) -> dict[str, Any]:
+    metrics = {name: sample.metrics[name] for name in KEPT_METRICS if name in sample.metrics}
+    return {**asdict(sample), "metrics": metrics}
 
 
 def _commit() -> str:
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             ["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False,
             cwd=Path(__file__).parent,
         )  # fmt: skip
     except OSError:
         return ""
-    return done.stdout.strip()
+    return completed.stdout.strip()

@@ -1,7 +1,7 @@
-"""Verdict: whether a server came out of a soak as it went in; pure, over what was measured and what became of requests.
+"""judge: decides from the measurements of a soak test and the results of its requests whether the server passed.
 
-Memory: the median of a window at the end against that of one behind the first minutes. For the engine's process the
-first window lies behind the last fault that it died of, by as much as the server has at its start.
+Memory is judged by the median of a window at the end against that of a window after the first minutes. For the engine's
+process, the first window starts after the last fault that ended an engine, as many minutes later as for a new server.
 """
 
 from collections import Counter
@@ -9,238 +9,267 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from soak.fault_injection import FATAL, Done
-from soak.raw_client import End, Ending
-from soak.request_mix import Order
-from soak.sampling import IdleSample, Process, Sample
+from soak.clients import TOO_MANY_REQUESTS
+from soak.fault_injection import FATAL, InjectedFault
+from soak.raw_client import Outcome, RequestResult
+from soak.request_mix import SoakRequest
+from soak.server_samples import IdleSample, ProcessSample, ServerSample
 
 MAX_GROWTH = 0.05
-SPARE_DESCRIPTORS = 2
-MAX_REFUSED = 0.2
-"""Of all requests: bursts are a small part of them."""
+"""Allowed growth of resident memory between the two windows, as a share."""
 
-LEAST_SAMPLES = 3
-"""In each window."""
+MAX_MORE_DESCRIPTORS = 2
+"""Allowed growth of the numbers of descriptors and threads between the first and the last idle sample."""
 
-WINDOW = 0.2
-"""Of the time between the first minutes and the end."""
+MAX_REJECTED = 0.2
+"""Largest share of requests that may be rejected with 429; bursts are a small part of the traffic."""
 
-REFUSED, UNAVAILABLE = 429, 503
+MIN_WINDOW_SAMPLES = 3
+
+WINDOW_SHARE = 0.2
+"""Length of a window as a share of the judged time."""
+
+MAX_LISTED = 10
+"""Most kinds of results that a finding lists."""
+
+UNAVAILABLE = 503
 SERVER_ERROR = 500
+
+ReadNumber = Callable[[ServerSample], float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at: whether it is well, and what was seen."""
+    """The result of one check."""
 
     name: str
-    good: bool
-    said: str
+    passed: bool
+    details: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
-    """All that was seen of a soak; times are seconds since its beginning.
+class SoakResult:
+    """The measurements of a soak test; times are seconds since its start.
 
     Attributes:
-        seconds: how long it was.
-        settle: how long everything may take to find its level.
-        samples: in order.
-        rests: in order.
-        harms: that were done.
-        odd: endings out of the ordinary.
-        total: requests that have ended.
-        dropped: odd ones that were not kept.
-        refused: how many of them were told to come later.
-        exit_code: of the server when it was asked to leave at the end.
-        left_files: temporary ones that it left behind.
+        seconds: duration of the test.
+        settle_seconds: time after a process's start from which on its memory is judged.
+        samples: samples of the server, in order.
+        idle_samples: samples of the idle server, in order.
+        faults: faults that were injected.
+        unexpected: requests whose results have to be examined, with these results.
+        num_requests: number of requests that have ended.
+        num_dropped: number of unexpected results that were not kept.
+        num_rejected: number of requests that were rejected with 429.
+        exit_code: exit code of the server after SIGTERM.
+        num_temp_files: number of temporary files that the server left behind.
     """
 
     seconds: float
-    settle: float
-    samples: Sequence[Sample]
-    rests: Sequence[IdleSample]
-    harms: Sequence[Done]
-    odd: Sequence[tuple[Order, Ending]]
-    total: int
-    dropped: int
-    refused: int
+    settle_seconds: float
+    samples: Sequence[ServerSample]
+    idle_samples: Sequence[IdleSample]
+    faults: Sequence[InjectedFault]
+    unexpected: Sequence[tuple[SoakRequest, RequestResult]]
+    num_requests: int
+    num_dropped: int
+    num_rejected: int
     exit_code: int
-    left_files: int
+    num_temp_files: int
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """Of one number: the medians of two windows."""
+    """The medians of a number in the first and in the last window."""
 
     before: float
     after: float
 
     @property
     def share(self) -> float:
-        """By how much it grew, as a share of what it was."""
+        """Growth as a share of the first median."""
         return self.after / self.before - 1 if self.before else 0.0
 
 
-def findings(course: Course) -> list[Finding]:
-    """Judge a course; every finding has to be good."""
+def judge(result: SoakResult) -> list[Finding]:
+    """Return a finding for each check; the server passed if every check passed."""
     return [
-        memory(course, "API process", lambda sample: sample.api, course.settle),
-        memory(course, "engine process", lambda sample: sample.engine, settled(course)),
-        *_descriptors(course),
-        _at_rest(course),
-        _reference(course),
-        *_requests(course),
-        _restarts(course),
-        _came_back(course),
+        check_memory(result, "API process", lambda sample: sample.api, result.settle_seconds),
+        check_memory(result, "engine process", lambda sample: sample.engine, engine_settled_at(result)),
+        *_check_descriptors(result),
+        _check_idle(result),
+        _check_reference(result),
+        *_check_requests(result),
+        _check_restarts(result),
+        _check_recovery(result),
         Finding(
-            "there was overload, and most were served all the same",
-            0 < course.refused <= MAX_REFUSED * course.total,
-            f"{course.refused} of {course.total} requests were told to come later (429)",
+            f"overload occurred, and at most {MAX_REJECTED:.0%} of the requests were rejected",
+            0 < result.num_rejected <= MAX_REJECTED * result.num_requests,
+            f"{result.num_rejected} of {result.num_requests} requests were rejected with 429",
         ),
         Finding(
-            "the server left when asked", course.exit_code == 0 and course.left_files == 0,
-            f"exit code {course.exit_code}, {course.left_files} temporary files left behind",
+            "the server exits cleanly after SIGTERM", result.exit_code == 0 and result.num_temp_files == 0,
+            f"exit code {result.exit_code}, {result.num_temp_files} temporary files left behind",
         ),
     ]  # fmt: skip
 
 
-def settled(course: Course) -> float:
-    """Return from when on the memory of the last engine is judged."""
-    ends = [done.until or course.seconds for done in course.harms if done.harm in FATAL]
-    return max([0.0, *ends]) + course.settle
+def engine_settled_at(result: SoakResult) -> float:
+    """Return the time from which on the last engine's memory is judged."""
+    recoveries = [fault.effects_until or result.seconds for fault in result.faults if fault.fault in FATAL]
+    return max([0.0, *recoveries]) + result.settle_seconds
 
 
-def memory(
-    course: Course, name: str, pick: Callable[[Sample], Process | None], start: float
-) -> Finding:  # fmt: skip
-    """Judge the memory of one process from `start` on, by what is resident.
+def check_memory(
+    result: SoakResult, name: str, process_of: Callable[[ServerSample], ProcessSample | None], start: float
+) -> Finding:
+    """Check the resident memory of one process from `start` on.
 
-    Its share of that (pss) is only told: it moves when another process that shares pages with it starts or ends.
+    The proportional share (pss) is only reported: it changes when another process that shares pages starts or ends.
     """
-    title = f"memory of the {name} is flat within {MAX_GROWTH:.0%}"
-    told, good = [], True
+    title = f"memory of the {name} grows by at most {MAX_GROWTH:.0%}"
+    details, passed = [], True
     for kind in ("rss", "pss", "uss"):
-        growth = grown(course, _reader(pick, kind), start)
+        growth = window_growth(result, _number_of(process_of, kind), start)
         if growth is None:
-            return Finding(title, False, f"too little was measured from {start / 60:.1f} min on")
-        told.append(f"{kind} {growth.before / 2**20:.1f} → {growth.after / 2**20:.1f} MiB ({growth.share:+.1%})")
-        good = good and (kind != "rss" or growth.share <= MAX_GROWTH)
-    return Finding(title, good, f"{', '.join(told)}, from {start / 60:.1f} min on")
+            return Finding(title, False, f"too few samples from {start / 60:.1f} min on")
+        details.append(f"{kind} {growth.before / 2**20:.1f} → {growth.after / 2**20:.1f} MiB ({growth.share:+.1%})")
+        passed = passed and (kind != "rss" or growth.share <= MAX_GROWTH)
+    return Finding(title, passed, f"{', '.join(details)}, from {start / 60:.1f} min on")
 
 
-def grown(course: Course, read: Callable[[Sample], float | None], start: float) -> Growth | None:
-    """Return the medians of the first and of the last window behind `start`; None where too little was measured."""
-    width = (course.seconds - start) * WINDOW
+def window_growth(result: SoakResult, read: ReadNumber, start: float) -> Growth | None:
+    """Return the medians of the first and the last window after `start`; None if a window has too few samples."""
+    width = (result.seconds - start) * WINDOW_SHARE
     first, last = [
-        [value for sample in course.samples if low <= sample.at <= low + width and (value := read(sample)) is not None]
-        for low in (start, course.seconds - width)
+        [value for sample in result.samples if low <= sample.at <= low + width and (value := read(sample)) is not None]
+        for low in (start, result.seconds - width)
     ]
-    if width <= 0 or min(len(first), len(last)) < LEAST_SAMPLES:
+    if width <= 0 or min(len(first), len(last)) < MIN_WINDOW_SAMPLES:
         return None
     return Growth(median(first), median(last))
 
 
-def _reader(pick: Callable[[Sample], Process | None], kind: str) -> Callable[[Sample], float | None]:
-    return lambda sample: _of(pick(sample), kind)
+def _number_of(process_of: Callable[[ServerSample], ProcessSample | None], name: str) -> ReadNumber:
+    def read(sample: ServerSample) -> float | None:
+        process = process_of(sample)
+        return None if process is None else float(getattr(process, name))
+
+    return read
 
 
-def _of(process: Process | None, kind: str) -> float | None:
-    return None if process is None else float(getattr(process, kind))
-
-
-def _descriptors(course: Course) -> Iterable[Finding]:
-    """Compare the last time of rest with the first one from when on the last engine is judged."""
-    rests = [rest.sample for rest in course.rests if rest.sample.at >= settled(course)]
-    title = "no descriptors, threads, files or children are left over"
-    if len(rests) < 2:
-        yield Finding(title, False, f"only {len(rests)} times of rest in what is judged")
+def _check_descriptors(result: SoakResult) -> Iterable[Finding]:
+    """Compare the last idle sample with the first one in the time in which the last engine is judged."""
+    samples = [idle.sample for idle in result.idle_samples if idle.sample.at >= engine_settled_at(result)]
+    if len(samples) < 2:
+        title = "no descriptors, threads, files or children are left over"
+        yield Finding(title, False, f"only {len(samples)} idle samples in the judged time")
         return
-    kinds: Mapping[str, tuple[Callable[[Sample], float | None], int]] = {
-        "descriptors of the API process": (lambda sample: _of(sample.api, "descriptors"), SPARE_DESCRIPTORS),
-        "descriptors of the engine": (lambda sample: _of(sample.engine, "descriptors"), SPARE_DESCRIPTORS),
-        "threads of the API process": (lambda sample: _of(sample.api, "threads"), SPARE_DESCRIPTORS),
-        "threads of the engine": (lambda sample: _of(sample.engine, "threads"), SPARE_DESCRIPTORS),
-        "shared memory of the API process": (lambda sample: _of(sample.api, "shared_files"), 0),
-        "shared memory of the engine": (lambda sample: _of(sample.engine, "shared_files"), 0),
-        "temporary files": (lambda sample: sample.files, 0), "children": (lambda sample: sample.children, 0),
+    processes: Mapping[str, Callable[[ServerSample], ProcessSample | None]] = {
+        "API process": lambda sample: sample.api, "engine": lambda sample: sample.engine,
     }  # fmt: skip
-    for name, (read, spare) in kinds.items():
-        first, last = read(rests[0]), read(rests[-1])
-        known = first is not None and last is not None
-        yield Finding(f"{name} do not grow", known and last <= first + spare, f"{first} → {last}")  # type: ignore[operator]
-
-
-def _at_rest(course: Course) -> Finding:
-    bad = [rest for rest in course.rests if not rest.has_rested or rest.faults]
-    said = f"{len(course.rests)} times of rest"
-    if bad:
-        said += f", {len(bad)} of them with something left: " + "; ".join(
-            f"at {rest.sample.at:.0f} s {rest.riders} riders, {rest.used_blocks} blocks, {list(rest.faults)}"
-            for rest in bad[:5]
+    checks: list[tuple[str, ReadNumber, int]] = [
+        (f"{name} of the {process}", _number_of(process_of, field), max_more)
+        for name, field, max_more in (
+            ("descriptors", "descriptors", MAX_MORE_DESCRIPTORS), ("threads", "threads", MAX_MORE_DESCRIPTORS),
+            ("shared memory files", "shared_files", 0),
         )
-    return Finding("at rest every block is back and nobody rides", bool(course.rests) and not bad, said)
+        for process, process_of in processes.items()
+    ]  # fmt: skip
+    checks += [
+        ("temporary files", lambda sample: sample.temp_files, 0),
+        ("child processes", lambda sample: sample.children, 0),
+    ]
+    for name, read, max_more in checks:
+        first, last = read(samples[0]), read(samples[-1])
+        passed = first is not None and last is not None and last <= first + max_more
+        yield Finding(f"{name} do not grow", passed, f"{first} → {last}")
 
 
-def _reference(course: Course) -> Finding:
-    bad = [f"{rest.sample.at:.0f} s" for rest in course.rests if not rest.is_same]
-    said = f"asked {len(course.rests)} times" + (f", another answer at {', '.join(bad)}" if bad else "")
-    return Finding("a good request is answered byte for byte as at the start", bool(course.rests) and not bad, said)
+def _check_idle(result: SoakResult) -> Finding:
+    failed = [idle for idle in result.idle_samples if not idle.is_idle or idle.integrity_errors]
+    details = f"{len(result.idle_samples)} idle samples"
+    if failed:
+        details += f", {len(failed)} of them with something left: " + "; ".join(
+            f"at {idle.sample.at:.0f} s {idle.num_requests} requests, {idle.used_blocks} blocks, "
+            f"{list(idle.integrity_errors)}"
+            for idle in failed[:5]
+        )
+    title = "when idle, no request and no used block is left, and the integrity check passes"
+    return Finding(title, bool(result.idle_samples) and not failed, details)
 
 
-def _requests(course: Course) -> Iterable[Finding]:
-    """Judge how requests ended: each with a last word, and each with one that it may have."""
-    lost, wrong, broken = Counter[str](), Counter[str](), Counter[str]()
-    excused = 0
-    for asked, ending in course.odd:
-        harmed = in_harm(ending, course.harms)
-        died = ending.status >= SERVER_ERROR or ending.code == "engine_dead"
-        if ending.end not in asked.ends:
-            lost[f"{asked.kind}: {ending.end} ({ending.status})"] += 1
-        elif harmed and (ending.status == UNAVAILABLE or ending.code == "engine_dead"):
-            excused += 1
-        elif died:
-            broken[f"{asked.kind}: {ending.status} {ending.code}"] += 1
-        elif not _is_expected(asked, ending):
-            wrong[f"{asked.kind}: {ending.status} {ending.code}"] += 1
+def _check_reference(result: SoakResult) -> Finding:
+    failed = [f"{idle.sample.at:.0f} s" for idle in result.idle_samples if not idle.reference_matches]
+    details = f"sent {len(result.idle_samples)} times"
+    if failed:
+        details += f", another response at {', '.join(failed)}"
+    title = "the reference request gets the same bytes as at the start"
+    return Finding(title, bool(result.idle_samples) and not failed, details)
+
+
+def _check_requests(result: SoakResult) -> Iterable[Finding]:
+    """Check that each request got a final output, and one of its allowed results."""
+    unfinished, wrong, server_errors = Counter[str](), Counter[str](), Counter[str]()
+    num_excused = 0
+    for request, request_result in result.unexpected:
+        is_server_error = request_result.status >= SERVER_ERROR or request_result.code == "engine_dead"
+        is_excusable = request_result.status == UNAVAILABLE or request_result.code == "engine_dead"
+        if request_result.outcome not in request.outcomes:
+            unfinished[f"{request.kind}: {request_result.outcome} ({request_result.status})"] += 1
+        elif is_excusable and is_during_fault(request_result, result.faults):
+            num_excused += 1
+        elif is_server_error:
+            server_errors[f"{request.kind}: {request_result.status} {request_result.code}"] += 1
+        elif not _is_allowed(request, request_result):
+            wrong[f"{request.kind}: {request_result.status} {request_result.code}"] += 1
+    details = _format_counts(unfinished, f"{result.num_requests} requests")
+    if result.num_dropped:
+        details += f", {result.num_dropped} results were not kept"
+    all_finished = result.num_requests > 0 and not unfinished and not result.num_dropped
+    yield Finding("every request gets one final output", all_finished, details)
+    details = _format_counts(server_errors, f"{num_excused} during faults")
+    yield Finding("5xx responses occur only during a fault of the engine", not server_errors, details)
     yield Finding(
-        "every request has a last word", course.total > 0 and not lost and not course.dropped,
-        _told(lost, f"{course.total} requests") + (f", {course.dropped} not looked at" if course.dropped else ""),
-    )  # fmt: skip
-    yield Finding("no 5xx but where the engine was harmed", not broken, _told(broken, f"{excused} where it was"))
-    yield Finding("every answer is one that the request may get", not wrong, _told(wrong, "none else"))
+        "every response is one that its request allows", not wrong, _format_counts(wrong, "no other response")
+    )
 
 
-def _is_expected(asked: Order, ending: Ending) -> bool:
-    if ending.status in (0, REFUSED):
+def _is_allowed(request: SoakRequest, result: RequestResult) -> bool:
+    if result.status in (0, TOO_MANY_REQUESTS):
         return True
-    if ending.end is End.ERROR_EVENT:
-        return ending.code == "timeout" and 408 in asked.statuses
-    return ending.status in asked.statuses
+    if result.outcome is Outcome.ERROR_EVENT:
+        return result.code == "timeout" and 408 in request.statuses
+    return result.status in request.statuses
 
 
-def in_harm(ending: Ending, harms: Sequence[Done]) -> bool:
-    """Whether a request was under way while the engine was harmed or away."""
+def is_during_fault(result: RequestResult, faults: Sequence[InjectedFault]) -> bool:
+    """Return whether a request was open while a fatal fault had an effect."""
     return any(
-        done.harm in FATAL and ending.ended >= done.began and (done.until is None or ending.began <= done.until)
-        for done in harms
+        fault.fault in FATAL
+        and result.ended_at >= fault.started_at
+        and (fault.effects_until is None or result.started_at <= fault.effects_until)
+        for fault in faults
     )
 
 
-def _told(counted: Counter[str], otherwise: str) -> str:
-    return "; ".join(f"{count} x {name}" for name, count in counted.most_common(10)) or otherwise
+def _format_counts(counts: Counter[str], default: str) -> str:
+    return "; ".join(f"{count} x {name}" for name, count in counts.most_common(MAX_LISTED)) or default
 
 
-def _restarts(course: Course) -> Finding:
-    done = sum(harm.harm in FATAL for harm in course.harms)
-    counted = [sample.metrics.get("engine_restarts_total") for sample in course.samples if sample.metrics]
-    seen = counted[-1] if counted else None
-    return Finding("the engine was restarted as often as it was harmed", seen == done, f"{done} harms, {seen} restarts")
+def _check_restarts(result: SoakResult) -> Finding:
+    num_faults = sum(fault.fault in FATAL for fault in result.faults)
+    values = [sample.metrics.get("engine_restarts_total") for sample in result.samples if sample.metrics]
+    num_restarts = values[-1] if values else None
+    details = f"{num_faults} fatal faults, {num_restarts} restarts"
+    return Finding("the engine restarts once for each fatal fault", num_restarts == num_faults, details)
 
 
-def _came_back(course: Course) -> Finding:
-    lost = [str(done.harm) for done in course.harms if done.until is None]
-    said = ", ".join(
-        f"{done.harm} {done.until - done.began:.1f} s" for done in course.harms if done.until and done.harm in FATAL
+def _check_recovery(result: SoakResult) -> Finding:
+    failed = [str(fault.fault) for fault in result.faults if fault.effects_until is None]
+    details = ", ".join(failed) or ", ".join(
+        f"{fault.fault} {fault.effects_until - fault.started_at:.1f} s"
+        for fault in result.faults
+        if fault.effects_until and fault.fault in FATAL
     )
-    return Finding("the server came back from every fault", not lost, ", ".join(lost) or said or "there was none")
+    return Finding("the server recovers from every fault", not failed, details or "no fatal fault")

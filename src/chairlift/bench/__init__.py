@@ -1,1 +1,1 @@
-"""Measuring: seeded workloads, runs of the real engine, simulation, and reports of what was seen."""
+"""bench: seeded workloads, runs of the real engine, simulation, and reports of the results."""

@@ -1,1 +1,1 @@
-"""The roof: the command line, where processes are put together."""
+"""The command line, which composes the parts of each process."""

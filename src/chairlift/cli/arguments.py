@@ -1,41 +1,51 @@
-"""Declaring: what the commands' declarations have in common: a verb, its model, its loudness, its settings."""
+"""Arguments that several commands share: the model, verbosity, and groups of settings."""
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from chairlift.cli.arg_parser import Parser
 from chairlift.cli.settings import settings
+from chairlift.cli.settings.declaration import Setting
 
-Verbs = argparse._SubParsersAction  # the only name argparse has for what add_subparsers() returns
+Subcommands = argparse._SubParsersAction  # the type that add_subparsers() returns, which has no public name
 
 
 def add_verbosity(parser: Parser, *, takes_file: bool = True) -> None:
-    """Declare -v and -q, how to log, and the file of settings, which every verb has that is not about such a file."""
-    loud = parser.add_mutually_exclusive_group()
-    loud.add_argument("-v", "--verbose", action="store_true", help="log everything; tracebacks")
-    loud.add_argument("-q", "--quiet", action="store_true", help="errors alone on standard error")
+    """Declare -v and -q, and --config unless the command itself is about a settings file."""
+    verbosity = parser.add_mutually_exclusive_group()
+    verbosity.add_argument("-v", "--verbose", action="store_true", help="log all levels and show tracebacks of errors")
+    verbosity.add_argument("-q", "--quiet", action="store_true", help="print only errors on standard error")
     if takes_file:
-        parser.take(settings.CONFIG, parser)
-    add_settings(parser, "logging", settings.LOGGING)
+        parser.add_setting(settings.CONFIG, parser)
 
 
-def add_settings(parser: Parser, title: str, group: Iterable[settings.Setting]) -> None:
-    """Declare a group of settings under a title."""
-    section = parser.add_argument_group(title)
-    for setting in group:
-        parser.take(setting, section)
+def add_settings(parser: Parser, title: str, group: Sequence[Setting]) -> None:
+    """Declare a group of settings under its title, or under the titles of its sections."""
+    for name, section in settings.SECTIONS.get(title, {"": tuple(group)}).items():
+        names = {setting.name for setting in section}
+        chosen = [setting for setting in group if setting.name in names]
+        if chosen:
+            titled = parser.add_argument_group(f"{title}: {name}" if name else title)
+            for setting in chosen:
+                parser.add_setting(setting, titled)
 
 
 def add_command(
-    verbs: "Verbs[Parser]", module: str, *, help: str, description: str, usage: str, epilog: str | None = None
-) -> Parser:
-    """Declare a command that `run` of that module of this room carries out; it is called by the module's last word."""
-    parser = verbs.add_parser(module.rpartition("_")[2], help=help, description=description, usage=usage, epilog=epilog)
+    subcommands: "Subcommands[Parser]", module: str, *, help: str, description: str, usage: str,
+    epilog: str | None = None,
+) -> Parser:  # fmt: skip
+    """Declare the command that `run` of a module in chairlift.cli.commands executes.
+
+    The command's name is the last word of the module's name: bench_serve is `serve`.
+    """
+    parser = subcommands.add_parser(
+        module.rpartition("_")[2], help=help, description=description, usage=usage, epilog=epilog
+    )
     parser.set_defaults(module=f"chairlift.cli.commands.{module}", parser=parser)
     return parser
 
 
 def add_model(parser: Parser) -> None:
-    """Declare the one model that a command may take."""
-    parser.leftover = "there is one MODEL, so what is {word}?"
-    parser.take(settings.MODEL, parser)
+    """Declare the positional MODEL."""
+    parser.unexpected_word_message = "unexpected argument {word}: the command takes one MODEL"
+    parser.add_setting(settings.MODEL, parser)

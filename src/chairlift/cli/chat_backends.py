@@ -1,4 +1,4 @@
-"""Talkers: who answers in a terminal chat, a model in this process or a server elsewhere; both answer in pieces."""
+"""ChatBackend: answers a terminal chat with a local model or with a server."""
 
 import http.client
 import json
@@ -17,38 +17,48 @@ from chairlift.protocol.sse import EventReader
 
 Message = dict[str, Any]
 CONNECT_SECONDS = 10.0
+"""Timeout of the connection and of the response's first byte, in seconds."""
+
 READ_BYTES = 65_536
+"""Most bytes of one read from the socket."""
+
+MAX_ERROR_CHARS = 200
+"""Most characters of an error body that is not JSON, in an error message."""
 
 
 class ChatFailed(ChairliftError):
-    """The other side did not answer, or with an error."""
+    """The server cannot be reached, or its response is an error."""
 
     code = "chat_failed"
 
 
 @dataclass(slots=True)
 class AnswerStats:
-    """What one answer took.
+    """Token counts and durations of one answer.
 
     Attributes:
-        prompt_tokens: 0 where nobody said.
-        output_tokens: 0 where nobody said.
-        seconds: from the question to the end.
-        first: seconds to the first text; None where there was none.
-        reason: why it ended; "" where nobody said.
+        prompt_tokens: number of prompt tokens; 0 without a usage object from the server.
+        output_tokens: number of output tokens; 0 without a usage object from the server.
+        seconds: duration of the answer.
+        first_token_seconds: time to the first text; None before it.
+        finish_reason: why the answer ended; "" without a reason.
     """
 
     prompt_tokens: int = 0
     output_tokens: int = 0
     seconds: float = 0.0
-    first: float | None = None
-    reason: str = ""
+    first_token_seconds: float | None = None
+    finish_reason: str = ""
 
-    def line(self) -> str:
-        """Say it in a line."""
-        first = "" if self.first is None else f", the first after {self.first * 1000:.0f} ms"
-        speed = f" ({self.output_tokens / self.seconds:.1f} tokens/s{first})" if self.seconds > 0 else ""
-        return f"{self.prompt_tokens} tokens in, {self.output_tokens} out in {self.seconds:.2f} s{speed}, {self.reason}"
+    def summary(self) -> str:
+        """Return one line for people."""
+        first = self.first_token_seconds
+        latency = "" if first is None else f", first token after {first * 1000:.0f} ms"
+        speed = f" ({self.output_tokens / self.seconds:.1f} tokens/s{latency})" if self.seconds > 0 else ""
+        return (
+            f"{self.prompt_tokens} prompt tokens, {self.output_tokens} output tokens in {self.seconds:.2f} s{speed}, "
+            f"finish reason {self.finish_reason}"
+        )
 
 
 class ChatBackend(Protocol):
@@ -56,124 +66,132 @@ class ChatBackend(Protocol):
 
     @property
     def name(self) -> str:
-        """Who it is, for people."""
+        """The name of the model, for people."""
         ...
 
-    def answer(self, messages: list[Message], options: dict[str, Any], counted: AnswerStats) -> Iterator[str]:
-        """Yield an answer's text as it comes, and fill in what it took; closing the iterator early ends it.
+    def stream_answer(self, messages: list[Message], options: dict[str, Any], stats: AnswerStats) -> Iterator[str]:
+        """Yield the text of an answer as it is generated, and fill in `stats`.
 
-        Raises InvalidRequest for a conversation or options that cannot be, ChatFailed and other ChairliftErrors.
+        Closing the iterator aborts the request.
+
+        Raises:
+            InvalidRequest: the conversation or an option is not valid.
+            ChatFailed: the server fails; a local model raises other ChairliftErrors.
         """
         ...
 
 
 class LocalBackend:
-    """A model that is loaded in this process."""
+    """Backend with a model in this process."""
 
     def __init__(self, service: TextService) -> None:
         self._service = service
 
     @property
     def name(self) -> str:
-        """Who it is."""
+        """The name of the model."""
         return self._service.model
 
-    def answer(self, messages: list[Message], options: dict[str, Any], counted: AnswerStats) -> Iterator[str]:
-        """See Talker."""
-        began = time.monotonic()
-        assembler = self._service.prepare_chat(messages, SamplingParams(**options))
-        with closing(run_batch(self._service.client, [assembler], 1)) as events:
+    def stream_answer(self, messages: list[Message], options: dict[str, Any], stats: AnswerStats) -> Iterator[str]:
+        """See ChatBackend."""
+        started = time.monotonic()
+        processor = self._service.prepare_chat(messages, SamplingParams(**options))
+        with closing(run_batch(self._service.client, [processor], 1)) as events:
             for _, event in events:
                 if event.error is not None:
                     raise event.error
                 if event.delta:
-                    counted.first = counted.first or time.monotonic() - began
+                    stats.first_token_seconds = stats.first_token_seconds or time.monotonic() - started
                     yield event.delta
                 if event.usage is not None:
-                    counted.prompt_tokens = event.usage.prompt_tokens
-                    counted.output_tokens = event.usage.completion_tokens
-                counted.reason = str(event.finish_reason or "")
-                counted.seconds = time.monotonic() - began
+                    stats.prompt_tokens = event.usage.prompt_tokens
+                    stats.output_tokens = event.usage.completion_tokens
+                stats.finish_reason = str(event.finish_reason or "")
+                stats.seconds = time.monotonic() - started
 
 
 class RemoteBackend:
-    """A server that speaks OpenAI's API."""
+    """Backend with a server that has the OpenAI API."""
 
     def __init__(self, url: str, model: str | None, key: str) -> None:
-        """Reach it. Raises ConfigError for an address that is none, ChatFailed where nobody answers.
+        """Connect to a server to find its model.
 
         Args:
-            url: with or without /v1 at its end.
-            model: a name that it serves; None is the first of those.
-            key: "" for none.
+            url: URL of the server, with or without /v1 at its end.
+            model: a model name of the server; None is its first.
+            key: API key; "" for none.
+
+        Raises:
+            ConfigError: the URL is not valid.
+            ChatFailed: the server cannot be reached, or serves no model.
         """
-        told = urlsplit(url)
-        if told.scheme not in ("http", "https") or not told.hostname:
-            raise ConfigError(f"an address begins with http:// or https://, got {url!r}", option="url")
-        self._make: Callable[[], http.client.HTTPConnection]
-        kind = http.client.HTTPSConnection if told.scheme == "https" else http.client.HTTPConnection
-        self._make = lambda: kind(told.hostname or "", told.port, timeout=CONNECT_SECONDS)
-        self._base = told.path.rstrip("/").removesuffix("/v1") + "/v1"
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"--url must begin with http:// or https:// and name a host, got {url!r}", option="url")
+        self._make_connection: Callable[[], http.client.HTTPConnection]
+        connection_type = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._make_connection = lambda: connection_type(parts.hostname or "", parts.port, timeout=CONNECT_SECONDS)
+        self._base = parts.path.rstrip("/").removesuffix("/v1") + "/v1"
         self._headers = {"content-type": "application/json"} | ({"authorization": f"Bearer {key}"} if key else {})
         self._url = url
         self._model = model or self._first_model()
 
     @property
     def name(self) -> str:
-        """Who it is."""
+        """The name of the model and the URL of its server."""
         return f"{self._model} at {self._url}"
 
-    def answer(self, messages: list[Message], options: dict[str, Any], counted: AnswerStats) -> Iterator[str]:
-        """See Talker."""
-        began, reader = time.monotonic(), EventReader()
+    def stream_answer(self, messages: list[Message], options: dict[str, Any], stats: AnswerStats) -> Iterator[str]:
+        """See ChatBackend."""
+        started, reader = time.monotonic(), EventReader()
         body = {"model": self._model, "messages": messages, **options, "stream": True,
                 "stream_options": {"include_usage": True}}  # fmt: skip
-        with closing(self._make()) as connection:
-            answer = self._asked(connection, "POST", "/chat/completions", json.dumps(body))
+        with closing(self._make_connection()) as connection:
+            response = self._send_request(connection, "POST", "/chat/completions", json.dumps(body))
             if connection.sock is not None:
-                connection.sock.settimeout(None)  # a model may think for long
-            while piece := answer.read1(READ_BYTES):
-                for event in reader.push(piece):
+                connection.sock.settimeout(None)  # the time between two tokens has no limit
+            while data := response.read1(READ_BYTES):
+                for event in reader.push(data):
                     if event.data == "[DONE]":
-                        counted.seconds = time.monotonic() - began
+                        stats.seconds = time.monotonic() - started
                         return
-                    yield from self._deltas(json.loads(event.data), counted, began)
-        raise ChatFailed(f"{self._url} ended its answer in the middle")
+                    yield from self._deltas(json.loads(event.data), stats, started)
+        raise ChatFailed(f"{self._url} closed the connection before the end of its response")
 
-    def _deltas(self, told: Message, counted: AnswerStats, began: float) -> Iterator[str]:
-        if "error" in told:
-            raise ChatFailed(str(told["error"].get("message", told["error"])))
-        if told.get("usage"):
-            counted.prompt_tokens = told["usage"]["prompt_tokens"]
-            counted.output_tokens = told["usage"]["completion_tokens"]
-        for choice in told.get("choices", ()):
-            counted.reason = choice.get("finish_reason") or counted.reason
+    def _deltas(self, chunk: Message, stats: AnswerStats, started: float) -> Iterator[str]:
+        if "error" in chunk:
+            raise ChatFailed(str(chunk["error"].get("message", chunk["error"])))
+        if chunk.get("usage"):
+            stats.prompt_tokens = chunk["usage"]["prompt_tokens"]
+            stats.output_tokens = chunk["usage"]["completion_tokens"]
+        for choice in chunk.get("choices", ()):
+            stats.finish_reason = choice.get("finish_reason") or stats.finish_reason
             if text := choice["delta"].get("content"):
-                counted.first = counted.first or time.monotonic() - began
+                stats.first_token_seconds = stats.first_token_seconds or time.monotonic() - started
                 yield text
 
     def _first_model(self) -> str:
-        with closing(self._make()) as connection:
-            told = json.loads(self._asked(connection, "GET", "/models", None).read())
-        if not told.get("data"):
+        with closing(self._make_connection()) as connection:
+            models = json.loads(self._send_request(connection, "GET", "/models", None).read())
+        if not models.get("data"):
             raise ChatFailed(f"{self._url} serves no model")
-        return str(told["data"][0]["id"])
+        return str(models["data"][0]["id"])
 
-    def _asked(
+    def _send_request(
         self, connection: http.client.HTTPConnection, method: str, path: str, body: str | None
     ) -> http.client.HTTPResponse:  # fmt: skip
-        """Return an answer that is good. Raises ChatFailed, and InvalidRequest for what the server calls a bad one."""
+        """Return a response with status 200. Raises InvalidRequest for status 400, else ChatFailed."""
         try:
             connection.request(method, self._base + path, body, self._headers)
-            answer = connection.getresponse()
+            response = connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
-            raise ChatFailed(f"{self._url} does not answer: {error or type(error).__name__}") from None
-        if answer.status == http.client.OK:
-            return answer
-        raw = answer.read()
+            raise ChatFailed(f"{self._url} does not respond: {error or type(error).__name__}") from None
+        if response.status == http.client.OK:
+            return response
+        raw = response.read()
         try:
-            said = str(json.loads(raw)["error"]["message"])
+            message = str(json.loads(raw)["error"]["message"])
         except (ValueError, KeyError, TypeError):
-            said = raw.decode("utf-8", "replace")[:200]
-        kind = InvalidRequest if answer.status == http.client.BAD_REQUEST else ChatFailed
-        raise kind(f"{said} ({answer.status})")
+            message = raw.decode("utf-8", "replace")[:MAX_ERROR_CHARS]
+        error_type = InvalidRequest if response.status == http.client.BAD_REQUEST else ChatFailed
+        raise error_type(f"{message} ({response.status})")

@@ -1,4 +1,4 @@
-"""Console: what people see on standard error, and generated text on a terminal that it cannot take over."""
+"""Console: writes messages for people to standard error; also the setup of the log."""
 
 import argparse
 import sys
@@ -10,75 +10,81 @@ from chairlift.cli.settings import settings
 if TYPE_CHECKING:
     from chairlift.observability.logging import LogConfig
 
-# Control characters could move the cursor, ring, or set the title; newline and tab may pass.
-_TAMED = {code: "\N{REPLACEMENT CHARACTER}" for code in [*range(32), *range(127, 160)] if chr(code) not in "\n\t"}
+# Control characters can move the cursor, ring the bell or set the title. Only newline and tab stay.
+_CONTROL_CHARS = {
+    code: "\N{REPLACEMENT CHARACTER}" for code in [*range(32), *range(127, 160)] if chr(code) not in "\n\t"
+}
 
 
 class Console:
-    """Writes sentences for people, unless they want quiet; results never come this way."""
+    """Writes messages for people, except in quiet mode. Results are never written here."""
 
     def __init__(self, *, quiet: bool = False, file: TextIO | None = None) -> None:
         self.quiet = quiet
         self._file = file or sys.stderr
 
-    def shows_bars(self, beside: Sequence[TextIO]) -> bool:
-        """Whether a progress bar would be seen here and not mix with what is written to those files on a terminal."""
-        return not self.quiet and self._file.isatty() and not any(file.isatty() for file in beside)
+    def shows_progress_bars(self, output_files: Sequence[TextIO]) -> bool:
+        """Return whether progress bars are visible here and no output file is a terminal."""
+        return not self.quiet and self._file.isatty() and not any(file.isatty() for file in output_files)
 
-    def say(self, sentence: str) -> None:
-        """Write a line, unless quiet."""
+    def print_line(self, sentence: str) -> None:
+        """Write a line, except in quiet mode."""
         if not self.quiet:
-            self.complain(sentence)
+            self.print_error(sentence)
 
-    def complain(self, sentence: str) -> None:
-        """Write a line of what went wrong, quiet or not."""
+    def print_error(self, sentence: str) -> None:
+        """Write a line about an error, also in quiet mode."""
         print(sentence, file=self._file, flush=True)
 
-    def row(self, name: str, value: str) -> None:
-        """Write one fact of a list."""
-        self.say(f"  {name:<26} {value}")
+    def print_row(self, name: str, value: str) -> None:
+        """Write one name and value of a list."""
+        self.print_line(f"  {name:<26} {value}")
 
 
 def escape_control_chars(text: str, file: TextIO) -> str:
-    """Return text that is safe to print there: a model's output must not steer a terminal."""
-    return text.translate(_TAMED) if file.isatty() else text
+    """Replace the control characters of a model's output where the file is a terminal."""
+    return text.translate(_CONTROL_CHARS) if file.isatty() else text
 
 
-def tamed_line(text: str) -> str:
-    """Return a line without control characters, whoever reads it."""
-    return text.translate(_TAMED).replace("\n", " ")
+def escape_line(text: str) -> str:
+    """Return text as one line without control characters, whatever it is written to."""
+    return text.translate(_CONTROL_CHARS).replace("\n", " ")
 
 
 def configure_logging(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
-    """Send Chairlift's log to standard error, and to --log-file; -v logs everything, -q quiets standard error alone.
+    """Log to standard error and to --log-file.
 
-    Raises ConfigError for a file that cannot be written, ArgumentTypeError for what the environment says.
+    -v logs all levels; -q limits standard error to errors.
+
+    Raises:
+        ConfigError: the log file cannot be written.
+        ArgumentTypeError: an environment variable or a line of the settings file cannot be parsed.
     """
     from chairlift.core.errors import ConfigError
     from chairlift.observability.logging import configure
 
-    asked = settings.given(settings.LOGGING, arguments, environ)
-    config = log_config(asked, verbose=arguments.verbose, quiet=arguments.quiet)
+    values = settings.resolve_group(settings.LOGGING, arguments, environ)
+    config = log_config(values, verbose=arguments.verbose, quiet=arguments.quiet)
     try:
         configure(config, sys.stderr)
     except OSError as error:
         raise ConfigError(f"cannot write {config.file}: {error.strerror or error}", option="log_file") from None
 
 
-def log_config(asked: Mapping[str, Any], *, verbose: bool = False, quiet: bool = False) -> "LogConfig":
-    """Return what settings, -v and -q ask of the log. Raises ConfigError."""
+def log_config(values: Mapping[str, Any], *, verbose: bool = False, quiet: bool = False) -> "LogConfig":
+    """Return the log config of logging settings, -v and -q. Raises ConfigError."""
     from chairlift.core.errors import ConfigError
     from chairlift.observability.logging import LEVELS, LogConfig
 
-    file = asked.get("log_file", "")
-    level = LEVELS[asked.get("log_level", "debug" if verbose else "warning")]
+    file = values.get("log_file", "")
+    level = LEVELS[values.get("log_level", "debug" if verbose else "warning")]
     stream_level = LEVELS["error"] if quiet else level
     names = {"log_format": "form", "log_file_size": "max_bytes", "log_backups": "backups"}
     try:
         return LogConfig(
             level=level if file else stream_level, stream_level=stream_level, file=file,
-            detailed=verbose or "log_level" in asked,
-            **{field: asked[name] for name, field in names.items() if name in asked},
+            detailed=verbose or "log_level" in values,
+            **{field: values[name] for name, field in names.items() if name in values},
         )  # fmt: skip
     except ValueError as error:
         raise ConfigError(str(error), option="log_backups") from None

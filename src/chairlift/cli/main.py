@@ -1,7 +1,8 @@
-"""The command line: exit codes, and what went wrong in a sentence. Nothing heavy is imported before a verb runs.
+"""main(): runs a command line and turns every error into one sentence and an exit code.
 
-Exit codes: 0 done · 1 a request or the engine failed · 2 bad input, in one sentence · 130 interrupted · 141 no reader ·
-143 terminated, which ends in the same orderly way as an interrupt.
+Exit codes: 0 success · 1 a request or the engine failed · 2 invalid input · 130 interrupted · 141 broken pipe on
+standard output · 143 terminated, after the same orderly shutdown as an interrupt. No heavy package is imported before a
+command runs.
 """
 
 import argparse
@@ -16,17 +17,17 @@ from types import FrameType
 from typing import Any
 
 from chairlift.cli.arg_parser import UsageError
-from chairlift.cli.command_line import build_parser, check_verb
+from chairlift.cli.command_line import build_parser, check_command
 from chairlift.cli.settings import settings
 
 FAILED, BAD_INPUT, INTERRUPTED, BROKEN_PIPE, TERMINATED = 1, 2, 130, 141, 143
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line (the process's own when None); returns the exit code."""
+    """Run a command line, by default that of the process; returns the exit code."""
     arguments: argparse.Namespace | None = None
     termination = _Termination()
-    _open_what_is_closed()
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="replace")
@@ -37,58 +38,65 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except UsageError as error:
-        return _say(f"{error}", BAD_INPUT)
+        return _print_error(f"{error}", BAD_INPUT)
     except KeyboardInterrupt:
-        if termination.came:
-            return _say("terminated", TERMINATED)
-        return _say("interrupted", INTERRUPTED)
+        if termination.is_requested:
+            return _print_error("terminated", TERMINATED)
+        return _print_error("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        # What is still buffered must not fail again when Python leaves.
+        # Python flushes the buffered output at exit, which must not fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     except Exception as error:
-        return _explain(error, arguments)
+        return _report_error(error, arguments)
 
 
 class _Termination:
-    """Lets SIGTERM, while this is entered, do whatever Ctrl-C would do at that moment; notes that it came."""
+    """Context that handles SIGTERM as Ctrl-C would be handled at that moment.
+
+    Attributes:
+        is_requested: whether SIGTERM arrived.
+    """
 
     def __init__(self) -> None:
-        self.came = False
+        self.is_requested = False
         self._before: Any = None
 
     def __enter__(self) -> None:
         is_main = threading.current_thread() is threading.main_thread()
         if is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-            self._before = signal.signal(signal.SIGTERM, self._take)
+            self._before = signal.signal(signal.SIGTERM, self._on_terminate)
 
     def __exit__(self, *_: object) -> None:
         if self._before is not None:
             signal.signal(signal.SIGTERM, self._before)
 
-    def _take(self, number: int, frame: FrameType | None) -> None:
-        self.came = True
+    def _on_terminate(self, number: int, frame: FrameType | None) -> None:
+        self.is_requested = True
         interrupt = signal.getsignal(signal.SIGINT)
-        if not callable(interrupt):  # Ctrl-C is ignored, as in the background of a script
+        if not callable(interrupt):  # Ctrl-C is ignored, as in a background job of a script
             raise KeyboardInterrupt
         interrupt(signal.SIGINT, frame)
 
 
-def _open_what_is_closed() -> None:
-    """Put an empty stream where the caller closed one: else another file gets its number, and what is said there."""
+def _open_closed_streams() -> None:
+    """Open /dev/null for each standard stream that the caller closed.
+
+    Otherwise the next opened file would take its file descriptor and receive its output.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # lives as long as the process
 
 
-def _say(sentence: str, code: int) -> int:
+def _print_error(sentence: str, code: int) -> int:
     print(f"chairlift: {' '.join(sentence.split())}", file=sys.stderr, flush=True)
     return code
 
 
-def _explain(error: Exception, arguments: argparse.Namespace | None) -> int:
-    """Turn an error into a sentence and its exit code; with -v its traceback comes first."""
-    from chairlift.cli.settings.sources import setting_origin
+def _report_error(error: Exception, arguments: argparse.Namespace | None) -> int:
+    """Print an error as one sentence, with -v after its traceback; returns the exit code."""
+    from chairlift.cli.settings.sources import message_as_written
     from chairlift.core.errors import ChairliftError, ConfigError, InvalidRequest, ModelError
 
     verbose = arguments is not None and arguments.verbose
@@ -96,27 +104,28 @@ def _explain(error: Exception, arguments: argparse.Namespace | None) -> int:
         import traceback
 
         traceback.print_exception(error)
-    if isinstance(error, argparse.ArgumentTypeError):  # what an environment variable, or a file, says
-        return _say(str(error), BAD_INPUT)
+    if isinstance(error, argparse.ArgumentTypeError):  # a variable or a line of the settings file
+        return _print_error(str(error), BAD_INPUT)
     if isinstance(error, ConfigError | ModelError | InvalidRequest):
-        where = None if arguments is None else setting_origin(error.details, arguments, settings.environment())
-        return _say(error.message + (f" ({where})" if where else ""), BAD_INPUT)
+        environ = settings.process_environment()
+        message = error.message if arguments is None else message_as_written(error, arguments, environ)
+        return _print_error(message, BAD_INPUT)
     if isinstance(error, ChairliftError):
-        return _say(error.message, FAILED)
+        return _print_error(error.message, FAILED)
     if isinstance(error, OSError) and error.strerror:
-        return _say(error.strerror + (f": {error.filename}" if error.filename else ""), FAILED)
-    hint = "" if verbose else " (-v shows where)"
-    return _say(f"{type(error).__name__}: {error}{hint}", FAILED)
+        return _print_error(error.strerror + (f": {error.filename}" if error.filename else ""), FAILED)
+    hint = "" if verbose else " (run with -v for the traceback)"
+    return _print_error(f"{type(error).__name__}: {error}{hint}", FAILED)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     from chairlift.cli.console import configure_logging
-    from chairlift.cli.settings.sources import load_settings_file, warn_unread_settings
+    from chairlift.cli.settings.sources import load_settings_file, warn_unused_settings
 
-    environ = settings.environment()
+    environ = settings.process_environment()
     load_settings_file(arguments, environ)
     configure_logging(arguments, environ)
-    warn_unread_settings(arguments, environ)
+    warn_unused_settings(arguments, environ)
     code: int = importlib.import_module(arguments.module).run(arguments)
     return code
 
@@ -125,9 +134,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = build_parser()
     if not argv:
         parser.print_help(sys.stderr)
-    check_verb(parser, argv)
+    check_command(parser, argv)
     arguments, unknown = parser.parse_known_args(argv)
     if unknown:
-        arguments.parser.refuse(next((word for word in unknown if word.startswith("-")), unknown[0]))
-    arguments.words = list(argv)
+        arguments.parser.reject(next((word for word in unknown if word.startswith("-")), unknown[0]))
+    arguments.argv = list(argv)
     return arguments

@@ -1,4 +1,4 @@
-"""Jobs: what `generate` shall do, read from --prompt or from a JSONL file and checked before any model is loaded."""
+"""PromptItem: one prompt of `generate`, validated before a model is loaded."""
 
 import difflib
 import json
@@ -22,69 +22,84 @@ class PromptItem:
     """One prompt.
 
     Attributes:
-        name: what a result is known by: the line's "id", else its number in the file.
-        asked: "prompt" or "messages" and its value, as it was given.
-        params: the command line's sampling options under those of the line.
-        tools: what may be called, as they were given; None without any.
-        where: "prompts.jsonl line 17" for error messages; "" for --prompt.
+        item_id: "id" of the line, else its line number; the result repeats it.
+        input: "prompt" or "messages", and its value as it was given.
+        params: sampling parameters of the line, else of the command line.
+        tools: tools that the model may call, as they were given; None without tools.
+        location: "prompts.jsonl line 17" for error messages; "" for --prompt.
     """
 
-    name: str | int
-    asked: tuple[str, Any]
+    item_id: str | int
+    input: tuple[str, Any]
     params: SamplingParams = field(default_factory=SamplingParams)
     tools: list[dict[str, Any]] | None = None
-    where: str = ""
+    location: str = ""
 
 
-def at_line(where: str, said: str) -> InvalidRequest:
-    """Make an error that says in which line it is."""
-    return InvalidRequest(f"{where}: {said}" if where else said)
+def at_line(location: str, message: str) -> InvalidRequest:
+    """Return an error whose message begins with the location."""
+    return InvalidRequest(f"{location}: {message}" if location else message)
 
 
 def read_prompt(prompt: str, sampling: Mapping[str, Any], *, chat: bool) -> PromptItem:
-    """Make the job of --prompt; "-" is read from standard input, without its last newline."""
+    """Return the item of --prompt; "-" reads standard input without its last newline.
+
+    Raises InvalidRequest.
+    """
     if prompt == STDIN:
         try:
             prompt = sys.stdin.read().removesuffix("\n")
         except UnicodeDecodeError as error:
             raise InvalidRequest(f"standard input is not UTF-8: {error}") from None
     if not prompt:
-        raise InvalidRequest("the prompt is empty")
-    return PromptItem(name=0, asked=_said(prompt) if chat else ("prompt", prompt), params=sampling_params(sampling))
+        raise InvalidRequest("the prompt is empty; --prompt needs text")
+    return PromptItem(
+        item_id=0, input=_chat_input(prompt) if chat else ("prompt", prompt), params=sampling_params(sampling)
+    )
 
 
-def read_prompts(path: str, sampling: Mapping[str, Any], *, chat: bool, ids_too: bool = False) -> list[PromptItem]:
-    """Read a JSONL file ("-" is standard input) of prompts.
+def read_prompts(
+    path: str, sampling: Mapping[str, Any], *, chat: bool, allow_token_ids: bool = False
+) -> list[PromptItem]:  # fmt: skip
+    """Read a JSONL file of prompts; "-" is standard input. Empty lines are skipped.
 
-    A line is an object with "prompt" (text or token ids) or "messages" (beside which "tools" may stand), and may have
-    "id" and fields of SamplingParams. With `chat` texts become messages; token ids are refused then, unless `ids_too`.
-    Empty lines are skipped. Raises InvalidRequest naming file and line, also for a file without any prompt.
+    A line is an object with "prompt" (text or token ids) or "messages", to which "tools" may be added. It may have "id"
+    and fields of SamplingParams.
+
+    Args:
+        path: path of the file.
+        sampling: sampling settings of the command line, which those of a line override.
+        chat: turn text prompts into messages.
+        allow_token_ids: with `chat`, accept prompts of token ids, which stay as they are.
+
+    Raises:
+        InvalidRequest: a line is not valid, and the message names file and line; or the file has no prompts.
     """
     sampling_params(sampling)
-    jobs: list[PromptItem] = []
-    seen: dict[str | int, str] = {}
-    shown = "standard input" if path == STDIN else path
-    with _opened(path) as file:
-        for number, line in enumerate(_lines(file, shown), start=1):
-            where = f"{shown} line {number}"
+    items: list[PromptItem] = []
+    id_lines: dict[str | int, str] = {}
+    source = "standard input" if path == STDIN else path
+    with _open_input(path) as file:
+        for number, line in enumerate(_decode_lines(file, source), start=1):
+            location = f"{source} line {number}"
             if not line.strip():
                 continue
-            job = _job(line, number, where, sampling, chat=chat, ids_too=ids_too)
-            if job.name in seen:
-                raise at_line(where, f"id {job.name!r} is already that of {seen[job.name]}")
-            seen[job.name] = f"line {number}"
-            jobs.append(job)
-    if not jobs:
-        raise InvalidRequest(f"{shown} has no prompts")
-    return jobs
+            item = _parse_item(line, number, location, sampling, chat=chat, allow_token_ids=allow_token_ids)
+            if item.item_id in id_lines:
+                raise at_line(location, f"id {item.item_id!r} is already in {id_lines[item.item_id]}")
+            id_lines[item.item_id] = f"line {number}"
+            items.append(item)
+    if not items:
+        raise InvalidRequest(f"{source} has no prompts; each line needs one")
+    return items
 
 
-def _said(prompt: str) -> tuple[str, Any]:
+def _chat_input(prompt: str) -> tuple[str, Any]:
     return "messages", [{"role": "user", "content": prompt}]
 
 
 @contextmanager
-def _opened(path: str) -> Iterator[BinaryIO]:
+def _open_input(path: str) -> Iterator[BinaryIO]:
     if path == STDIN:
         yield sys.stdin.buffer
         return
@@ -96,98 +111,103 @@ def _opened(path: str) -> Iterator[BinaryIO]:
         yield file
 
 
-def _lines(file: BinaryIO, shown: str) -> Iterator[str]:
-    """Walk the lines, decoded one by one, so that a broken one can be named."""
+def _decode_lines(file: BinaryIO, source: str) -> Iterator[str]:
+    """Yield the lines, decoded one by one, so that an error names its line."""
     try:
         for number, line in enumerate(file, start=1):
             try:
                 yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
             except UnicodeDecodeError as error:
-                raise at_line(f"{shown} line {number}", f"is not UTF-8: {error.reason}") from None
+                raise at_line(f"{source} line {number}", f"is not UTF-8: {error.reason}") from None
     except OSError as error:
-        raise InvalidRequest(f"cannot read {shown}: {error.strerror or error}") from None
+        raise InvalidRequest(f"cannot read {source}: {error.strerror or error}") from None
 
 
-def _job(
-    line: str, number: int, where: str, sampling: Mapping[str, Any], *, chat: bool, ids_too: bool
+def _parse_item(
+    line: str, number: int, location: str, sampling: Mapping[str, Any], *, chat: bool, allow_token_ids: bool
 ) -> PromptItem:  # fmt: skip
     try:
         entry = json.loads(line)
     except json.JSONDecodeError as error:
-        raise at_line(where, f"is not JSON: {error.msg} (column {error.colno})") from None
+        raise at_line(location, f"is not JSON: {error.msg} (column {error.colno})") from None
     except (RecursionError, ValueError) as error:
-        raise at_line(where, f"is not JSON that can be read: {error}") from None
+        raise at_line(location, f"is not valid JSON: {error}") from None
     if not isinstance(entry, dict):
-        raise at_line(where, f'must be an object like {{"prompt": "..."}}, it is {_kind(entry)}')
+        raise at_line(location, f'must be an object such as {{"prompt": "..."}}, got {_json_type(entry)}')
     for name in entry:
         if name not in OWN_FIELDS + SAMPLING_FIELDS:
-            _unknown(name, where)
+            _reject_field(name, location)
     name = entry.get("id", number)
     if isinstance(name, bool) or not isinstance(name, str | int):
-        raise at_line(where, f"id must be a string or an integer, got {_kind(name)}")
-    asked = _asked(entry, where, chat=chat, ids_too=ids_too)
-    tools = _tools(entry.get("tools"), where, has_messages=asked[0] == "messages")
-    return PromptItem(name=name, asked=asked, params=_params(entry, where, sampling), tools=tools, where=where)
+        raise at_line(location, f"id must be a string or an integer, got {_json_type(name)}")
+    prompt_input = _parse_input(entry, location, chat=chat, allow_token_ids=allow_token_ids)
+    tools = _tools(entry.get("tools"), location, has_messages=prompt_input[0] == "messages")
+    params = _params(entry, location, sampling)
+    return PromptItem(item_id=name, input=prompt_input, params=params, tools=tools, location=location)
 
 
-def _unknown(name: str, where: str) -> NoReturn:
-    near = difflib.get_close_matches(name, OWN_FIELDS + SAMPLING_FIELDS, n=1)
-    hint = f", did you mean {near[0]!r}?" if near else f"; there is {', '.join(OWN_FIELDS + SAMPLING_FIELDS)}"
-    raise at_line(where, f"unknown field {name!r}{hint}")
+def _reject_field(name: str, location: str) -> NoReturn:
+    similar = difflib.get_close_matches(name, OWN_FIELDS + SAMPLING_FIELDS, n=1)
+    fields = ", ".join(OWN_FIELDS + SAMPLING_FIELDS)
+    hint = f"did you mean {similar[0]!r}?" if similar else f"available are {fields}"
+    raise at_line(location, f"unknown field {name!r}; {hint}")
 
 
-def _tools(tools: Any, where: str, *, has_messages: bool) -> list[dict[str, Any]] | None:
+def _tools(tools: Any, location: str, *, has_messages: bool) -> list[dict[str, Any]] | None:
     if tools is None:
         return None
     if not has_messages:
-        raise at_line(where, "tools need messages, or a prompt that --chat makes one")
+        raise at_line(location, "tools need messages, or --chat, which turns a prompt into a message")
     try:
         return checked_tools(tools)
     except InvalidRequest as error:
-        raise at_line(where, error.message) from None
+        raise at_line(location, error.message) from None
 
 
-def _asked(entry: Mapping[str, Any], where: str, *, chat: bool, ids_too: bool) -> tuple[str, Any]:
+def _parse_input(entry: Mapping[str, Any], location: str, *, chat: bool, allow_token_ids: bool) -> tuple[str, Any]:
     if ("prompt" in entry) == ("messages" in entry):
-        raise at_line(where, 'needs either "prompt" or "messages"')
+        raise at_line(location, 'needs either "prompt" or "messages"')
     if "messages" in entry:
         messages = entry["messages"]
         if not isinstance(messages, list) or not messages or not all(isinstance(each, dict) for each in messages):
-            raise at_line(where, "messages must be a list of objects, at least one")
+            raise at_line(location, "messages must be a list with at least one object")
         return "messages", messages
     prompt = entry["prompt"]
     if isinstance(prompt, str) and prompt:
-        return _said(prompt) if chat else ("prompt", prompt)
+        return _chat_input(prompt) if chat else ("prompt", prompt)
     if not isinstance(prompt, list) or not prompt or not all(type(token) is int for token in prompt):
-        raise at_line(where, "prompt must be text or a list of token ids, and not empty")
-    if chat and not ids_too:
-        raise at_line(where, "--chat needs text or messages, got token ids")
+        raise at_line(location, "prompt must be text or a list of token ids, and must not be empty")
+    if chat and not allow_token_ids:
+        raise at_line(location, "--chat needs a prompt of text or messages, got token ids")
     return "prompt", prompt
 
 
-def _params(entry: Mapping[str, Any], where: str, sampling: Mapping[str, Any]) -> SamplingParams:
+def _params(entry: Mapping[str, Any], location: str, sampling: Mapping[str, Any]) -> SamplingParams:
     own = {name: value for name, value in entry.items() if name in SAMPLING_FIELDS}
     try:
         if isinstance(bias := own.get("logit_bias"), dict):
             own["logit_bias"] = {int(token) if token.isdecimal() else token: value for token, value in bias.items()}
         return sampling_params({**sampling, **own})
     except InvalidRequest as error:
-        raise at_line(where, error.message) from None
-    except ValueError as error:  # Python reads no integer of thousands of digits
-        raise at_line(where, f"logit_bias: {error}") from None
+        raise at_line(location, error.message) from None
+    except ValueError as error:  # Python parses no integer of thousands of digits
+        raise at_line(location, f"logit_bias: {error}") from None
 
 
 def sampling_params(fields: Mapping[str, Any]) -> SamplingParams:
-    """Make them of what JSON or the command line says; "structured" is an object. Raises InvalidRequest."""
+    """Return SamplingParams from fields, of which "structured" is an object.
+
+    Raises InvalidRequest.
+    """
     structured = fields.get("structured")
     if not isinstance(structured, Mapping):
         return SamplingParams(**fields)
     if unknown := [name for name in structured if name not in STRUCTURED_FIELDS]:
-        raise InvalidRequest(f"structured has no {unknown[0]!r}; there is {', '.join(STRUCTURED_FIELDS)}")
+        raise InvalidRequest(f"structured has no field {unknown[0]!r}; available are {', '.join(STRUCTURED_FIELDS)}")
     return SamplingParams(**{**fields, "structured": StructuredOutput(**structured)})
 
 
-def _kind(value: Any) -> str:
-    """Name a JSON value's type."""
+def _json_type(value: Any) -> str:
+    """Return the name of a JSON value's type."""
     names = {dict: "an object", list: "a list", str: "text", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")

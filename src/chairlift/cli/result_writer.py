@@ -1,4 +1,7 @@
-"""Results: one JSON object a request, written in the order of the input, and nothing lost when it ends early."""
+"""OrderedWriter: writes one JSON line per request in input order.
+
+The module also checks output files before any work is done.
+"""
 
 import json
 import os
@@ -16,13 +19,16 @@ from chairlift.core.request import TokenLogprob
 from chairlift.llm.outputs import CompletionOutput, RequestOutput
 
 
-def as_json(job: PromptItem, result: RequestOutput) -> str:
-    """Return one line of JSON, without its newline; half a surrogate pair in the input stays the escape it was."""
-    error, (kind, asked), first = result.error, job.asked, result.outputs[0]
+def as_json(item: PromptItem, result: RequestOutput) -> str:
+    """Return a result as one line of JSON without a newline.
+
+    Half of a surrogate pair in the input is written as an escape.
+    """
+    error, (field, value), first = result.error, item.input, result.outputs[0]
     entry: dict[str, Any] = {
-        "id": job.name,
-        kind: asked,
-        **_of_choice(first),
+        "id": item.item_id,
+        field: value,
+        **_choice_object(first),
         "usage": {
             "prompt_tokens": result.usage.prompt_tokens,
             "completion_tokens": result.usage.completion_tokens,
@@ -32,13 +38,13 @@ def as_json(job: PromptItem, result: RequestOutput) -> str:
         "error": None if error is None else {"code": error.code, "message": error.message},
     }
     if len(result.outputs) > 1:
-        entry["choices"] = [_of_choice(choice) for choice in result.outputs]
+        entry["choices"] = [_choice_object(choice) for choice in result.outputs]
     if result.prompt_logprobs is not None:
-        entry["prompt_logprobs"] = [None if each is None else _of_token(each) for each in result.prompt_logprobs]
+        entry["prompt_logprobs"] = [None if each is None else _logprob_object(each) for each in result.prompt_logprobs]
     return json.dumps(entry, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
 
 
-def _of_choice(choice: CompletionOutput) -> dict[str, Any]:
+def _choice_object(choice: CompletionOutput) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "text": choice.text,
         "token_ids": choice.token_ids,
@@ -46,16 +52,16 @@ def _of_choice(choice: CompletionOutput) -> dict[str, Any]:
         "stop_reason": choice.stop_reason,
     }
     if choice.logprobs is not None:
-        entry["logprobs"] = [_of_token(each) for each in choice.logprobs]
+        entry["logprobs"] = [_logprob_object(each) for each in choice.logprobs]
     return entry
 
 
-def _of_token(entry: TokenLogprob) -> dict[str, Any]:
+def _logprob_object(entry: TokenLogprob) -> dict[str, Any]:
     return {"token_id": entry.token_id, "logprob": entry.logprob, "top": entry.top}
 
 
 def check_output(path: str) -> None:
-    """Refuse a file that cannot be written, before any work; the file is not touched. Raises ConfigError."""
+    """Raise ConfigError for an output file that cannot be written; the file is not changed."""
     target = Path(path)
     folder = target.parent
     if target.is_dir():
@@ -67,49 +73,54 @@ def check_output(path: str) -> None:
 
 
 def check_outputs(outputs: Mapping[str, str | None], inputs: Mapping[str, str | None] | None = None) -> None:
-    """Refuse outputs that cannot be written, or that are the same file as another one of the command.
+    """Raise ConfigError for an output file that cannot be written or is used twice.
 
-    Both map what people call a file (--json) to its path, None where it is not given. Raises ConfigError.
+    Args:
+        outputs: paths of output files by flag; None for a flag that is not given.
+        inputs: the same for input files.
     """
-    seen: dict[Path, str] = {}
+    names: dict[Path, str] = {}
     for name, path in {**(inputs or {}), **outputs}.items():
         if path is None or path == "-" or (name not in outputs and not Path(path).is_file()):
             continue
         if name in outputs:
             check_output(path)
-        place = Path(path).resolve()
-        is_shared = place.exists() and not place.is_file()  # a pipe, a terminal
-        if (other := seen.setdefault(place, name)) != name and not is_shared:
-            raise ConfigError(f"{other} and {name} are the same file: {path}")
+        target = Path(path).resolve()
+        is_shared = target.exists() and not target.is_file()  # a pipe, a terminal
+        if (other := names.setdefault(target, name)) != name and not is_shared:
+            raise ConfigError(f"{other} and {name} are the same file, {path}; name different files")
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait until the block is done, so that no line is lost or halved; a second one does not wait."""
+def deferred_interrupt() -> Iterator[None]:
+    """Delay Ctrl-C until the block is done, so that no line is lost or cut.
+
+    A second Ctrl-C interrupts at once.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came = False
+    is_interrupted = False
 
-    def note(number: int, frame: FrameType | None) -> None:
-        nonlocal came
-        if came:
+    def on_interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal is_interrupted
+        if is_interrupted:
             raise KeyboardInterrupt
-        came = True
+        is_interrupted = True
 
-    before = signal.signal(signal.SIGINT, note)
+    before = signal.signal(signal.SIGINT, on_interrupt)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-    if came:
+    if is_interrupted:
         raise KeyboardInterrupt
 
 
 class OrderedWriter:
-    """Takes results as they finish and writes each as soon as all before it are written.
+    """Collects lines in any order and writes each as soon as all lines before it are written.
 
-    `close()` writes what is finished and stands behind a gap, too, still in order.
+    `close()` also writes the lines after a missing one, in order.
     """
 
     def __init__(self, file: TextIO) -> None:
@@ -119,14 +130,14 @@ class OrderedWriter:
         self.written = 0
 
     def put(self, index: int, line: str) -> None:
-        """Take the result of the index-th job."""
+        """Add the line of the index-th item."""
         self._ready[index] = line
         while self._next in self._ready:
             self._write(self._ready.pop(self._next))
             self._next += 1
 
     def close(self) -> None:
-        """Write what is left and flush."""
+        """Write the remaining lines and flush."""
         for index in sorted(self._ready):
             self._write(self._ready.pop(index))
         self._file.flush()

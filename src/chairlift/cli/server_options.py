@@ -1,4 +1,4 @@
-"""Door: from the settings of a server to what its parts are told."""
+"""Server options: convert server settings to the listen address and the ServerConfig."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -16,46 +16,51 @@ from chairlift.web.tenant_limits import TenantLimits
 MAX_PORT = 65_535
 
 
-def validate_server_options(door: Mapping[str, Any]) -> None:
-    """Raise ConfigError for settings of the door that cannot be; files that they name are not looked at."""
-    listen_address(door)
-    server_config(tuple(door.get("served_model_name") or ["model"]), door)
+def validate_server_options(options: Mapping[str, Any]) -> None:
+    """Raise ConfigError for server settings that are not valid.
+
+    The files that they name are not read.
+    """
+    listen_address(options)
+    server_config(tuple(options.get("served_model_name") or ["model"]), options)
 
 
-def listen_address(door: Mapping[str, Any]) -> ListenAddress:
-    """Return where a server with these settings listens. Raises ConfigError."""
-    certificate, key = door.get("tls_cert"), door.get("tls_key")
+def listen_address(options: Mapping[str, Any]) -> ListenAddress:
+    """Return the listen address of these server settings. Raises ConfigError."""
+    certificate, key = options.get("tls_cert"), options.get("tls_key")
     if (certificate is None) != (key is None):
-        raise ConfigError("--tls-cert and --tls-key go together", option="tls_cert")
-    if not 0 <= door.get("port", 0) <= MAX_PORT:
-        raise ConfigError(f"port must be between 0 and {MAX_PORT}, got {door['port']}", option="port")
-    there = {name: door[name] for name in ("host", "port") if name in door}
+        missing = "tls_cert" if certificate is None else "tls_key"
+        given = "tls_key" if certificate is None else "tls_cert"
+        raise ConfigError(f"{given} needs {missing}, too: a certificate and its private key", option=given)
+    if not 0 <= options.get("port", 0) <= MAX_PORT:
+        raise ConfigError(f"port must be between 0 and {MAX_PORT}, got {options['port']}", option="port")
+    address = {name: options[name] for name in ("host", "port") if name in options}
     if certificate is None or key is None:
-        return ListenAddress(**there)
-    return ListenAddress(**there, certificate=Path(certificate), key=Path(key))
+        return ListenAddress(**address)
+    return ListenAddress(**address, certificate=Path(certificate), key=Path(key))
 
 
-def server_config(names: tuple[str, ...], door: Mapping[str, Any]) -> ServerConfig:
-    """Return the config of a door with these settings. Raises ConfigError."""
-    own = _part(door, ServerConfig)
+def server_config(names: tuple[str, ...], options: Mapping[str, Any]) -> ServerConfig:
+    """Return the config of an API server with these settings. Raises ConfigError."""
+    own = _fields_of(options, ServerConfig)
     for name in ("cors_origins", "metric_aliases"):
         if name in own:
             own[name] = tuple(own[name])
     return ServerConfig(
-        served_names=names, admission=AdmissionLimits(**_part(door, AdmissionLimits)),
-        tenant=TenantLimits(**_part(door, TenantLimits)), **own,
+        served_names=names, admission=AdmissionLimits(**_fields_of(options, AdmissionLimits)),
+        tenant=TenantLimits(**_fields_of(options, TenantLimits)), **own,
     )  # fmt: skip
 
 
 def engine_queue_size(server: Mapping[str, Any], engine: Mapping[str, Any]) -> int:
-    """Return the capacity of the engine's waiting queue, in sequences, for these server and engine settings.
+    """Return the capacity of the engine's waiting queue in sequences.
 
     By default it holds every choice of every request that the server admits or the engine runs, so an admitted request
     is never rejected by the engine.
 
     Raises ConfigError for a `max_queue_size` that cannot hold the requests that the server admits.
     """
-    admitted = AdmissionLimits(**_part(server, AdmissionLimits)).max_waiting_requests
+    admitted = AdmissionLimits(**_fields_of(server, AdmissionLimits)).max_waiting_requests
     if "max_queue_size" not in engine:
         running = engine.get("max_running_requests", SchedulerConfig().max_running_requests)
         return max(1, (admitted + int(running)) * MAX_CHOICES)
@@ -68,6 +73,6 @@ def engine_queue_size(server: Mapping[str, Any], engine: Mapping[str, Any]) -> i
     return size
 
 
-def _part(door: Mapping[str, Any], kind: type[Any]) -> dict[str, Any]:
-    """Return the settings that a config has fields for."""
-    return {field.name: door[field.name] for field in fields(kind) if field.name in door}
+def _fields_of(options: Mapping[str, Any], config_type: type[Any]) -> dict[str, Any]:
+    """Return those settings that are fields of a config type."""
+    return {field.name: options[field.name] for field in fields(config_type) if field.name in options}

@@ -1,4 +1,4 @@
-"""Machine: what can be read of processor, memory, compiler and libraries without importing any of them."""
+"""System information: CPU, memory, compiler and library versions, read without imports."""
 
 import os
 import re
@@ -11,42 +11,43 @@ from pathlib import Path
 from typing import Any
 
 from chairlift.cli.settings import settings
+from chairlift.cli.settings.declaration import PREFIX
 from chairlift.core.cpu_affinity import usable_cpus
 
 PURPOSES = {
-    "torch": "tensors, and the models on them",
-    "numpy": "the arrays of a step",
+    "torch": "tensors and models",
+    "numpy": "arrays of a step",
     "tokenizers": "text to token ids and back",
     "safetensors": "reading weights",
     "msgspec": "messages between processes",
-    "pyzmq": "the line to an engine in its own process",
+    "pyzmq": "sockets to an engine in its own process",
     "jinja2": "chat templates",
-    "huggingface-hub": "models from the hub",
-    "llguidance": "output that follows a schema, a grammar or a pattern",
+    "huggingface-hub": "download of models",
+    "llguidance": "structured output",
     "tqdm": "progress bars",
-    "transformers": "comparisons with it",
+    "transformers": "comparison in benchmarks",
     "starlette": "routes of the server",
     "uvicorn": "HTTP",
-    "orjson": "JSON of requests and answers",
+    "orjson": "JSON of requests and responses",
     "prometheus-client": "metrics",
-    "pyyaml": "files of settings",
-    "matplotlib": "pictures of measurements",
+    "pyyaml": "settings files",
+    "matplotlib": "plots of benchmarks",
 }
-"""Library -> what it is for."""
+"""Purpose of each library."""
 
 ENVIRONMENT = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "GOMP_CPU_AFFINITY", "KMP_AFFINITY", "OMP_PROC_BIND", "CUDA_VISIBLE_DEVICES",
     "HF_HOME", "HF_HUB_OFFLINE",
 )  # fmt: skip
-"""Variables that change how fast or whether a model runs."""
+"""Variables of other software that change whether or how fast a model runs."""
 
 COMPILERS = ("c++", "g++", "clang++")
-UNSEEN_EXTRAS = ("contract", "test", "dev")
+DEVELOPMENT_EXTRAS = ("contract", "test", "dev")
 REQUIREMENT = re.compile(r"^(?P<name>[A-Za-z0-9_.-]+)(?P<bound>[^;]*)(;.*extra == [\"'](?P<extra>[^\"']+)[\"'])?")
 
 
 def cpu(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> dict[str, Any]:
-    """Return the processor's name, its cores, and how many of them this process may use."""
+    """Return the CPU's name, its number of cores, and how many of them this process may use."""
     fields = [tuple(part.strip() for part in line.partition(":")[::2]) for line in _lines(proc / "cpuinfo")]
     names = [value for name, value in fields if name == "model name"]
     sockets = [value for name, value in fields if name == "physical id"]
@@ -56,12 +57,12 @@ def cpu(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> di
         "cores": len(set(zip(sockets, cores, strict=False))) or None,
         "logical": os.cpu_count(),
         "usable": len(usable_cpus()),
-        "quota": _quota(cgroup),
+        "quota": _cpu_quota(cgroup),
     }
 
 
-def _quota(cgroup: Path) -> float | None:
-    """CPUs that the cgroup grants, where it bounds them (versions 2 and 1)."""
+def _cpu_quota(cgroup: Path) -> float | None:
+    """Return the CPU quota of the cgroup (version 2 or 1), or None without a quota."""
     words = " ".join(_lines(cgroup / "cpu.max")).split()
     if len(words) != 2:
         words = [*_lines(cgroup / "cpu/cpu.cfs_quota_us"), *_lines(cgroup / "cpu/cpu.cfs_period_us")]
@@ -71,33 +72,33 @@ def _quota(cgroup: Path) -> float | None:
 
 
 def memory(proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> dict[str, Any]:
-    """Return bytes of memory, in all and available, and how huge pages are given."""
-    found = {}
+    """Return total and available memory in bytes, and the settings of huge pages."""
+    entries = {}
     for line in _lines(proc / "meminfo"):
         name, _, value = line.partition(":")
         if words := value.split():
-            found[name] = int(words[0]) * (1024 if words[-1] == "kB" else 1)
+            entries[name] = int(words[0]) * (1024 if words[-1] == "kB" else 1)
     modes = " ".join(_lines(sys / "kernel/mm/transparent_hugepage/enabled"))
-    chosen = re.search(r"\[(\w+)\]", modes)
+    active = re.search(r"\[(\w+)\]", modes)
     return {
-        "total": found.get("MemTotal"),
-        "available": found.get("MemAvailable"),
-        "transparent_huge_pages": chosen[1] if chosen else None,
-        "huge_pages": found.get("HugePages_Total", 0),
+        "total": entries.get("MemTotal"),
+        "available": entries.get("MemAvailable"),
+        "transparent_huge_pages": active[1] if active else None,
+        "huge_pages": entries.get("HugePages_Total", 0),
     }
 
 
 def environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return those variables that matter and are set; of keys only that they are."""
-    names = [*ENVIRONMENT, *sorted(name for name in environ if name.startswith(settings.PREFIX))]
+    """Return the relevant variables that are set; the values of API keys are left out."""
+    names = [*ENVIRONMENT, *sorted(name for name in environ if name.startswith(PREFIX))]
     hidden = dict.fromkeys(settings.SECRETS, "set, and not shown")
     return {name: hidden.get(name, environ[name]) for name in names if name in environ}
 
 
 def compiler(environ: Mapping[str, str]) -> dict[str, str] | None:
-    """Return path and version of the C++ compiler that would be used, None when there is none."""
-    asked = environ.get("CXX", "").split()
-    for name in (*asked[:1], *COMPILERS):
+    """Return path and version of the C++ compiler in use, or None without a compiler."""
+    configured = environ.get("CXX", "").split()
+    for name in (*configured[:1], *COMPILERS):
         if (path := shutil.which(name)) is not None:
             try:
                 done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=5, check=True)
@@ -109,12 +110,13 @@ def compiler(environ: Mapping[str, str]) -> dict[str, str] | None:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """One library that Chairlift uses: what pyproject.toml asks for, and what is here.
+    """A library that Chairlift uses, with its required and its installed version.
 
     Attributes:
-        extra: "" for a required one, else the extra that brings it.
-        least: the oldest version that is supported, "" for any.
-        version: None when it is not installed.
+        name: name of the library on PyPI.
+        extra: extra that requires the library; "" for a base requirement.
+        least: oldest supported version, a key of the doctor report; "" for any.
+        version: installed version; None when the library is missing.
     """
 
     name: str
@@ -123,32 +125,35 @@ class Library:
     version: str | None
 
     @property
-    def is_good(self) -> bool:
-        """Whether it is here and new enough."""
-        return self.version is not None and _numbers(self.version) >= _numbers(self.least)
+    def is_supported(self) -> bool:
+        """Whether the library is installed in a supported version."""
+        return self.version is not None and _version_numbers(self.version) >= _version_numbers(self.least)
 
 
 def libraries(requirements: list[str] | None = None) -> Iterator[Library]:
-    """Yield what Chairlift asks for, required libraries first. Raises PackageNotFoundError when it is not installed."""
-    asked = metadata.requires("chairlift") or [] if requirements is None else requirements
-    found = [match for match in map(REQUIREMENT.match, asked) if match is not None]
-    for match in sorted(found, key=lambda match: match["extra"] or ""):
-        if match["extra"] in UNSEEN_EXTRAS or match["name"] == "chairlift":
+    """Yield the libraries of Chairlift's requirements, base requirements first.
+
+    Raises PackageNotFoundError when Chairlift itself is not installed.
+    """
+    lines = metadata.requires("chairlift") or [] if requirements is None else requirements
+    matches = [match for match in map(REQUIREMENT.match, lines) if match is not None]
+    for match in sorted(matches, key=lambda match: match["extra"] or ""):
+        if match["extra"] in DEVELOPMENT_EXTRAS or match["name"] == "chairlift":
             continue
-        least = re.search(r">=\s*([\w.]+)", match["bound"])
+        bound = re.search(r">=\s*([\w.]+)", match["bound"])
         name = match["name"].lower().replace("_", "-")
-        yield Library(name, match["extra"] or "", least[1] if least else "", _installed(name))
+        yield Library(name, match["extra"] or "", bound[1] if bound else "", _installed_version(name))
 
 
-def _installed(name: str) -> str | None:
+def _installed_version(name: str) -> str | None:
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version: 2.13.0+cpu -> (2, 13, 0)."""
+def _version_numbers(version: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version: 2.13.0+cpu is (2, 13, 0)."""
     leading = re.match(r"\d+(\.\d+)*", version)
     return tuple(int(part) for part in leading[0].split(".")) if leading else ()
 

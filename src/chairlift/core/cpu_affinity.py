@@ -20,7 +20,7 @@ def usable_cpus() -> frozenset[int]:
 
 
 def thread_ids() -> frozenset[int]:
-    """Return the system's ids of this process's threads; an empty set where the system lists none."""
+    """Return the system's ids of this process's threads; empty if the system does not list them."""
     try:
         return frozenset(int(each.name) for each in TASKS.iterdir())
     except (OSError, ValueError):
@@ -28,7 +28,7 @@ def thread_ids() -> frozenset[int]:
 
 
 def pin_process(cpus: Iterable[int]) -> bool:
-    """Pin every thread of this process, and threads started later, to `cpus`; return whether it worked."""
+    """Pin all threads of this process, also later ones, to `cpus`; return whether it worked."""
     allowed = frozenset(cpus)
     if not allowed or not hasattr(os, "sched_setaffinity"):
         return False
@@ -39,7 +39,7 @@ def pin_process(cpus: Iterable[int]) -> bool:
 
 
 def cpus_apart_from(busy: Sequence[int]) -> frozenset[int]:
-    """Return the processors for a thread that works while other threads keep `busy` processors occupied.
+    """Return the CPUs for a thread that works while other threads keep `busy` CPUs occupied.
 
     Returns the remaining ones; if none remain, all but the first, whose thread distributes the work.
     """
@@ -55,7 +55,7 @@ def pin_thread(cpus: Iterable[int]) -> None:
 
 
 def lower_priority(of: Iterable[int], niceness: int) -> None:
-    """Make threads `niceness` levels nicer than the calling thread; a thread that is as nice already is unchanged."""
+    """Make threads `niceness` levels nicer than the calling thread, unless they already are."""
     if not TASKS.exists():  # on other systems a thread id would be read as a process id
         return
     niceness += os.getpriority(os.PRIO_PROCESS, threading.get_native_id())

@@ -60,7 +60,7 @@ class ChairliftError(Exception):
 
     @classmethod
     def from_wire(cls, message: str, details: dict[str, Detail]) -> Self:
-        """Rebuild the error from its serialized message and details, without the constructor's own message."""
+        """Rebuild the error from its serialized message and details, without calling the constructor."""
         error = cls.__new__(cls)
         ChairliftError.__init__(error, message, **details)
         return error
@@ -82,19 +82,21 @@ class ContextLengthExceeded(InvalidRequest):
     ) -> None:  # fmt: skip
         if max_tokens is None or prompt_tokens >= limit:
             count = f"{prompt_tokens} tokens{' or more' if or_more else ''}"
-            message = f"prompt has {count}, the limit is {limit} with at least one to generate"
+            message = f"prompt has {count}, the limit is {limit} including at least one output token"
         else:
-            message = f"prompt has {prompt_tokens} tokens and max_tokens is {max_tokens}, together the limit is {limit}"
+            message = (
+                f"prompt has {prompt_tokens} tokens and max_tokens is {max_tokens}, the limit of their sum is {limit}"
+            )
         super().__init__(message, param="prompt", prompt_tokens=prompt_tokens, max_tokens=max_tokens, limit=limit)
 
 
 class RequestTooLarge(InvalidRequest):
-    """The request would need more blocks than the whole pool has."""
+    """The request needs more KV cache blocks than the whole pool has."""
 
     code = "request_too_large"
 
     def __init__(self, needed: int, total: int) -> None:
-        message = f"request needs {needed} blocks of KV cache, the whole pool has {total}"
+        message = f"the request needs {needed} blocks of the KV cache, which has {total}"
         super().__init__(message, param="prompt", needed=needed, total=total)
 
 
@@ -104,12 +106,12 @@ class TokenOutOfRange(InvalidRequest):
     code = "token_out_of_range"
 
     def __init__(self, token_id: int, vocab_size: int, param: str = "prompt") -> None:
-        message = f"{param}: token id {token_id} is outside the vocabulary of {vocab_size}"
+        message = f"{param}: token id {token_id} is outside the vocabulary, which has {vocab_size} tokens"
         super().__init__(message, param=param, token_id=token_id, vocab_size=vocab_size)
 
 
 class DuplicateRequestId(InvalidRequest):
-    """The id belongs to a request that is still open."""
+    """The request id belongs to a request that is still open."""
 
     code = "duplicate_request_id"
 
@@ -118,7 +120,7 @@ class DuplicateRequestId(InvalidRequest):
 
 
 class ConfigError(ChairliftError):
-    """An option is invalid; the server rejects it at start."""
+    """An option is invalid; nothing is started."""
 
     code = "config_error"
 
@@ -142,7 +144,7 @@ class QueueFull(ChairliftError):
     retryable = True
 
     def __init__(self, waiting: int, limit: int) -> None:
-        message = f"the queue is full: {waiting} requests wait, the limit is {limit}"
+        message = f"the waiting queue is full: {waiting} requests wait, the limit is {limit}"
         super().__init__(message, waiting=waiting, limit=limit)
 
 
@@ -163,7 +165,9 @@ class DeadlineUnreachable(ChairliftError):
     retryable = True
 
     def __init__(self, needed: float, left: float) -> None:
-        message = f"the request needs at least {needed:.3g} s by itself, {max(0.0, left):.3g} s of its timeout are left"
+        message = (
+            f"the request needs at least {needed:.3g} s without waiting, {max(0.0, left):.3g} s of its timeout are left"
+        )
         super().__init__(message, needed=needed, left=left)
 
 
@@ -174,18 +178,18 @@ class OutOfBlocks(ChairliftError):
     retryable = True
 
     def __init__(self, free: int, total: int, needed: int = 1) -> None:
-        message = f"{needed} blocks needed, {free} of {total} are free"
+        message = f"{needed} blocks are needed, {free} of {total} are free"
         super().__init__(message, free=free, total=total, needed=needed)
 
 
 class RequestFailed(ChairliftError):
-    """An error inside a step that belongs to one request alone."""
+    """A step failed because of this request alone."""
 
     code = "request_failed"
 
 
 class ForwardFailed(RequestFailed):
-    """The forward pass raises whenever it includes this request."""
+    """The model's forward pass fails whenever it includes this request."""
 
     code = "forward_failed"
 
@@ -209,7 +213,7 @@ class NoAllowedToken(SamplingFailed):
 
 
 class StructuredOutputFailed(RequestFailed):
-    """The grammar of the output cannot be followed any further within the limits of a step."""
+    """The grammar of the output cannot be followed further within the limits of a step."""
 
     code = "structured_output_failed"
 
@@ -221,7 +225,7 @@ class DetokenizeFailed(RequestFailed):
 
 
 class EngineDead(ChairliftError):
-    """The engine process failed, hangs or was closed while the request was open."""
+    """The engine failed, hung or was closed while the request was open."""
 
     code = "engine_dead"
     retryable = True
@@ -240,7 +244,7 @@ class MalformedRequest(RequestRejected):
 
 
 class Unauthorized(RequestRejected):
-    """The API key is missing or unknown. The exact reason stays in the log."""
+    """The API key is missing or unknown. Only the log says which."""
 
     code = "invalid_api_key"
 
@@ -252,22 +256,22 @@ class Forbidden(RequestRejected):
 
 
 class NotFound(RequestRejected):
-    """No such route, or no object of this name."""
+    """The route does not exist, or no object has this name."""
 
     code = "not_found"
 
 
 class ModelNotFound(NotFound):
-    """The named model is not served here."""
+    """This server does not serve the named model."""
 
     code = "model_not_found"
 
     def __init__(self, model: str, served: str) -> None:
-        super().__init__(f"the model {model[:200]!r} is not served here; there is {served}", param="model")
+        super().__init__(f"the model {model[:200]!r} is not served here; served are {served}", param="model")
 
 
 class MethodNotAllowed(RequestRejected):
-    """The route exists for other methods; `details["allow"]` names them."""
+    """The route has other methods; `details["allow"]` and the `allow` header name them."""
 
     code = "method_not_allowed"
 
@@ -285,33 +289,42 @@ class BodyTooLarge(RequestRejected):
 
 
 class HeadersTooLarge(RequestRejected):
-    """The header block of the request has more bytes, or more lines, than the limit."""
+    """The request's header block has more bytes or more lines than the limit."""
 
     code = "headers_too_large"
 
 
 class UnsupportedMediaType(RequestRejected):
-    """The body has another media type than JSON, or is compressed."""
+    """The media type of the body is not JSON, or the body is compressed."""
 
     code = "unsupported_media_type"
 
 
 class RateLimited(RequestRejected):
-    """A tenant exceeded its rate limit; `details["retry_after"]` are the seconds until it may send again."""
+    """The tenant exceeded its rate limit.
+
+    `details["retry_after"]`: seconds until it may send again.
+    """
 
     code = "rate_limited"
     retryable = True
 
 
 class Overloaded(RequestRejected):
-    """The queue is too long; `details["retry_after"]` are the seconds until it is expected to be shorter."""
+    """The admission queue is full, or the expected wait in it is too long.
+
+    `details["retry_after"]`: seconds until the queue is expected to be short enough.
+    """
 
     code = "overloaded"
     retryable = True
 
 
 class Unavailable(RequestRejected):
-    """The server accepts no requests now: `details["state"]` is why, `details["retry_after"]` the seconds to wait."""
+    """The server accepts no requests now; `details["state"]` says why.
+
+    `details["retry_after"]`: seconds to wait before a retry.
+    """
 
     code = "unavailable"
     retryable = True
@@ -325,5 +338,5 @@ def _tree(root: type[ChairliftError]) -> dict[str, type[ChairliftError]]:
 
 
 def error_from_wire(code: str, message: str, details: dict[str, Detail]) -> ChairliftError:
-    """Return an error that crossed a process boundary as its own class (an unknown code becomes the base)."""
+    """Return a serialized error as its own class; an unknown code becomes the base class."""
     return _tree(ChairliftError).get(code, ChairliftError).from_wire(message, details)

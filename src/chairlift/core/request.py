@@ -96,23 +96,25 @@ class GenerateRequest:
             return
         params, stops = self.params, self.all_stop_token_ids
         if params.num_choices > params.n:
-            raise invalid_param("resume", "cannot go with best_of: what was delivered has no logprobs")
+            raise invalid_param(
+                "resume", "cannot be combined with best_of, because the resumed tokens have no logprobs"
+            )
         if len(self.resume) > params.num_choices:
             raise invalid_param(
-                "resume", f"has tokens of {len(self.resume)} choices, the request has {params.num_choices}"
+                "resume", f"has tokens of {len(self.resume)} choices, the request has {params.num_choices} choices"
             )
         for tokens in self.resume:
             if params.max_tokens is not None and len(tokens) > params.max_tokens:
                 raise invalid_param(
-                    "resume", f"has {len(tokens)} tokens of a choice, max_tokens is {params.max_tokens}"
+                    "resume", f"has {len(tokens)} tokens of a choice, the limit is max_tokens, {params.max_tokens}"
                 )
             if not stops.isdisjoint(tokens[:-1]):
-                raise invalid_param("resume", "has tokens behind one that ends the output")
+                raise invalid_param("resume", "has tokens after one that ends the output")
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprob:
-    """Log-probability (natural logarithm, of the raw logits) of a chosen token and of the likeliest tokens."""
+    """Logprobs (natural logarithm, of the raw logits) of a sampled token and of the likeliest ones."""
 
     token_id: int
     logprob: float
@@ -198,7 +200,7 @@ class EngineOutput(NamedTuple):
 
     @classmethod
     def failed(cls, request: GenerateRequest, error: ChairliftError) -> "EngineOutput":
-        """Make the only output of a request that no engine accepted, or the last one after the engine failed."""
+        """Make the final output of a request that no engine accepted, or that a failed engine ran."""
         return cls.ended(request, FinishReason.ERROR, error)
 
     @classmethod

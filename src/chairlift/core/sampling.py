@@ -82,12 +82,15 @@ def _bad_words_ids(value: Any) -> tuple[tuple[int, ...], ...]:
     words = as_tuple(param, value, 2 * MAX_BAD_WORDS, str)
     parsed = tuple(token_ids(param, word, MAX_BAD_WORD_TOKENS, MAX_TOKENS) for word in words)
     if not all(parsed):
-        raise invalid_param(param, "must hold lists of at least one token id, got an empty one")
+        raise invalid_param(param, "must contain lists of at least one token id, got an empty list")
     return parsed
 
 
 def _processors(value: Any) -> tuple[tuple[str, str], ...]:
-    """Return (name, arguments as JSON) pairs from a name, a list of names, (name, arguments) pairs, or a mapping."""
+    """Return (name, arguments as JSON) pairs.
+
+    Accepts a name, a list of names, (name, arguments) pairs, or a mapping.
+    """
     param = "logits_processors"
     entries = list(value.items()) if isinstance(value, Mapping) else as_tuple(param, value, MAX_LOGITS_PROCESSORS, str)
     if len(entries) > MAX_LOGITS_PROCESSORS:
@@ -99,7 +102,7 @@ def _processors(value: Any) -> tuple[tuple[str, str], ...]:
             arguments = _as_json(param, {} if arguments is None else arguments)
         if len(arguments) > MAX_PROCESSOR_ARGUMENTS or not arguments.startswith("{"):
             raise invalid_param(
-                param, f"takes arguments as an object of at most {MAX_PROCESSOR_ARGUMENTS} characters of JSON"
+                param, f"must have an object of at most {MAX_PROCESSOR_ARGUMENTS} characters of JSON as arguments"
             )
         parsed.append((string(param, name, MAX_STOP_STRING_CHARS), arguments))
     return tuple(parsed)
@@ -109,7 +112,7 @@ def _as_json(param: str, value: Any) -> str:
     try:
         return json.dumps(value, allow_nan=False, sort_keys=True)
     except (TypeError, ValueError, RecursionError) as error:
-        raise invalid_param(param, f"takes arguments that JSON can say: {error}") from None
+        raise invalid_param(param, f"must have arguments that JSON can represent: {error}") from None
 
 
 def _texts(value: Any, *, name: str, limit: int) -> tuple[str, ...]:
@@ -121,7 +124,7 @@ def _top_k(value: Any) -> int:
 
 
 def _checks() -> dict[str, Callable[[Any], Any]]:
-    """Return for each field the function that returns a validated plain value or raises InvalidRequest."""
+    """Return, for each field, the function that validates a value or raises InvalidRequest."""
     checks: dict[str, Callable[[Any], Any]] = {
         "logit_bias": LogitBias.of, "bad_words_ids": _bad_words_ids, "logits_processors": _processors
     }  # fmt: skip
@@ -170,7 +173,7 @@ class SamplingParams:
         max_tokens: largest number of output tokens; None is as many as fit. 0 only with echo or prompt_logprobs.
         min_tokens: number of output tokens before end-of-sequence and stop tokens can be sampled.
         stop: strings that end the output; they are not part of the text unless include_stop_str_in_output.
-        stop_token_ids: token ids that end the output, besides the model's own.
+        stop_token_ids: token ids that end the output, in addition to the model's own.
         ignore_eos: the model's own end-of-sequence tokens do not end the output.
         seed: any int64; None picks one at submission, which is reported.
         logprobs: None for none; k for the chosen token's and the k likeliest tokens' at each position.

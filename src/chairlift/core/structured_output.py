@@ -23,7 +23,7 @@ _KINDS = ("json_schema", "json_object", "regex", "grammar", "choice")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructuredOutput:
-    """One of five kinds of structured output, stored as plain text that hashes and crosses process boundaries.
+    """One of five kinds of structured output, as plain text that hashes and can be serialized.
 
     Attributes:
         json_schema: a JSON Schema: an object, true or false, or one of these as JSON text; kept as JSON text.
@@ -95,7 +95,7 @@ def _schema_text(schema: Any) -> str:
         text = json.dumps(schema, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         text.encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise invalid_param(param, f"must be what JSON can say: {str(error)[:200]}") from None
+        raise invalid_param(param, f"must be a value that JSON can represent: {str(error)[:200]}") from None
     if len(text) > MAX_STRUCTURED_CHARS:
         raise invalid_param(param, f"has {len(text)} characters as JSON, the limit is {MAX_STRUCTURED_CHARS}")
     return text
@@ -124,7 +124,7 @@ def _check_depth(param: str, value: Any) -> None:
 
 
 def _check_brackets(param: str, text: str) -> None:
-    """Reject brackets nested beyond MAX_DEPTH, counted without regard to strings: a bound, not a parser."""
+    """Reject brackets nested beyond MAX_DEPTH; a bound that also counts brackets in strings."""
     depth = 0
     for char in text:
         if char in "([{":

@@ -17,7 +17,7 @@ def format_value(value: Any) -> str:
 
 
 def number(param: str, value: Any, low: float, high: float, *, open_low: bool = False) -> float:
-    """Return a real number (numpy's too) as a float; reject one that is not in [low, high] or (low, high]."""
+    """Return a real number (numpy's too) as a float; reject one outside [low, high] or (low, high]."""
     if isinstance(value, bool) or not issubclass(type(value), Real):
         raise invalid_param(param, f"must be a number, got {type(value).__name__}")
     if not low <= value <= high or (open_low and value == low):
@@ -64,9 +64,9 @@ def token_ids(param: str, value: Any, limit: int, highest: int) -> tuple[int, ..
 def string(param: str, value: Any, limit: int, *, least: int = 1) -> str:
     """Return a plain string of `least` to `limit` characters that UTF-8 can encode."""
     if not isinstance(value, str):
-        raise invalid_param(param, f"must hold strings, got {type(value).__name__}")
+        raise invalid_param(param, f"must contain strings, got {type(value).__name__}")
     if not least <= len(value) <= limit:
-        raise invalid_param(param, f"must hold strings of {least} to {limit} characters, got {len(value)}")
+        raise invalid_param(param, f"must contain strings of {least} to {limit} characters, got {len(value)}")
     if any("\ud800" <= char <= "\udfff" for char in value):
-        raise invalid_param(param, "must hold valid Unicode, got half of a surrogate pair")
+        raise invalid_param(param, "must be valid Unicode, got half of a surrogate pair")
     return str.__str__(value)

@@ -81,7 +81,7 @@ class SchedulerConfig:
         )  # fmt: skip
 
     def with_runner_defaults(self, chunk_tokens: int | None) -> "SchedulerConfig":
-        """Return these limits with the runner's preferred prompt tokens of a step, where unset."""
+        """Return these limits, with the runner's preferred prefill size of a step if none is set."""
         if chunk_tokens is None or self.max_prefill_tokens is not None:
             return self
         return replace(self, max_prefill_tokens=chunk_tokens)

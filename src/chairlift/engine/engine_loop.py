@@ -32,7 +32,7 @@ class EngineLoop:
 
     Attributes:
         on_step: called with the stats of each committed step, before its outputs go out; may be set at any time.
-        step_started_at: monotonic seconds at which the step in progress began; None between steps.
+        step_started_at: monotonic seconds at which the step in progress started; None between steps.
         warmup_started_at: the same for a warm-up.
     """
 
@@ -50,7 +50,7 @@ class EngineLoop:
         self._caching = enable_prefix_caching
         self._clock = clock or SystemClock()
         self.on_step = on_step
-        self._began: dict[int, tuple[float, float, float]] = {}  # by step_id: begin, end of schedule, end of launch
+        self._step_times: dict[int, tuple[float, float, float]] = {}  # by step_id: start, scheduled, launched
         self._zero = time.perf_counter()
         self._mask_worker = MaskWorker()
         self.step_started_at: float | None = None
@@ -65,7 +65,7 @@ class EngineLoop:
         self._zero = time.perf_counter()
         self._config = self._config.with_runner_defaults(info.preferred_prefill_tokens)
         self.limits = RequestLimits.from_config(self._config, info)
-        self._mask_worker = MaskWorker(info.busy_cpus, rests=self._config.max_in_flight_steps == 1)
+        self._mask_worker = MaskWorker(info.busy_cpus, runner_idles=self._config.max_in_flight_steps == 1)
         cache = CacheConfig(
             num_blocks=info.num_blocks, block_size=info.block_size, windows=info.windows,
             enable_prefix_caching=self._caching, model_id=info.model_id,
@@ -105,10 +105,10 @@ class EngineLoop:
         self.step_started_at = time.monotonic()
         try:
             outputs = self.scheduler.expire(self._clock.now())
-            began = time.perf_counter()
+            started_at = time.perf_counter()
             plan = self.scheduler.schedule(self._clock.now())
             if plan is not None:
-                outputs += self._launch(plan, began)
+                outputs += self._launch(plan, started_at)
             in_flight = self.scheduler.in_flight_steps
             if in_flight and (plan is None or len(in_flight) >= self._config.max_in_flight_steps):
                 outputs += self._collect()
@@ -116,7 +116,7 @@ class EngineLoop:
         finally:
             self.step_started_at = None
 
-    def _launch(self, plan: StepPlan, began: float) -> list[EngineOutput]:
+    def _launch(self, plan: StepPlan, started_at: float) -> list[EngineOutput]:
         scheduled = time.perf_counter()
         try:
             self._launch_with_masks(plan)
@@ -125,7 +125,7 @@ class EngineLoop:
         except Exception as error:
             log.warning("step %d failed at launch: %r", plan.step_id, error)
             return self.scheduler.rollback(plan, error, self._clock.now())
-        self._began[plan.step_id] = (began, scheduled, time.perf_counter())
+        self._step_times[plan.step_id] = (started_at, scheduled, time.perf_counter())
         return []
 
     def _launch_with_masks(self, plan: StepPlan) -> None:
@@ -134,7 +134,7 @@ class EngineLoop:
             self._runner.launch(plan)
             return
         with self._mask_worker.for_step(plan.masked_samples, self.scheduler.in_flight_steps[-1].grammars) as masks:
-            is_early = self._mask_worker.shares and masks.come_soon()
+            is_early = self._mask_worker.uses_engine_thread and masks.wait_briefly()
             if is_early:
                 self._runner.supply_masks(plan.step_id, masks.result())
             self._runner.launch(plan)
@@ -142,7 +142,7 @@ class EngineLoop:
                 self._runner.supply_masks(plan.step_id, masks.result())
 
     def _collect(self) -> list[EngineOutput]:
-        scheduler, collect_began = self.scheduler, time.perf_counter()
+        scheduler, collect_started_at = self.scheduler, time.perf_counter()
         step = scheduler.in_flight_steps[0]
         try:
             result = self._runner.collect()
@@ -150,14 +150,14 @@ class EngineLoop:
             raise
         except Exception as error:
             log.warning("step %d failed: %r", step.plan.step_id, error)
-            self._began.clear()
+            self._step_times.clear()
             while len(scheduler.in_flight_steps) > 1:
                 scheduler.rollback(scheduler.in_flight_steps[-1].plan)
             return scheduler.rollback(step.plan, error, self._clock.now())
         collected = time.perf_counter()
         outputs = scheduler.commit(result, self._clock.now())
         self._mask_worker.prefetch(step.grammars)
-        timestamps = (*self._began.pop(step.plan.step_id), collect_began, collected, time.perf_counter())
+        timestamps = (*self._step_times.pop(step.plan.step_id), collect_started_at, collected, time.perf_counter())
         if (on_step := self.on_step) is not None:
             try:
                 on_step(self._stats(step, len(outputs), timestamps))
@@ -167,7 +167,7 @@ class EngineLoop:
 
     def _stats(self, step: InFlightStep, num_outputs: int, timestamps: tuple[float, ...]) -> StepStats:
         scheduler, plan = self.scheduler, step.plan
-        began, scheduled, launched, collect_began, collected, ended = (
+        started_at, scheduled, launched, collect_started_at, collected, ended = (
             (timestamp - self._zero) * 1e3 for timestamp in timestamps
         )
         pool, cache = scheduler.cache.pool, scheduler.cache
@@ -179,8 +179,9 @@ class EngineLoop:
             allocated_kv_tokens=(pool.total - pool.available) * cache.config.block_size,
             unused_kv_tokens=scheduler.unused_kv_tokens,
             preemptions=scheduler.counters.preemptions, in_flight=len(scheduler.in_flight_steps) + 1,
-            schedule_ms=scheduled - began, launch_ms=launched - scheduled, collect_ms=collected - collect_began,
-            commit_ms=ended - collected, started_ms=began, collect_started_ms=collect_began,
+            schedule_ms=scheduled - started_at, launch_ms=launched - scheduled,
+            collect_ms=collected - collect_started_at, commit_ms=ended - collected, started_ms=started_at,
+            collect_started_ms=collect_started_at,
         )  # fmt: skip
 
     def collect_in_flight(self) -> list[EngineOutput]:
@@ -197,13 +198,13 @@ class EngineLoop:
     def warmup(self) -> float:
         """Run the runner's warm-up, with no step in flight; returns seconds. Raises the runner's errors."""
         assert not self.scheduler.in_flight_steps, "collect the steps in flight first"
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         self.warmup_started_at = time.monotonic()
         try:
             self._runner.warmup()
         finally:
             self.warmup_started_at = None
-        return time.perf_counter() - began
+        return time.perf_counter() - started_at
 
     # -- state ------------------------------------------------------------------------------------------------------
 

@@ -114,7 +114,9 @@ def _check(request: GenerateRequest, limits: RequestLimits) -> None:
     for name, _ in request.params.logits_processors:
         if name not in limits.logits_processors:
             known = ", ".join(limits.logits_processors) or "none"
-            raise InvalidRequest(f"there is no logits processor {name!r}; there is {known}", param="logits_processors")
+            raise InvalidRequest(
+                f"there is no logits processor {name!r}; available are {known}", param="logits_processors"
+            )
     assert max_tokens is not None, "the engine takes resolved parameters only"
     if len(prompt) >= limits.max_model_len:
         raise ContextLengthExceeded(len(prompt), None, limits.max_model_len)

@@ -44,7 +44,7 @@ class Sequence:
         num_prompt_tokens: prompt tokens among them.
         max_length: most tokens it may have.
         fast_path_end: while num_computed_tokens stays below, a plain token only needs to be appended.
-        num_scheduled_tokens: tokens whose keys and values the runner was asked to compute.
+        num_scheduled_tokens: tokens whose keys and values were passed to the runner to compute.
         num_computed_tokens: tokens confirmed by commit; never more than num_scheduled_tokens.
         num_pending_samples: samples in flight, not in token_ids yet.
         block_hashes: hashes of the full blocks that are computed or prompt; empty without prefix caching.
@@ -88,7 +88,7 @@ class Sequence:
         "seq_id",
         "slot",
         "status",
-        "stop_ids",
+        "stop_token_ids",
         "table",
         "timeline_recorder",
         "token_ids",
@@ -115,7 +115,7 @@ class Sequence:
         self.num_prompt_logprobs_done = 1 if returns_logprobs else self.num_prompt_tokens
         self.max_output_tokens = params.max_tokens
         self.max_length = self.num_prompt_tokens + self.max_output_tokens
-        self.stop_ids = request.all_stop_token_ids
+        self.stop_token_ids = request.all_stop_token_ids
         self.deadline = None if request.timeout is None else now + request.timeout
         self.num_scheduled_tokens = self.num_computed_tokens = self.num_pending_samples = 0
         self.fast_path_end = 0

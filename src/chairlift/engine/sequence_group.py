@@ -39,7 +39,7 @@ class SequenceGroup:
         return Usage(len(self.request.prompt_token_ids), outputs, cached)
 
     def fork_source(self, receiver: Sequence) -> Sequence | None:
-        """Return the running choice, other than `receiver`, with the fewest tokens beyond the whole prompt.
+        """Return the running choice that has computed the prompt and the fewest tokens beyond it.
 
         It has freed the fewest blocks of the prompt.
         """

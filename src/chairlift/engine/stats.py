@@ -60,8 +60,8 @@ class StepStats:
         unused_kv_tokens: KV token slots of running sequences without a confirmed token.
         preemptions: total since the start.
         in_flight: steps in flight when this step's result came, itself included; 1 for the last one.
-        started_ms: from the engine's start to the begin of this step's scheduling.
-        collect_started_ms: from the engine's start to the begin of the wait for its result. With two steps in flight
+        started_ms: from the engine's start to the start of this step's scheduling.
+        collect_started_ms: from the engine's start to the start of the wait for its result. With two steps in flight
             another step's phases lie between this step's launch and that.
         schedule_ms: scheduling the step.
         launch_ms: passing the plan to the runner (and computing, if the runner computes at once).

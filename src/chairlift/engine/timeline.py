@@ -13,7 +13,7 @@ from chairlift.core.request import Timeline, TimelineEvent
 class WaitReason(StrEnum):
     """Why a request is waiting."""
 
-    BUDGET = "budget"  # the step's tokens are spent, or the step had begun already
+    BUDGET = "budget"  # the step's tokens are spent, or the step had started already
     BLOCKS = "blocks"  # the request, or one before it, does not fit into the free blocks
     RUNNING_LIMIT = "running_limit"  # max_running_sequences are running
     POLICY = "policy"  # the batching policy starts no waiting sequence now
@@ -24,7 +24,7 @@ QUEUE_WAIT_REASONS = (WaitReason.BUDGET, WaitReason.BLOCKS, WaitReason.RUNNING_L
 
 
 class QueueWaitClock:
-    """Counts the seconds that the waiting queue stood still, by reason, since the engine began.
+    """Counts the seconds that the waiting queue stood still, by reason, since the engine started.
 
     One reason holds at any time, so the seconds of a request by reason add up to its time in the queue.
     """
@@ -73,11 +73,11 @@ class TimelineRecorder:
         self._events.append((name, now, detail))
 
     def enqueued(self, clock: QueueWaitClock, now: float) -> None:
-        """Begin the wait in the queue."""
+        """Start the wait in the queue."""
         self._queue_mark = clock.read(now)
 
     def prefix_wait(self, clock: QueueWaitClock, now: float) -> None:
-        """Begin the wait for another request's prefix, whatever the queue's reason is."""
+        """Start the wait for another request's prefix, which replaces the queue's reason."""
         if self._prefix_since is None:
             self._settle(clock, now)
             self._prefix_since = now

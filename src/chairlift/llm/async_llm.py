@@ -58,7 +58,10 @@ class _OutputInbox:
         self._is_due = self._is_due or output.is_final or unread >= BATCHED_OUTPUTS
 
     async def take(self, *, at_once: bool) -> list[EngineOutput]:
-        """Wait for outputs and return all; without `at_once`, wait for a final one or BATCHED_OUTPUTS of a choice."""
+        """Wait for outputs and return all.
+
+        Without `at_once`, wait for a final output or for BATCHED_OUTPUTS of a choice.
+        """
         self._at_once = at_once
         while not (self._is_due or (at_once and self._collector)):
             self._reader = self._loop.create_future()
@@ -68,15 +71,15 @@ class _OutputInbox:
 
 
 class _OutputDispatcher:
-    """Brings a step's outputs into one event loop, with one wake-up for several steps, and sorts them by request.
+    """Brings steps' outputs into one event loop, with one wake-up for several, sorted by request.
 
     Hundreds of readers need milliseconds for a step, so they are woken in batches, one batch per loop iteration.
     The engine calls `sink`; everything else belongs to the event loop, which the dispatcher does not keep alive.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, spacing: Callable[[], float]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, stream_interval: Callable[[], float]) -> None:
         self._loop = weakref.ref(loop)
-        self._spacing = spacing
+        self._stream_interval = stream_interval
         self._quiet_until = 0.0  # on the loop's clock
         self._inboxes: dict[str, _OutputInbox] = {}
         self._lock = threading.Lock()
@@ -117,7 +120,7 @@ class _OutputDispatcher:
         """Deliver the arrived outputs and start the next quiet interval."""
         self._sort_arrived()
         if (loop := self._loop()) is not None:
-            self._quiet_until = loop.time() + self._spacing()
+            self._quiet_until = loop.time() + self._stream_interval()
 
     def _sort_arrived(self) -> None:
         with self._lock:
@@ -156,18 +159,20 @@ class AsyncLLM:
         self._start(build_service(model, options))
 
     @classmethod
-    def from_service(cls, service: TextService, spacing: Callable[[], float] = lambda: 0.0) -> Self:
+    def from_service(cls, service: TextService, stream_interval: Callable[[], float] = lambda: 0.0) -> Self:
         """Create an AsyncLLM over a running service.
 
-        After each delivery `spacing` returns the seconds until the next one; outputs that arrive meanwhile are
-        delivered together. A process with more urgent work can so reduce this work.
+        After each delivery to the readers, `stream_interval` returns the seconds until the next one; outputs that
+        arrive meanwhile are delivered together. The API server uses it while it rejects many requests, so that it
+        writes streams less often. The engine server's output_interval is independent of it: it applies in the engine
+        process, to clients that share the engine's CPUs.
         """
         llm = cls.__new__(cls)
-        llm._start(service, spacing)
+        llm._start(service, stream_interval)
         return llm
 
-    def _start(self, service: TextService, spacing: Callable[[], float] = lambda: 0.0) -> None:
-        self._service, self._spacing = service, spacing
+    def _start(self, service: TextService, stream_interval: Callable[[], float] = lambda: 0.0) -> None:
+        self._service, self._stream_interval = service, stream_interval
         self._dispatchers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _OutputDispatcher] = (
             weakref.WeakKeyDictionary()
         )
@@ -205,7 +210,7 @@ class AsyncLLM:
         priority: int = 0, tenant: str = "", timeout: float | None = None, resume: Resume = (),
         tools: Sequence[Message] | None = None,
     ) -> AsyncGenerator[TextEvent, None]:  # fmt: skip
-        """Complete a conversation with the model's chat template and optional `tools`; otherwise as `generate`."""
+        """Complete a conversation by the model's chat template, with optional tools; like `generate`."""
         return self._stream(
             self._service.prepare_chat(
                 messages,
@@ -284,7 +289,7 @@ class AsyncLLM:
     def _dispatcher(self) -> _OutputDispatcher:
         loop = asyncio.get_running_loop()
         if loop not in self._dispatchers:
-            self._dispatchers[loop] = _OutputDispatcher(loop, self._spacing)
+            self._dispatchers[loop] = _OutputDispatcher(loop, self._stream_interval)
         return self._dispatchers[loop]
 
     # -- introspection ---------------------------------------------------------------------------------------------

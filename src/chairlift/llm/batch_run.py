@@ -17,11 +17,11 @@ Events = Generator[tuple[OutputProcessor, TextEvent], None, None]
 
 
 def run_batch(client: EngineClient, processors: Sequence[OutputProcessor], window: int) -> Events:
-    """Run requests together; yield (processor, event) until each request has its final event and output.
+    """Run requests together; yield (processor, event) until each has its final event and output.
 
     At most `window` submitted requests are without output, so that the engine's waiting queue has room for them unless
     it also holds preempted requests; a request rejected with QueueFull is submitted again. Closing the generator, or an
-    exception in it (Ctrl-C), aborts the open requests; a caller that leaves its loop early must close the generator.
+    exception in it (Ctrl-C), aborts the open requests; a caller that stops its loop early must close the generator.
     Raises EngineDead when the engine accepts no request at all; when it fails later, its requests end with that error.
     """
     outputs: SimpleQueue[list[EngineOutput]] = SimpleQueue()
@@ -62,7 +62,7 @@ def run_batch(client: EngineClient, processors: Sequence[OutputProcessor], windo
 
 
 def forward_aborts(client: EngineClient, processor: OutputProcessor) -> None:
-    """Abort in the engine the choices that ended in the text service; the whole request when all of them have."""
+    """Abort in the engine the choices that ended in the text service, or the request if all did."""
     request_id = processor.request.request_id
     if processor.is_finished:
         client.abort(request_id)

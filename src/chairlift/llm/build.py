@@ -41,7 +41,7 @@ TINY_CHAT_TEMPLATE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedService:
-    """A service without its engine: everything that can be read and checked before the weights are loaded.
+    """A service without its engine: all that can be read and checked before loading weights.
 
     The caller either starts or closes it.
 
@@ -177,12 +177,12 @@ def model_folder(model: str | Path | None, revision: str | None = None) -> Path 
 
         return resolve_model(name, revision)
     if revision is not None:
-        raise ConfigError(f"{name} comes with Chairlift and has no revision {revision!r}", option="revision")
+        raise ConfigError(f"{name} is part of Chairlift and has no revision {revision!r}", option="revision")
     return embedded_folder(name)
 
 
 def inspect_machine() -> dict[str, Any]:
-    """Return torch's view of the machine: devices, threads, memory limits, attention backends. Raises ImportError."""
+    """Return devices, threads, memory limits and attention backends of torch. Raises ImportError."""
     from chairlift.model.loading.model_report import inspect_machine
 
     return inspect_machine()
@@ -223,13 +223,13 @@ def _check_names(values: Mapping[str, Any]) -> None:
     for name in values:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; there is {', '.join(known)}"
+            hint = f"; did you mean {near[0]!r}?" if near else f"; available are {', '.join(known)}"
             raise ConfigError(f"unknown option {name!r}{hint}", option=name)
 
 
 def _check_types(values: Mapping[str, Any]) -> None:
     if (kind := values.get("engine_mode", "inline")) not in tuple(CLIENTS):
-        raise ConfigError(f"unknown engine_mode {kind!r}; there is {', '.join(CLIENTS)}", option="engine_mode")
+        raise ConfigError(f"unknown engine_mode {kind!r}; available are {', '.join(CLIENTS)}", option="engine_mode")
     try:
         msgspec.convert(values, Options)
     except msgspec.ValidationError as error:
@@ -261,7 +261,7 @@ def _text(folder: Path | None) -> tuple[Tokenizer | None, ChatTemplate | None]:
 
 
 def _defaults(folder: Path | None, tokenizer: Tokenizer | None) -> ModelDefaults:
-    """Return the model folder's defaults, with the tokenizer's end of sequence when the folder names none."""
+    """Return the model folder's defaults; the end of sequence is the tokenizer's if it names none."""
     own = () if tokenizer is None else tokenizer.eos_token_ids
     if folder is None:
         return ModelDefaults(eos_token_ids=own)

@@ -10,7 +10,7 @@ from chairlift.text.tokenizer import Tokenizer
 
 
 class ChoiceState:
-    """Owns the held-back text of one choice. Only OutputProcessor uses the attributes other than `output`.
+    """State of one choice, with its held-back text. Only OutputProcessor uses more than `output`.
 
     Attributes:
         output: tokens and logprobs so far; its text is set at the end.
@@ -22,7 +22,7 @@ class ChoiceState:
     """
 
     def __init__(self, request: GenerateRequest, index: int, tokenizer: Tokenizer | None, echo: str | None) -> None:
-        """Start after the resumed tokens; `echo` is the prompt's text with which the text begins."""
+        """Start after the resumed tokens; `echo` is the prompt's text with which the text starts."""
         params = request.params
         self._request = request
         self._stop_ids = request.all_stop_token_ids
@@ -47,7 +47,7 @@ class ChoiceState:
         return sum(entry.logprob for entry in logprobs) / len(logprobs) if logprobs else -inf
 
     def add_tokens(self, token_ids: tuple[int, ...], *, last: bool) -> tuple[str, int, str | None]:
-        """Add tokens; `last` says that the engine ends the choice with them.
+        """Add tokens; `last` is whether the engine ends the choice with them.
 
         Returns the text that is certain now, the number of tokens used, and the stop string that ended the choice with
         the last of these, or None. Raises the tokenizer's errors.
@@ -83,7 +83,7 @@ class ChoiceState:
         self.output.finish_reason, self.output.stop_reason = reason, stop
 
     def stop_of(self, token_ids: tuple[int, ...]) -> int | None:
-        """Return the last token if it is a stop token other than the model's own end of sequence, else None."""
+        """Return the last token if it is a stop token but not the model's end of sequence, else None."""
         token = token_ids[-1] if token_ids else self.output.token_ids[-1] if self.output.token_ids else None
         return token if token in self._stop_ids and token not in self._request.eos_token_ids else None
 

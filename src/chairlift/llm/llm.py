@@ -90,7 +90,7 @@ class LLM:
         tenant: str = "", timeout: float | None = None, resume: Sequence[Resume] | None = None, use_tqdm: bool = True,
         tools: Sequence[Message] | None = None,
     ) -> list[RequestOutput]:  # fmt: skip
-        """Complete a conversation, or each of several, with the model's chat template; otherwise as `generate`.
+        """Complete one conversation or several by the model's chat template; like `generate`.
 
         `tools` are the tools that the model may call in every conversation, as in the chat completions API; a call is
         text as the model writes it.
@@ -184,9 +184,13 @@ def _resumes(resume: Sequence[Resume] | None, count: int) -> Sequence[Resume]:
         return [()] * count
     resume = plain(resume)
     if not isinstance(resume, list | tuple):
-        raise InvalidRequest(f"resume must be a list, one entry a prompt, got {type(resume).__name__}", param="resume")
+        raise InvalidRequest(
+            f"resume must be a list with one entry per prompt, got {type(resume).__name__}", param="resume"
+        )
     if len(resume) != count:
-        raise InvalidRequest(f"{count} prompts but {len(resume)} entries in resume", param="resume")
+        raise InvalidRequest(
+            f"resume must have one entry per prompt: {count} prompts, {len(resume)} entries", param="resume"
+        )
     return resume
 
 
@@ -194,7 +198,11 @@ def _params(params: Params, count: int) -> list[SamplingParams | None]:
     if params is None or isinstance(params, SamplingParams):
         return [params] * count
     if not isinstance(params, list | tuple):
-        raise InvalidRequest(f"params must be SamplingParams or a list, got {type(params).__name__}", param="params")
+        raise InvalidRequest(
+            f"params must be SamplingParams or a list of them, got {type(params).__name__}", param="params"
+        )
     if len(params) != count:
-        raise InvalidRequest(f"{count} prompts but {len(params)} SamplingParams", param="params")
+        raise InvalidRequest(
+            f"params must have one entry per prompt: {count} prompts, {len(params)} SamplingParams", param="params"
+        )
     return list(params)

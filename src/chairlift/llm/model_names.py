@@ -26,7 +26,7 @@ def embedded_folder(model: str | Path | None) -> Path | None:
 
 
 def no_model_given() -> str:
-    """Return the message for a run without a model name. Raises ModelError when the embedded model is damaged."""
+    """Return the message for a run without a model name. Raises ModelError for a damaged demo model."""
     try:
         millions = demo.parameters() / 1e6
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

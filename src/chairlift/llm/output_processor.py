@@ -32,7 +32,9 @@ class OutputProcessor:
         self, validated: ValidatedRequest, prompt: str | None, tokenizer: Tokenizer | None,
         user_params: SamplingParams | None = None,
     ) -> None:  # fmt: skip
-        """Start after the resumed tokens. `user_params` are the client's parameters when the engine's differ.
+        """Start after the resumed tokens.
+
+        `user_params` are the client's parameters if the engine's differ.
 
         Raises DetokenizeFailed when the resumed tokens, or a prompt to echo, cannot be decoded.
         """

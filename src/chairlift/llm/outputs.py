@@ -56,7 +56,7 @@ class RequestOutput:
 
 @dataclass(frozen=True, slots=True)
 class TextEvent:
-    """New text of one choice of a streaming request. Only the last event of a choice has a finish_reason.
+    """New text of one choice of a streaming request; only its last event has a finish_reason.
 
     Only the final event of a request has a usage.
 

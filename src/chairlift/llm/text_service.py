@@ -6,7 +6,7 @@ import random
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from chairlift.core.errors import ContextLengthExceeded, InvalidRequest, TokenOutOfRange
 from chairlift.core.request import GenerateRequest
@@ -46,6 +46,20 @@ class ModelDefaults:
     max_tokens: int | None = None
 
 
+class RequestOptions(TypedDict, total=False):
+    """Keyword arguments that every kind of prompt takes; see GenerateRequest.
+
+    Without a request_id the request gets a new one.
+    """
+
+    request_id: str | None
+    priority: int
+    tenant: str
+    timeout: float | None
+    resume: Resume
+    cache_salt: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextService:
     """The shared parts of LLM, AsyncLLM and the API server; built by build.py.
@@ -71,22 +85,19 @@ class TextService:
     _numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def prepare_completion(
-        self, prompt: Prompt, params: SamplingParams | None, *, request_id: str | None = None, priority: int = 0,
-        tenant: str = "", timeout: float | None = None, resume: Resume = (),
-        cache_salt: str = "",
-    ) -> OutputProcessor:  # fmt: skip
+        self, prompt: Prompt, params: SamplingParams | None, **options: Unpack[RequestOptions]
+    ) -> OutputProcessor:
         """Create a validated request from a prompt, with the OutputProcessor for its outputs.
 
         Raises InvalidRequest (or a subclass) naming the field; nothing is queued.
         """
         text = prompt if isinstance(prompt, str) else None
         ids = self._encode(prompt) if isinstance(prompt, str) else _checked_ids(prompt, self.client.limits.vocab_size)
-        return self._processor(text, ids, params, request_id, priority, tenant, timeout, resume, cache_salt)
+        return self._processor(text, ids, params, **options)
 
     def prepare_chat(
-        self, messages: Sequence[Message], params: SamplingParams | None, *, request_id: str | None = None,
-        priority: int = 0, tenant: str = "", timeout: float | None = None, resume: Resume = (),
-        tools: Sequence[Message] | None = None, prefill: str = "", cache_salt: str = "",
+        self, messages: Sequence[Message], params: SamplingParams | None, *, tools: Sequence[Message] | None = None,
+        prefill: str = "", **options: Unpack[RequestOptions],
     ) -> OutputProcessor:  # fmt: skip
         """Create a validated request from a conversation and the tools that the model may call.
 
@@ -94,16 +105,16 @@ class TextService:
         Raises InvalidRequest as `prepare_completion` does.
         """
         if self.tokenizer is None or self.chat_template is None:
-            raise InvalidRequest("the model folder has no tokenizer, so it cannot chat", param="messages")
+            raise InvalidRequest("chat needs a tokenizer, which the model folder does not have", param="messages")
         rendered = self.chat_template.render(messages, tools=tools)
         rendered = replace(rendered, text=rendered.text + prefill)
         self._reject_too_long_text(rendered.text, self.tokenizer)
         ids = tuple(self.tokenizer.encode_chat(rendered))
-        return self._processor(rendered.text, ids, params, request_id, priority, tenant, timeout, resume, cache_salt)
+        return self._processor(rendered.text, ids, params, **options)
 
     def _processor(
-        self, text: str | None, ids: tuple[int, ...], params: SamplingParams | None, request_id: str | None,
-        priority: int, tenant: str, timeout: float | None, resume: Resume, cache_salt: str,
+        self, text: str | None, ids: tuple[int, ...], params: SamplingParams | None, *, request_id: str | None = None,
+        priority: int = 0, tenant: str = "", timeout: float | None = None, resume: Resume = (), cache_salt: str = "",
     ) -> OutputProcessor:  # fmt: skip
         integer("priority", priority, -MAX_PRIORITY, MAX_PRIORITY)
         _check_name("tenant", tenant, 0, MAX_TENANT_CHARS)
@@ -152,7 +163,9 @@ class TextService:
         if self.tokenizer is None:
             for param in ("stop", "bad_words", "structured"):
                 if getattr(params, param):
-                    raise InvalidRequest(f"{param} needs a tokenizer, which the model folder lacks", param=param)
+                    raise InvalidRequest(
+                        f"{param} needs a tokenizer, which the model folder does not have", param=param
+                    )
         if params.bad_words and self.tokenizer is not None:
             words = {tuple(self.tokenizer.encode(before + word.lstrip(" "), add_special_tokens=False))
                      for word in params.bad_words for before in ("", " ")}  # fmt: skip

@@ -31,7 +31,7 @@ def open_trace(path: "str | PathLike[str]") -> Trace:
 
 
 class StepClock:
-    """Offset between the engine's clock and this process's, in milliseconds since this object's creation."""
+    """Milliseconds between the engine's clock and this process's, since this object's creation."""
 
     def __init__(self) -> None:
         self._zero = time.monotonic()
@@ -45,7 +45,7 @@ class StepClock:
         return (time.monotonic() - self._zero) * 1e3
 
     def shift(self, stats: StepStats) -> float:
-        """Return the offset to add to the times of a step received now; constant until the engine restarts."""
+        """Return the offset for the times of a step received now; constant until the engine restarts."""
         ahead = self.now() - stats.ended_ms
         is_restarted = stats.step_id <= self._last_step or stats.ended_ms < self._last[0]
         if self._shift is None or is_restarted:
@@ -61,7 +61,7 @@ class StepClock:
 
 
 class _SinkTracer:
-    """Observes the outputs of one sink; shared by all its open requests, so that the sink gets one list per step."""
+    """Observes the outputs of one sink for all its open requests, so that it gets one list a step."""
 
     def __init__(self, sink: OutputSink, observe: OutputSink) -> None:
         self._sink, self._observe = sink, observe
@@ -179,11 +179,11 @@ class TracingClient:
 
     def _trace_step(self, stats: StepStats) -> None:
         shift = self._clock.shift(stats)
-        began, collect = stats.started_ms + shift, stats.collect_started_ms + shift
-        scheduled, collected = began + stats.schedule_ms, collect + stats.collect_ms
+        started_at, collect = stats.started_ms + shift, stats.collect_started_ms + shift
+        scheduled, collected = started_at + stats.schedule_ms, collect + stats.collect_ms
         ended = collected + stats.commit_ms
         phases = [
-            (began, scheduled),
+            (started_at, scheduled),
             (scheduled, scheduled + stats.launch_ms),
             (collect, collected),
             (collected, ended),

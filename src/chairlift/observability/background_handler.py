@@ -37,7 +37,7 @@ class BackgroundHandler(logging.Handler):
             self.dropped += 1
 
     def close(self) -> None:
-        """Write the queued lines for at most CLOSE_SECONDS and close the handlers. May be called more than once."""
+        """Write the queued lines for CLOSE_SECONDS at most, then close the handlers. Idempotent."""
         with suppress(queue.Full):
             self._lines.put_nowait(None)
         self._thread.join(CLOSE_SECONDS)

@@ -1,7 +1,7 @@
-"""FastCounter, FastHistogram: lock-free metrics for updates on every token, where the library's cost too much.
+"""FastCounter, FastHistogram: lock-free metrics that are updated for every streamed token.
 
-The library's own metrics take a lock and scan their bounds one by one: two microseconds, where a streamed token costs
-twenty. Each of these is written by one thread; a concurrent reader may miss the last update.
+A metric of prometheus_client takes a lock and compares its bounds one by one. That costs two microseconds, a tenth of
+what a streamed token costs. Only one thread may write these metrics; a concurrent reader may miss the last update.
 """
 
 from bisect import bisect_left
@@ -34,14 +34,14 @@ class FastHistogram:
     """A Prometheus histogram with one writing thread."""
 
     def __init__(self, name: str, help: str, bounds: Sequence[float]) -> None:
-        """Start at zero; `bounds` are the upper bounds in ascending order, without infinity."""
+        """Start at zero. `bounds` are the finite upper bounds of the buckets in ascending order."""
         self._name, self._help = name, help
         self._bounds = tuple(bounds)
         self._counts = [0] * (len(self._bounds) + 1)
         self._sum = 0.0
 
     def observe(self, value: float) -> None:
-        """Record a value; a value equal to a bound counts below it."""
+        """Record a value. A value equal to a bound belongs to the bucket below it."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 

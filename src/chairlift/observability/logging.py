@@ -63,7 +63,7 @@ class LogConfig:
 
 
 class HumanFormatter(logging.Formatter):
-    """Formats each record as one line; a traceback follows below, indented, or becomes the end of the line."""
+    """Formats each record as one line; a traceback follows, indented or at the end of the line."""
 
     def __init__(self, form: str, *, tracebacks: bool = True) -> None:
         super().__init__(form)
@@ -94,7 +94,10 @@ class HumanFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """Formats each record as one JSON object: time, level, logger, message, process, thread, error and `extra`."""
+    """Formats each record as one JSON object.
+
+    Its keys: time, level, logger, message, process, thread, error and those of `extra`.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the JSON object."""
@@ -120,7 +123,9 @@ def _request_id(record: logging.LogRecord) -> str:
 
 
 def use_background_writer() -> "BackgroundHandler":
-    """Write the log in a background thread from now on: a full disk, or a pipe without a reader, blocks no caller.
+    """Write the log in a background thread from now on.
+
+    Neither a full disk nor a pipe without a reader then blocks a caller.
 
     Returns the handler in front of the others; the caller closes it.
     """

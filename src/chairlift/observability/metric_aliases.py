@@ -1,4 +1,4 @@
-"""AliasCollector: optional copies of the metrics under the names that dashboards of other systems use."""
+"""AliasCollector: exports metrics also under the names that dashboards of other systems read."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -31,36 +31,38 @@ class Alias:
 
 
 TRANSFORMERS: Mapping[str, Alias] = {
-    "ttft_milliseconds": Alias("first_token_seconds", 1000),
-    "request_latency_milliseconds": Alias("request_seconds", 1000),
-    "active_requests_count": Alias("running_requests"),
-    "waiting_requests_count": Alias("queued_requests"),
-    "batch_fill_percentage_percent": Alias("budget_use", 100),
+    "ttft_milliseconds": Alias("time_to_first_token_seconds", 1000),
+    "request_latency_milliseconds": Alias("e2e_request_latency_seconds", 1000),
+    "active_requests_count": Alias("sequences_running"),
+    "waiting_requests_count": Alias("sequences_waiting"),
+    "batch_fill_percentage_percent": Alias("step_token_budget_ratio", 100),
     "decode_prefill_ratio": Alias("decode_prefill_ratio"),
     "prefill_tokens_processed": Alias("prefill_tokens"),
     "decode_tokens_processed": Alias("decode_tokens"),
-    "kv_cache_memory_bytes": Alias("kv_bytes"),
-    "kv_cache_free_memory_bytes": Alias("kv_free_bytes"),
+    "kv_cache_memory_bytes": Alias("kv_cache_bytes"),
+    "kv_cache_free_memory_bytes": Alias("kv_cache_free_bytes"),
 }
 """The ten metrics of the dashboard that transformers had until 5.8."""
 
 VLLM: Mapping[str, Alias] = {
-    "vllm:num_requests_running": Alias("running_requests"),
-    "vllm:num_requests_waiting": Alias("queued_requests"),
-    "vllm:kv_cache_usage_perc": Alias("kv_use"),
+    "vllm:num_requests_running": Alias("sequences_running"),
+    "vllm:num_requests_waiting": Alias("sequences_waiting"),
+    "vllm:kv_cache_usage_perc": Alias("kv_cache_usage_ratio"),
     "vllm:num_preemptions": Alias("preemptions"),
     "vllm:prefix_cache_queries": Alias("prompt_tokens"),
-    "vllm:prefix_cache_hits": Alias("cached_tokens"),
+    "vllm:prefix_cache_hits": Alias("prefix_cached_tokens"),
     "vllm:prompt_tokens": Alias("prompt_tokens"),
     "vllm:generation_tokens": Alias("output_tokens"),
     "vllm:request_success": Alias(
-        "requests", labels={"outcome": "finished_reason"}, only={"outcome": frozenset({"stop", "length", "abort"})}
+        "requests_finished",
+        labels={"outcome": "finished_reason"},
+        only={"outcome": frozenset({"stop", "length", "abort"})},
     ),
     "vllm:iteration_tokens_total": Alias("step_tokens"),
-    "vllm:time_to_first_token_seconds": Alias("first_token_seconds"),
-    "vllm:inter_token_latency_seconds": Alias("inter_token_seconds"),
-    "vllm:e2e_request_latency_seconds": Alias("request_seconds"),
-    "vllm:request_queue_time_seconds": Alias("queue_seconds"),
+    "vllm:time_to_first_token_seconds": Alias("time_to_first_token_seconds"),
+    "vllm:inter_token_latency_seconds": Alias("inter_token_latency_seconds"),
+    "vllm:e2e_request_latency_seconds": Alias("e2e_request_latency_seconds"),
+    "vllm:request_queue_time_seconds": Alias("request_queue_time_seconds"),
     "vllm:request_prompt_tokens": Alias("request_prompt_tokens"),
     "vllm:request_generation_tokens": Alias("request_output_tokens"),
 }
@@ -70,7 +72,7 @@ ALIAS_SETS: Mapping[str, Mapping[str, Alias]] = {"transformers": TRANSFORMERS, "
 
 
 class AliasCollector:
-    """Collects the metrics of another registry under other names, with additional constant labels."""
+    """Collects the aliases of another registry's metrics, with additional constant labels."""
 
     def __init__(self, metrics: Metrics, aliases: Mapping[str, Alias], labels: Mapping[str, str]) -> None:
         self._metrics = metrics

@@ -1,7 +1,7 @@
 """METRICS and Metrics: the single table of metrics and their registry; no other module defines a metric.
 
-A name here is the exported name without its prefix `chairlift_`. Labels have bounded sets of values only: routes,
-reasons, phases; never a request's id, and never text from a client.
+A key of METRICS is the exported name without its prefix `chairlift_`. Labels have bounded sets of values only, such as
+routes, reasons and phases. A request id or a client's text is never a label's value.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ class MetricSpec:
 
     Attributes:
         kind: counter, gauge or histogram.
-        help: one line for people.
+        help: one sentence for operators, with the unit.
         labels: names of the labels.
         buckets: upper bounds of a histogram.
     """
@@ -64,68 +64,82 @@ def _histogram(help: str, buckets: Sequence[float], *labels: str) -> MetricSpec:
 
 METRICS: Mapping[str, MetricSpec] = {
     # requests, from the client's view
-    "http_requests": _counter("HTTP responses sent", "route", "method", "status"),
-    "requests": _counter("Finished generations, by outcome: stop, length, abort or an error code", "outcome"),
-    "refusals": _counter("Rejected requests, by error code", "code"),
-    "aborts": _counter("Aborted generations, by reason", "reason"),
-    "open_requests": _gauge("Generations in progress"),
-    "waiting_requests": _gauge("Generations in progress that wait for their first token"),
-    "waiting_tokens": _gauge("Prompt tokens of generations that wait for their first token"),
-    "queue_seconds": _histogram("Seconds from entering the engine's waiting queue to the first step", SECONDS),
-    "first_token_seconds": _histogram("Seconds from a request's arrival to its first token", SECONDS),
-    "inter_token_seconds": _histogram("Seconds between consecutive outputs of a choice, streams only", SHORT),
-    "request_seconds": _histogram("Seconds from a request's arrival to its end", SECONDS),
-    "request_prompt_tokens": _histogram("Prompt tokens of one request", TOKENS),
-    "request_output_tokens": _histogram("Output tokens of one request, all choices", TOKENS),
-    "prompt_tokens": _counter("Prompt tokens of finished requests"),
-    "cached_tokens": _counter("Prompt tokens of finished requests that came from the prefix cache"),
-    "output_tokens": _counter("Output tokens sent"),
-    # the engine, step by step
-    "steps": _counter("Steps the engine has run"),
-    "step_seconds": _histogram("Seconds of one step, by phase: schedule, launch, collect, commit", SHORT, "phase"),
-    "step_sequences": _histogram("Sequences in a step", COUNTS),
-    "step_tokens": _histogram("Tokens in a step", TOKENS),
-    "budget_use": _histogram("Used share of a step's token budget", SHARES),
-    "prefill_tokens": _counter("Prompt tokens computed"),
-    "decode_tokens": _counter("Decode tokens computed"),
-    "running_requests": _gauge("Running sequences"),
-    "queued_requests": _gauge("Sequences in the engine's waiting queue"),
-    "kv_blocks": _gauge("Blocks of the KV cache: used, cached, free", "state"),
-    "kv_use": _gauge("Share of the KV cache that requests hold"),
-    "kv_bytes": _gauge("Bytes of the KV cache"),
-    "kv_free_bytes": _gauge("Bytes of the KV cache that no request holds"),
-    "decode_prefill_ratio": _gauge("Decode tokens divided by prompt tokens, in the last step that had both"),
-    "cache_hit_rate": _gauge("Share of prompt tokens that came from the prefix cache since the engine's start"),
-    "preemptions": _counter("Preempted sequences, which are recomputed"),
+    "http_requests": _counter("Number of HTTP responses sent.", "route", "method", "status"),
+    "requests_finished": _counter(
+        "Number of finished generation requests, by outcome: stop, length, abort or an error code.", "outcome"
+    ),
+    "requests_rejected": _counter("Number of requests rejected before any work was done, by error code.", "code"),
+    "requests_aborted": _counter("Number of aborted generation requests, by reason.", "reason"),
+    "requests_open": _gauge("Number of generation requests that have not finished."),
+    "admission_waiting_requests": _gauge("Number of admitted requests that wait for their first token."),
+    "admission_waiting_tokens": _gauge("Number of prompt tokens of admitted requests that wait for their first token."),
+    "request_queue_time_seconds": _histogram(
+        "Seconds that a request waited in the engine's waiting queue before its first step.", SECONDS
+    ),
+    "time_to_first_token_seconds": _histogram("Seconds from a request's arrival to its first token.", SECONDS),
+    "inter_token_latency_seconds": _histogram(
+        "Seconds between consecutive outputs of a choice of a streamed response.", SHORT
+    ),
+    "e2e_request_latency_seconds": _histogram("Seconds from a request's arrival to the end of its response.", SECONDS),
+    "request_prompt_tokens": _histogram("Number of prompt tokens of a request.", TOKENS),
+    "request_output_tokens": _histogram("Number of output tokens of a request, over all its choices.", TOKENS),
+    "prompt_tokens": _counter("Number of prompt tokens of finished requests."),
+    "prefix_cached_tokens": _counter(
+        "Number of prompt tokens of finished requests that were taken from the prefix cache."
+    ),
+    "output_tokens": _counter("Number of output tokens sent to clients."),
+    # the engine's steps
+    "steps": _counter("Number of engine steps."),
+    "step_seconds": _histogram(
+        "Seconds that a step spent in each phase: schedule, launch, collect, commit.", SHORT, "phase"
+    ),
+    "step_sequences": _histogram("Number of sequences in a step.", COUNTS),
+    "step_tokens": _histogram("Number of tokens in a step.", TOKENS),
+    "step_token_budget_ratio": _histogram("Share of the token budget that a step used, from 0 to 1.", SHARES),
+    "prefill_tokens": _counter("Number of tokens computed in prefill, including recomputed tokens."),
+    "decode_tokens": _counter("Number of tokens computed in decode."),
+    "sequences_running": _gauge("Number of sequences that are running."),
+    "sequences_waiting": _gauge("Number of sequences in the engine's waiting queue."),
+    "kv_cache_blocks": _gauge("Number of KV cache blocks, by state: used, cached, free.", "state"),
+    "kv_cache_usage_ratio": _gauge("Share of the KV cache's blocks that requests hold, from 0 to 1."),
+    "kv_cache_bytes": _gauge("Size of the KV cache in bytes."),
+    "kv_cache_free_bytes": _gauge("Bytes of the KV cache that no request holds."),
+    "decode_prefill_ratio": _gauge(
+        "Decode tokens divided by prefill tokens, in the last step that computed both."
+    ),
+    "prefix_cache_hit_ratio": _gauge(
+        "Share of prompt tokens taken from the prefix cache since the engine's start, from 0 to 1."
+    ),
+    "preemptions": _counter("Number of preemptions; a preempted sequence is computed again."),
     # processes
-    "ready": _gauge("1 while the server accepts requests, else 0"),
-    "engine_restarts": _counter("Restarts of the engine"),
-    "process_cpu_seconds": _counter("Seconds of CPU time used", "process"),
-    "process_memory_bytes": _gauge("Bytes of resident memory", "process"),
-    "process_open_files": _gauge("Open file descriptors", "process"),
+    "ready": _gauge("1 if the server accepts requests, otherwise 0."),
+    "engine_restarts": _counter("Number of restarts of the engine process."),
+    "process_cpu_seconds": _counter("Seconds of CPU time that a process used.", "process"),
+    "process_memory_bytes": _gauge("Bytes of resident memory of a process.", "process"),
+    "process_open_files": _gauge("Number of open file descriptors of a process.", "process"),
 }  # fmt: skip
 
 
-HOT_METRICS = frozenset({"inter_token_seconds", "output_tokens"})
-"""Metrics written by one thread for every streamed token, see fast_metrics.py; all others are the library's."""
+HOT_METRICS = frozenset({"inter_token_latency_seconds", "output_tokens"})
+"""Metrics that one thread writes for every streamed token (fast_metrics.py); the others are prometheus_client's."""
 
 
 class Metrics:
-    """Every metric of METRICS, starting at zero. Thread-safe, except HOT_METRICS, which take one writing thread.
+    """Every metric of METRICS, starting at zero. Thread-safe, except HOT_METRICS, which allow one writing thread.
 
     Attributes:
-        registry: holds all of them.
-        more: further registries to export.
+        registry: holds every metric of METRICS.
+        more: further registries that `render` exports.
     """
 
     def __init__(self) -> None:
-        disable_created_metrics()  # type: ignore[no-untyped-call]  # avoids a second, unused series for each
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # avoids an unused `_created` series per metric
         self.registry = CollectorRegistry()
         self.more: list[CollectorRegistry] = []
         self._counters: dict[str, Counter | FastCounter] = {}
         self._gauges: dict[str, Gauge] = {}
         self._histograms: dict[str, Histogram | FastHistogram] = {}
-        self._children: dict[tuple[str, ...], Any] = {}  # cache: the library's lookup is slow and takes a lock
+        self._children: dict[tuple[str, ...], Any] = {}  # a cache: prometheus_client's lookup is slow and takes a lock
         for name, spec in METRICS.items():
             if name in HOT_METRICS:
                 self._add_fast_metric(name, spec)
@@ -140,11 +154,11 @@ class Metrics:
 
     def _add_fast_metric(self, name: str, spec: MetricSpec) -> None:
         if spec.kind is MetricKind.COUNTER:
-            self.registry.register(count := FastCounter(PREFIX + name, spec.help))
-            self._counters[name] = count
+            self.registry.register(counter := FastCounter(PREFIX + name, spec.help))
+            self._counters[name] = counter
         else:
-            self.registry.register(spread := FastHistogram(PREFIX + name, spec.help, spec.buckets))
-            self._histograms[name] = spread
+            self.registry.register(histogram := FastHistogram(PREFIX + name, spec.help, spec.buckets))
+            self._histograms[name] = histogram
 
     def counter(self, name: str, *labels: str) -> Counter | FastCounter:
         """Return a counter, or its child for these labels."""
@@ -166,5 +180,5 @@ class Metrics:
         return child
 
     def render(self) -> bytes:
-        """Return the Prometheus exposition text; takes some milliseconds, so do not call it on an event loop."""
+        """Return the Prometheus exposition text. It takes milliseconds, so an event loop must not call it."""
         return b"".join(map(generate_latest, (self.registry, *self.more)))

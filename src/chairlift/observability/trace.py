@@ -31,16 +31,16 @@ class Trace:
         self._file.add([_named("process_name", ENGINE, 0, "engine"), _named("process_name", REQUESTS, 0, "requests")])
 
     def step(self, name: str, phases: Sequence[tuple[float, float]], numbers: Mapping[str, int]) -> None:
-        """Add a step: begin and end of schedule, launch, collect and commit, in order of time; steps come in order."""
+        """Add a step: start and end of schedule, launch, collect and commit. Steps come in order."""
         spans = [(_nanoseconds(begin), _nanoseconds(end)) for begin, end in phases]
-        began, ended = spans[0][0], spans[-1][1]
-        track = next((track for track, end in enumerate(self._free_at) if end <= began), len(self._free_at))
+        started_at, ended = spans[0][0], spans[-1][1]
+        track = next((track for track, end in enumerate(self._free_at) if end <= started_at), len(self._free_at))
         events: list[Event] = []
         if track == len(self._free_at):
             self._free_at.append(0)
             events.append(_named("thread_name", ENGINE, track + 1, "steps" if track == 0 else f"steps ({track + 1})"))
         self._free_at[track] = ended
-        events.append(_slice(name, track, began, ended, numbers))
+        events.append(_slice(name, track, started_at, ended, numbers))
         for phase, (begin, end) in zip(PHASES, spans, strict=True):
             events.append(_slice(phase, track, begin, end, numbers))
         self._file.add(events)
@@ -54,7 +54,7 @@ class Trace:
         )
 
     def request(self, name: str, phases: Sequence[tuple[str, float]], end: float, facts: Mapping[str, Any]) -> None:
-        """Add a finished request: the begin of each of its phases in order, and the end of the last one."""
+        """Add a finished request: the start of each of its phases in order, and the end of the last one."""
         number = f"0x{next(self._numbers):x}"
         begins = [_nanoseconds(begin) for _, begin in phases]
         ends = _nanoseconds(end)
@@ -69,7 +69,7 @@ class Trace:
         return self._file.dropped
 
     def close(self) -> OSError | None:
-        """Write the waiting events and end the file; may be called more than once. Returns the first write error."""
+        """Write the waiting events and end the file. Idempotent. Returns the first write error."""
         self._file.close(_named("thread_name", ENGINE, 0, "counters"))
         return self._file.error
 

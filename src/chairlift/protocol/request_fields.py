@@ -52,7 +52,7 @@ class Effect(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Declare one field of a request body.
+    """One field of a request body.
 
     Attributes:
         schema: schema of its value; null is the same as absent, unless the field is required.

@@ -1,7 +1,7 @@
-"""Parts: schemas of what is nested in a request: messages with calls, tools, the choice of one, the form of the output.
+"""Request schemas: JSON schemas of nested request objects: messages with calls, tools, tool_choice, response_format.
 
-They say what can be said field by field. What hangs on other fields or on the model (a tool that is named twice,
-arguments that are no JSON, a template that wants the user first) is found out by the parser.
+They state what holds for each field alone. The parser checks what depends on other fields or on the model: a duplicate
+tool name, arguments that are not JSON, a template that requires a user message first.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ _CALL: Schema = {
         },
     },
 }  # fmt: skip
-_OTHERS = [role for role in ROLES if role not in ("assistant", "tool")]
+_PLAIN_ROLES = [role for role in ROLES if role not in ("assistant", "tool")]
 
 
 def _message(role: Schema, required: list[str], **properties: Schema) -> Schema:
@@ -48,7 +48,7 @@ _MAYBE: Mapping[str, Schema] = {
 _ASSISTANT: Schema = {"const": "assistant"}
 MESSAGE: Schema = {
     "anyOf": [
-        _message({"enum": _OTHERS}, ["content"], content=_CONTENT),
+        _message({"enum": _PLAIN_ROLES}, ["content"], content=_CONTENT),
         _message({"const": "tool"}, ["content", "tool_call_id"], content=_CONTENT, tool_call_id={"type": "string"}),
         _message(_ASSISTANT, ["content"], **{**_MAYBE, "content": _CONTENT}),
         _message(_ASSISTANT, ["tool_calls"], **{**_MAYBE, "tool_calls": {**_CALLS, "minItems": 1}}),
@@ -99,13 +99,13 @@ STREAM_OPTIONS: Schema = {"type": "object", "properties": {"include_usage": {"ty
 
 
 def one_or_many(single: Schema, most: int, *, least: int = 0) -> Schema:
-    """Return the schema of a list, in whose place a single value may stand."""
+    """Return the schema of a list that may also be a single value."""
     many: Schema = {"type": "array", "items": single, "maxItems": most, **({"minItems": least} if least else {})}
     return {"anyOf": [single, many]}
 
 
 def processors(name: Schema, most: int) -> Schema:
-    """Return the schema of processors: a name, names or [name, arguments], or an object of arguments by name."""
+    """Return the schema of processors: name, list of names or [name, arguments], or object by name."""
     arguments: Schema = {"type": ["object", "null"]}
     pair: Schema = {"type": "array", "prefixItems": [name, arguments], "minItems": 2, "maxItems": 2}
     return {

@@ -97,7 +97,7 @@ STATE = object_schema(
     scheduler={"type": "object"},
     cache={"type": "object"},
     integrity_errors=array_schema(TEXT),
-    start={"type": "object"},
+    startup_report={"type": "object"},
 )
 REQUEST: Schema = {
     "anyOf": [

@@ -64,7 +64,10 @@ class EventReader:
         self._error: EventTooLarge | None = None
 
     def push(self, received: bytes) -> list[Event]:
-        """Take bytes; return the events that are complete. Raises EventTooLarge, once all before it were returned."""
+        """Add bytes and return the complete events.
+
+        Raises EventTooLarge once all events before it were returned.
+        """
         if self._error is not None:
             raise self._error
         found: list[Event] = []
@@ -87,7 +90,7 @@ class EventReader:
             line = piece.rstrip(b"\r\n") if ended else piece
             self._size += len(line)
             if self._size > self._max:
-                raise EventTooLarge(f"an event of more than {self._max} bytes")
+                raise EventTooLarge(f"an event has more than {self._max} bytes, the limit")
             self._line.append(line)
             if not ended:
                 continue
@@ -97,7 +100,7 @@ class EventReader:
         self._after_return = received.endswith(b"\r") if received else self._after_return
 
     def _take(self, raw: bytes) -> Iterator[Event]:
-        """Take a whole line; an empty one sends off what there is."""
+        """Process a whole line; an empty one ends the event."""
         line = raw.decode("utf-8", "replace")
         if self._is_first:
             line, self._is_first = line.removeprefix("\ufeff"), False
@@ -110,7 +113,7 @@ class EventReader:
         self._data, self._event = [], ""
 
     def _set(self, name: str, value: str) -> None:
-        """Take a field; a line that begins with a colon is a comment, and unknown fields say nothing."""
+        """Process a field; a line that starts with a colon is a comment, and unknown fields are ignored."""
         value = value.removeprefix(" ")
         if name == "data":
             self._data.append(value)

@@ -11,7 +11,7 @@ from chairlift.web.middleware import send_bytes, send_object
 
 
 class AdminRoutes:
-    """Serve the routes for operators."""
+    """The routes for operators."""
 
     def __init__(self, replica: Replica, drain: Callable[[], Awaitable[None]]) -> None:
         """Create the routes; `drain` starts the shutdown and returns at once."""
@@ -45,7 +45,7 @@ class AdminRoutes:
             "scheduler": await llm.scheduler_state(),
             "cache": await llm.cache_state(),
             "integrity_errors": await llm.check_integrity(),
-            "start": llm.report,
+            "startup_report": llm.report,
         }
         await send_object(send, body)
 
@@ -61,5 +61,5 @@ class AdminRoutes:
             }  # fmt: skip
             body = {"request_id": request_id, "sequences": sequences} if sequences else None
         if body is None:
-            raise NotFound(f"nothing is known of request {request_id[:64]!r}")
+            raise NotFound(f"there is no record of request {request_id[:64]!r}")
         await send_object(send, body)

@@ -32,7 +32,7 @@ UNLOGGED_PATHS = OPEN | {"/metrics", "/load"}
 
 
 class ServerApp:
-    """Compose the ASGI application of one replica.
+    """The ASGI application of one replica.
 
     Attributes:
         app: the application that uvicorn runs.
@@ -58,7 +58,7 @@ class ServerApp:
         self.app = app
 
     def _early_check(self, target: bytes, headers: list[Header]) -> Rejection | AcquirePermit | None:
-        """Admit or reject a request by its header block: under a flood of requests that has to cost little.
+        """Admit or reject a request by its header block, which keeps a flood of requests cheap.
 
         A request that would be rejected earlier, for another reason, is left to the application.
         """
@@ -109,7 +109,7 @@ def _routes(replica: Replica, drain: Callable[[], Awaitable[None]]) -> list[Rout
 
 
 class _Endpoint:
-    """Wrap a handler as an ASGI application, which Starlette does not wrap again."""
+    """Wraps a handler as an ASGI application, which Starlette does not wrap again."""
 
     def __init__(self, path: str, handle: App) -> None:
         self._path = path

@@ -12,7 +12,7 @@ from chairlift.web.tenant_limits import TenantLimits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """Hold every setting of the API server but its listen address.
+    """Every setting of the API server but its listen address.
 
     Attributes:
         served_names: names of the model; a response repeats the name in its request.
@@ -46,7 +46,7 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         if not self.served_names or not all(self.served_names):
-            raise ConfigError("a served model needs a name", option="served_model_name")
+            raise ConfigError("served_model_name must have at least one name, got none", option="served_model_name")
         if self.max_body_bytes < 1:
             raise ConfigError(f"max_body_bytes must be at least 1, got {self.max_body_bytes}", option="max_body_bytes")
         seconds: Mapping[str, float] = {
@@ -58,7 +58,7 @@ class ServerConfig:
         for system in self.metric_aliases:
             if system not in ALIAS_SETS:
                 raise ConfigError(
-                    f"metric_aliases may be {', '.join(ALIAS_SETS)}, got {system!r}", option="metric_aliases"
+                    f"metric_aliases must be {' or '.join(ALIAS_SETS)}, got {system!r}", option="metric_aliases"
                 )
         if not self.drain_timeout >= 0:
             raise ConfigError(f"drain_timeout must be at least 0, got {self.drain_timeout:g}", option="drain_timeout")

@@ -27,10 +27,10 @@ MAX_PAUSE_CHECKS = 640
 
 
 class MallocTrimmer:
-    """Return free memory to the system while the process is large. Not thread-safe."""
+    """Returns free memory to the system while the process is large. Not thread-safe."""
 
     def __init__(self, resident: Callable[[], int | None], trim: Callable[[], None], slack: int = SLACK_BYTES) -> None:
-        """Measure with `resident` (bytes, None where unknown) and return memory with `trim`."""
+        """Measure with `resident` (bytes; None if unknown) and return memory with `trim`."""
         self._resident = resident
         self._trim = trim
         self._slack = slack
@@ -57,13 +57,13 @@ class MallocTrimmer:
 
 
 def limit_malloc_arenas() -> bool:
-    """Make threads share few malloc arenas instead of one each; return whether that is supported (ADR 0018)."""
+    """Limit malloc to a few arenas, which threads share; return whether that worked (ADR 0018)."""
     option = getattr(ctypes.CDLL(None), "mallopt", None) if os.name == "posix" else None
     return option is not None and bool(option(M_ARENA_MAX, ARENAS))
 
 
 def malloc_trimmer() -> MallocTrimmer:
-    """Return the trimmer of this process; where the C library cannot trim, it does nothing."""
+    """Return the trimmer of this process; it does nothing if the C library cannot trim."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
     if trim is None:
         return MallocTrimmer(lambda: None, lambda: None)
@@ -71,7 +71,7 @@ def malloc_trimmer() -> MallocTrimmer:
 
 
 def resident_bytes() -> int | None:
-    """Return this process's resident memory in bytes; None where the system does not report it."""
+    """Return this process's resident memory in bytes; None if the system does not report it."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     except (OSError, ValueError, IndexError):

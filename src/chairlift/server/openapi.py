@@ -18,40 +18,48 @@ Schema = dict[str, Any]
 
 _TEXT = schemas.TEXT
 
-REFUSALS: Mapping[str, str] = {
-    "400": "The request cannot be: the error names the field", "401": "No key, or none that is known",
-    "403": "Not for this key, or not for a browser page",
-    "404": "No such model or request", "405": "Another method", "408": "It took too long",
-    "413": "The body is too large", "415": "The body is no plain JSON", "429": "Come later: Retry-After says when",
-    "500": "The request failed inside the model", "503": "No request is served now",
+ERROR_DESCRIPTIONS: Mapping[str, str] = {
+    "400": "The request is invalid; the error names the field", "401": "The key is missing or unknown",
+    "403": "The key, or a page of another origin, has no permission",
+    "404": "There is no such model or request", "405": "The route has other methods", "408": "A timeout has passed",
+    "413": "The body is too large", "415": "The body is not plain JSON",
+    "429": "A limit is reached; Retry-After has the seconds to wait",
+    "500": "The request failed in the engine", "503": "The server accepts no requests now",
 }  # fmt: skip
 
 ANY, BODY, SERVED, WORK, ADMIN = "401 405", "400 404 408 413 415 503", "503", "429 500", "403 404"
-"""Statuses of REFUSALS: of any operation, of one with a body, of one that needs the model, of a generation, of an
-admin operation."""
+"""Error statuses of every operation, of one with a body, of one that needs the model, of a generation, of an admin
+operation."""
 
 CONNECTIONS = (
-    "Answers have a header x-request-id; it is the one that the request has, if that can be an id. What is no "
-    "HTTP/1.1, has a method that HTTP does not know, comes too slowly or has too large a head is refused before it is "
-    "any of these operations, with 400, 405, 408 or 431, the error object and an end of the connection. A streamed "
-    "answer ends with `data: [DONE]`, or with an event `error` whose data is the error object."
+    "Responses have a header x-request-id. It is the request's own one if that is a valid id. A request that is not "
+    "valid HTTP/1.1, has an unknown method, arrives too slowly or has too large a header block is rejected before it "
+    "reaches an operation, with 400, 405, 408 or 431 and the error object; then the connection closes. A streamed "
+    "response ends with `data: [DONE]`, or with an event `error` whose data is the error object."
 )
 
-_REQUEST_ID = {"x-request-id": {"description": "Of the request", "required": True, "schema": _TEXT}}
+_REQUEST_ID = {"x-request-id": {"description": "Id of the request", "required": True, "schema": _TEXT}}
 _IGNORED = {"x-ignored-parameters": {"description": "Names of fields that had no effect", "schema": _TEXT}}
 HEADERS: Mapping[str, Mapping[str, Schema]] = {
     "401": {"www-authenticate": {"description": "Bearer", "required": True, "schema": _TEXT}},
     "405": {"allow": {"description": "The methods of the route", "required": True, "schema": _TEXT}},
     "429": {
-        "retry-after": {"description": "Seconds", "required": True, "schema": {"type": "integer", "minimum": 0}},
+        "retry-after": {
+            "description": "Seconds to wait",
+            "required": True,
+            "schema": {"type": "integer", "minimum": 0},
+        },
         "retry-after-ms": {"description": "Milliseconds", "schema": {"type": "integer", "minimum": 0}},
     },
     "503": {
-        "retry-after": {"description": "Seconds, where it may help", "schema": {"type": "integer", "minimum": 0}},
-        "x-should-retry": {"description": "false where it may not", "schema": _TEXT},
+        "retry-after": {
+            "description": "Seconds, if a retry may help",
+            "schema": {"type": "integer", "minimum": 0},
+        },
+        "x-should-retry": {"description": "false if a retry cannot help", "schema": _TEXT},
     },
 }
-"""Headers of error responses, besides the request's id."""
+"""Headers of error responses, in addition to the request's id."""
 
 _TIMEOUT: Schema = {
     "name": "x-request-timeout-ms", "in": "header", "required": False,
@@ -67,7 +75,7 @@ _PROMPT_OR_MESSAGES: Schema = {
 
 
 class DocsRoutes:
-    """Serve /openapi.json and /docs."""
+    """The routes /openapi.json and /docs."""
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
@@ -77,7 +85,7 @@ class DocsRoutes:
         await send_bytes(send, self._document)
 
     async def page(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send a page for people; it loads nothing from other servers."""
+        """Send the document as an HTML page, which loads nothing from other servers."""
         await send_bytes(send, self._page, kind=b"text/html; charset=utf-8")
 
     @cached_property
@@ -106,18 +114,19 @@ def document(names: Sequence[str] = ()) -> Schema:
 def _operations(names: Sequence[str]) -> Iterable[tuple[str, str, Schema]]:
     events = {"text/event-stream": {"schema": _TEXT}}
     yield "/v1/chat/completions", "post", _operation(
-        "Answer a conversation", schemas.CHAT, body=_body(CHAT, names), also=events, parameters=[_TIMEOUT],
-        links=_TIMELINE, refused=WORK,
+        "Generate the next message of a conversation", schemas.CHAT, body=_body(CHAT, names), also=events,
+        parameters=[_TIMEOUT], links=_TIMELINE, error_statuses=WORK,
     )  # fmt: skip
     yield "/v1/completions", "post", _operation(
         "Complete a prompt", schemas.COMPLETION, body=_body(COMPLETION, names), also=events, parameters=[_TIMEOUT],
-        links=_TIMELINE, refused=WORK,
+        links=_TIMELINE, error_statuses=WORK,
     )  # fmt: skip
-    yield "/v1/models", "get", _operation("Name the models", schemas.MODELS, refused=SERVED, links={
+    yield "/v1/models", "get", _operation("List the models", schemas.MODELS, error_statuses=SERVED, links={
         "model": {"operationId": "model", "parameters": {"id": "$response.body#/data/0/id"}},
     })  # fmt: skip
     yield "/v1/models/{id}", "get", _operation(
-        "Tell of one model", schemas.MODEL, parameters=[_in_path("id", names)], name="model", refused=f"404 {SERVED}"
+        "Describe one model", schemas.MODEL, parameters=[_in_path("id", names)], name="model",
+        error_statuses=f"404 {SERVED}",
     )  # fmt: skip
     yield "/tokenize", "post", _operation(
         "Turn text into token ids", schemas.TOKENIZED, body=_body(TOKENIZE, names) | _PROMPT_OR_MESSAGES,
@@ -128,26 +137,27 @@ def _operations(names: Sequence[str]) -> Iterable[tuple[str, str, Schema]]:
         "post",
         _operation("Turn token ids into text", schemas.DETOKENIZED, body=_body(DETOKENIZE, names), name="text"),
     )
-    yield "/livez", "get", _operation("Whether the process answers", schemas.ALIVE, is_open=True)
+    yield "/livez", "get", _operation("Whether the process is alive", schemas.ALIVE, is_open=True)
     for path, summary, schema in (
-        ("/readyz", "Whether it serves", schemas.READY), ("/health", "Whether it serves, and why not", schemas.HEALTH),
+        ("/readyz", "Whether the server accepts requests", schemas.READY),
+        ("/health", "Whether the server accepts requests, and why not", schemas.HEALTH),
     ):  # fmt: skip
         yield path, "get", _operation(summary, schema, unready=schema, is_open=True)
     yield "/metrics", "get", _operation("Metrics for Prometheus", kind="text/plain")
-    yield "/load", "get", _operation("How busy it is", schemas.LOAD)
-    yield "/docs", "get", _operation("This, for people", kind="text/html")
+    yield "/load", "get", _operation("Load of the server", schemas.LOAD)
+    yield "/docs", "get", _operation("This document as a page", kind="text/html")
     yield "/openapi.json", "get", _operation("This document", {"type": "object"})
     yield (
         "/admin/drain",
         "post",
-        _operation("Finish what is open, and leave", schemas.READY, status="202", refused=ADMIN) | _ADMIN,
+        _operation("Finish the open requests, then stop", schemas.READY, status="202", error_statuses=ADMIN) | _ADMIN,
     )
     yield "/admin/state", "get", _operation(
-        "Scheduler and cache", schemas.STATE, refused=f"{ADMIN} {SERVED}"
+        "State of the scheduler and the cache", schemas.STATE, error_statuses=f"{ADMIN} {SERVED}"
     ) | _ADMIN  # fmt: skip
     yield "/admin/requests/{id}", "get", _operation(
-        "How a request went", schemas.REQUEST, parameters=[_in_path("id")], name="timeline",
-        refused=f"{ADMIN} {SERVED}",
+        "Timeline of a request", schemas.REQUEST, parameters=[_in_path("id")], name="timeline",
+        error_statuses=f"{ADMIN} {SERVED}",
     ) | _ADMIN  # fmt: skip
 
 
@@ -160,26 +170,30 @@ _TIMELINE: Schema = {
 def _operation(
     summary: str, schema: Schema | None = None, *, body: Schema | None = None, also: Schema | None = None,
     kind: str = "application/json", parameters: list[Schema] | None = None, status: str = "200",
-    unready: Schema | None = None, links: Schema | None = None, name: str = "", refused: str = "",
+    unready: Schema | None = None, links: Schema | None = None, name: str = "", error_statuses: str = "",
     is_open: bool = False,
 ) -> Schema:  # fmt: skip
-    """Describe an operation; `schema` is its response's, text where it is None.
+    """Describe an operation; `schema` is its response's, None for a text response.
 
-    `refused` are its statuses besides those of any operation, and of any with a body. An operation that `is_open`
-    needs no key.
+    `error_statuses` are in addition to those of every operation, and of every one with a body. An operation with
+    `is_open` needs no key.
     """
     success: Schema = {"description": "Done", "headers": _REQUEST_ID | (_IGNORED if body else {})}
     success["content"] = {kind: {"schema": schema or _TEXT}, **(also or {})}
     if links is not None:
         success["links"] = links
     error = _json({"$ref": "#/components/schemas/Error"})
-    codes = {*ANY.split(), *refused.split(), *(BODY.split() if body else ())} - ({"401"} if is_open else set())
+    codes = {*ANY.split(), *error_statuses.split(), *(BODY.split() if body else ())} - ({"401"} if is_open else set())
     responses: Schema = {status: success} | {
-        code: {"description": REFUSALS[code], "headers": {**_REQUEST_ID, **HEADERS.get(code, {})}, "content": error}
+        code: {
+            "description": ERROR_DESCRIPTIONS[code],
+            "headers": {**_REQUEST_ID, **HEADERS.get(code, {})},
+            "content": error,
+        }
         for code in sorted(codes)
-    }
+    }  # fmt: skip
     if unready is not None:
-        responses["503"] = {"description": "Not now", "headers": _REQUEST_ID, "content": _json(unready)}
+        responses["503"] = {"description": "Not ready", "headers": _REQUEST_ID, "content": _json(unready)}
     operation: Schema = {"summary": summary, "responses": responses} | ({"security": []} if is_open else {})
     if name:
         operation["operationId"] = name
@@ -194,9 +208,9 @@ def _json(schema: Schema) -> Schema:
     return {"application/json": {"schema": schema}}
 
 
-def _in_path(name: str, known: Sequence[str] = ()) -> Schema:
+def _in_path(name: str, values: Sequence[str] = ()) -> Schema:
     schema: Schema = {"type": "string", "minLength": 1}
-    return {"name": name, "in": "path", "required": True, "schema": schema | ({"enum": [*known]} if known else {})}
+    return {"name": name, "in": "path", "required": True, "schema": schema | ({"enum": [*values]} if values else {})}
 
 
 def _body(fields: Mapping[str, Field], names: Sequence[str]) -> Schema:
@@ -216,7 +230,7 @@ def _or_null(schema: Schema) -> Schema:
 
 
 def page(openapi: Schema) -> str:
-    """Return the document as a page."""
+    """Return the document as an HTML page."""
     sections = []
     for path, methods in openapi["paths"].items():
         for method, operation in methods.items():
@@ -234,5 +248,5 @@ def page(openapi: Schema) -> str:
     return (
         f"<!doctype html><html lang=en><meta charset=utf-8><title>Chairlift</title><style>{style}</style>"
         f"<h1>Chairlift {escape(openapi['info']['version'])}</h1>"
-        f"<p>The same for programs: <a href=/openapi.json>openapi.json</a></p>{''.join(sections)}</html>"
+        f"<p>For programs: <a href=/openapi.json>openapi.json</a></p>{''.join(sections)}</html>"
     )

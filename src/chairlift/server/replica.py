@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class Replica:
-    """Serve one model behind one API server. Belongs to one event loop.
+    """One model behind one API server. Belongs to one event loop.
 
     Attributes:
         config: the operator's settings.
@@ -85,7 +85,10 @@ class Replica:
     def attach_service(
         self, service: TextService, engine_pid: Callable[[], int | None], budget: int, max_running: float = math.inf
     ) -> None:  # fmt: skip
-        """Serve this text service; a step has at most `budget` tokens, and at most `max_running` requests run."""
+        """Serve this text service.
+
+        A step has at most `budget` tokens, and at most `max_running` requests run.
+        """
         self.admission.max_running = max_running
         self._service, self._llm = service, AsyncLLM.from_service(service, self.admission.stream_interval)
         self._malloc_trimmer = malloc_trimmer()  # after the model's own files were read
@@ -118,19 +121,19 @@ class Replica:
 
     @cached_property
     def tool_format(self) -> str | None:
-        """Format of the model's tool calls; None where the chat template has none."""
+        """Format of the model's tool calls; None if the chat template has none."""
         return detect_tool_format(self.template)
 
     @cached_property
     def is_reasoning_model(self) -> bool:
-        """Whether the model's output may begin with reasoning."""
+        """Whether the model's output may start with reasoning."""
         return has_reasoning(self.template)
 
     @cached_property
     def token_pieces(self) -> TokenPieces:
-        """Text and bytes of single tokens. Raises InvalidRequest where the model has no tokenizer."""
+        """Text and bytes of single tokens. Raises InvalidRequest without a tokenizer."""
         if self.service.tokenizer is None:
-            raise InvalidRequest("the model has no tokenizer, so scores have no tokens to name", param="logprobs")
+            raise InvalidRequest("logprobs needs a tokenizer, which the model does not have", param="logprobs")
         return TokenPieces(self.service.tokenizer)
 
     async def run_by_body_size(self, work: Callable[[], T], scope: Scope, *, is_quick: bool = True) -> T:
@@ -154,7 +157,9 @@ class Replica:
     async def parse_body(
         self, scope: Scope, receive: Receive, reader: Callable[[dict[str, Any]], T], *, is_work: bool = False
     ) -> T:  # fmt: skip
-        """Return what `reader` parses from a request's JSON object. Raises Unavailable where no request is served.
+        """Return what `reader` parses from a request's JSON object.
+
+        Raises Unavailable if the server accepts no requests.
 
         A large body is parsed in a thread: every one of its numbers is checked. A request for the engine is not
         parsed while the admission queue is full: under a flood of requests a rejection has to be cheap.
@@ -179,13 +184,13 @@ class Replica:
             raise ModelNotFound(name, ", ".join(self.config.served_names))
 
     def ignored_fields_header(self, names: tuple[str, ...]) -> list[tuple[bytes, bytes]]:
-        """Return the header that names fields without effect. Raises InvalidRequest if the server is strict."""
+        """Return the header with fields without effect. Raises InvalidRequest if the server is strict."""
         if not names:
             return []
         value = ", ".join(map(_header_word, names[:MAX_IGNORED_NAMES]))
         if self.config.reject_unknown_fields:
             raise invalid_param(
-                names[0][:64], f"has no effect here (and this server is strict): {value[:MAX_IGNORED_CHARS]}"
+                names[0][:64], f"has no effect, and this server rejects such fields: {value[:MAX_IGNORED_CHARS]}"
             )
         return [(b"x-ignored-parameters", value[:MAX_IGNORED_CHARS].encode())]
 
@@ -195,14 +200,14 @@ class Replica:
         if header_value is None:
             return requested_seconds
         if not header_value.isdigit() or len(header_value) > 9 or not 0 < int(header_value) <= MAX_TIMEOUT_MS:
-            raise invalid_param("x-request-timeout-ms", f"must be 1 to {MAX_TIMEOUT_MS} milliseconds")
+            raise invalid_param("x-request-timeout-ms", f"must be an integer of 1 to {MAX_TIMEOUT_MS} milliseconds")
         seconds = int(header_value) / 1000
         return seconds if requested_seconds is None else min(seconds, requested_seconds)
 
     # -- load and gauges -------------------------------------------------------------------------------------------
 
     async def metrics_page(self) -> bytes:
-        """Render the Prometheus page in a thread of its own, which does not wait for the engine."""
+        """Render the Prometheus page in its own thread, which does not wait for the engine."""
         return await asyncio.get_running_loop().run_in_executor(self._metrics_thread, self.telemetry.metrics.render)
 
     async def load(self) -> LoadReport:
@@ -242,7 +247,7 @@ class Replica:
             except ChairliftError as error:
                 log.debug("the engine did not answer: %s", error)
         self.telemetry.update_gauges(self.lifecycle.state, load, cache, self.admission, restarts, block_bytes)
-        await asyncio.to_thread(partial(self.telemetry.processes, pids))
+        await asyncio.to_thread(partial(self.telemetry.record_processes, pids))
         if self._malloc_trimmer is not None:
             await asyncio.to_thread(self._malloc_trimmer.trim_if_large)
 

@@ -64,13 +64,13 @@ _Address = tuple[Any, Any, int, str, tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenAddress:
-    """Hold the address and the TLS files on which a server listens.
+    """The address and the TLS files with which a server listens.
 
     Attributes:
         host: an address or a name of this machine.
-        port: 0 for any that is free.
-        certificate: PEM file of a certificate chain; with its key the server speaks TLS.
-        key: PEM file.
+        port: 0 for any free port.
+        certificate: PEM file of a certificate chain; with it and its key the server uses TLS.
+        key: PEM file of the certificate's private key.
     """
 
     host: str = "127.0.0.1"
@@ -80,8 +80,8 @@ class ListenAddress:
 
     def bind(self) -> socket.socket:
         """Bind the port and return the listening socket. Raises ConfigError when that fails."""
-        family, kind, protocol, _, address = self._addresses()[0]
-        listener = socket.socket(family, kind, protocol)
+        *socket_type, _, address = self._addresses()[0]
+        listener = socket.socket(*socket_type)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)  # accepted connections inherit it
@@ -102,7 +102,7 @@ class ListenAddress:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach it. Raises ConfigError for a name that does not resolve."""
+        """Whether only this machine can reach the address. Raises ConfigError for a name that does not resolve."""
         return all(str(each[4][0]).startswith("127.") or each[4][0] == "::1" for each in self._addresses())
 
     def _addresses(self) -> list[_Address]:
@@ -110,11 +110,11 @@ class ListenAddress:
             return socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         except (OSError, UnicodeError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise ConfigError(f"there is no address {self.host!r}: {reason}", option="host") from None
+            raise ConfigError(f"cannot resolve the host {self.host!r}: {reason}", option="host") from None
 
 
 class _Http(uvicorn.Server):
-    """Run uvicorn's server without its signal handlers; _Server has its own."""
+    """uvicorn's server without its signal handlers; _Server has its own."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -123,7 +123,7 @@ class _Http(uvicorn.Server):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReloadedSettings:
-    """Hold settings that were read again.
+    """Settings that a reload has read.
 
     Attributes:
         config: the API server's settings, whose limits are applied.
@@ -136,7 +136,7 @@ class ReloadedSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerParts:
-    """Hold what a server process is built from.
+    """The parts that a server process is built from.
 
     Attributes:
         config: the API server's settings.
@@ -162,9 +162,9 @@ class ServerParts:
 
 
 def listeners(listener: socket.socket) -> list[socket.socket]:
-    """Return the socket and duplicates of it: the event loop accepts one connection an iteration from each.
+    """Return the socket and duplicates of it; an iteration accepts one connection from each.
 
-    Returns only the socket itself where the limit of open files allows no duplicates.
+    Returns only the socket itself if the limit of open files allows no duplicates.
     """
     sockets = [listener]
     try:
@@ -188,13 +188,13 @@ def run(parts: ServerParts) -> int:
 
 
 class _Server:
-    """Own everything that runs in the event loop."""
+    """Own the tasks and state of the event loop."""
 
     def __init__(self, parts: ServerParts, keys: KeyRing, listener: socket.socket) -> None:
         self._parts = parts
         self._socket = listener
         self._keys = keys
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
         self._stop_requested = asyncio.Event()
         self._stop_now = asyncio.Event()
         self._was_signalled = False
@@ -221,7 +221,7 @@ class _Server:
         stopping = asyncio.create_task(self._stop_requested.wait())
         await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
         if not starting.done():
-            self._parts.print_line("leaving before the model was loaded")
+            self._parts.print_line("stopped before the model was loaded")
             starting.add_done_callback(_close_late)
             stopping.cancel()
             return 0
@@ -236,34 +236,34 @@ class _Server:
         for name, value in service.client.info.startup_report:
             self._parts.print_line(f"  {name:<26} {value}")
         url = self._parts.listening.url(self._socket)
-        self._parts.print_line(f"ready after {time.monotonic() - self._began:.1f} s: {url}")
+        self._parts.print_line(f"ready after {time.monotonic() - self._started_at:.1f} s: {url}")
         while not stopping.done() and not serving.done():
             await asyncio.wait([stopping, serving], timeout=1.0, return_when=asyncio.FIRST_COMPLETED)
             if service.client.state is ReplicaState.DEAD:
-                self._parts.print_line("the engine has died for good, so the server leaves")
+                self._parts.print_line("the engine failed and is not restarted again, so the server exits")
                 stopping.cancel()
                 return 1
         await self._finish()
         return 0
 
     def _avoid_engine_cpus(self, cpus: Iterable[int]) -> None:
-        """Leave the engine's CPUs to it, if others exist: an engine thread that waits for a CPU delays every step."""
+        """Pin this process to the other CPUs, if any: an engine thread that waits for a CPU delays every step."""
         own = usable_cpus()
         if (left := own - frozenset(cpus)) and left != own and pin_process(left):
             self._parts.print_line(f"  {'CPUs of the API server':<26} {', '.join(map(str, sorted(left)))}")
 
     async def _finish(self) -> None:
-        """Wait for open requests to finish, then abort them, then end with the process."""
+        """Wait until open requests finish or the drain timeout passes, then abort the rest."""
         replica, parts = self._replica, self._parts
         replica.lifecycle.drain()
         if replica.admission.open_requests:
             parts.print_line(
-                f"leaving: {replica.admission.open_requests} requests have {parts.config.drain_timeout:g} s to finish"
+                f"draining: {replica.admission.open_requests} requests have {parts.config.drain_timeout:g} s to finish"
             )
         if not await self._wait_until_idle(parts.config.drain_timeout, unless=self._stop_now):
-            parts.print_line(f"{replica.llm.abort_all()} requests are aborted")
+            parts.print_line(f"aborted {replica.llm.abort_all()} requests")
             await self._wait_until_idle(ABORT_SECONDS)
-        parts.print_line("gone")
+        parts.print_line("stopped")
 
     async def _wait_until_idle(self, seconds: float, unless: asyncio.Event | None = None) -> bool:
         """Wait until no request is open; return False after `seconds`, or when `unless` is set."""
@@ -283,7 +283,7 @@ class _Server:
         loop.add_signal_handler(signal.SIGHUP, self._on_reload)
 
     def _on_terminate(self) -> None:
-        """Drain at the first signal, stop at once at the second. An operator's drain does not count as a signal."""
+        """Drain at the first signal and stop at the second; an operator's drain does not count."""
         if self._was_signalled:
             self._stop_now.set()
         self._was_signalled = True
@@ -294,22 +294,22 @@ class _Server:
         self._stop_requested.set()
 
     def _on_reload(self) -> None:
-        """Apply new settings, keys and certificates; when one cannot be read, all the old ones stay."""
+        """Read settings, keys and certificates again and apply them; if one cannot be read, all old ones stay."""
         try:
-            renewed = None if self._parts.read_settings is None else self._parts.read_settings()
+            reloaded = None if self._parts.read_settings is None else self._parts.read_settings()
             keys = self._parts.read_keys()
             self._load_certificate()
         except (ChairliftError, OSError) as error:
             log.error("the old keys, certificates and limits stay: %s", error)
             return
         except Exception:
-            log.exception("the old keys, certificates and limits stay: this is a mistake of ours")
+            log.exception("the old keys, certificates and limits stay: internal error")
             return
         self._app.auth.ring = keys
-        if renewed is not None:
-            self._replica.reload_limits(renewed.config)
-            set_levels(renewed.log)
-        log.warning("keys, certificates%s were read again", "" if renewed is None else " and limits")
+        if reloaded is not None:
+            self._replica.reload_limits(reloaded.config)
+            set_levels(reloaded.log)
+        log.warning("keys, certificates%s were read again", "" if reloaded is None else " and limits")
 
     # -- uvicorn ---------------------------------------------------------------------------------------------------
 
@@ -327,7 +327,7 @@ class _Server:
         try:
             http.load()
         except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"the certificate cannot be used: {error}", option="tls_cert") from None
+            raise ConfigError(f"cannot load tls_cert and tls_key: {error}", option="tls_cert") from None
         self._ssl = http.ssl
         return http
 

@@ -22,12 +22,12 @@ MAX_RECORDS = 1000
 """Number of finished requests whose records are kept."""
 
 PAGE_BYTES = resource.getpagesize()
-TICKS = os.sysconf("SC_CLK_TCK")
-"""Clock ticks a second in /proc."""
+TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+"""Clock ticks per second of the CPU times in /proc."""
 
 
 class Telemetry:
-    """Own the metrics of one replica, and the records of its last requests."""
+    """The metrics of one replica, and the records of its last requests."""
 
     def __init__(self, model: str, aliases: tuple[str, ...]) -> None:
         self.metrics = Metrics()
@@ -36,7 +36,7 @@ class Telemetry:
         self._restarts = 0
         self._cpu: dict[str, tuple[int, float]] = {}
         metrics = self.metrics
-        self._inter_token = metrics.histogram("inter_token_seconds")
+        self._inter_token = metrics.histogram("inter_token_latency_seconds")
         self._output_tokens = metrics.counter("output_tokens")
         self._phases = {
             phase: metrics.histogram("step_seconds", phase) for phase in ("schedule", "launch", "collect", "commit")
@@ -51,26 +51,29 @@ class Telemetry:
     # -- requests --------------------------------------------------------------------------------------------------
 
     def record_response(self, record: AccessRecord) -> None:
-        """Count an HTTP response; also as a rejection where it failed before any work."""
+        """Count an HTTP response, also as a rejection if it is an error from before any work."""
         status = str(record.status or 0)
         self.metrics.counter("http_requests", record.route or "other", _method(record.method), status).inc()
-        if record.code and not record.begun and record.status != CLIENT_CLOSED_REQUEST:
+        if record.code and not record.was_submitted and record.status != CLIENT_CLOSED_REQUEST:
             self.record_rejection(record.code)
 
     def record_rejection(self, code: str) -> None:
         """Count a request that was rejected."""
-        self.metrics.counter("refusals", code).inc()
+        self.metrics.counter("requests_rejected", code).inc()
 
     def record_abort(self, reason: str) -> None:
         """Count a generation that was aborted."""
-        self.metrics.counter("aborts", reason).inc()
+        self.metrics.counter("requests_aborted", reason).inc()
 
     def record_first_token(self, seconds: float) -> None:
         """Observe the time to the first token."""
-        self.metrics.histogram("first_token_seconds").observe(seconds)
+        self.metrics.histogram("time_to_first_token_seconds").observe(seconds)
 
     def record_tokens(self, tokens: int, gap: float | None) -> None:
-        """Count new tokens, `gap` seconds after the last ones; None for no gap."""
+        """Count new tokens of a choice.
+
+        `gap` is the seconds since its last tokens: None for its first tokens, and for a response that is not a stream.
+        """
         self._output_tokens.inc(tokens)
         if gap is not None:
             self._inter_token.observe(gap)
@@ -80,17 +83,17 @@ class Telemetry:
     ) -> None:
         """Record the end of a generation."""
         metrics = self.metrics
-        metrics.counter("requests", outcome).inc()
-        metrics.histogram("request_seconds").observe(seconds)
+        metrics.counter("requests_finished", outcome).inc()
+        metrics.histogram("e2e_request_latency_seconds").observe(seconds)
         if usage is not None:
             metrics.counter("prompt_tokens").inc(usage.prompt_tokens)
-            metrics.counter("cached_tokens").inc(usage.cached_tokens)
+            metrics.counter("prefix_cached_tokens").inc(usage.cached_tokens)
             metrics.histogram("request_prompt_tokens").observe(usage.prompt_tokens)
             metrics.histogram("request_output_tokens").observe(usage.completion_tokens)
         events = () if timeline is None else timeline.events
         scheduled_at = next((event.at for event in events if event.name == "scheduled"), None)
         if scheduled_at is not None:
-            metrics.histogram("queue_seconds").observe(scheduled_at)
+            metrics.histogram("request_queue_time_seconds").observe(scheduled_at)
         self._records.pop(request_id, None)  # a repeated id replaces its record and becomes the newest
         self._records[request_id] = {
             "request_id": request_id, "outcome": outcome, "seconds": round(seconds, 6),
@@ -102,13 +105,13 @@ class Telemetry:
             self._records.popitem(last=False)
 
     def record(self, request_id: str) -> dict[str, Any] | None:
-        """Return the record of a finished request; None where it is not kept."""
+        """Return the record of a finished request; None if it is not kept."""
         return self._records.get(request_id)
 
     # -- the engine ------------------------------------------------------------------------------------------------
 
     def record_step(self, stats: StepStats, budget: int) -> None:
-        """Record a step; called from the engine's thread."""
+        """Record a step; called on the engine thread."""
         metrics = self.metrics
         for phase, milliseconds in (
             ("schedule", stats.schedule_ms), ("launch", stats.launch_ms), ("collect", stats.collect_ms),
@@ -121,9 +124,9 @@ class Telemetry:
         metrics.counter("decode_tokens").inc(decoded)
         metrics.histogram("step_sequences").observe(stats.num_sequences)
         metrics.histogram("step_tokens").observe(stats.num_tokens)
-        metrics.histogram("budget_use").observe(min(1.0, stats.num_tokens / budget))
-        metrics.gauge("running_requests").set(stats.running)
-        metrics.gauge("queued_requests").set(stats.waiting)
+        metrics.histogram("step_token_budget_ratio").observe(min(1.0, stats.num_tokens / budget))
+        metrics.gauge("sequences_running").set(stats.running)
+        metrics.gauge("sequences_waiting").set(stats.waiting)
         if stats.num_prefill_tokens and decoded:
             metrics.gauge("decode_prefill_ratio").set(decoded / stats.num_prefill_tokens)
         if stats.preemptions < self._preemptions:  # a restarted engine counts from zero
@@ -135,36 +138,36 @@ class Telemetry:
         self, state: ReplicaState, load: LoadReport, cache: CacheState | None, admission: AdmissionController,
         restarts: int, block_bytes: float,
     ) -> None:  # fmt: skip
-        """Set the gauges of state, queues, cache and restarts; called once a pulse."""
+        """Set the gauges of state, queues and cache, and count restarts; called at a fixed interval."""
         metrics = self.metrics
         metrics.gauge("ready").set(state is ReplicaState.READY)
-        metrics.gauge("open_requests").set(admission.open_requests)
-        metrics.gauge("waiting_requests").set(admission.waiting_requests)
-        metrics.gauge("waiting_tokens").set(admission.waiting_tokens)
-        metrics.gauge("running_requests").set(load.running_requests)
-        metrics.gauge("queued_requests").set(load.waiting_requests)
+        metrics.gauge("requests_open").set(admission.open_requests)
+        metrics.gauge("admission_waiting_requests").set(admission.waiting_requests)
+        metrics.gauge("admission_waiting_tokens").set(admission.waiting_tokens)
+        metrics.gauge("sequences_running").set(load.running_requests)
+        metrics.gauge("sequences_waiting").set(load.waiting_requests)
         metrics.counter("engine_restarts").inc(restarts - self._restarts)
         self._restarts = restarts
         if load.prompt_tokens:
-            metrics.gauge("cache_hit_rate").set(load.cached_tokens / load.prompt_tokens)
+            metrics.gauge("prefix_cache_hit_ratio").set(load.cached_tokens / load.prompt_tokens)
         if cache is None:
             return
         allocated, total = cache["allocated_blocks"], cache["total_blocks"]
         for name, blocks in (("used", allocated), ("cached", cache["cached_blocks"]), ("free", cache["free_blocks"])):
-            metrics.gauge("kv_blocks", name).set(blocks)
-        metrics.gauge("kv_use").set(allocated / total if total else 0.0)
-        metrics.gauge("kv_bytes").set(total * block_bytes)
-        metrics.gauge("kv_free_bytes").set((total - allocated) * block_bytes)
+            metrics.gauge("kv_cache_blocks", name).set(blocks)
+        metrics.gauge("kv_cache_usage_ratio").set(allocated / total if total else 0.0)
+        metrics.gauge("kv_cache_bytes").set(total * block_bytes)
+        metrics.gauge("kv_cache_free_bytes").set((total - allocated) * block_bytes)
 
-    def processes(self, pids: dict[str, int]) -> None:
+    def record_processes(self, pids: dict[str, int]) -> None:
         """Record CPU time, memory and open files of processes."""
         for name, pid in pids.items():
             usage = _process(pid)
             if usage is None:
                 continue
             cpu, memory, open_files = usage
-            of, before = self._cpu.get(name, (pid, 0.0))
-            self.metrics.counter("process_cpu_seconds", name).inc(max(0.0, cpu - before) if of == pid else cpu)
+            last_pid, last_cpu = self._cpu.get(name, (pid, 0.0))
+            self.metrics.counter("process_cpu_seconds", name).inc(max(0.0, cpu - last_cpu) if last_pid == pid else cpu)
             self._cpu[name] = pid, cpu
             self.metrics.gauge("process_memory_bytes", name).set(memory)
             if open_files is not None:
@@ -176,7 +179,7 @@ def _method(method: str) -> str:
 
 
 def _process(pid: int) -> tuple[float, int, int | None] | None:
-    """Return CPU seconds, resident bytes and open files of a process; None where the system does not report them."""
+    """Return CPU seconds, resident bytes and open files of a process; None if the system does not report them."""
     if sys.platform != "linux":
         return None
     try:
@@ -184,4 +187,4 @@ def _process(pid: int) -> tuple[float, int, int | None] | None:
         open_files = len(list(Path(f"/proc/{pid}/fd").iterdir()))
     except (OSError, ValueError):
         return None
-    return (int(fields[11]) + int(fields[12])) / TICKS, int(fields[21]) * PAGE_BYTES, open_files
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_SECOND, int(fields[21]) * PAGE_BYTES, open_files

@@ -61,7 +61,7 @@ class ChatTemplate:
 
     @classmethod
     def load(cls, folder: Path, tokenizer: Tokenizer) -> "ChatTemplate":
-        """Read a model folder's template from the first of these files that has one (as transformers does).
+        """Read a model folder's template from the first file that has one, in transformers' order.
 
         chat_template.jinja and additional_chat_templates/*.jinja, chat_template.json, tokenizer_config.json.
         Raises ModelError naming the file when one of them is invalid.
@@ -117,9 +117,9 @@ class ChatTemplate:
             if name in self._templates:
                 return self._templates[name]
         if self._templates:
-            message = f"the model has chat templates {sorted(self._templates)} but none named 'default'"
+            message = f"the model has the chat templates {sorted(self._templates)}, but none is named 'default'"
         else:
-            message = "the model has no chat template, so it cannot chat; send a prompt instead of messages"
+            message = "the model has no chat template; send a prompt instead of messages"
         raise InvalidRequest(message, param="messages")
 
     def _render(self, template: jinja2.Template, variables: Mapping[str, Any]) -> str:
@@ -130,7 +130,9 @@ class ChatTemplate:
         except TemplateRaised as error:
             raise InvalidRequest(str(error)[:MAX_ERROR_CHARS], param="messages") from error
         except jinja2.exceptions.SecurityError as error:
-            raise ModelError(f"the chat template tries to leave its sandbox: {str(error)[:MAX_ERROR_CHARS]}") from error
+            raise ModelError(
+                f"the chat template uses an operation that its sandbox forbids: {str(error)[:MAX_ERROR_CHARS]}"
+            ) from error
         except Exception as error:  # a template can raise any exception
             message = (
                 "the chat template cannot render these messages: "
@@ -144,12 +146,15 @@ class ChatTemplate:
         return re.compile(f"(?={self._pattern.pattern}).", re.DOTALL)
 
     def _choose_placeholders(self, context: Mapping[str, Any]) -> dict[str, str]:
-        """Choose a private-use character that no text contains for each first character of a special token."""
+        """Choose an unused private-use character for each first character of a special token."""
         used = set("".join(self._sources.values())).union(*_strings(context))
         free = (chr(code) for code in PLACEHOLDERS if chr(code) not in used)
         swap = dict(zip(sorted({spelled[0] for spelled in self._special_tokens}), free, strict=False))
         if len(swap) < len({spelled[0] for spelled in self._special_tokens}):
-            raise InvalidRequest("the messages use up the whole private use area of Unicode", param="messages")
+            raise InvalidRequest(
+                "the messages use every character of the private use area of Unicode; remove some of them",
+                param="messages",
+            )
         return swap
 
 
@@ -161,12 +166,12 @@ def checked_messages(messages: Any) -> list[dict[str, Any]]:
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Sequence):
         raise _error_at("messages", f"must be a list of messages, got {type(messages).__name__}")
     if not messages:
-        raise _error_at("messages", "must hold at least one message, got none")
+        raise _error_at("messages", "must have at least one message, got none")
     return [_checked_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
 
 
 def checked_tools(tools: Any) -> list[dict[str, Any]]:
-    """Return the tools as plain data; requires a name in each tool or its `function`. Raises InvalidRequest."""
+    """Return the tools as plain data. Raises InvalidRequest for a tool without a name."""
     if isinstance(tools, str | bytes | Mapping) or not isinstance(tools, Sequence):
         raise _error_at("tools", f"must be a list of tools, got {type(tools).__name__}")
     plain = [_plain(tool, f"tools[{index}]") for index, tool in enumerate(tools)]

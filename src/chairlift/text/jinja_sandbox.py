@@ -66,7 +66,7 @@ class RenderBudget:
             raise _limit_error("takes longer than it may, in seconds", self._limits.max_seconds)
 
     def text(self, chars: int) -> None:
-        """Count characters, before they are produced where the size is known."""
+        """Count characters before they are produced, if the size is known by then."""
         self._chars += chars
         if self._chars > self._limits.max_chars:
             raise _limit_error(f"writes {self._chars} characters", self._limits.max_chars)
@@ -134,7 +134,7 @@ class _Generation(Extension):
 
 
 class _Formatter(SandboxedFormatter):
-    """str.format that rejects fields wider than 9999."""
+    """Formats as str.format does, but rejects fields wider than 9999."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
         if re.search(r"\d{5}", format_spec):
@@ -229,7 +229,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         return super().call(context, obj, *args, **kwargs)
 
     def _bounded(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap a filter with size checks; a filter may take Jinja's context or environment before the value."""
+        """Wrap a filter with size checks; Jinja's context or environment may precede the value."""
         first = 1 if hasattr(function, "jinja_pass_arg") else 0
 
         @functools.wraps(function)

@@ -22,13 +22,13 @@ def has_reasoning(template: str) -> bool:
 
 
 class ReasoningParser:
-    """Splits one answer at an opening tag at its very beginning and the closing tag. Elsewhere tags are text.
+    """Splits an answer at an opening tag at its start and a closing tag; other tags are text.
 
     Owns the text that may yet become a tag, and white space around it. Tags with another spelling are text.
     """
 
     def __init__(self, *, inside: bool) -> None:
-        """Start; `inside` says that the prompt ended with the opening tag."""
+        """Start to parse; `inside` is whether the prompt ended with the opening tag."""
         self._state = "inside" if inside else "before"
         self._held = ""
         self._is_fresh = True  # nothing of this part was emitted, so leading white space is dropped

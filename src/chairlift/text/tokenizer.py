@@ -54,7 +54,7 @@ class Tokenizer(Protocol):
         ...
 
     def encode_chat(self, prompt: ChatPrompt) -> list[int]:
-        """Return the ids of a rendered chat without adding tokens; equals `encode` when nothing is literal.
+        """Return the ids of a rendered chat, without added tokens; like `encode` without literal text.
 
         Raises InvalidRequest as `encode` does.
         """
@@ -78,13 +78,13 @@ class Tokenizer(Protocol):
 
 
 def special_pattern(spelled: Iterable[str]) -> re.Pattern[str]:
-    """Compile a pattern that matches any of these strings, the longest first; an empty set matches nothing."""
+    """Compile a pattern that matches any of these strings, longest first; no strings match nothing."""
     longest_first = sorted(filter(None, spelled), key=len, reverse=True)
     return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
 
 def split_special(text: str, pattern: re.Pattern[str], literal: frozenset[int]) -> Iterator[tuple[str, bool]]:
-    """Split `text` into (piece, is special token); a special token at a literal offset is ordinary text."""
+    """Split `text` into (piece, is special token); at a literal offset a special token is text."""
     start = at = 0
     while (match := pattern.search(text, at)) is not None:
         if match.start() in literal:
@@ -103,12 +103,12 @@ def check_text(text: str, param: str = "prompt") -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        message = f"text has half a character (U+{ord(text[error.start]):04X}) at offset {error.start}"
+        message = f"text has half of a surrogate pair (U+{ord(text[error.start]):04X}) at offset {error.start}"
         raise InvalidRequest(message, param=param, offset=error.start) from None
 
 
 class ByteTokenizer:
-    """One token per byte: ids 0..255 are bytes, 256 begins a text, 257 ends it, 258 pads. Needs no files."""
+    """One token per byte: ids 0..255 are bytes, 256 starts a text, 257 ends it, 258 pads."""
 
     vocab_size = 259
     eos_token_ids: tuple[int, ...] = (257,)
@@ -194,16 +194,16 @@ class HFTokenizer:
         """
         path = folder / "tokenizer.json"
         if not path.is_file():
-            raise ModelError(f"{folder} has no tokenizer.json; chairlift reads no other tokenizer format")
+            raise ModelError(f"{folder} has no tokenizer.json, the only tokenizer format that Chairlift reads")
         config = read_json(folder / "special_tokens_map.json") | read_json(folder / "tokenizer_config.json")
         try:
             backend = Backend.from_str(path.read_text(encoding="utf-8"))
         except Exception as error:  # the library raises bare Exception
-            raise ModelError(f"{path} is not a tokenizer that the tokenizers library can read: {error}") from error
+            raise ModelError(f"the tokenizers library cannot read {path}: {error}") from error
         return cls(backend, config)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
-        """Return the ids of `text`. `encode_batch_fast` releases the GIL for other threads; `encode` does not."""
+        """Return the ids of `text`; `encode_batch_fast` releases the GIL, unlike `encode`."""
         check_text(text)
         return list(self._backend.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids)
 
@@ -225,7 +225,8 @@ class HFTokenizer:
         ids = list(backend.encode_batch_fast([text], add_special_tokens=False)[0].ids)
         for token_id in ids:
             if token_id in self._special_ids and token_id not in to_real:
-                message = f"the message spells {self.token_text(token_id)!r}, which this tokenizer cannot write as text"
+                spelled = self.token_text(token_id)
+                message = f"the messages contain {spelled!r}, which this tokenizer cannot encode as plain text"
                 raise InvalidRequest(message, param="messages")
         return [to_real.get(token_id, token_id) for token_id in ids]
 
@@ -234,7 +235,7 @@ class HFTokenizer:
         return self._backend.decode(token_ids, skip_special_tokens=skip_special_tokens)
 
     def token_text(self, token_id: int) -> str | None:
-        """Return the vocabulary's spelling of this id (`Ġhello`, `▁hello`), None for an id without a token."""
+        """Return the vocabulary's spelling of this id (`Ġhello`, `▁hello`), None for an unused id."""
         return self._backend.id_to_token(token_id)
 
     def fallback_byte(self, token_id: int) -> int | None:
@@ -251,7 +252,10 @@ class HFTokenizer:
 
     @cached_property
     def _disguised(self) -> tuple[Backend, dict[str, str], dict[int, int]]:
-        """Build the second tokenizer: (tokenizer, spelling -> secret spelling, its added token ids -> real ids)."""
+        """Build the tokenizer in which special tokens have secret spellings.
+
+        Returns (tokenizer, spelling -> secret spelling, its added token ids -> real ids).
+        """
         backend = Backend(self._backend.model)
         if self._backend.normalizer is not None:
             backend.normalizer = self._backend.normalizer
@@ -275,7 +279,7 @@ class HFTokenizer:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; return {} when the file does not exist. Raises ModelError when it is invalid."""
+    """Read a JSON object; return {} for a missing file. Raises ModelError for an invalid one."""
     if not path.is_file():
         return {}
     try:
@@ -283,7 +287,7 @@ def read_json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ModelError(f"{path} cannot be read as JSON: {error}") from error
     if not isinstance(value, dict):
-        raise ModelError(f"{path} must hold a JSON object, it holds {type(value).__name__}")
+        raise ModelError(f"{path} must contain a JSON object, got {type(value).__name__}")
     return value
 
 
@@ -299,7 +303,7 @@ def _named_tokens(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def byte_characters() -> dict[str, int]:
-    """Return character -> byte of byte-level vocabularies (GPT-2's); a printable byte is its own character."""
+    """Return character -> byte of byte-level vocabularies (GPT-2's); a printable byte is itself."""
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     unprintable = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + place): byte for place, byte in enumerate(unprintable)}

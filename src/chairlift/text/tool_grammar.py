@@ -13,7 +13,7 @@ from typing import Any
 from chairlift.text.tool_parser import CLOSE, HERMES, LLAMA3, MISTRAL
 
 READ_AS = LLAMA3
-"""The notation to parse a forced answer with, whatever the model's own notation is."""
+"""The format of a forced call, which does not depend on the model's own format."""
 
 WHITESPACE = r"[ \n\r\t]{0,40}"
 """White space between the parts of arguments; a grammar's %json does not bound it by default."""
@@ -23,7 +23,7 @@ _ARGUMENTS = {HERMES: "arguments", MISTRAL: "arguments", LLAMA3: "parameters"}
 
 
 def prefill(notation: str) -> str:
-    """Return the beginning of an answer that calls a tool, in the model's own notation, up to its first brace."""
+    """Return the start of an answer that calls a tool, up to its first brace, in the model's format."""
     return _PREFILL[notation]
 
 

@@ -92,7 +92,7 @@ class JsonScanner:
 
 
 class ToolCallJsonParser:
-    """Parses the JSON object of one call, with name and arguments in any order. Owns the text of that object.
+    """Parses the JSON object of one call, with name and arguments in any order; owns its text.
 
     Attributes:
         name: None until it is known.
@@ -323,7 +323,7 @@ class ToolCallParser:
             self._give_up()
 
     def _begin(self, name: str | None = None) -> None:
-        """Begin a call at its brace, the last held character; with a `name` it is the brace of the arguments."""
+        """Start a call at its brace, the last held character; with `name` it starts the arguments."""
         self._call = ToolCallJsonParser(self._calls)
         if name is not None:
             for char in f'{{"name": {json.dumps(name)}, "arguments": ':
@@ -388,7 +388,10 @@ class ToolCallParser:
 
 
 def _kind(piece: Piece) -> int | None:
-    """Return the merge key of a piece: None for text, the call's index for arguments, a negative number for a start."""
+    """Return the merge key of a piece.
+
+    Returns None for text, the call's index for arguments, a negative number for the start of a call.
+    """
     return (
         None if isinstance(piece, TextDelta) else -1 - piece.index if isinstance(piece, ToolCallStart) else piece.index
     )

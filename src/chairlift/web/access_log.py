@@ -10,7 +10,7 @@ MAX_PATH_CHARS = 200
 
 @dataclass(frozen=True, slots=True)
 class AccessRecord:
-    """Describe a finished request.
+    """What the access log writes of a finished request.
 
     Attributes:
         request_id: the request's id.
@@ -21,7 +21,7 @@ class AccessRecord:
         code: code of the error that ended the request, "" for none.
         tenant: the client's tenant.
         user: the end user, as the request names it.
-        begun: whether the request was submitted to the engine.
+        was_submitted: whether the request was submitted to the engine.
     """
 
     request_id: str
@@ -32,7 +32,7 @@ class AccessRecord:
     code: str
     tenant: str
     user: str = ""
-    begun: bool = False
+    was_submitted: bool = False
 
 
 def log_access(record: AccessRecord, path: str) -> None:

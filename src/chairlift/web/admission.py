@@ -47,7 +47,7 @@ REJECTION_CACHE_SECONDS = 0.01
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionLimits:
-    """Hold the limits of the admission queue in front of the engine.
+    """Limits of the admission queue in front of the engine.
 
     Attributes:
         max_waiting_requests: most requests that wait for their first token.
@@ -69,7 +69,7 @@ class AdmissionLimits:
 
 
 class RateEstimator:
-    """Measure events a second on a clock that runs only while the rate matters; idle time on that clock counts.
+    """Measures events a second on a clock that runs only while the rate matters, idle time included.
 
     So a busy period starts with the rate of the last one.
     """
@@ -109,7 +109,7 @@ class RateEstimator:
 
 
 class DecayingRate:
-    """Measure recent events a second, with exponential decay."""
+    """Measures recent events a second, with exponential decay."""
 
     def __init__(self) -> None:
         self._rate, self._at = 0.0, -math.inf
@@ -125,7 +125,7 @@ class DecayingRate:
 
 
 class Permit:
-    """Admit one request: it waits, runs, and ends; repeated calls of a transition have no effect.
+    """Admission of one request, which waits, runs and ends; a repeated transition has no effect.
 
     The permit's owner must call end().
     """
@@ -162,13 +162,13 @@ class Permit:
             self._controller.on_finished(makes_room=makes_room)
 
     def set_prompt_tokens(self, tokens: int) -> None:
-        """Set the prompt's length, once known. Raises Overloaded when the queue has no room for the tokens."""
+        """Set the prompt's length once it is known. Raises Overloaded if the queue has no room for it."""
         if self._waits:
             self._controller.weigh(self._tokens, tokens)
             self._tokens = tokens
 
     def end(self, used_tokens: int = 0, *, makes_room: bool = True) -> None:
-        """End the request, which used `used_tokens`. The end of all requests at once, as of an engine, frees none."""
+        """End the request, which used `used_tokens`. Without makes_room its end frees no slot for others."""
         if self._is_over:
             return
         self._is_over = True
@@ -182,7 +182,7 @@ class Permit:
 
 
 class AdmissionController:
-    """Count and limit the requests that wait for the engine. Belongs to one event loop.
+    """Counts and limits the requests that wait for the engine. Belongs to one event loop.
 
     Attributes:
         waiting_requests: admitted requests without a first output.
@@ -198,12 +198,10 @@ class AdmissionController:
         self._clock = clock or SystemClock()
         self._finish_rate, self._start_rate = RateEstimator(), RateEstimator()
         self._rejection_rate = DecayingRate()
-        self._cached_rejection: tuple[float, int, int, Overloaded] | None = (
-            None  # expiry, waiting requests, waiting tokens, error
-        )
-        self._waits: deque[tuple[float, float]] = deque(
-            maxlen=RECENT_WAITS
-        )  # started requests: start time, seconds waited
+        # Expiry, waiting requests, waiting tokens and the error.
+        self._cached_rejection: tuple[float, int, int, Overloaded] | None = None
+        # Start time and seconds waited of each recently started request.
+        self._waits: deque[tuple[float, float]] = deque(maxlen=RECENT_WAITS)
         self.engine_counts = (0, 0)
         self.max_running: float = math.inf
         self.waiting_requests = 0
@@ -245,17 +243,18 @@ class AdmissionController:
         limits, wait = self._limits, self.expected_wait
         if self.waiting_requests >= limits.max_waiting_requests:
             raise self._rejected(
-                f"{self.waiting_requests} requests wait, the limit is {limits.max_waiting_requests}", wait
+                f"server overloaded: {self.waiting_requests} requests wait, the limit is {limits.max_waiting_requests}",
+                wait,
             )
         if self.waiting_tokens + tokens > limits.max_waiting_tokens:
-            waiting = f"{self.waiting_tokens} prompt tokens wait and {tokens} came"
+            waiting = f"server overloaded: {self.waiting_tokens} prompt tokens wait and this request has {tokens}"
             raise self._rejected(f"{waiting}, the limit is {limits.max_waiting_tokens}", wait)
         max_wait = math.inf if self.waiting_requests < limits.always_admitted else limits.max_queue_wait
         max_wait = max_wait if timeout is None else min(max_wait, timeout)
         self._bound(wait, max_wait)
 
     def rejection(self) -> Overloaded | None:
-        """Return the error that check() raises for a request of unknown prompt, None if it would be admitted.
+        """Return the error that check() raises for a prompt of unknown length, None if it raises none.
 
         Returns the error of REJECTION_CACHE_SECONDS ago again where the queue has become no shorter since.
         """
@@ -274,16 +273,19 @@ class AdmissionController:
         return None
 
     def check_wait(self, timeout: float, num_before: int) -> None:
-        """Raise Overloaded where a request behind `before` others would wait longer than `timeout`; for permits."""
+        """Raise Overloaded if a request behind `num_before` others would wait longer than `timeout`."""
         self._bound(self._expected_wait(min(num_before, self.waiting_requests - 1)), timeout)
 
     def _bound(self, wait: float, max_wait: float) -> None:
         if wait > max_wait:
-            raise self._rejected(f"the expected wait is {wait:.1f} s, the limit is {max_wait:g} s", wait - max_wait)
+            raise self._rejected(
+                f"server overloaded: the expected queue wait is {wait:.1f} s, the limit is {max_wait:g} s",
+                wait - max_wait,
+            )
 
     @property
     def expected_wait(self) -> float:
-        """Seconds that a new request would wait until all before it have their first token; 0 while unknown."""
+        """Seconds until all waiting requests have their first token; 0 while unknown."""
         return self._expected_wait(self.waiting_requests)
 
     def _expected_wait(self, waiting: int) -> float:
@@ -301,7 +303,9 @@ class AdmissionController:
         """Change a waiting request's tokens; for permits. Raises Overloaded, and then nothing has changed."""
         others, limit = self.waiting_tokens - old_tokens, self._limits.max_waiting_tokens
         if self.waiting_requests > 1 and others + tokens > limit:
-            message = f"{others} prompt tokens wait and {tokens} came, the limit is {limit}"
+            message = (
+                f"server overloaded: {others} prompt tokens wait and this request has {tokens}, the limit is {limit}"
+            )
             raise self._rejected(message, self.expected_wait)
         self.waiting_tokens = others + tokens
 
@@ -334,7 +338,7 @@ class AdmissionController:
         self._update_rates()
 
     def _update_rates(self) -> tuple[bool, float]:
-        """Return whether the engine keeps requests waiting, and the number of free slots; update both rates' clocks.
+        """Update both rates' clocks; return whether the engine keeps requests waiting, and its free slots.
 
         When many requests end and start at once, this count follows one by one, so the engine's counts come first.
         """
@@ -353,7 +357,7 @@ class AdmissionController:
         return sum(waited for _, waited in self._waits) / len(self._waits) if self._waits else 0.0
 
     def stream_interval(self) -> float:
-        """Return the seconds between writes to a stream: a tenth of a millisecond for each rejection a second.
+        """Return the seconds between two writes to a stream: 0.1 ms for each rejection a second.
 
         Rejections are cheap, and still take time from admitted requests; a stream that is written less often, with
         more at once, recovers most of it.

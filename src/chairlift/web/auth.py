@@ -26,7 +26,7 @@ _LINE = re.compile(r"(?P<tenant>[A-Za-z0-9._-]{1,128})\s+sha256:(?P<hash>[0-9a-f
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Identify the client of a request.
+    """The client of a request: its tenant and its scopes.
 
     Attributes:
         tenant: the tenant whose limits apply; "" without keys.
@@ -39,7 +39,7 @@ class Principal:
 
 @dataclass(slots=True)
 class KeyRing:
-    """Hold the known keys by their hashes. Safe to replace while requests are served.
+    """The known keys, by their hashes. Safe to replace while requests are served.
 
     Attributes:
         principals: SHA-256 of a key -> its principal.
@@ -69,7 +69,7 @@ class KeyRing:
 
 
 def read_keys(file: Path | None, environ: Mapping[str, str]) -> KeyRing:
-    """Return the keys of a file, of CHAIRLIFT_API_KEY and of CHAIRLIFT_ADMIN_KEY (plain keys, not hashes).
+    """Return the keys of a file, and of CHAIRLIFT_API_KEY and CHAIRLIFT_ADMIN_KEY (plain, not hashed).
 
     Raises ConfigError that names the invalid line, or for a file that cannot be read or has no key.
     """
@@ -78,7 +78,8 @@ def read_keys(file: Path | None, environ: Mapping[str, str]) -> KeyRing:
         if key := environ.get(name, ""):
             if len(key.encode()) > MAX_KEY_BYTES or key != key.strip():
                 raise ConfigError(
-                    f"{name} must be at most {MAX_KEY_BYTES} bytes without white space around them", option="api_keys"
+                    f"{name} must have at most {MAX_KEY_BYTES} bytes, without white space at its ends",
+                    option="api_keys",
                 )
             ring.principals[hashlib.sha256(key.encode()).digest()] = principal
     if file is None:
@@ -89,7 +90,7 @@ def read_keys(file: Path | None, environ: Mapping[str, str]) -> KeyRing:
         raise ConfigError(f"cannot read the keys in {file}: {error}", option="api_keys") from None
     found = dict(_entries(file, lines))
     if not found:
-        raise ConfigError(f"{file} has no key", option="api_keys")
+        raise ConfigError(f"the key file {file} has no key", option="api_keys")
     ring.principals |= found
     ring.is_closed = True
     return ring
@@ -105,7 +106,9 @@ def key_line(key: str, tenant: str, *, admin: bool = False) -> str:
     line = f"{tenant} sha256:{hashlib.sha256(key.encode()).hexdigest()}{' admin' if admin else ''}"
     match = _LINE.match(line)
     if match is None or match["tenant"] != tenant:
-        raise ConfigError(f"a tenant is 1 to 128 characters of A-Z, a-z, 0-9 and ._-, got {tenant!r}", option="tenant")
+        raise ConfigError(
+            f"tenant must have 1 to 128 characters of A-Z, a-z, 0-9 and ._-, got {tenant!r}", option="tenant"
+        )
     return line
 
 
@@ -119,7 +122,7 @@ def _entries(file: Path, lines: list[str]) -> Iterable[tuple[bytes, Principal]]:
             continue
         match = _LINE.match(line.strip())
         if match is None:
-            raise ConfigError(f"{file}, line {number}: must be TENANT sha256:HEX [admin]", option="api_keys")
+            raise ConfigError(f"{file}, line {number}: a key line must be TENANT sha256:HEX [admin]", option="api_keys")
         tenant = match["tenant"]
         yield bytes.fromhex(match["hash"]), _admin(tenant) if match["admin"] else Principal(tenant)
 
@@ -148,10 +151,10 @@ class Auth:
             if not self.ring.has_admin:
                 raise NotFound("there is no such route")
             if all_headers(scope, b"origin"):
-                raise Forbidden("the administration answers no browser page")
+                raise Forbidden("the admin routes reject requests from web pages (header Origin)")
             principal = self._authenticate(scope)
             if ADMIN not in principal.scopes:
-                raise self._unauthorized("the key is no admin's")
+                raise self._unauthorized("the key is not an admin key")
             return principal
         if path in self._open or not self.ring.requires_key:
             return Principal()
@@ -173,5 +176,5 @@ class Auth:
         return principal
 
     def _unauthorized(self, why: str) -> Unauthorized:
-        log.info("refused: %s", why)
+        log.info("rejected: %s", why)
         return Unauthorized("a valid API key is needed: Authorization: Bearer KEY")

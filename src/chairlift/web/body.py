@@ -73,7 +73,7 @@ async def read_body(scope: Scope, receive: Receive, *, max_bytes: int, seconds: 
                 if not message.get("more_body"):
                     return b"".join(pieces)
     except TimeoutError:
-        raise BodyTimeout(f"the body did not come within {seconds:g} s") from None
+        raise BodyTimeout(f"the body did not arrive within {seconds:g} s") from None
 
 
 def parse_json_object(body: bytes) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def parse_json_object(body: bytes) -> dict[str, Any]:
 
 
 def ends_connection(error: BaseException) -> bool:
-    """Return whether the connection must close: the body was not read to its end, or the server is draining."""
+    """Return whether the connection must close: the body is unread, or the server is draining."""
     if isinstance(error, Unavailable):
         return error.details.get("state") == "draining"
     return isinstance(error, BodyTooLarge | BodyTimeout | UnsupportedMediaType)
@@ -106,7 +106,7 @@ def check_type(scope: Scope) -> None:
     encoding = (header(scope, b"content-encoding") or b"identity").strip().lower().decode("latin-1")
     if encoding != "identity":
         raise UnsupportedMediaType(
-            f"bodies cannot be compressed here, got content encoding {encoding[:MAX_SHOWN_CHARS]}"
+            f"the body must not be compressed, got content encoding {encoding[:MAX_SHOWN_CHARS]}"
         )
 
 

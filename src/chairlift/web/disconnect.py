@@ -8,9 +8,10 @@ from chairlift.web.body import ClientGone, Receive
 
 
 class DisconnectWatcher:
-    """Cancel the code inside the context when the client disconnects, and raise ClientGone. Enter after the body.
+    """Cancels the code in its context when the client disconnects. Enter it after the body was read.
 
-    A client that has closed only its sending direction counts as disconnected, as usual for HTTP/1.1 servers.
+    Raises ClientGone then. A client that has closed only its sending direction counts as disconnected, as usual for
+    HTTP/1.1 servers.
     """
 
     def __init__(self, receive: Receive) -> None:

@@ -20,7 +20,7 @@ INVALID, AUTHENTICATION, PERMISSION, NOT_FOUND, RATE, SERVER = (
 
 @dataclass(frozen=True, slots=True)
 class ErrorResponse:
-    """Describe the response to one kind of error.
+    """The HTTP response to one kind of error.
 
     Attributes:
         status: the HTTP status.
@@ -63,7 +63,7 @@ _TABLE: dict[str, ErrorResponse] = {
     "detokenize_failed": ErrorResponse(500, SERVER, "no text can be made of this output"),
 }  # fmt: skip
 
-INTERNAL_ERROR = ErrorResponse(500, SERVER, "the server made a mistake; its log says which, by this request's id")
+INTERNAL_ERROR = ErrorResponse(500, SERVER, "internal server error; the server's log has the reason, by request id")
 
 RETRY_SECONDS = 1.0
 """Seconds to retry after, for a retryable error that names no time."""
@@ -86,7 +86,7 @@ _of_kind: Callable[[type], ErrorResponse] = cache(_search)
 
 
 def error_object(error: BaseException, request_id: str) -> dict[str, Any]:
-    """Return the OpenAI error object, without messages that may name a path, an address or a traceback."""
+    """Return the OpenAI error object; it discloses no path, address or traceback."""
     response = error_response_of(error)
     code, param = "internal_error", None
     message = response.message
@@ -106,7 +106,7 @@ def error_body(error: BaseException, request_id: str) -> bytes:
 
 
 def error_headers(error: BaseException) -> Iterator[Header]:
-    """Yield the headers of an error's response: whether and when to retry, allowed methods, authentication."""
+    """Yield the headers of an error's response: retry, allowed methods, authentication."""
     status = error_response_of(error).status
     if status == 401:
         yield b"www-authenticate", b"Bearer"

@@ -1,8 +1,8 @@
 """bounded_protocol: uvicorn's httptools protocol with limits on size and time of a request's header block.
 
 idle ── first byte ──> head ── empty line ──> body ── its end ──> idle
- │ keep-alive            │ head_bytes,   │ rejected: responded to here, and the body is discarded
- ▼                       ▼ head_lines, head_seconds
+ │ keep-alive            │ HeadLimits    │ rejected: responded to here, and the body is discarded
+ ▼                       ▼
 closed                  431, 408, or 400 for invalid HTTP; then closed
 """
 
@@ -34,7 +34,7 @@ REQUEST_LINE = re.compile(rb"[A-Z]{1,32} \S{1,8192} HTTP/1\.[01]\r?\n")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeadLimits:
-    """Hold the limits of a request's header block.
+    """Limits of a request's header block.
 
     Attributes:
         bytes: bytes of request line and headers together.
@@ -49,7 +49,7 @@ class HeadLimits:
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Describe a request that its header block is enough to reject, without the application.
+    """A request that is rejected by its header block, without the application.
 
     Attributes:
         error: the error of the response.
@@ -70,18 +70,18 @@ EarlyCheck = Callable[[bytes, list[Header]], Rejection | AcquirePermit | None]
 
 
 def bounded_protocol(
-    limits: HeadLimits, write_seconds: float = 30.0, on_rejected: Callable[[AccessRecord], None] = lambda record: None,
+    limits: HeadLimits, write_timeout: float = 30.0, on_rejected: Callable[[AccessRecord], None] = lambda record: None,
     early_check: EarlyCheck | None = None,
 ) -> type[asyncio.Protocol]:  # fmt: skip
     """Return the protocol class for uvicorn's `http`.
 
-    A client that reads nothing of a complete response for `write_seconds` is dropped. `on_rejected` receives the
+    A client that reads nothing of a complete response for `write_timeout` is dropped. `on_rejected` receives the
     record of each request that is rejected here, without the application; `early_check` rejects at a small part of
     the application's cost. An admitted request has a permit in its scope, which the application must end, and starts
     through the start throttle. That holds for requests that arrive at once with their bodies; slow ones start at once.
     """
     attributes = {
-        "limits": limits, "write_seconds": write_seconds, "on_rejected": staticmethod(on_rejected),
+        "limits": limits, "write_timeout": write_timeout, "on_rejected": staticmethod(on_rejected),
         "early_check": None if early_check is None else staticmethod(early_check), "start_throttle": StartThrottle(),
         "raw_responses": RawResponseCache(),
     }  # fmt: skip
@@ -89,10 +89,10 @@ def bounded_protocol(
 
 
 class _BoundedProtocol(HttpToolsProtocol):
-    """Handle one connection. Respond to rejected requests here, without the application."""
+    """Handles one connection; responds to rejected requests itself, without the application."""
 
     limits = HeadLimits()
-    write_seconds = 30.0
+    write_timeout = 30.0
     on_rejected: Callable[[AccessRecord], None]
     early_check: EarlyCheck | None = None
     start_throttle: StartThrottle
@@ -150,7 +150,7 @@ class _BoundedProtocol(HttpToolsProtocol):
 
     def _watch_write_buffer(self) -> None:
         if (unread := self.transport.get_write_buffer_size()) > 0:
-            self.loop.call_later(self.write_seconds, self._check_reader, unread)
+            self.loop.call_later(self.write_timeout, self._check_reader, unread)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._serving = cycle
@@ -186,7 +186,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Start the request, unless it asks for another protocol."""
+        """Start the request, unless it switches to another protocol."""
         size = len(self._request_line()) + sum(len(name) + len(value) + 4 for name, value in self.headers) + 2
         if size > self.limits.bytes:
             self._fail(self._too_large(f"{size} bytes", f"{self.limits.bytes}"))
@@ -270,7 +270,7 @@ class _BoundedProtocol(HttpToolsProtocol):
     # -- rejections ------------------------------------------------------------------------------------------------
 
     def _reject_early(self) -> bool:
-        """Respond here if the early check rejects the request and no earlier one is open on this connection."""
+        """Respond here if the early check rejects the request and no earlier one is open."""
         check, scope = self.early_check, cast("Scope", self.scope)
         if check is None or self._serving is not None or self.pipeline or self.transport.is_closing():
             return False
@@ -300,12 +300,12 @@ class _BoundedProtocol(HttpToolsProtocol):
         return True
 
     def _check_reader(self, unread: int) -> None:
-        """Abort the connection if the client has read nothing since the last check; a close would wait for it."""
+        """Abort the connection if the client has read nothing since the last check; close() would wait."""
         remaining = self.transport.get_write_buffer_size()
         if remaining >= unread:
             self.transport.abort()
         elif remaining:
-            self.loop.call_later(self.write_seconds, self._check_reader, remaining)
+            self.loop.call_later(self.write_timeout, self._check_reader, remaining)
 
     @property
     def _is_idle(self) -> bool:
@@ -329,7 +329,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             self._timer = None
 
     def _on_header_timeout(self) -> None:
-        """Close a connection whose header block is late; respond only if a request has begun."""
+        """Close a connection whose header block is late; respond only if a request has started."""
         self._timer = None
         if self._head_bytes:
             self._reject_and_close(
@@ -339,7 +339,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _reject_and_close(self, error: ChairliftError) -> None:
-        """Respond and close; without a response where it would be taken for that of an earlier request."""
+        """Respond and close; without a response if the client would take it for an earlier request's."""
         self._begin(is_whole=False)
         self._error = error.with_traceback(None)  # a traceback would refer to this connection, a cycle
         self._stop_timer()
@@ -362,7 +362,7 @@ class _BoundedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _notify_disconnect(self) -> None:
-        """Notify the request that is served of the disconnect; uvicorn notifies the newest, which may be queued."""
+        """Notify the request that is served; uvicorn notifies only the newest, which may be queued."""
         if self._serving is not None:
             self._serving.disconnected = True
             self._serving.message_event.set()
@@ -374,7 +374,7 @@ def _has_small_body(scope: Scope) -> bool:
 
 
 def _unknown_method(data: bytes) -> ChairliftError:
-    """Return the error for a method that the parser does not know: the request may still be valid HTTP."""
+    """Return the error for a method unknown to the parser; the rest may still be valid HTTP."""
     if REQUEST_LINE.match(data):
         return MethodNotAllowed("the method is not supported", allow="GET, HEAD, POST, OPTIONS")
     return MalformedRequest(NO_HTTP)

@@ -28,7 +28,7 @@ ENGINE_STARTS = "the engine is down; it is started again"
 
 
 class Lifecycle:
-    """Own the state of start and shutdown; the engine's state is queried each time.
+    """State of start and shutdown; the engine's state is queried each time.
 
     Attributes:
         phase: the current phase of the start, for people.

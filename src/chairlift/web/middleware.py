@@ -23,7 +23,7 @@ CLIENT_CLOSED_REQUEST = 499
 
 
 class RequestMiddleware:
-    """Wrap the application. The access log omits a quiet path unless it fails."""
+    """Wraps the application. The access log omits a quiet path unless it fails."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class RequestMiddleware:
                     given_id, scope["method"], scope.get("route_path", ""), writer.status,
                     time.monotonic() - started_at, writer.code,
                     "" if principal is None else principal.tenant, scope.get("user_named", ""),
-                    scope.get("begun", False),
+                    scope.get("was_submitted", False),
                 ), scope["path"],
             )  # fmt: skip
 
@@ -74,7 +74,7 @@ class RequestMiddleware:
 
 
 class _ResponseWriter:
-    """Send one response, and record its status and the code of the error that ended it."""
+    """Sends one response, and records its status and the code of the error that ended it."""
 
     def __init__(self, send: Send, given_id: str) -> None:
         self._send = send

@@ -21,7 +21,7 @@ def raw_error_response(error: ChairliftError, request_id: str, common: list[Head
 
 
 class RawResponseCache:
-    """Build responses to rejected requests; reuses everything but the request id for the same error."""
+    """Builds responses to rejected requests; reuses all but the request id for the same error."""
 
     def __init__(self) -> None:
         self._cached: tuple[ChairliftError, list[Header]] | None = None

@@ -13,7 +13,7 @@ STARTS_PER_ITERATION = 2
 
 
 class StartThrottle:
-    """Queue the starts of admitted requests. Belongs to one event loop."""
+    """Queue of the starts of admitted requests. Belongs to one event loop."""
 
     def __init__(self) -> None:
         self._queue: deque[Callable[[], None]] = deque()

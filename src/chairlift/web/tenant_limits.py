@@ -13,7 +13,7 @@ MINUTE = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TenantLimits:
-    """Hold the limits of each tenant; None is no limit.
+    """Limits of each tenant; None is no limit.
 
     Attributes:
         tenant_requests_per_minute: requests started a minute.
@@ -33,7 +33,7 @@ class TenantLimits:
 
 
 class TokenBucket:
-    """Limit a rate: hold at most a minute's amount, fill evenly, and allow overdraft by late corrections."""
+    """A rate limit: holds a minute's amount at most and fills evenly; corrections may overdraw it."""
 
     def __init__(self, per_minute: float, now: float) -> None:
         self._size = max(1.0, per_minute)
@@ -42,7 +42,7 @@ class TokenBucket:
         self._at = now
 
     def seconds_until(self, amount: float, now: float) -> float:
-        """Return seconds until `amount` can be taken, 0 for now; more than the size waits until it is full."""
+        """Return seconds until `amount` can be taken, 0 for now; above the size, until it is full."""
         self._fill(now)
         missing = min(amount, self._size) - self._level
         return 0.0 if missing <= 0 else missing / self._rate
@@ -65,7 +65,7 @@ class TokenBucket:
 
 
 class _TenantUsage:
-    """Track the usage of one tenant."""
+    """Usage of one tenant."""
 
     def __init__(self, limits: TenantLimits, now: float) -> None:
         self.open = 0
@@ -89,7 +89,7 @@ class _TenantUsage:
 
 
 class TenantReservation:
-    """Hold the tokens that one request has reserved of its tenant's limit. Must be ended, once."""
+    """Tokens that one request has reserved of its tenant's limit. Must be ended, once."""
 
     def __init__(self, usage: _TenantUsage, limits: TenantLimits, clock: Clock) -> None:
         self._usage = usage
@@ -120,12 +120,12 @@ class TenantReservation:
 
 
 def _used_up(what: str, limit: float | None, seconds: float) -> RateLimited:
-    message = f"your {what} of this minute are used up, the limit is {limit or 0:g}"
+    message = f"your {what} of this minute are used up, the limit is {limit or 0:g} per minute"
     return RateLimited(message, retry_after=seconds)
 
 
 class TenantRateLimiter:
-    """Track and limit the usage of every tenant, while it matters. Belongs to one event loop."""
+    """Tracks and limits the usage of every tenant that has any. Belongs to one event loop."""
 
     def __init__(self, limits: TenantLimits, clock: Clock | None = None) -> None:
         self._limits = limits

@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 
 class WriteTimeout:
-    """Wrap the sends of a streamed response.
+    """Wraps the sends of a streamed response.
 
     One timer covers all pieces of a response: a timeout around each would cost more than the piece. A dropped
     connection is reported as a usual disconnect.

@@ -14,7 +14,7 @@ SMALL = CostCase(running=32, waiting=40)
 
 @pytest.mark.parametrize("policy", list(POLICIES))
 def test_every_slot_stays_used_the_waiting_queue_keeps_its_length_and_one_in_twenty_finishes(policy: str) -> None:
-    rig = SchedulerRig(CostCase(policy=policy, running=32, waiting=40), seed=0)
+    rig = SchedulerRig(CostCase(scheduling_policy=policy, running=32, waiting=40), seed=0)
     totals = rig.run_steps(200)
     assert totals.rows / 200 == pytest.approx(32, abs=0.5)
     assert totals.finished / totals.rows == pytest.approx(0.05, rel=0.15)

@@ -8,7 +8,7 @@ from chairlift.bench.micro.structured_output_cost import measure, schema
 from chairlift.llm.build import prepare
 from chairlift.llm.model_names import RANDOM
 from chairlift.llm.options import Options
-from support_structure import EOS, allowed, at_random, grammar_of
+from support_grammars import EOS, allowed_tokens, grammar_of, random_pick
 
 SMALL: Options = {"num_blocks": 300, "max_running_requests": 8}
 
@@ -25,9 +25,9 @@ def test_both_batches_run_completely_in_each_round() -> None:
 
 
 def test_no_output_under_a_schema_ends_before_its_length() -> None:
-    grammar, pick = grammar_of(json_schema=schema(3)), at_random(5)
+    grammar, pick = grammar_of(json_schema=schema(3)), random_pick(5)
     for _ in range(2000):
-        choices = allowed(grammar)
+        choices = allowed_tokens(grammar)
         assert EOS not in choices
         grammar.advance(pick(sorted(choices)))
     assert not grammar.is_terminated

@@ -40,7 +40,7 @@ def test_a_run_tells_everything(options: dict[str, object]) -> None:
         0 < seen["kv_cache_usage"]["mean"] <= seen["kv_cache_usage"]["peak"] < 1
         and 0 < seen["kv_cache_waste"]["mean"] < 0.5
     )
-    assert seen["kv_cache_usage"]["total_slots"] == 300 * 16
+    assert seen["kv_cache_usage"]["total_kv_tokens"] == 300 * 16
     assert seen["engine"]["num_blocks"] == 300 and seen["engine"]["batching_policy"] == options.get(
         "batching_policy", "mixed"
     )

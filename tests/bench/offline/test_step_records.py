@@ -3,7 +3,7 @@
 import pytest
 
 from chairlift.bench.offline.step_records import MAX_POINTS, StepRecorder, duration_ms
-from support_stats import make_stats
+from support_step_stats import make_stats
 
 
 def recorder(total: int = 100, *steps: dict[str, float]) -> StepRecorder:
@@ -25,7 +25,7 @@ def test_usage_and_waste_are_weighted_by_duration_and_also_averaged_by_step() ->
         {"allocated_kv_tokens": 80, "unused_kv_tokens": 0, "launch_ms": 10.0},
     ).summarize(1000.0)
     assert report["kv_cache_usage"] == {"mean": pytest.approx(0.5), "mean_by_step": pytest.approx(0.6), "peak": 0.8,
-                              "total_slots": 100}  # fmt: skip
+                              "total_kv_tokens": 100}  # fmt: skip
     assert report["kv_cache_waste"] == {
         "mean": pytest.approx(0.1875),
         "mean_by_step": pytest.approx(0.125),

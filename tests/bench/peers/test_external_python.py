@@ -11,7 +11,7 @@ from chairlift.bench.offline.run_spec import RunSpec, WorkloadSpec
 from chairlift.bench.peers import external_python
 from chairlift.core.errors import ChairliftError, ConfigError, ModelError
 from support_models import save_tiny
-from support_peers import interpreter
+from support_peers import write_python
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return interpreter(tmp_path_factory.mktemp("python"))
+    return write_python(tmp_path_factory.mktemp("python"))
 
 
 def run_spec(folder: Path, settings: dict[str, str] | None = None, **given: object) -> RunSpec:

@@ -10,7 +10,7 @@ from chairlift.bench.peers import llama_cpp
 from chairlift.bench.peers.llama_cpp import CompletionRecorder, Server, measure
 from chairlift.core.errors import ConfigError, ModelError
 from support_models import save_tiny
-from support_peers import llama_server
+from support_peers import write_llama_server
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def run_spec(folder: Path, server: str, **given: object) -> RunSpec:
 
 def test_every_token_is_counted_and_the_server_is_ended(folder: Path, tmp_path: Path) -> None:
     server = Server()
-    found = measure(server, run_spec(folder, llama_server(tmp_path)))
+    found = measure(server, run_spec(folder, write_llama_server(tmp_path)))
     workload = run_spec(folder, "").workload.make(found["vocab_size"])
     assert found["requests"]["completed"] == 5 and found["workload_digest"] == workload.digest()
     assert found["tokens"]["output"] == workload.output_tokens
@@ -38,7 +38,7 @@ def test_every_token_is_counted_and_the_server_is_ended(folder: Path, tmp_path: 
 
 def test_a_server_that_does_not_start_is_reported_with_the_end_of_standard_error(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"did not become ready: error: no such model"):
-        measure(Server(), run_spec(folder, llama_server(tmp_path, broken=True)))
+        measure(Server(), run_spec(folder, write_llama_server(tmp_path, broken=True)))
     with pytest.raises(ConfigError, match=r"no llama-server on PATH; --peer llama\.cpp\.server=\.\. names one"):
         measure(Server(), run_spec(folder, "no-such-server-anywhere"))
 
@@ -57,7 +57,7 @@ def test_a_response_that_is_an_error_has_no_token(status: int, event: dict[str, 
 
 def test_it_runs_a_specification_from_a_file_and_can_be_ended_from_outside(folder: Path, tmp_path: Path) -> None:
     files = [tmp_path / "order.json", tmp_path / "result.json"]
-    files[0].write_bytes(run_spec(folder, llama_server(tmp_path), requests=2).encode())
+    files[0].write_bytes(run_spec(folder, write_llama_server(tmp_path), requests=2).encode())
     exit_hooks = []
     assert llama_cpp.main(list(map(str, files)), exit_hooks.append) == 0
     assert json.loads(files[1].read_text())["requests"]["completed"] == 2

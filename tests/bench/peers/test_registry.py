@@ -28,7 +28,8 @@ def test_a_label_makes_one_more_of_a_kind_with_settings_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("names", "settings", "sentence"),
     [
-        (["sglang"], [], "unknown peer 'sglang'; there is transformers, transformers-single, vllm, openvino, llama"),
+        (["sglang"], [], "unknown peer 'sglang'; available are transformers, transformers-single, vllm, "
+         "openvino, llama"),
         (["vllm"], ["vllm.colour=red"], "vllm has no setting 'colour'; it has python \\(the interpreter"),
         (["transformers-static"], ["transformers-static.python=x"], "has no setting 'python'; it has none"),
         (["openvino"], [], r"openvino needs --peer openvino.model=..: the folder that optimum-intel exported"),

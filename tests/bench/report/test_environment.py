@@ -11,7 +11,7 @@ import chairlift
 from chairlift import demo
 from chairlift.bench.report import environment
 from chairlift.llm.model_names import DEMO, RANDOM
-from support_tree import ROOT
+from support_source_tree import ROOT
 
 
 def git(folder: Path, *words: str) -> str:

@@ -13,7 +13,7 @@ from chairlift.core.errors import ConfigError
 REPORT: dict[str, Any] = {
     "model": {"name": "tiny"}, "workload": {"name": "longtail"}, "output_tokens_per_second": 5.0,
     "samples": {"latency_seconds": [1.0, 2.0, 4.0], "ttft_seconds": [0.1, 0.1, 0.2]},
-    "kv_cache_usage": {"total_slots": 100},
+    "kv_cache_usage": {"total_kv_tokens": 100},
     "timeline": {
         "at": [0.1, 0.2, 0.3], "running": [3, 2, 0], "waiting": [1, 0, 0], "allocated_kv_tokens": [48, 32, 0],
         "unused_kv_tokens": [4, 8, 0],

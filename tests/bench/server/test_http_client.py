@@ -12,7 +12,17 @@ from chairlift.bench.server import http_client
 from chairlift.bench.server.http_client import Client, ExchangeEnd, ExchangeEndKind, Headers, NoResponse
 from chairlift.bench.server.server_address import Address
 from chairlift.core.errors import ConfigError
-from support_scripted_server import HEAD, Script, Scripted, Seen, chunk, plain, saying, scripted, streamed
+from support_scripted_server import (
+    HEAD,
+    ReceivedRequest,
+    Script,
+    ScriptedServer,
+    chunk,
+    plain_response,
+    respond_with,
+    scripted_server,
+    stream_response,
+)
 from support_server import fake_server, run
 
 
@@ -42,9 +52,9 @@ async def send(client: Client, seconds: float = 20.0) -> tuple[ExchangeEnd, Kept
     return await client.send(client.request("POST", "/v1/completions", b"{}"), kept, seconds), kept
 
 
-async def once(script: Script, seconds: float = 20.0) -> tuple[ExchangeEnd, Kept, Scripted]:
+async def once(script: Script, seconds: float = 20.0) -> tuple[ExchangeEnd, Kept, ScriptedServer]:
     """Send one request to a server with this script."""
-    async with scripted(script) as server:
+    async with scripted_server(script) as server:
         client = Client(Address.of(server.url))
         ended, kept = await send(client, seconds)
         client.close()
@@ -53,11 +63,11 @@ async def once(script: Script, seconds: float = 20.0) -> tuple[ExchangeEnd, Kept
 
 def test_a_request_has_its_host_header_and_never_accepts_compression() -> None:
     async def main() -> None:
-        async with scripted(saying(streamed(1))) as server:
+        async with scripted_server(respond_with(stream_response(1))) as server:
             client = Client(Address.of(server.url + "/base/v1"), "secret")
             await client.send(client.request("POST", "/v1/completions", b"{}", "x-own: 1\r\n"), Kept(), 20.0)
             client.close()
-        (seen,) = server.seen
+        (seen,) = server.requests
         assert (seen.method, seen.path, seen.body) == ("POST", "/base/v1/completions", b"{}")
         assert seen.headers == {
             "host": server.url.removeprefix("http://"), "authorization": "bearer secret", "x-own": "1",
@@ -74,15 +84,15 @@ def test_a_key_that_no_header_can_hold(key: str) -> None:
 
 
 def test_a_response_is_complete_for_any_division_into_chunks() -> None:
-    answer = b"HTTP/1.1 100 Continue\r\n\r\n" + streamed(1, 2)
+    answer = b"HTTP/1.1 100 Continue\r\n\r\n" + stream_response(1, 2)
 
-    async def by_bytes(seen: Seen, writer: asyncio.StreamWriter) -> None:
+    async def by_bytes(seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         for place in range(len(answer)):
             writer.write(answer[place : place + 1])
             await asyncio.sleep(0)
 
     async def main() -> None:
-        _, wanted, _ = await once(saying(answer))
+        _, wanted, _ = await once(respond_with(answer))
         ended, kept, _ = await once(by_bytes)
         assert ended.how is ExchangeEndKind.COMPLETE and kept.status == 200
         assert kept.text == wanted.text and kept.text.endswith(b"data: [DONE]\n\n")
@@ -93,30 +103,30 @@ def test_a_response_is_complete_for_any_division_into_chunks() -> None:
 
 def test_a_connection_is_used_again_and_never_shared() -> None:
     async def main() -> None:
-        async with scripted(saying(streamed(1))) as server:
+        async with scripted_server(respond_with(stream_response(1))) as server:
             client = Client(Address.of(server.url))
             for _ in range(3):
                 assert (await send(client))[0].how is ExchangeEndKind.COMPLETE
-            assert server.connections == 1
+            assert server.num_connections == 1
             await asyncio.gather(*(send(client) for _ in range(4)))
-            assert server.connections == 4 and len(server.seen) == 7
+            assert server.num_connections == 4 and len(server.requests) == 7
             client.close()
 
     run(main())
 
 
 @pytest.mark.parametrize("answer", [
-    plain(200, b"x", "connection: close"),
-    plain(200, b"x") + plain(200, b"y"),    # one more than was asked for
+    plain_response(200, b"x", "connection: close"),
+    plain_response(200, b"x") + plain_response(200, b"y"),    # one more than was asked for
     b"HTTP/1.0 200 OK\r\ncontent-length: 1\r\n\r\nx",
 ])  # fmt: skip
 def test_a_connection_that_is_not_to_be_used_again(answer: bytes) -> None:
     async def main() -> None:
-        async with scripted(saying(answer)) as server:
+        async with scripted_server(respond_with(answer)) as server:
             client = Client(Address.of(server.url))
             for number in (1, 2):
                 ended, kept = await send(client)
-                assert (ended.how, kept.text, server.connections) == (ExchangeEndKind.COMPLETE, b"x", number)
+                assert (ended.how, kept.text, server.num_connections) == (ExchangeEndKind.COMPLETE, b"x", number)
             client.close()
 
     run(main())
@@ -124,13 +134,13 @@ def test_a_connection_that_is_not_to_be_used_again(answer: bytes) -> None:
 
 def test_what_comes_on_a_connection_that_rests_drops_it() -> None:
     async def main() -> None:
-        async with scripted(saying(streamed(1))) as server:
+        async with scripted_server(respond_with(stream_response(1))) as server:
             client = Client(Address.of(server.url))
             await send(client)
-            server.open[0].write(plain(200, b"late"))
-            while not server.lost:
+            server.writers[0].write(plain_response(200, b"late"))
+            while not server.num_closed:
                 await asyncio.sleep(0.01)
-            assert (await send(client))[0].how is ExchangeEndKind.COMPLETE and server.connections == 2
+            assert (await send(client))[0].how is ExchangeEndKind.COMPLETE and server.num_connections == 2
             client.close()
 
     run(main())
@@ -140,11 +150,11 @@ def test_a_connection_that_rested_too_long_is_not_used_again(monkeypatch: pytest
     monkeypatch.setattr(http_client, "IDLE_REUSE_SECONDS", 0.0)
 
     async def main() -> None:
-        async with scripted(saying(streamed(1))) as server:
+        async with scripted_server(respond_with(stream_response(1))) as server:
             client = Client(Address.of(server.url))
             await send(client)
             await send(client)
-            assert server.connections == 2
+            assert server.num_connections == 2
             client.close()
 
     run(main())
@@ -166,7 +176,7 @@ def test_a_connection_that_rested_too_long_is_not_used_again(monkeypatch: pytest
 def test_how_a_server_that_closes_ends_an_exchange(answer: bytes, how: ExchangeEndKind, why: str) -> None:
     async def main() -> None:
         before = time.monotonic()
-        ended, _, _ = await once(saying(answer, closes=True))
+        ended, _, _ = await once(respond_with(answer, closes=True))
         assert ended.how is how and (ended.why == why or how is ExchangeEndKind.INVALID_RESPONSE)
         assert before <= ended.at <= time.monotonic()
 
@@ -174,7 +184,7 @@ def test_how_a_server_that_closes_ends_an_exchange(answer: bytes, how: ExchangeE
 
 
 def test_a_server_that_resets_ends_an_exchange_that_had_no_length() -> None:
-    async def reset(seen: Seen, writer: asyncio.StreamWriter) -> None:
+    async def reset(seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\n\r\nsome of it")
         await writer.drain()
         await asyncio.sleep(0.05)
@@ -191,7 +201,7 @@ def test_a_taker_that_raises_ends_the_exchange() -> None:
             raise ValueError("not this")
 
     async def main() -> None:
-        async with scripted(saying(streamed(1))) as server:
+        async with scripted_server(respond_with(stream_response(1))) as server:
             client = Client(Address.of(server.url))
             ended = await client.send(client.request("GET", "/"), Choosy(), 20.0)
             assert (ended.how, ended.why) == (ExchangeEndKind.INVALID_RESPONSE, "not this")
@@ -200,7 +210,7 @@ def test_a_taker_that_raises_ends_the_exchange() -> None:
     run(main())
 
 
-async def _never(seen: Seen, writer: asyncio.StreamWriter) -> None:
+async def _never(seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
     writer.write(HEAD)
     await writer.drain()
     await asyncio.sleep(0.05)
@@ -208,11 +218,11 @@ async def _never(seen: Seen, writer: asyncio.StreamWriter) -> None:
 
 def test_a_server_that_does_not_end_is_left_in_time() -> None:
     async def main() -> None:
-        async with scripted(_never) as server:
+        async with scripted_server(_never) as server:
             client = Client(Address.of(server.url))
             ended, kept = await send(client, 2.0)
             assert (ended.how, ended.why, kept.status) == (ExchangeEndKind.TIMEOUT, "no response in time", 200)
-            while not server.lost:
+            while not server.num_closed:
                 await asyncio.sleep(0.01)
 
     run(main())
@@ -220,14 +230,14 @@ def test_a_server_that_does_not_end_is_left_in_time() -> None:
 
 def test_a_cancelled_request_closes_its_connection() -> None:
     async def main() -> None:
-        async with scripted(_never) as server:
+        async with scripted_server(_never) as server:
             asking = asyncio.create_task(send(Client(Address.of(server.url))))
-            while not server.seen:
+            while not server.requests:
                 await asyncio.sleep(0.01)
             asking.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await asking
-            while not server.lost:
+            while not server.num_closed:
                 await asyncio.sleep(0.01)
 
     run(main())
@@ -266,7 +276,7 @@ def test_of_several_addresses_one_that_accepts_is_kept(monkeypatch: pytest.Monke
     monkeypatch.setattr(http_client, "_resolve", lambda address: ["::1", "127.0.0.1"])
 
     async def main() -> None:
-        async with scripted(saying(plain(200, b"x", "connection: close"))) as server:
+        async with scripted_server(respond_with(plain_response(200, b"x", "connection: close"))) as server:
             client = Client(Address.of(server.url))
             for _ in range(2):
                 assert (await send(client))[0].how is ExchangeEndKind.COMPLETE
@@ -277,7 +287,7 @@ def test_of_several_addresses_one_that_accepts_is_kept(monkeypatch: pytest.Monke
 
 def test_a_whole_response_is_fetched_up_to_a_limit() -> None:
     async def main() -> None:
-        async with scripted(saying(plain(404, b"gone"))) as server:
+        async with scripted_server(respond_with(plain_response(404, b"gone"))) as server:
             client = Client(Address.of(server.url))
             assert await client.fetch("GET", "/x") == (404, b"gone")
             with pytest.raises(NoResponse, match="the response is too long"):

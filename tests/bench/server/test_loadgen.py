@@ -27,15 +27,15 @@ from chairlift.bench.server.server_address import Address
 from chairlift.engine.runner.fake import FakeConfig
 from support_scripted_server import (
     HEAD,
+    ReceivedRequest,
     Script,
-    Scripted,
-    Seen,
+    ScriptedServer,
     chunk,
     event,
-    plain,
-    saying,
-    scripted,
-    streamed,
+    plain_response,
+    respond_with,
+    scripted_server,
+    stream_response,
     text_chunk,
 )
 from support_server import fake_server, run
@@ -69,9 +69,9 @@ async def phase_over(client: Any, timeout: float = 20.0) -> AsyncIterator[LoadPh
         await phase.end()
 
 
-async def once(script: Script, timeout: float = 20.0) -> tuple[HttpRequestRecord, Scripted]:
+async def once(script: Script, timeout: float = 20.0) -> tuple[HttpRequestRecord, ScriptedServer]:
     """Send one request to a scripted server."""
-    async with scripted(script) as server:
+    async with scripted_server(script) as server:
         client = Client(Address.of(server.url))
         deck = RequestStream(WorkloadSpec(name="uniform"), 100, RequestFormat(model="m"), client)
         async with phase_over(client, timeout) as phase:
@@ -194,9 +194,9 @@ def test_the_generator_knows_how_late_it_reads() -> None:
 
 
 def test_a_slow_first_byte_is_counted_from_when_the_request_was_due() -> None:
-    async def slow(seen: Seen, writer: asyncio.StreamWriter) -> None:
+    async def slow(seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.2)
-        writer.write(streamed(1, 2))
+        writer.write(stream_response(1, 2))
 
     record, _ = run(once(slow))
     assert record.outcome is Outcome.OK and record.ttft is not None and record.ttft >= 0.2
@@ -207,22 +207,22 @@ def test_a_slow_first_byte_is_counted_from_when_the_request_was_due() -> None:
     (HEAD + chunk(event(text_chunk("x", 1))), Outcome.CONNECTION_LOST, "cut"),
     (HEAD + chunk(event(text_chunk("x", 1))) + chunk(b'event: error\ndata: {"error":{"code":"engine_dead"}}\n\n'),
      Outcome.ERROR_EVENT, "engine_dead"),
-    (plain(429, {"error": {"code": "overloaded"}}, "retry-after: 2"), Outcome.REFUSED, "overloaded"),
-    (plain(200, {"choices": []}), Outcome.UNFINISHED, "unfinished"),
-    (plain(200, b"x", "content-encoding: gzip"), Outcome.INVALID_RESPONSE, "garbage"),
+    (plain_response(429, {"error": {"code": "overloaded"}}, "retry-after: 2"), Outcome.REFUSED, "overloaded"),
+    (plain_response(200, {"choices": []}), Outcome.UNFINISHED, "unfinished"),
+    (plain_response(200, b"x", "content-encoding: gzip"), Outcome.INVALID_RESPONSE, "garbage"),
     (b"what?\r\n\r\n", Outcome.INVALID_RESPONSE, "garbage"),
     (HEAD + chunk(b"data: " + b"x" * 17 * 2**20), Outcome.INVALID_RESPONSE, "garbage"),
 ])  # fmt: skip
 def test_every_fault_has_its_name(response: bytes, outcome: Outcome, code: str) -> None:
-    record, server = run(once(saying(response, closes=True)))
+    record, server = run(once(respond_with(response, closes=True)))
     assert (record.outcome, record.code) == (outcome, code)
     assert record.retry_after == (2.0 if outcome is Outcome.REFUSED else None)
-    assert server.seen[0].headers["accept-encoding"] == "identity"
+    assert server.requests[0].headers["accept-encoding"] == "identity"
 
 
 def test_a_response_in_single_bytes_is_the_same() -> None:
-    async def by_bytes(seen: Seen, writer: asyncio.StreamWriter) -> None:
-        for byte in streamed(1, 2, 3):
+    async def by_bytes(seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        for byte in stream_response(1, 2, 3):
             writer.write(bytes([byte]))
             await asyncio.sleep(0)
 
@@ -231,7 +231,7 @@ def test_a_response_in_single_bytes_is_the_same() -> None:
 
 
 def test_a_server_that_never_responds_times_out() -> None:
-    async def never(seen: Seen, writer: asyncio.StreamWriter) -> None:
+    async def never(seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.5)
 
     record, _ = run(once(never, 0.1))
@@ -244,21 +244,21 @@ def test_hundreds_of_streams_are_open_at_once() -> None:
     async def main() -> list[HttpRequestRecord]:
         all_here = asyncio.Event()
 
-        async def together(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        async def together(seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
             writer.write(HEAD + chunk(event(text_chunk("x", 1))))
-            if len(server.seen) == count:
+            if len(server.requests) == count:
                 all_here.set()
             await all_here.wait()
-            writer.write(streamed(1).removeprefix(HEAD))
+            writer.write(stream_response(1).removeprefix(HEAD))
 
-        async with scripted(together) as server:
+        async with scripted_server(together) as server:
             client = Client(Address.of(server.url))
             deck = RequestStream(WorkloadSpec(name="uniform"), 128, RequestFormat(model="m"), client)
             async with phase_over(client) as phase:
                 await phase.open_loop(PreparedRequest(0.0, shot.request, 0) for shot in islice(deck, count))
                 await phase.wait_until_done()
             client.close()
-        assert server.connections == count
+        assert server.num_connections == count
         return phase.records
 
     records = in_own_loop(main)

@@ -10,7 +10,7 @@ from chairlift.bench.server.api_requests import PreparedRequest
 from chairlift.bench.server.http_client import Client
 from chairlift.bench.server.overload import RecoveryProbes, judge, median_phase, tokens_per_request
 from chairlift.bench.server.server_address import Address
-from support_scripted_server import Script, Seen, plain, scripted, streamed
+from support_scripted_server import ReceivedRequest, Script, plain_response, scripted_server, stream_response
 from support_server import run
 
 
@@ -18,20 +18,20 @@ def answering(*seconds: float | None) -> Script:
     """Respond after each of these seconds in turn, None for a rejection; the last one repeats."""
     left = list(seconds)
 
-    async def script(seen: Seen, writer: asyncio.StreamWriter) -> None:
+    async def script(seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         pause = left.pop(0) if len(left) > 1 else left[0]
         if pause is None:
-            writer.write(plain(429, b"{}"))
+            writer.write(plain_response(429, b"{}"))
             return
         await asyncio.sleep(pause)
-        writer.write(streamed(1))
+        writer.write(stream_response(1))
 
     return script
 
 
 async def probed(script: Script, *, learns: bool = False) -> tuple[RecoveryProbes, float | None]:
     """Probe a server; without a measured baseline it is one second."""
-    async with scripted(script) as server:
+    async with scripted_server(script) as server:
         client = Client(Address.of(server.url))
         probes = RecoveryProbes(client, PreparedRequest(0.0, client.request("GET", "/"), 0))
         if learns:

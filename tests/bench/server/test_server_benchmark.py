@@ -15,7 +15,14 @@ from chairlift.bench.server.server_benchmark import BenchmarkPlan, ServerBenchma
 from chairlift.bench.server.slo import SLO
 from chairlift.core.errors import ConfigError
 from chairlift.engine.runner.fake import FakeConfig
-from support_scripted_server import Script, Seen, plain, saying, scripted, streamed
+from support_scripted_server import (
+    ReceivedRequest,
+    Script,
+    plain_response,
+    respond_with,
+    scripted_server,
+    stream_response,
+)
 from support_server import fake_server, run
 
 UNIFORM = WorkloadSpec(name="uniform")
@@ -45,7 +52,7 @@ def made(
 
 
 async def against(script: Script, plan: BenchmarkPlan) -> ServerBenchmark:
-    async with scripted(script) as server:
+    async with scripted_server(script) as server:
         return await measured(server.url, plan)
 
 
@@ -93,9 +100,9 @@ def test_rates_one_after_another_and_what_the_server_counted_is_what_was_seen() 
 
 def test_the_same_seed_is_the_same_load_and_phases_differ() -> None:
     async def seen(seed: int) -> list[bytes]:
-        async with scripted(saying(streamed(1))) as server:
+        async with scripted_server(respond_with(stream_response(1))) as server:
             await measured(server.url, BenchmarkPlan(rate=(500.0, 500.0), requests=5, seed=seed, pause=0.0))
-            return [each.body for each in server.seen if each.path == "/v1/completions"][1:]
+            return [each.body for each in server.requests if each.path == "/v1/completions"][1:]
 
     def by_phase(bodies: list[bytes]) -> list[list[bytes]]:
         return [sorted(bodies[:5]), sorted(bodies[5:])]  # two milliseconds apart, they may overtake each other
@@ -105,11 +112,11 @@ def test_the_same_seed_is_the_same_load_and_phases_differ() -> None:
 
 
 def test_a_closed_loop_and_what_its_phase_is_called() -> None:
-    serving = run(against(saying(streamed(1)), BenchmarkPlan(concurrency=3, requests=9)))
+    serving = run(against(respond_with(stream_response(1)), BenchmarkPlan(concurrency=3, requests=9)))
     (phase,) = serving.phases
     assert phase["name"] == "3 at a time" and phase["load"]["concurrency"] == 3
     assert phase["requests"]["total"] == 9 and phase["offered_per_second"] is None
-    assert run(against(saying(streamed(1)), BenchmarkPlan(requests=2))).phases[0]["name"] == "32 at a time"
+    assert run(against(respond_with(stream_response(1)), BenchmarkPlan(requests=2))).phases[0]["name"] == "32 at a time"
 
 
 def test_a_trace_has_its_own_times(tmp_path: Path) -> None:
@@ -117,7 +124,7 @@ def test_a_trace_has_its_own_times(tmp_path: Path) -> None:
     path.write_text('{"at": 0, "prompt": [1], "output_tokens": 2}\n{"at": 0.2, "prompt": [1], "output_tokens": 3}\n')
 
     async def main(plan: BenchmarkPlan) -> dict[str, Any]:
-        async with scripted(saying(streamed(1, 2))) as server:
+        async with scripted_server(respond_with(stream_response(1, 2))) as server:
             return (await measured(server.url, plan, WorkloadSpec(name=str(path)))).phases[0]
 
     phase = run(main(BenchmarkPlan()))
@@ -128,9 +135,9 @@ def test_a_trace_has_its_own_times(tmp_path: Path) -> None:
 
 
 def test_goals_make_the_goodput() -> None:
-    async def slow(seen: Seen, writer: asyncio.StreamWriter) -> None:
+    async def slow(seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(0.1)
-        writer.write(streamed(1))
+        writer.write(stream_response(1))
 
     counts = run(against(slow, BenchmarkPlan(requests=4, slo=SLO({"ttft": 0.05})))).phases[0]["requests"]
     assert (counts["ok"], counts["good"]) == (4, 0)
@@ -152,12 +159,12 @@ def test_a_server_that_does_not_serve_this_says_why() -> None:
 
 
 @pytest.mark.parametrize(("answer", "said"), [
-    (plain(401, {"error": {"message": "no key"}}), r"does not list its models: no key \(401\)"),
-    (plain(200, {"data": []}), "names no model"), (plain(200, b"<html>"), "names no model"),
+    (plain_response(401, {"error": {"message": "no key"}}), r"does not list its models: no key \(401\)"),
+    (plain_response(200, {"data": []}), "names no model"), (plain_response(200, b"<html>"), "names no model"),
 ])  # fmt: skip
 def test_a_server_that_names_no_model(answer: bytes, said: str) -> None:
     async def main() -> None:
-        async with scripted(saying(answer)) as server:
+        async with scripted_server(respond_with(answer)) as server:
             with pytest.raises(NoResponse, match=said):
                 await first_model(Client(Address.of(server.url)))
 
@@ -166,25 +173,25 @@ def test_a_server_that_names_no_model(answer: bytes, said: str) -> None:
 
 def test_a_greeting_that_is_no_stream_is_no_greeting() -> None:
     with pytest.raises(NoResponse, match=r"does not serve this: unfinished: no \[DONE\]"):
-        run(against(saying(plain(200, {"choices": []})), BenchmarkPlan(requests=1)))
+        run(against(respond_with(plain_response(200, {"choices": []})), BenchmarkPlan(requests=1)))
 
 
 def test_cancelled_it_keeps_what_was_measured() -> None:
-    async def hanging(seen: Seen, writer: asyncio.StreamWriter) -> None:
+    async def hanging(seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         if len(server_saw) < 4 or seen.path == "/metrics":
-            writer.write(streamed(1))
+            writer.write(stream_response(1))
         else:
             await asyncio.sleep(3600)
         server_saw.append(seen)
 
-    server_saw: list[Seen] = []
+    server_saw: list[ReceivedRequest] = []
 
     async def main() -> ServerBenchmark:
-        async with scripted(hanging) as server:
+        async with scripted_server(hanging) as server:
             client = Client(Address.of(server.url))
             serving = made(client, BenchmarkPlan(rate=(100.0, 100.0), requests=3, pause=0.0))
             running = asyncio.create_task(serving.run())
-            while len(server.seen) < 8:
+            while len(server.requests) < 8:
                 await asyncio.sleep(0.01)
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
@@ -235,11 +242,11 @@ def test_rounds_are_measured_one_after_the_other_and_judged_together(monkeypatch
 
 
 def test_a_server_without_capacity_ends_the_overload() -> None:
-    async def refusing(seen: Seen, writer: asyncio.StreamWriter) -> None:
+    async def refusing(seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
         greeted = len(server_saw) >= 6
         server_saw.append(seen)
-        writer.write(plain(429, b"{}") if greeted else streamed(1))
+        writer.write(plain_response(429, b"{}") if greeted else stream_response(1))
 
-    server_saw: list[Seen] = []
+    server_saw: list[ReceivedRequest] = []
     with pytest.raises(NoResponse, match=r"completed no request within 0\.3 s"):
         run(against(refusing, BenchmarkPlan(overload=(2.0,), concurrency=1, duration=0.3)))

@@ -8,7 +8,7 @@ from chairlift.bench.server import server_memory
 from chairlift.bench.server.http_client import Client
 from chairlift.bench.server.server_address import Address
 from chairlift.bench.server.server_memory import MemoryWatch, memory_of
-from support_scripted_server import Script, Seen, plain, saying, scripted
+from support_scripted_server import ReceivedRequest, Script, plain_response, respond_with, scripted_server
 from support_server import fake_server, run
 
 PAGE = """# HELP chairlift_process_memory_bytes Resident memory
@@ -25,12 +25,12 @@ def test_both_ways_of_saying_it_are_read() -> None:
 
 
 async def watched(script: Script) -> MemoryWatch:
-    async with scripted(script) as server:
+    async with scripted_server(script) as server:
         client = Client(Address.of(server.url))
         async with MemoryWatch(client) as memory:
             await asyncio.sleep(0.1)
         client.close()
-        assert {seen.path for seen in server.seen} == {"/metrics"}
+        assert {seen.path for seen in server.requests} == {"/metrics"}
         return memory
 
 
@@ -38,15 +38,15 @@ def test_the_first_the_largest_and_the_last_are_kept(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(server_memory, "SAMPLE_INTERVAL_SECONDS", 0.01)
     sizes = iter([5, 9, 7])
 
-    async def growing(seen: Seen, writer: asyncio.StreamWriter) -> None:
-        writer.write(plain(200, b"process_resident_memory_bytes %d\n" % next(sizes, 6)))
+    async def growing(seen: ReceivedRequest, writer: asyncio.StreamWriter) -> None:
+        writer.write(plain_response(200, b"process_resident_memory_bytes %d\n" % next(sizes, 6)))
 
     assert run(watched(growing)).result() == {"server": {"first": 5, "peak": 9, "last": 6}}
 
 
-@pytest.mark.parametrize("response", [plain(404, b""), plain(200, b"# nothing\n"), b"what?\r\n\r\n"])
+@pytest.mark.parametrize("response", [plain_response(404, b""), plain_response(200, b"# nothing\n"), b"what?\r\n\r\n"])
 def test_a_server_that_says_nothing_of_it(response: bytes) -> None:
-    assert run(watched(saying(response, closes=True))).result() is None
+    assert run(watched(respond_with(response, closes=True))).result() is None
 
 
 def test_a_real_server_says_it() -> None:

@@ -13,7 +13,7 @@ from chairlift.bench.server.response_recorder import HttpRequestRecord, Outcome
 from chairlift.bench.server.server_benchmark import BenchmarkPlan, ServerBenchmark
 from chairlift.bench.server.server_report import assembled, is_successful, table
 from chairlift.bench.server.slo import SLO, summarize_phase
-from support_scripted_server import record, refusal
+from support_scripted_server import ok_record, rejection_record
 
 LAG = {"mean": 0.001, "p50": 0.001, "p90": 0.001, "p99": 0.001, "max": 0.002}
 
@@ -34,7 +34,7 @@ def report(*phases: dict[str, Any], overload: bool = False, complete: bool = Tru
     )  # fmt: skip
 
 
-GOOD = record(2.0, 3.0, 4.0)
+GOOD = ok_record(2.0, 3.0, 4.0)
 
 
 def test_everything_that_a_reader_needs_is_in_it() -> None:
@@ -49,26 +49,26 @@ def test_everything_that_a_reader_needs_is_in_it() -> None:
 
 
 @pytest.mark.parametrize("bad", [
-    record(1.0, outcome=Outcome.CONNECTION_LOST), record(1.0, outcome=Outcome.ERROR_EVENT),
-    record(1.0, outcome=Outcome.BAD_STATUS, status=400), refusal(1.0, 0.01, status=503),
+    ok_record(1.0, outcome=Outcome.CONNECTION_LOST), ok_record(1.0, outcome=Outcome.ERROR_EVENT),
+    ok_record(1.0, outcome=Outcome.BAD_STATUS, status=400), rejection_record(1.0, 0.01, status=503),
 ])  # fmt: skip
 def test_what_is_not_well(bad: HttpRequestRecord) -> None:
     assert not is_successful(report(phase("1/s", GOOD, bad)))
 
 
 def test_refusals_are_well_and_a_missed_promise_is_not() -> None:
-    fine = phase("1/s", GOOD, refusal(3.0, 0.01))
+    fine = phase("1/s", GOOD, rejection_record(3.0, 0.01))
     assert is_successful(report(fine, fine, fine, overload=True))
-    late = phase("2/s", GOOD, refusal(3.0, 0.1))
+    late = phase("2/s", GOOD, rejection_record(3.0, 0.1))
     assert is_successful(report(fine, late)) and not is_successful(report(fine, fine, late, overload=True))
 
 
 def test_the_table_has_a_line_a_phase_and_what_must_be_known() -> None:
     bad = [
-        refusal(3.0, 0.02, retry_after=None),
-        record(3.0, outcome=Outcome.CONNECTION_LOST, code="cut", why="it was closed"),
-        record(2.0, 3.0, requested_tokens=5), record(2.0, 3.0, usage_tokens=2),
-        record(2.0),
+        rejection_record(3.0, 0.02, retry_after=None),
+        ok_record(3.0, outcome=Outcome.CONNECTION_LOST, code="cut", why="it was closed"),
+        ok_record(2.0, 3.0, requested_tokens=5), ok_record(2.0, 3.0, usage_tokens=2),
+        ok_record(2.0),
     ]  # fmt: skip
     slow = {"send_lag_seconds": {**LAG, "p99": 0.5}, "loop_lag_seconds": {**LAG, "max": 0.2}, "cpu_share": 0.95}
     lines = list(table(report(phase("3/s", GOOD), phase("bad", GOOD, *bad, generator=slow), complete=False)))

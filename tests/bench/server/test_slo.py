@@ -5,7 +5,7 @@ import pytest
 from chairlift.bench.server.response_recorder import HttpRequestRecord, Outcome
 from chairlift.bench.server.slo import SLO, MeasureWindow, distribution_of, summarize_phase
 from chairlift.core.errors import ConfigError
-from support_scripted_server import record, refusal
+from support_scripted_server import ok_record, rejection_record
 
 
 @pytest.mark.parametrize(("limits", "is_met"), [
@@ -13,17 +13,17 @@ from support_scripted_server import record, refusal
     ({"itl": 0.4}, True), ({"itl": 0.35}, False), ({"e2e": 1.5}, True), ({"e2e": 1.4, "ttft": 9.0}, False),
 ])  # fmt: skip
 def test_a_response_is_good_within_every_limit(limits: dict[str, float], is_met: bool) -> None:
-    one = record(1.0, 2.0, 2.1, 2.5, sent=1.5)
+    one = ok_record(1.0, 2.0, 2.1, 2.5, sent=1.5)
     assert SLO(limits).is_met(one) is is_met
     one.outcome = Outcome.ERROR_EVENT
     assert not SLO(limits).is_met(one)
 
 
 def test_a_response_without_a_token_has_no_ttft() -> None:
-    assert not SLO({}).is_met(record(0.0)) and SLO({}).is_met(record(0.0, 5.0))
-    counts = summarize_phase([record(0.0), record(0.0, 5.0)], SLO({}), 9.0)["requests"]
+    assert not SLO({}).is_met(ok_record(0.0)) and SLO({}).is_met(ok_record(0.0, 5.0))
+    counts = summarize_phase([ok_record(0.0), ok_record(0.0, 5.0)], SLO({}), 9.0)["requests"]
     assert (counts["ok"], counts["good"], counts["empty"]) == (2, 1, 1)
-    assert SLO({"tpot": 0.1, "itl": 0.1}).is_met(record(0.0, 5.0))
+    assert SLO({"tpot": 0.1, "itl": 0.1}).is_met(ok_record(0.0, 5.0))
 
 
 @pytest.mark.parametrize(("limits", "said"), [
@@ -39,7 +39,7 @@ def test_rates_are_counted_behind_the_beginning() -> None:
     window = MeasureWindow.of(10.0, [])
     assert (window.begin, window.end) == (2.0, 10.0)
     assert window.rate([1.9, 2.0, 9.9, 10.0]) == 2 / 8
-    whole = MeasureWindow.of(None, [record(0.0, 4.0), HttpRequestRecord(due=0.0, sent=0.0)])
+    whole = MeasureWindow.of(None, [ok_record(0.0, 4.0), HttpRequestRecord(due=0.0, sent=0.0)])
     assert (whole.begin, whole.end) == (0.0, 4.0)
     assert MeasureWindow.of(None, []).rate([]) is None
 
@@ -51,8 +51,8 @@ def test_a_spread_has_the_largest_and_leaves_out_what_is_not_known() -> None:
 
 def test_what_a_phase_comes_to() -> None:
     records = [
-        record(0.0, 3.0, 4.0, 5.0), record(1.0, 3.0, 9.0, sent=2.0), refusal(4.0, 0.02, sent=4.01),
-        refusal(5.0, 0.04, status=503, code="draining", retry_after=None),
+        ok_record(0.0, 3.0, 4.0, 5.0), ok_record(1.0, 3.0, 9.0, sent=2.0), rejection_record(4.0, 0.02, sent=4.01),
+        rejection_record(5.0, 0.04, status=503, code="draining", retry_after=None),
     ]  # fmt: skip
     found = summarize_phase(records, SLO({"e2e": 6.0}), 10.0)
     assert found["window"] == {"begin": 2.0, "end": 10.0}
@@ -77,7 +77,7 @@ def test_what_a_phase_comes_to() -> None:
 
 
 def test_where_no_ids_came_the_servers_count_is_shared_out() -> None:
-    found = summarize_phase([record(0.0, 1.0, 3.0, has_ids=False, usage_tokens=8)], SLO({}), 5.0)
+    found = summarize_phase([ok_record(0.0, 1.0, 3.0, has_ids=False, usage_tokens=8)], SLO({}), 5.0)
     assert found["output_tokens_per_second"] == 8 / 4 and found["tokens"]["output"] == 8
 
 
@@ -87,22 +87,22 @@ def test_where_no_ids_came_the_servers_count_is_shared_out() -> None:
     (Outcome.UNFINISHED, 200, 1), (Outcome.ERROR_EVENT, 200, 0), (Outcome.BAD_STATUS, 500, 0),
 ])  # fmt: skip
 def test_failures_with_and_without_an_end(outcome: Outcome, status: int, non_terminal: int) -> None:
-    counts = summarize_phase([record(0.0, outcome=outcome, status=status, why="so")], SLO({}), 1.0)["requests"]
+    counts = summarize_phase([ok_record(0.0, outcome=outcome, status=status, why="so")], SLO({}), 1.0)["requests"]
     assert (counts["failed"], counts["non_terminal"], counts["ok"]) == (1, non_terminal, 0)
     assert counts["server_errors"] == int(status == 500) and counts["why"] == {"so": 1}
     assert counts["by_outcome"] == {outcome.value: 1}
 
 
 def test_what_was_interrupted_is_no_failure() -> None:
-    counts = summarize_phase([HttpRequestRecord(due=0.0, sent=0.0), record(0.0, 1.0)], SLO({}), 2.0)["requests"]
+    counts = summarize_phase([HttpRequestRecord(due=0.0, sent=0.0), ok_record(0.0, 1.0)], SLO({}), 2.0)["requests"]
     assert (counts["total"], counts["interrupted"], counts["failed"], counts["non_terminal"]) == (2, 1, 0, 0)
 
 
 def test_responses_of_another_length_are_counted() -> None:
     records = [
-        record(0.0, 1.0, requested_tokens=2),
-        record(0.0, 1.0),
-        record(0.0, 1.0, usage_tokens=2, requested_tokens=2),
+        ok_record(0.0, 1.0, requested_tokens=2),
+        ok_record(0.0, 1.0),
+        ok_record(0.0, 1.0, usage_tokens=2, requested_tokens=2),
     ]
     counts = summarize_phase(records, SLO({}), 2.0)["requests"]
     assert (counts["other_lengths"], counts["miscounted"]) == (1, 1)

@@ -71,7 +71,7 @@ def test_a_model_survives_its_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"step": 1, "rows": 2}', "unknown field 'rows'; there is step, row"),
+        ('{"step": 1, "rows": 2}', "unknown field 'rows'; available are step, row"),
         ('{"row": 1}', "required field `step`"),
         ('{"step": "a"}', "Expected `float`"),
         ("[1]", "Expected `object`"),

@@ -11,7 +11,7 @@ from chairlift.bench.simulation.sim_step_model import COSTS, SimStepModel, StepW
 from chairlift.bench.simulation.step_fit import LEAST_STEPS, StepSample, fit, read_samples, sample
 from chairlift.core.errors import ConfigError
 from chairlift.observability.trace import Trace
-from support_stats import make_stats
+from support_step_stats import make_stats
 
 TRUE = SimStepModel(step=0.02, row=0.001, prefill_token=0.0005, context_token=4e-6, prefill_pair=6e-7)
 
@@ -65,7 +65,7 @@ def test_pauses_of_the_machine_do_not_move_it() -> None:
 
 def test_of_two_steps_in_flight_each_counts_from_the_end_of_the_other() -> None:
     apart = run(TRUE)
-    overlapping = [StepSample(each.work, max(0.0, each.began - 0.01), each.ended) for each in apart]
+    overlapping = [StepSample(each.work, max(0.0, each.started_at - 0.01), each.ended) for each in apart]
     assert costs(fit(overlapping).model) == pytest.approx(costs(TRUE), rel=1e-6)
 
 
@@ -101,7 +101,7 @@ def test_steps_are_read_from_a_trace_even_when_it_was_cut_off(tmp_path: Path) ->
     assert trace.close() is None
     whole = read_samples(str(path))
     assert [each.work for each in whole] == [StepWork(1, 2, 3, 40, 5)] * 2
-    assert [each.began for each in whole] == [0.1, 0.2]
+    assert [each.started_at for each in whole] == [0.1, 0.2]
     assert [each.ended for each in whole] == pytest.approx([0.108, 0.208])
     path.write_text(path.read_text().rpartition('{"ph":"M"')[0])
     assert read_samples(str(path)) == whole

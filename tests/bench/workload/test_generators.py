@@ -146,7 +146,7 @@ def test_tenants_get_their_shares_of_the_load() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     some = generate("uniform", vocab_size=9, count=2)
-    with pytest.raises(ConfigError, match=r"unknown workload 'short'; there is longtail, broadtail"):
+    with pytest.raises(ConfigError, match=r"unknown workload 'short'; available are longtail, broadtail"):
         generate("short", vocab_size=9)
     with pytest.raises(ConfigError, match="requests must be at least 1, got 0"):
         generate("w1", vocab_size=9, count=0)

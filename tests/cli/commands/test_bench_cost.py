@@ -1,4 +1,4 @@
-"""`chairlift bench cost`: a table and a report, and what it refuses. (Its measuring is tested with fewer seats.)"""
+"""`chairlift bench cost`: a table, a report and invalid input, with few requests."""
 
 import json
 from collections.abc import Sequence
@@ -14,17 +14,17 @@ from chairlift.cli.main import main
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every arm with a few seats and a short line."""
+def small_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make every case small: few running and few waiting requests."""
 
-    def shrunk(arms: Sequence[CostCase]) -> list[CostCase]:
-        return [replace(arm, running=arm.running // 64, waiting=arm.waiting // 100) for arm in arms]
+    def shrink(cases: Sequence[CostCase]) -> list[CostCase]:
+        return [replace(case, running=case.running // 64, waiting=case.waiting // 100) for case in cases]
 
-    monkeypatch.setattr(bench_cost, "all_cases", lambda: shrunk(scheduler_cost.all_cases()))
-    monkeypatch.setattr(bench_cost, "flatness_cases", lambda policy: shrunk(scheduler_cost.flatness_cases(policy)))
+    monkeypatch.setattr(bench_cost, "all_cases", lambda: shrink(scheduler_cost.all_cases()))
+    monkeypatch.setattr(bench_cost, "flatness_cases", lambda policy: shrink(scheduler_cost.flatness_cases(policy)))
 
 
-@pytest.mark.usefixtures("small")
+@pytest.mark.usefixtures("small_cases")
 def test_the_costs_of_a_policy_are_printed_and_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "cost.json"
     assert main(["bench", "cost", "fair", "--windows", "3", "--steps", "4", "--json", str(path)]) == 0
@@ -34,23 +34,23 @@ def test_the_costs_of_a_policy_are_printed_and_written(capsys: pytest.CaptureFix
     ]
     report = json.loads(path.read_text())
     assert report["kind"] == "chairlift bench cost" and report["windows"] == 3
-    assert [len(arm["by_window"]) for arm in report["arms"]] == [3, 3]
+    assert [len(case["by_window"]) for case in report["arms"]] == [3, 3]
     assert len(report["flatness"]["policies"]["fair"]) == len(report["flatness"]["waiting"]) == 4
     assert {"commit", "changed_meanwhile", "versions"} <= set(report["environment"])
     assert report["environment"]["hardware"]["cores"]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        (("lifo",), "unknown policy 'lifo'; there is fifo"),
-        (("--windows", "0"), "windows must be at least 1, got 0"),
-        (("--steps", "0"), "steps must be at least 1, got 0"),
+        (("lifo",), "unknown policy 'lifo'; available are fifo"),
+        (("--windows", "0"), "--windows must be at least 1, got 0"),
+        (("--steps", "0"), "--steps must be at least 1, got 0"),
         (("--json", "/nowhere/x.json"), "there is no folder /nowhere"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(
-    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+def test_invalid_input_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str
 ) -> None:
     assert main(["bench", "cost", *words]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err

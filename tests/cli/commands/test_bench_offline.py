@@ -1,4 +1,4 @@
-"""`chairlift bench offline`: a table on standard output, a report and a plot in files, comparisons, and exit codes."""
+"""`chairlift bench offline`: table, report, plot, comparisons, and exit codes."""
 
 import json
 import subprocess
@@ -18,13 +18,13 @@ FEW = ["--requests", "3", "--num-blocks", "300"]
 
 
 def bench(*words: str) -> int:
-    """Run it with these words; without a model among them with the tiny random one."""
+    """Run the command with these words, by default with the tiny random model."""
     named = words[:1] if words[:1] and not words[0].startswith("-") else (RANDOM,)
     return main(["bench", "offline", *named, *words[words[:1] == named :]])
 
 
-def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """Run a command line that must be refused; returns its one sentence."""
+def rejected(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """Run a command line that must be rejected; returns its one sentence."""
     assert bench(*words) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.count("\n") == 1 and err.startswith("chairlift: ")
@@ -57,7 +57,7 @@ def test_a_run_of_the_tiny_model_gives_a_table_a_report_and_a_plot(
     assert files[1].read_bytes().startswith(b"\x89PNG")
 
 
-def test_without_a_model_it_is_the_embedded_one_and_that_is_said(
+def test_without_a_model_the_embedded_one_runs_with_a_message(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert main(["bench", "offline", *FEW, "--json", str(tmp_path / "out.json")]) == 0
@@ -80,12 +80,12 @@ def test_a_trace_with_a_request_that_fails_is_counted_and_ends_with_1(
     assert json.loads((tmp_path / "out.json").read_text())["requests"]["errors"] == {"timeout": 1}
 
 
-def test_options_are_compared_in_turns_of_processes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_compared_options_run_alternately_in_processes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     words = ["--compare", "batching_policy=mixed,static", "--threads", "2", "--json", str(tmp_path / "out.json")]
     assert bench(*FEW, *words) == 0
     out, err = capsys.readouterr()
     assert [line.split()[0] for line in out.splitlines()[1:3]] == ["batching_policy=mixed", "batching_policy=static"]
-    assert "turn 1 of 1: batching_policy=static" in err
+    assert "run 1 of 1: batching_policy=static" in err
     report = json.loads((tmp_path / "out.json").read_text())
     mixed, static = report["arms"]
     assert [arm["runs"][0]["engine"]["batching_policy"] for arm in (mixed, static)] == ["mixed", "static"]
@@ -107,30 +107,35 @@ def test_the_engine_is_compared_with_transformers(capsys: pytest.CaptureFixture[
     assert len(capsys.readouterr().out.splitlines()) == 4
 
 
-def test_compared_values_are_read_as_the_option_reads_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[dict[str, Any]] = []
+def test_compared_values_are_parsed_as_those_of_the_flag(monkeypatch: pytest.MonkeyPatch) -> None:
+    options_of_arms: list[dict[str, Any]] = []
 
-    def take_turns(given: list[comparison.Arm], order: RunSpec, **options: Any) -> None:
-        seen.extend({**order.options, **arm.options} for arm in given)
+    def record_arms(arms: list[comparison.Arm], run_spec: RunSpec, **options: Any) -> None:
+        options_of_arms.extend({**run_spec.options, **arm.options} for arm in arms)
         assert options["repeat"] == 3
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("chairlift.cli.commands.bench_offline.run_interleaved", take_turns)
+    monkeypatch.setattr("chairlift.cli.commands.bench_offline.run_interleaved", record_arms)
     words = ["--compare", "max-running-requests=2,4", "--compare", "enable_prefix_caching=yes,no", "--repeat", "3"]
     assert bench(*words, "--scheduling-policy", "fifo") == 130
-    pairs = [(each["max_running_requests"], each["enable_prefix_caching"], each["scheduling_policy"]) for each in seen]
+    pairs = [
+        (each["max_running_requests"], each["enable_prefix_caching"], each["scheduling_policy"])
+        for each in options_of_arms
+    ]
     assert pairs == [(2, True, "fifo"), (2, False, "fifo"), (4, True, "fifo"), (4, False, "fifo")]
 
 
-def test_a_fault_of_the_ledger_ends_with_1(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_integrity_error_ends_with_1(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from chairlift.cli.commands import bench_offline
 
     real = bench_offline.measure
     monkeypatch.setattr(
-        bench_offline, "measure", lambda *given: {**real(*given), "integrity_errors": ["block 5 has two holders"]}
+        bench_offline,
+        "measure",
+        lambda *arguments: {**real(*arguments), "integrity_errors": ["block 5 has two holders"]},
     )
     assert bench(*FEW) == 1
-    assert "the engine's ledger is wrong: block 5 has two holders" in capsys.readouterr().err
+    assert "integrity error of the engine: block 5 has two holders" in capsys.readouterr().err
 
 
 def test_workload_options_come_from_the_environment_too(
@@ -144,41 +149,42 @@ def test_workload_options_come_from_the_environment_too(
 
 
 @pytest.mark.parametrize("words", [["bench", "--help"], ["bench", "offline", "--help"], ["bench", "offline", "--x"]])
-def test_help_and_refusals_import_nothing_heavy(words: list[str]) -> None:
+def test_help_and_usage_errors_import_nothing_heavy(words: list[str]) -> None:
     code = (
         "import sys\nfrom chairlift.cli.main import main\n"
         f"try: main({words!r})\nexcept SystemExit: pass\n"
         "heavy = {'torch', 'numpy', 'msgspec', 'tokenizers', 'matplotlib', 'asyncio', 'zmq'}\n"
         "sys.exit(' '.join(heavy & set(sys.modules)) or 0)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert completed.returncode == 0, completed.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["a", "b"], "there is one MODEL, so what is 'b'?"),
+        (["a", "b"], "unexpected argument 'b': the command takes one MODEL"),
         (["--workload", "w4"],
-         "unknown workload 'w4'; there is longtail, broadtail, uniform, prefix, w1, w2, w3, or a FILE.jsonl"),
+         "unknown --workload 'w4'; available are longtail, broadtail, uniform, prefix, w1, w2, w3, or a FILE.jsonl"),
         (["--workload", "none.jsonl"], "cannot read none.jsonl: No such file or directory"),
-        (["--requests", "0"], "requests must be at least 1, got 0"),
-        (["--requests", "x"], "--requests: must be an integer, got 'x'"),
-        (["--repeat", "0"], "repeat must be at least 1, got 0"),
-        (["--threads", "0"], "threads must be at least 1, got 0"),
-        (["--rate", "0"], "rate must be a positive number of requests a second, got 0"),
-        (["--tenants", "a=x"], "--tenants: must be a number, got 'x'"),
-        (["--tenants", "a=-1"], "tenants need positive shares, got {'a': -1.0}"),
-        (["--compare", "batching_policy"], "--compare takes OPTION=A,B, got 'batching_policy'"),
-        (["--compare", "batch=a,b"], "--compare: there is no engine option 'batch'"),
+        (["--requests", "0"], "--requests must be at least 1, got 0"),
+        (["--requests", "x"], "--requests must be an integer, got 'x'"),
+        (["--repeat", "0"], "--repeat must be at least 1, got 0"),
+        (["--threads", "0"], "--threads must be at least 1, got 0"),
+        (["--rate", "0"], "--rate must be a positive number of requests a second, got 0"),
+        (["--tenants", "a=x"], "--tenants must be pairs of name and share such as gold=2,silver=1, got 'a=x'"),
+        (["--tenants", "a=-1"], "--tenants need positive shares, got {'a': -1.0}"),
+        (["--compare", "batching_policy"], "--compare must be OPTION=A,B, got 'batching_policy'"),
+        (["--compare", "batch=a,b"],
+         "--compare names the unknown engine setting 'batch'; `chairlift bench offline --help` lists them"),
         (["--compare", "block_size=8,x"], "--compare block_size must be an integer, got 'x'"),
         (["--compare", "block_size=8", "--compare", "block-size=9"],
-         "--compare names block_size twice; all its values go into one"),
-        (["--compare", "engine_mode=inline,thread"], "unknown engine_mode 'thread'; there is inline, process"),
+         "--compare names block_size twice; give all its values at once, as block_size=A,B"),
+        (["--compare", "engine_mode=inline,thread"], "unknown engine_mode 'thread'; available are inline, process"),
         (["--profile", "x.json", "--repeat", "2"],
-         "--profile takes one run, and this is several, which would overwrite each other's traces"),
-        (["--against", "sglang"], "unknown peer 'sglang'; there is transformers, transformers-single, vllm, openvino, "
-                                  "llama.cpp, transformers-static, transformers-continuous"),
+         "--profile needs a single run; leave out --repeat, --compare and --against, or --profile"),
+        (["--against", "sglang"], "unknown peer 'sglang'; available are transformers, transformers-single, vllm, "
+                                  "openvino, llama.cpp, transformers-static, transformers-continuous"),
         (["--against", "openvino"],
          "openvino needs --peer openvino.model=..: the folder that optimum-intel exported"),
         (["--peer", "vllm.python=x"], "--peer sets something of vllm, which --against does not name"),
@@ -186,14 +192,14 @@ def test_help_and_refusals_import_nothing_heavy(words: list[str]) -> None:
         (["--json", "/no/such/out.json"], "cannot write /no/such/out.json: there is no folder /no/such"),
         (["--plot", "/no/such/out.png"], "cannot write /no/such/out.png: there is no folder /no/such"),
         (["--batching-policy", "best"],
-         "unknown batching_policy 'best'; there is decode_first, fifo, mixed, prefill_first, static"),
+         "unknown --batching-policy 'best'; available are decode_first, fifo, mixed, prefill_first, static"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_one_sentence(capsys: pytest.CaptureFixture[str], words: list[str], sentence: str) -> None:
-    assert refused(capsys, *words) == sentence
+def test_invalid_input_is_one_sentence(capsys: pytest.CaptureFixture[str], words: list[str], sentence: str) -> None:
+    assert rejected(capsys, *words) == sentence
 
 
-def test_a_workload_that_the_model_cannot_hold_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_workload_that_exceeds_the_models_limit_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert bench("--workload", "w3", "--requests", "1", "--num-blocks", "300", "-q") == 2
-    said = capsys.readouterr().err
-    assert said.startswith("chairlift: request 0 of the workload: prompt has ") and said.count("\n") == 1
+    err = capsys.readouterr().err
+    assert err.startswith("chairlift: request 0 of the workload: prompt has ") and err.count("\n") == 1

@@ -1,4 +1,4 @@
-"""`chairlift bench scenarios`: the numbers of some or all of them, printed and written."""
+"""`chairlift bench scenarios`: the numbers of scenarios, printed and written."""
 
 import json
 from pathlib import Path
@@ -18,6 +18,6 @@ def test_a_scenario_is_printed_and_written(capsys: pytest.CaptureFixture[str], t
     assert "commit" in report["environment"] and str(tmp_path) not in json.dumps(report)
 
 
-def test_a_scenario_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_scenario_is_rejected(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "scenarios", "luck"]) == 2
-    assert "unknown scenario 'luck'; there is fair, priority" in capsys.readouterr().err
+    assert "unknown scenario 'luck'; available are fair, priority" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`chairlift bench serve` from the command line: what it prints, writes and refuses, and what Ctrl-C leaves."""
+"""`chairlift bench serve`: table, report, plot, invalid input, and the results after Ctrl-C."""
 
 import json
 import os
@@ -33,10 +33,10 @@ def bench(url: str, *words: str) -> int:
     return main(["bench", "serve", "--url", url, *SMALL, *words])
 
 
-def nobody() -> str:
-    """An address where nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return f"http://127.0.0.1:{taken.getsockname()[1]}"
+def unused_url() -> str:
+    """Return the URL of a port without a server."""
+    with socket.create_server(("127.0.0.1", 0)) as socket_at_port:
+        return f"http://127.0.0.1:{socket_at_port.getsockname()[1]}"
 
 
 def test_a_table_a_report_and_a_plot(server: Server, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -53,14 +53,14 @@ def test_a_table_a_report_and_a_plot(server: Server, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("words", [["--chat"], ["--text"], ["--openai-fields-only"], ["--no-ignore-eos"]])
-def test_every_way_of_asking(server: Server, tmp_path: Path, words: list[str]) -> None:
+def test_every_request_format(server: Server, tmp_path: Path, words: list[str]) -> None:
     path = tmp_path / "out.json"
     assert bench(server.url, *words, "--concurrency", "4", "--requests", "8", "--json", str(path), "-q") == 0
     (phase,) = json.loads(path.read_text())["phases"]
     assert phase["requests"]["ok"] == 8 and phase["tokens"]["output"] > 0 and phase["ttft_seconds"]["p50"] > 0
 
 
-def test_requests_that_cannot_end_in_time_are_refused_or_failed_and_counted(tmp_path: Path) -> None:
+def test_requests_that_exceed_their_timeout_are_counted(tmp_path: Path) -> None:
     slow = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=512, seconds_per_step=0.05, verify=False)
     path = tmp_path / "out.json"
     with fake_server(slow) as running:
@@ -87,56 +87,56 @@ def test_the_key_comes_from_a_file_or_the_environment(
 
 
 def test_a_server_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    url = nobody()
+    url = unused_url()
     assert bench(url) == 1
     out, err = capsys.readouterr()
     assert (out, err) == ("", f"chairlift: {url} does not answer: connection refused\n")
 
 
-def test_a_model_that_is_not_served_is_told_in_the_servers_words(
+def test_an_unknown_model_is_reported_with_the_servers_message(
     server: Server, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bench(server.url, "--model", "other") == 1
     err = capsys.readouterr().err
-    assert err.count("\n") == 1 and "the model 'other' is not served here; there is fake (404)" in err
+    assert err.count("\n") == 1 and "the model 'other' is not served here; served are fake (404)" in err
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--url", "localhost:8000"], "an address begins with http:// or https://, got 'localhost:8000'"),
-        (["--rate", "x"], "--rate: must be a number, got 'x'"),
+        (["--rate", "x"], "--rate must be a number, got 'x'"),
         (["--rate", "0"], "--rate takes positive numbers, got 0"),
         (["--rate", "1", "--overload", "2"], "--rate goes neither with --concurrency nor with --overload"),
         (["--slo", "speed=1"], "--slo knows ttft, tpot, itl, e2e, not 'speed'"),
-        (["--slo", "ttft"], "--slo: must be a number, got ''"),
-        (["--chat", "--text"], "--chat and --text cannot be given together: a chat has a text"),
-        (["--vocab-size", "1"], "--vocab-size must be at least 2, got 1"),
+        (["--slo", "ttft"], "--slo must be pairs of name and seconds such as ttft=0.5,tpot=0.05, got 'ttft'"),
+        (["--chat", "--text"], "--chat and --text cannot be given together; a chat always sends text"),
+        (["--vocab-size", "1"], "--vocab-size must be between 2 and 2147483647, got 1"),
         (["--request-timeout-ms", "0"], "--request-timeout-ms must be at least 1, got 0"),
-        (["--workload", "nothing"], "unknown workload 'nothing'"),
-        (["--requests", "0"], "requests must be at least 1, got 0"),
+        (["--workload", "nothing"], "unknown --workload 'nothing'"),
+        (["--requests", "0"], "--requests must be at least 1, got 0"),
         (["--duration", "-1"], "--duration must be a positive number of seconds, got -1"),
-        (["--arrivals", "never"], "--arrivals: must be one of poisson, even, got 'never'"),
+        (["--arrivals", "never"], "--arrivals must be one of poisson, even, got 'never'"),
         (["--api-key-file", "/no/such"], "cannot read /no/such: No such file or directory"),
         (["--json", "/no/such/out.json"], "cannot write /no/such/out.json: there is no folder /no/such"),
         (["--tenants", "a=1"], "unknown option --tenants"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(capsys: pytest.CaptureFixture[str], words: list[str], said: str) -> None:
-    assert bench(nobody(), *words) == 2
+def test_invalid_input_is_one_sentence(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
+    assert bench(unused_url(), *words) == 2
     out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1 and said in err
+    assert out == "" and err.count("\n") == 1 and message in err
 
 
 def test_a_key_file_without_a_key(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "key.txt"
     path.write_text("\nbehind the first line\n")
-    assert bench(nobody(), "--api-key-file", str(path)) == 2
-    assert "has no key in its first line" in capsys.readouterr().err
+    assert bench(unused_url(), "--api-key-file", str(path)) == 2
+    assert "has no API key in its first line" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_who_interrupts_it_gets_what_was_measured(server: Server, tmp_path: Path, number: int, code: int) -> None:
+def test_an_interrupt_writes_the_results_until_then(server: Server, tmp_path: Path, number: int, code: int) -> None:
     path = tmp_path / "out.json"
     words = ["bench", "serve", "--url", server.url, *SMALL, "--rate", "50", "--duration", "50", "--json", str(path)]
     running = subprocess.Popen(
@@ -156,7 +156,7 @@ def test_who_interrupts_it_gets_what_was_measured(server: Server, tmp_path: Path
     assert phase["requests"]["failed"] == 0
 
 
-def test_it_takes_as_many_files_as_the_system_allows(server: Server) -> None:
+def test_the_limit_of_open_files_is_raised(server: Server) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 512), hard))
     try:
@@ -166,6 +166,6 @@ def test_it_takes_as_many_files_as_the_system_allows(server: Server) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_every_setting_has_a_name_of_its_own() -> None:
+def test_every_setting_has_its_own_flag() -> None:
     flags = [setting.flag for setting in settings.LOAD_SETTINGS]
     assert len(set(flags)) == len(flags) and "--tenants" not in flags

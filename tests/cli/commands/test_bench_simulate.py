@@ -1,4 +1,4 @@
-"""`chairlift bench simulate` from the command line: what it prints, writes and refuses."""
+"""`chairlift bench simulate`: its table, its report, and invalid input."""
 
 import json
 from dataclasses import fields
@@ -12,23 +12,23 @@ from chairlift.bench.simulation.simulation import SimMachine
 from chairlift.cli.main import main
 from chairlift.cli.settings import settings
 from chairlift.engine.config import SchedulerConfig
-from support_stats import make_stats
+from support_step_stats import make_stats
 
 SMALL = ("bench", "simulate", "--requests", "12", "--max-running-requests", "4", "--rate", "2")
 
 
-def simulated(tmp_path: Path, *words: str) -> dict[str, Any]:
-    """Run it and return its report."""
+def run_simulation(tmp_path: Path, *words: str) -> dict[str, Any]:
+    """Run a simulation and return its report."""
     path = tmp_path / "report.json"
     assert main([*SMALL, *words, "--json", str(path)]) == 0
-    found: dict[str, Any] = json.loads(path.read_text())
-    return found
+    result: dict[str, Any] = json.loads(path.read_text())
+    return result
 
 
 def test_it_runs_without_a_model_or_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    report = simulated(tmp_path)
+    report = run_simulation(tmp_path)
     printed = capsys.readouterr()
-    assert "12 of 12 requests" in printed.out and "waited" in printed.out
+    assert "12 of 12 requests" in printed.out and "queue wait" in printed.out
     assert "simulated" in printed.err
     assert report["kind"] == "chairlift bench simulate" and report["requests"]["completed"] == 12
     assert report["machine"]["step_times"]["origin"] == SMOL135_CPU.origin
@@ -40,21 +40,21 @@ def test_it_runs_without_a_model_or_a_file(capsys: pytest.CaptureFixture[str], t
 def test_the_same_seed_gives_the_same_report_byte_for_byte(tmp_path: Path) -> None:
     texts = []
     for _ in range(2):
-        simulated(tmp_path, "--noise", "0.2", "--seed", "3", "--scheduling-policy", "fair", "--tenants", "a=3,b")
+        run_simulation(tmp_path, "--noise", "0.2", "--seed", "3", "--scheduling-policy", "fair", "--tenants", "a=3,b")
         texts.append((tmp_path / "report.json").read_bytes())
     assert texts[0] == texts[1]
-    simulated(tmp_path, "--noise", "0.2", "--seed", "4", "--scheduling-policy", "fair", "--tenants", "a=3,b")
+    run_simulation(tmp_path, "--noise", "0.2", "--seed", "4", "--scheduling-policy", "fair", "--tenants", "a=3,b")
     assert (tmp_path / "report.json").read_bytes() != texts[0]
 
 
-def test_step_times_by_hand_are_what_it_runs_on(tmp_path: Path) -> None:
+def test_step_times_of_a_file_are_used(tmp_path: Path) -> None:
     path = tmp_path / "model.json"
     path.write_text('{"step": 2}')
-    report = simulated(tmp_path, "--step-times", str(path))
+    report = run_simulation(tmp_path, "--step-times", str(path))
     assert report["one_step_seconds"]["p50"] == report["one_step_seconds"]["p99"] == 2.0
 
 
-def test_step_times_can_be_fitted_and_written_down(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_step_times_are_fitted_and_saved(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     steps = [make_stats(number, num_sequences=1 + number % 7, started_ms=100.0 * number) for number in range(30)]
     lines = [
         {**{each.name: getattr(step, each.name) for each in fields(step)}, "collect_started_ms": step.started_ms,
@@ -63,43 +63,43 @@ def test_step_times_can_be_fitted_and_written_down(capsys: pytest.CaptureFixture
     ]  # fmt: skip
     run, model = tmp_path / "steps.jsonl", tmp_path / "model.json"
     run.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    report = simulated(tmp_path, "--fit", str(run), "--save-step-times", str(model))
+    report = run_simulation(tmp_path, "--fit", str(run), "--save-step-times", str(model))
     assert "fitted to 30 steps; error: median 0.0%" in capsys.readouterr().err
-    found = read_model(str(model))
-    assert (found.step, found.row) == (pytest.approx(0.010), pytest.approx(0.002)) and found.noise == 0
-    assert report["machine"]["step_times"]["row"] == found.row
+    result = read_model(str(model))
+    assert (result.step, result.row) == (pytest.approx(0.010), pytest.approx(0.002)) and result.noise == 0
+    assert report["machine"]["step_times"]["row"] == result.row
 
 
-def test_a_request_that_fails_is_the_exit_code(tmp_path: Path) -> None:
+def test_a_failed_request_sets_the_exit_code(tmp_path: Path) -> None:
     trace = tmp_path / "trace.jsonl"
     trace.write_text('{"prompt_tokens": 4, "output_tokens": 50, "timeout": 0.1}\n')
     assert main(["bench", "simulate", "--workload", str(trace)]) == 1
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
-        (("--workload", "nothing"), "unknown workload 'nothing'"),
-        (("--scheduling-policy", "lifo"), "unknown scheduling_policy 'lifo'"),
-        (("--batching-policy", "none"), "unknown batching_policy 'none'"),
+        (("--workload", "nothing"), "unknown --workload 'nothing'"),
+        (("--scheduling-policy", "lifo"), "unknown --scheduling-policy 'lifo'"),
+        (("--batching-policy", "none"), "unknown --batching-policy 'none'"),
         (("--step-times", "/nowhere.json"), "cannot read /nowhere.json"),
         (("--fit", "/nowhere.json"), "cannot read /nowhere.json"),
         (("--fit", "a", "--step-times", "b"), "cannot be given together"),
         (("--noise", "-1"), "noise of the step model"),
         (("--json", "/nowhere/x.json"), "there is no folder /nowhere"),
         (("--max-model-len", "20"), "request 0 of the workload"),
-        (("--num-blocks", "0"), "num_blocks must be at least 1, got 0"),
+        (("--num-blocks", "0"), "--num-blocks must be at least 1, got 0"),
         (("--dtype", "float32"), "unknown option --dtype"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(
-    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], said: str
+def test_invalid_input_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str
 ) -> None:
     assert main([*SMALL, *words]) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_every_setting_it_takes_means_something_to_it() -> None:
+def test_every_setting_of_the_command_is_used() -> None:
     known = {each.name for kind in (SchedulerConfig, SimMachine) for each in fields(kind)}
     assert {setting.name for setting in settings.SIMULATE_SETTINGS} <= known
     assert {setting.name for setting in settings.ENGINE if setting.name in known} == {

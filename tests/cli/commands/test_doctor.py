@@ -1,4 +1,4 @@
-"""chairlift doctor: what is there, what a model would take, and every problem with what to do; never a traceback."""
+"""`chairlift doctor`: the machine, a model's memory use, and problems with remedies."""
 
 import json
 import shutil
@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_tiny("llama", tmp_path_factory.mktemp("model"))
 
 
-def examined(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, Any]]:
+def run_doctor(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[str, Any]]:
     code = main(["doctor", *words, "--json"])
     out, err = capsys.readouterr()
     assert "Traceback" not in out + err
@@ -41,7 +41,7 @@ def errors(report: dict[str, Any]) -> list[str]:
     return [problem["what"] for problem in report["problems"] if problem["level"] == "error"]
 
 
-def test_without_a_model_it_is_the_embedded_one_and_that_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_model_the_embedded_one_is_examined_with_a_message(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--json"]) == 0
     out, err = capsys.readouterr()
     report = json.loads(out)
@@ -49,7 +49,7 @@ def test_without_a_model_it_is_the_embedded_one_and_that_is_said(capsys: pytest.
     assert report["model"]["parameters"] == demo.parameters() and report["model"]["has_tokenizer"]
     assert err == no_model_given() + "\n"
     assert main(["doctor", "--quiet"]) == 0 and capsys.readouterr().err == ""
-    code, named = examined(capsys, DEMO)
+    code, named = run_doctor(capsys, DEMO)
     assert code == 0 and named["model"]["num_blocks"] == report["model"]["num_blocks"]
 
 
@@ -62,26 +62,26 @@ def test_a_damaged_embedded_model_is_a_problem_and_no_traceback(
         else:
             (tmp_path / "model.safetensors").unlink()
         monkeypatch.setattr(demo, "FOLDER", tmp_path)
-        code, report = examined(capsys)
+        code, report = run_doctor(capsys)
         assert code == 1 and errors(report)
         with pytest.raises(ModelError, match="the embedded demo model is damaged"):
             no_model_given()
 
 
 def test_an_empty_name_is_no_model(capsys: pytest.CaptureFixture[str]) -> None:
-    code, report = examined(capsys, "")
-    assert code == 1 and errors(report) == ["no model is named"]
+    code, report = run_doctor(capsys, "")
+    assert code == 1 and errors(report) == ["the name of the model is empty; name a folder or a hub id"]
 
 
-def test_a_revision_without_a_hub_id_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
-    code, report = examined(capsys, "--revision", "v1")
+def test_a_revision_without_a_hub_id_has_a_remedy(capsys: pytest.CaptureFixture[str]) -> None:
+    code, report = run_doctor(capsys, "--revision", "v1")
     assert code == 1 and [problem["do"] for problem in report["problems"] if problem["level"] == "error"] == [
         doctor.REMEDIES["revision"]
     ]
 
 
 def test_the_machine(capsys: pytest.CaptureFixture[str]) -> None:
-    code, report = examined(capsys, RANDOM)
+    code, report = run_doctor(capsys, RANDOM)
     assert code == 0 and set(report) == KEYS and report["ok"] and report["model"]["architecture"] is None
     assert report["devices"][0]["name"] == "cpu" and "float32" in report["devices"][0]["dtypes"]
     assert report["threads"] >= 1 and "reference" in report["attention_backends"]
@@ -89,7 +89,7 @@ def test_the_machine(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_model_that_fits(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    code, report = examined(capsys, str(folder), "--max-running-requests", "3", "--dtype", "float32")
+    code, report = run_doctor(capsys, str(folder), "--max-running-requests", "3", "--dtype", "float32")
     model = report["model"]
     assert code == 0 and set(model) == set(doctor.MODEL_FACTS) and errors(report) == []
     assert (model["architecture"], model["dtype"], model["device"]) == ("LlamaForCausalLM", "float32", "cpu")
@@ -115,33 +115,33 @@ def test_the_report_for_people_is_aligned_and_names_everything(
     rows = [line for line in lines if line.startswith("  ") and not line.startswith("      ->")]
     assert all(line[24] == " " and line[25] != " " for line in rows if "warning:" not in line and len(line) > 25)
     text = "\n".join(lines)
-    for word in ("LlamaForCausalLM", "KV cache per token", "requests at once", "torch", "processor"):
+    for word in ("LlamaForCausalLM", "KV cache per token", "requests at once", "torch", "CPU"):
         assert word in text
 
 
 @pytest.mark.parametrize(
-    ("words", "said", "do"),
+    ("words", "message", "do"),
     [
         (["/no/such/folder"], "no model folder '/no/such/folder'", "check the name"),
-        (["{folder}", "--max-model-len", "99999999"], "past the model's limit", "lower max_model_len"),
-        (["{folder}", "--num-blocks", "999999999"], "num_blocks 999999999 needs", "ask for fewer blocks"),
-        (["{folder}", "--max-memory", "1000"], "one sequence needs at least", "take a smaller model"),
+        (["{folder}", "--max-model-len", "99999999"], "the model's limit is", "lower max_model_len"),
+        (["{folder}", "--num-blocks", "999999999"], "num_blocks 999999999 needs", "lower num_blocks"),
+        (["{folder}", "--max-memory", "1000"], "one sequence needs at least", "use a smaller model"),
         (["{folder}", "--device", "cuda:77"], "device 'cuda:77' cannot be used", "leave device out"),
         (["{folder}", "--dtype", "int3"], "dtype 'int3' is unknown", "leave dtype out"),
-        (["{folder}", "--block-size", "0"], "", "change that option"),
-        (["{folder}", "--scheduling-policy", "best"], "unknown scheduling_policy 'best'", "change that option"),
+        (["{folder}", "--block-size", "0"], "", "change that setting"),
+        (["{folder}", "--scheduling-policy", "best"], "unknown scheduling_policy 'best'", "change that setting"),
     ],
 )
-def test_what_cannot_be_is_a_problem_with_what_to_do(
-    capsys: pytest.CaptureFixture[str], folder: Path, words: list[str], said: str, do: str
+def test_an_impossible_option_is_a_problem_with_a_remedy(
+    capsys: pytest.CaptureFixture[str], folder: Path, words: list[str], message: str, do: str
 ) -> None:
-    code, report = examined(capsys, *(word.format(folder=folder) for word in words))
+    code, report = run_doctor(capsys, *(word.format(folder=folder) for word in words))
     assert code == 1 and not report["ok"]
-    assert any(said in what for what in errors(report)), report["problems"]
+    assert any(message in what for what in errors(report)), report["problems"]
     assert any(do in problem["do"] for problem in report["problems"])
 
 
-def spoiled(folder: Path, target: Path, name: str, text: str | None) -> Path:
+def copy_with(folder: Path, target: Path, name: str, text: str | None) -> Path:
     copy = Path(shutil.copytree(folder, target))
     if text is None:
         (copy / name).unlink()
@@ -151,42 +151,42 @@ def spoiled(folder: Path, target: Path, name: str, text: str | None) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "message"),
     [
         ("config.json", "{", "config.json"),
         ("config.json", '{"architectures": ["Mamba2ForCausalLM"]}', "Mamba2ForCausalLM; supported are"),
         ("config.json", None, "no config.json"),
         ("model.safetensors", None, "neither model.safetensors nor"),
         ("model.safetensors", "short", "truncated"),
-        ("generation_config.json", "[1]", "not an object"),
+        ("generation_config.json", "[1]", "must contain a JSON object"),
     ],
 )
-def test_a_folder_that_cannot_be_run_says_why(
-    capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path, name: str, text: str | None, said: str
+def test_an_invalid_folder_is_a_problem_with_its_reason(
+    capsys: pytest.CaptureFixture[str], folder: Path, tmp_path: Path, name: str, text: str | None, message: str
 ) -> None:
-    code, report = examined(capsys, str(spoiled(folder, tmp_path / "copy", name, text)))
-    assert code == 1 and any(said in what for what in errors(report)), report["problems"]
+    code, report = run_doctor(capsys, str(copy_with(folder, tmp_path / "copy", name, text)))
+    assert code == 1 and any(message in what for what in errors(report)), report["problems"]
     if name != "config.json":
-        assert report["model"]["parameters"] > 0, "what can be found out is told all the same"
+        assert report["model"]["parameters"] > 0, "the report has everything that could be determined"
 
 
-def test_what_breaks_on_the_way_is_a_problem_too(
+def test_an_exception_becomes_a_problem(
     capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def breaks(*arguments: object) -> Any:
+    def fail(*arguments: object) -> Any:
         raise OSError("this torch was made for another machine\nand so on")
 
-    monkeypatch.setattr(build, "inspect_machine", breaks)
-    monkeypatch.setattr(build, "inspect_model", breaks)
-    monkeypatch.setattr(system_info, "memory", breaks)
-    code, report = examined(capsys, str(folder))
+    monkeypatch.setattr(build, "inspect_machine", fail)
+    monkeypatch.setattr(build, "inspect_model", fail)
+    monkeypatch.setattr(system_info, "memory", fail)
+    code, report = run_doctor(capsys, str(folder))
     assert code == 1 and set(report) == KEYS and report["devices"] is None and report["memory"] is None
     assert any("torch cannot be used: OSError: this torch was" in what for what in errors(report))
     assert main(["doctor", str(folder)]) == 1
     assert "Traceback" not in capsys.readouterr().out
 
 
-def test_what_makes_a_model_slow_is_a_warning_and_no_failure(
+def test_a_slow_machine_is_a_warning_and_no_error(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -197,7 +197,7 @@ def test_what_makes_a_model_slow_is_a_warning_and_no_failure(
         lambda: {"total": 2**30, "available": 2**20, "transparent_huge_pages": "never", "huge_pages": 0},
     )  # fmt: skip
     monkeypatch.setattr(build, "inspect_machine", lambda: {"threads": 2, "devices": []})
-    code, report = examined(capsys)
+    code, report = run_doctor(capsys)
     assert code == 0 and report["ok"]
     assert [problem["level"] for problem in report["problems"]] == ["warning"] * 3
     assert "set OMP_NUM_THREADS=1" in [problem["do"] for problem in report["problems"]]
@@ -206,16 +206,16 @@ def test_what_makes_a_model_slow_is_a_warning_and_no_failure(
 def test_a_library_that_is_missing_is_an_error(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = ["numpy>=99", "no-such-thing>=2", 'nice-to-have; extra == "nice"']
-    found = list(system_info.libraries(asked))
-    monkeypatch.setattr(system_info, "libraries", lambda: found)
-    code, report = examined(capsys)
+    requirements = ["numpy>=99", "no-such-thing>=2", 'nice-to-have; extra == "nice"']
+    libraries = list(system_info.libraries(requirements))
+    monkeypatch.setattr(system_info, "libraries", lambda: libraries)
+    code, report = run_doctor(capsys)
     assert code == 1 and len(errors(report)) == 2
     assert "no-such-thing is missing, Chairlift needs no-such-thing>=2" in errors(report)
 
 
 def test_a_folder_without_a_tokenizer_is_a_warning(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    _, report = examined(capsys, str(folder))
+    _, report = run_doctor(capsys, str(folder))
     assert report["model"]["has_tokenizer"] is False
     assert any("no tokenizer.json" in problem["what"] for problem in report["problems"])
 
@@ -225,13 +225,13 @@ def test_a_name_with_control_characters_does_not_steer_the_terminal(capsys: pyte
     assert "\x1b" not in capsys.readouterr().out
 
 
-def test_missing_kernels_are_a_warning_with_what_they_cost_and_what_to_do(
+def test_missing_kernels_are_a_warning_with_their_cost_and_a_remedy(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(library, "LIBRARY", "not-compiled.so")
     library.load.cache_clear()
     try:
-        code, report = examined(capsys, DEMO)
+        code, report = run_doctor(capsys, DEMO)
         assert main(["doctor", "--quiet"]) == 0
     finally:
         library.load.cache_clear()

@@ -1,4 +1,4 @@
-"""`chairlift generate`: text and results on standard output, everything else on standard error, and exit codes."""
+"""`chairlift generate`: results, messages on standard error, and exit codes."""
 
 import json
 import os
@@ -29,8 +29,8 @@ SEEDED = SamplingParams(max_tokens=16, seed=3)
 FLAGS = ["--max-tokens", "16", "--seed", "3"]
 
 
-class Fakes:
-    """Stands in for `prepare`: starts a fake service instead of a model."""
+class FakePrepare:
+    """Replaces `prepare`: starts a fake service instead of a model."""
 
     def __init__(self) -> None:
         self.make: Callable[[], TextService] = fake_service
@@ -38,7 +38,7 @@ class Fakes:
         self.tokenizer: object | None = object()
         self.started: list[TextService] = []
 
-    def prepare(self, model: str | None, options: dict[str, Any]) -> "Fakes":
+    def prepare(self, model: str | None, options: dict[str, Any]) -> "FakePrepare":
         self.options = {"model": model, **options}
         return self
 
@@ -48,10 +48,10 @@ class Fakes:
 
 
 @pytest.fixture
-def fakes(monkeypatch: pytest.MonkeyPatch) -> Fakes:
-    made = Fakes()
-    monkeypatch.setattr(generate, "prepare", made.prepare)
-    return made
+def fake_prepare(monkeypatch: pytest.MonkeyPatch) -> FakePrepare:
+    fake = FakePrepare()
+    monkeypatch.setattr(generate, "prepare", fake.prepare)
+    return fake
 
 
 def jsonl(path: Path, *lines: dict[str, Any]) -> str:
@@ -70,8 +70,8 @@ def no_engine_is_left() -> bool:
 # -- one prompt --------------------------------------------------------------------------------------------------------
 
 
-def test_one_prompt_is_its_text_on_standard_output_and_a_summary_beside(
-    fakes: Fakes, capsys: pytest.CaptureFixture[str]
+def test_one_prompt_prints_its_text_and_a_summary_on_standard_error(
+    fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["generate", "m", "--prompt", "hello", *FLAGS]) == 0
     out, err = capsys.readouterr()
@@ -80,16 +80,16 @@ def test_one_prompt_is_its_text_on_standard_output_and_a_summary_beside(
     assert err.startswith("loading m\n")
     summary = err.splitlines()[-1]
     assert summary.startswith("16 tokens in ") and "tokens/s" in summary
-    assert summary.endswith("finish reason length, seed 3") and "the first after" in summary
+    assert summary.endswith("finish reason length, seed 3") and "first token after" in summary
     wait_until(no_engine_is_left)
 
 
-def test_quiet_leaves_the_text_alone(fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quiet_leaves_the_text_alone(fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", "m", "-q", "--prompt", "hello", *FLAGS]) == 0
     assert capsys.readouterr().err == ""
 
 
-def test_json_is_one_object_and_nothing_else(fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_one_object_and_nothing_else(fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", "m", "--json", "--prompt", "hello", "--logprobs", "0", *FLAGS]) == 0
     (line,) = read(capsys.readouterr().out)
     assert (line["prompt"], line["text"], line["seed"]) == ("hello", text_of("hello", SEEDED), 3)
@@ -98,7 +98,7 @@ def test_json_is_one_object_and_nothing_else(fakes: Fakes, capsys: pytest.Captur
 
 
 def test_the_result_of_one_prompt_can_go_to_a_file_too(
-    fakes: Fakes, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     target = tmp_path / "out.jsonl"
     assert main(["generate", "m", "--prompt", "hello", "--output", str(target), *FLAGS]) == 0
@@ -106,14 +106,14 @@ def test_the_result_of_one_prompt_can_go_to_a_file_too(
     assert line["text"] == text_of("hello", SEEDED) and capsys.readouterr().out.startswith(line["text"])
 
 
-def test_without_a_prompt_there_is_one(fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_prompt_the_default_one_runs(fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", "m", *FLAGS]) == 0
-    assert "no prompt given: 'What is continuous batching?'" in capsys.readouterr().err
+    assert "no prompt given, using 'What is continuous batching?'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("named", [[], [DEMO]])
-def test_the_demo_model_is_chatted_with_unless_that_is_declined(
-    fakes: Fakes, capsys: pytest.CaptureFixture[str], tmp_path: Path, named: list[str]
+def test_the_demo_model_uses_its_chat_template_unless_no_chat_is_given(
+    fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str], tmp_path: Path, named: list[str]
 ) -> None:
     assert main(["generate", *named, "--json", "--prompt", "hi", *FLAGS]) == 0
     out, err = capsys.readouterr()
@@ -129,26 +129,30 @@ def test_the_demo_model_is_chatted_with_unless_that_is_declined(
     assert read(capsys.readouterr().out)[0]["token_ids"] == tokens_of("hi", SEEDED)
 
 
-def test_without_a_model_that_is_said_unless_quiet(fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_model_a_message_names_the_demo_model_unless_quiet(
+    fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["generate", "--prompt", "hi", *FLAGS]) == 0
     assert capsys.readouterr().err.splitlines()[0] == no_model_given()
     assert main(["generate", "-q", "--prompt", "hi", *FLAGS]) == 0
-    assert capsys.readouterr().err == "" and fakes.options == {"model": None}
+    assert capsys.readouterr().err == "" and fake_prepare.options == {"model": None}
 
 
-def test_chat_goes_through_the_template(fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
+def test_chat_goes_through_the_template(fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["generate", "m", "--chat", "--json", "--prompt", "hi", *FLAGS]) == 0
     (line,) = read(capsys.readouterr().out)
     assert line["messages"] == [{"role": "user", "content": "hi"}]
     assert line["token_ids"] == tokens_of("user=hi;a=", SEEDED)
 
 
-def test_options_reach_the_engine_and_the_request(fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_reach_the_engine_and_the_request(
+    fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str]
+) -> None:
     stop = text_of("hello", SEEDED)[8:10]
     arguments = ["some/model", "--prompt", "hello", "--stop", stop, "--num-blocks", "9", "--no-enable-prefix-caching"]
     assert main(["generate", *arguments, "--json", "--overlap", "--revision", "v1", *FLAGS]) == 0
     out, err = capsys.readouterr()
-    assert fakes.options == {
+    assert fake_prepare.options == {
         "model": "some/model", "num_blocks": 9, "enable_prefix_caching": False, "overlap": True, "revision": "v1",
     }  # fmt: skip
     (line,) = read(out)
@@ -156,9 +160,9 @@ def test_options_reach_the_engine_and_the_request(fakes: Fakes, capsys: pytest.C
     assert "loading some/model" in err
 
 
-def test_the_models_defaults_are_used_and_shown(fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_models_defaults_are_used_and_shown(fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str]) -> None:
     defaults = ModelDefaults(eos_token_ids=(5, 6), sampling={"temperature": 0.0, "top_k": 20})
-    fakes.make = lambda: fake_service(defaults=defaults)
+    fake_prepare.make = lambda: fake_service(defaults=defaults)
     assert main(["generate", "m", "--json", "--prompt", "hello", "--max-tokens", "3"]) == 0
     out, err = capsys.readouterr()
     assert "temperature 0, top_k 20" in err and "5, 6" in err
@@ -167,58 +171,60 @@ def test_the_models_defaults_are_used_and_shown(fakes: Fakes, capsys: pytest.Cap
 
 @pytest.mark.parametrize(("own", "expected"), [(None, 256), (7, 7)])
 def test_the_default_length_is_the_models_or_256(
-    fakes: Fakes, capsys: pytest.CaptureFixture[str], own: int | None, expected: int
+    fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str], own: int | None, expected: int
 ) -> None:
-    fakes.make = lambda: fake_service(defaults=ModelDefaults(max_tokens=own))
+    fake_prepare.make = lambda: fake_service(defaults=ModelDefaults(max_tokens=own))
     assert main(["generate", "m", "--json", "--prompt", "hello"]) == 0
     assert read(capsys.readouterr().out)[0]["usage"]["completion_tokens"] == expected
 
 
-def test_a_failed_request_is_exit_code_1_and_says_why(fakes: Fakes, capsys: pytest.CaptureFixture[str]) -> None:
-    fakes.make = lambda: fake_service(replace(FAKE, nan=ord("!")))
+def test_a_failed_request_is_exit_code_1_and_says_why(
+    fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake_prepare.make = lambda: fake_service(replace(FAKE, nan=ord("!")))
     assert main(["generate", "m", "--prompt", "bad!", *FLAGS]) == 1
     assert "the request failed (non_finite_logits)" in capsys.readouterr().err
 
 
-def test_a_prompt_that_is_too_long_is_refused_with_both_numbers(
-    fakes: Fakes, capsys: pytest.CaptureFixture[str]
+def test_a_prompt_that_is_too_long_is_rejected_with_both_numbers(
+    fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["generate", "m", "--prompt", "x" * 600, *FLAGS]) == 2
     assert "chairlift: prompt has 600 tokens, the limit is 512" in capsys.readouterr().err
     wait_until(no_engine_is_left)
 
 
-def test_text_needs_a_tokenizer_and_that_is_known_before_the_weights_are(
-    fakes: Fakes, capsys: pytest.CaptureFixture[str], tmp_path: Path
+def test_text_without_a_tokenizer_is_rejected_before_the_weights_are_loaded(
+    fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    fakes.tokenizer = None
+    fake_prepare.tokenizer = None
     prompts = jsonl(tmp_path / "p.jsonl", {"prompt": [1, 2]}, {"prompt": "text"})
     assert main(["generate", "m", "--prompts", prompts]) == 2
     assert capsys.readouterr().err.endswith("p.jsonl line 2: m has no tokenizer.json, so a prompt must be token ids\n")
-    assert fakes.started == []
+    assert fake_prepare.started == []
 
 
 # -- a file of prompts -------------------------------------------------------------------------------------------------
 
 
 def test_a_file_gives_results_in_its_order_with_the_lines_own_options(
-    fakes: Fakes, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    lines = [{"prompt": f"rider {n}", "max_tokens": 30 - n, "seed": n, "id": f"n{n}"} for n in range(20)]
+    lines = [{"prompt": f"prompt {n}", "max_tokens": 30 - n, "seed": n, "id": f"n{n}"} for n in range(20)]
     target = tmp_path / "out.jsonl"
     target.write_text("old")
     assert main(["generate", "m", "--prompts", jsonl(tmp_path / "p.jsonl", *lines), "--output", str(target)]) == 0
     results = read(target.read_text())
     assert [each["id"] for each in results] == [f"n{n}" for n in range(20)]
     for number, each in enumerate(results):
-        assert each["token_ids"] == tokens_of(f"rider {number}", SamplingParams(max_tokens=30 - number, seed=number))
+        assert each["token_ids"] == tokens_of(f"prompt {number}", SamplingParams(max_tokens=30 - number, seed=number))
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines()[-1].startswith("20 requests in ") and "410 output tokens" in err and "20 length" in err
 
 
 def test_results_go_to_standard_output_without_a_file_and_with_json_to_both(
-    fakes: Fakes, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     prompts = jsonl(tmp_path / "p.jsonl", {"prompt": "a"}, {"prompt": [98]})
     assert main(["generate", "m", "--prompts", prompts, *FLAGS]) == 0
@@ -229,9 +235,9 @@ def test_results_go_to_standard_output_without_a_file_and_with_json_to_both(
 
 
 def test_a_request_that_fails_is_a_line_with_its_error_and_exit_code_1(
-    fakes: Fakes, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    fakes.make = lambda: fake_service(replace(FAKE, nan=ord("!")))
+    fake_prepare.make = lambda: fake_service(replace(FAKE, nan=ord("!")))
     prompts = jsonl(tmp_path / "p.jsonl", {"prompt": "a", "max_tokens": 2}, {"prompt": "!"}, {"prompt": "b"})
     assert main(["generate", "m", "--prompts", prompts, "--max-tokens", "1", "--seed", "1"]) == 1
     out, err = capsys.readouterr()
@@ -242,21 +248,21 @@ def test_a_request_that_fails_is_a_line_with_its_error_and_exit_code_1(
 
 
 def test_an_invalid_line_is_named_and_nothing_is_run_or_overwritten(
-    fakes: Fakes, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     target = tmp_path / "out.jsonl"
     target.write_text("old")
     prompts = jsonl(tmp_path / "p.jsonl", {"prompt": "a"}, {"prompt": [999]})
     assert main(["generate", "m", "--prompts", prompts, "--output", str(target), *FLAGS]) == 2
-    assert "p.jsonl line 2: prompt: token id 999 is outside the vocabulary of 128" in capsys.readouterr().err
+    assert "p.jsonl line 2: prompt: token id 999 is outside the vocabulary, which has 128" in capsys.readouterr().err
     assert target.read_text() == "old"
 
 
-def test_the_output_is_refused_before_anything_starts(
-    fakes: Fakes, capsys: pytest.CaptureFixture[str], tmp_path: Path
+def test_the_output_is_rejected_before_anything_starts(
+    fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     prompts = jsonl(tmp_path / "p.jsonl", {"prompt": "a"})
-    for target, said in (
+    for target, message in (
         (prompts, "--prompts and --output are the same file"),
         (str(tmp_path / ".." / tmp_path.name / "p.jsonl"), "--prompts and --output are the same file"),
         (str(tmp_path), "it is a folder"),
@@ -264,18 +270,18 @@ def test_the_output_is_refused_before_anything_starts(
     ):
         assert main(["generate", "m", "--prompts", prompts, "--output", target]) == 2
         err = capsys.readouterr().err
-        assert said in err and err.count("\n") == 1
-    assert fakes.started == []
+        assert message in err and err.count("\n") == 1
+    assert fake_prepare.started == []
 
 
 def test_an_interrupt_keeps_what_is_finished_and_aborts_the_rest(
-    fakes: Fakes, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The gate closes when the short requests, which do not come first, have ended; then they are recorded."""
+    """The gate closes after the short requests, not the first ones, are recorded."""
     gate, recorded = Gate(after=20), []
     put = OrderedWriter.put
     monkeypatch.setattr(OrderedWriter, "put", lambda self, *each: (put(self, *each), recorded.append(each)))
-    fakes.make = lambda: fake_service(hook=gate)
+    fake_prepare.make = lambda: fake_service(hook=gate)
     lines = [{"prompt": f"r{n}", "max_tokens": 4 if n % 2 else 300, "seed": n} for n in range(6)]
     target, main_thread = tmp_path / "out.jsonl", threading.get_ident()
 
@@ -297,7 +303,7 @@ def test_an_interrupt_keeps_what_is_finished_and_aborts_the_rest(
 
 
 def test_an_engine_that_dies_is_exit_code_1_and_every_line_says_so(
-    fakes: Fakes, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    fake_prepare: FakePrepare, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     def die(plan: Any, stage: str) -> None:
         from chairlift.core.errors import EngineDead
@@ -305,7 +311,7 @@ def test_an_engine_that_dies_is_exit_code_1_and_every_line_says_so(
         if plan.step_id > 3:
             raise EngineDead("the engine died of the test")
 
-    fakes.make = lambda: fake_service(hook=die)
+    fake_prepare.make = lambda: fake_service(hook=die)
     prompts = jsonl(tmp_path / "p.jsonl", *({"prompt": "a"} for _ in range(3)))
     assert main(["generate", "m", "-q", "--prompts", prompts]) == 1
     assert [each["error"]["code"] for each in read(capsys.readouterr().out)] == ["engine_dead"] * 3
@@ -316,7 +322,7 @@ def test_an_engine_that_dies_is_exit_code_1_and_every_line_says_so(
 
 def test_a_folder_and_the_tiny_model_work_from_end_to_end(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     folder = save_tiny("llama", tmp_path / "llama", vocab_size=700)
-    support_text.save(folder, *support_text.build("qwen"))
+    support_text.save_tokenizer(folder, *support_text.build_tokenizer("qwen"))
     prompts = jsonl(tmp_path / "p.jsonl", {"prompt": "The lift"}, {"prompt": [5, 6, 7]})
     arguments = ["generate", str(folder), "--prompts", prompts, "--temperature", "0", "--max-tokens", "5"]
     assert main([*arguments, "--dtype", "float64", "--num-blocks", "64"]) == 0
@@ -327,22 +333,22 @@ def test_a_folder_and_the_tiny_model_work_from_end_to_end(capsys: pytest.Capture
     assert capsys.readouterr().out
 
 
-def test_a_terminal_shows_a_bar(tmp_path: Path) -> None:
-    ours, theirs = os.openpty()
-    termios.tcsetwinsize(theirs, (24, 100))
+def test_a_terminal_shows_a_progress_bar(tmp_path: Path) -> None:
+    terminal, device = os.openpty()
+    termios.tcsetwinsize(device, (24, 100))
     prompts = jsonl(tmp_path / "p.jsonl", *({"prompt": "a"} for _ in range(3)))
     command = [sys.executable, "-m", "chairlift", "generate", RANDOM, "--prompts", prompts, "--max-tokens", "3"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, stdin=subprocess.DEVNULL) as running:
-        os.close(theirs)
-        seen = b""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=device, stdin=subprocess.DEVNULL) as process:
+        os.close(device)
+        screen = b""
         try:
-            while piece := os.read(ours, 4096):
-                seen += piece
-        except OSError:  # what a pseudo-terminal says at its end
+            while data := os.read(terminal, 4096):
+                screen += data
+        except OSError:  # a pseudo-terminal raises it at its end
             pass
-        assert running.stdout is not None and len(running.stdout.read().splitlines()) == 3
-    os.close(ours)
-    assert b"3/3" in seen and b"output tok/s" in seen
+        assert process.stdout is not None and len(process.stdout.read().splitlines()) == 3
+    os.close(terminal)
+    assert b"3/3" in screen and b"output tok/s" in screen
 
 
 def test_a_profile_of_the_steps_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""ConfigFile: keys and values of a file, each refused with its line and what was meant, and all of them at once."""
+"""ConfigFile: values are parsed as those of flags; wrong keys and values are problems."""
 
 import argparse
 from pathlib import Path
@@ -8,19 +8,20 @@ import pytest
 
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.config_file import ConfigFile, read_config
+from chairlift.cli.settings.declaration import Setting
 from chairlift.core.errors import ConfigError
 
 ALL = {setting.dest: setting for title, group in settings.GROUPS if title != "workload" for setting in group}
 
 
-def written(folder: Path, text: str) -> ConfigFile:
+def read_text_as_file(folder: Path, text: str) -> ConfigFile:
     path = folder / "serve.yaml"
     path.write_text(text, encoding="utf-8")
     return read_config(str(path))
 
 
 def problems(folder: Path, text: str) -> list[tuple[int, str]]:
-    return [(problem.line, problem.said) for problem in written(folder, text).problems]
+    return [(problem.line, problem.message) for problem in read_text_as_file(folder, text).problems]
 
 
 @pytest.mark.parametrize(("text", "key", "value"), [
@@ -46,8 +47,8 @@ def problems(folder: Path, text: str) -> list[tuple[int, str]]:
     ("structured: {json_object: true}", "structured", {"json_object": True}),
     ("model: owner/name", "model", "owner/name"), ("port: &a 5\nseed: *a", "seed", 5),
 ])  # fmt: skip
-def test_values_are_read_as_the_text_of_their_flag(tmp_path: Path, text: str, key: str, value: Any) -> None:
-    file = written(tmp_path, text).check()
+def test_values_are_parsed_as_the_text_of_their_flag(tmp_path: Path, text: str, key: str, value: Any) -> None:
+    file = read_text_as_file(tmp_path, text).check()
     read = file.read(ALL[key])
     assert read is not None and read[0] == value and type(read[0]) is type(value)
     assert read[1].startswith(f"{file.path} line ")
@@ -55,24 +56,25 @@ def test_values_are_read_as_the_text_of_their_flag(tmp_path: Path, text: str, ke
 
 @pytest.mark.parametrize("text", ["port: null", "port: ~", "port:", "seed: 1"])
 def test_null_and_nothing_are_the_default(tmp_path: Path, text: str) -> None:
-    assert written(tmp_path, text).check().read(ALL["port"]) is None
+    assert read_text_as_file(tmp_path, text).check().read(ALL["port"]) is None
 
 
-@pytest.mark.parametrize(("text", "line", "said"), [
-    ("port: 1\nmax_batch_tokns: 5", 2, "unknown key 'max_batch_tokns', did you mean 'max_batch_tokens'?"),
-    ("max-batch-tokns: 5", 1, "unknown key 'max-batch-tokns', did you mean 'max_batch_tokens'?"),
-    ("drain_seconds: 5", 1, "unknown key 'drain_seconds', did you mean 'drain_timeout'?"),
-    ("CHAIRLIFT_PORT: 5", 1, "unknown key 'CHAIRLIFT_PORT', did you mean 'port'?"),
-    ("xyzzy: 5", 1, "unknown key 'xyzzy'; `chairlift config show` lists what there is"),
+@pytest.mark.parametrize(("text", "line", "message"), [
+    ("port: 1\nmax_batch_tokns: 5", 2, "unknown key 'max_batch_tokns'; did you mean 'max_batch_tokens'?"),
+    ("max-batch-tokns: 5", 1, "unknown key 'max-batch-tokns'; did you mean 'max_batch_tokens'?"),
+    ("drain_seconds: 5", 1, "unknown key 'drain_seconds'; did you mean 'drain_timeout'?"),
+    ("CHAIRLIFT_PORT: 5", 1, "unknown key 'CHAIRLIFT_PORT'; did you mean 'port'?"),
+    ("xyzzy: 5", 1, "unknown key 'xyzzy'; `chairlift config show` lists the keys"),
     ("config: a.yaml", 1, "unknown key 'config'"),
     ("<<: {port: 5}", 1, "unknown key '<<'"),
     ("nonsense: ~", 1, "unknown key 'nonsense'"),
-    ("server:\n  port: 5", 1, "there are no sections: what stands under 'server' goes to the margin"),
-    ("api_key: sk-1", 1, "'api_key': no key belongs in here; give key_file, or CHAIRLIFT_API_KEY in the environment"),
-    ("admin-key: sk-1", 1, "'admin-key': no key belongs in here"),
-    ("port: 5\nport: 6", 2, "'port' is already in line 1; one of them has to go"),
-    ("max_queue_wait: 5\nmax-queue-wait: 5", 2, "'max-queue-wait' is already in line 1"),
-    ("port: ~\nport: 6", 2, "'port' is already in line 1"),
+    ("server:\n  port: 5", 1, "a settings file has no sections; move the keys under 'server' to the top level"),
+    ("api_key: sk-1", 1,
+     "'api_key' is a secret, which a settings file must not hold; set key_file, or the variable CHAIRLIFT_API_KEY"),
+    ("admin-key: sk-1", 1, "'admin-key' is a secret"),
+    ("port: 5\nport: 6", 2, "the key 'port' is already in line 1; remove one of them"),
+    ("max_queue_wait: 5\nmax-queue-wait: 5", 2, "the key 'max-queue-wait' is already in line 1"),
+    ("port: ~\nport: 6", 2, "the key 'port' is already in line 1"),
     ("port: x", 1, "port must be an integer, got 'x'"), ("port: 1.5", 1, "port must be an integer, got '1.5'"),
     ("port: true", 1, "port must be an integer, got 'true'"), ("port: '~'", 1, "port must be an integer, got '~'"),
     ("port:\n  - 5", 2, "port must be an integer, got a list [5]"),
@@ -87,52 +89,52 @@ def test_null_and_nothing_are_the_default(tmp_path: Path, text: str) -> None:
     ("stop_token_ids: []", 1, "stop_token_ids must be token ids, got a list []"),
     ("tenant_weights: {'a=b': 1}", 1, "tenant_weights must be shares by name, got a mapping"),
     ("tenant_weights: {a: [1]}", 1, "tenant_weights must be shares by name"),
-    ("tenant_weights: {a: x}", 1, "tenant_weights must be a number, got 'x'"),
+    ("tenant_weights: {a: x}", 1, "tenant_weights must be pairs of name and share such as gold=2,silver=1, got 'a=x'"),
     ("tenant_weights: {}", 1, "tenant_weights must be shares by name"),
     ("tenant_weights: [a]", 1, "tenant_weights must be shares by name, got a list [a]"),
     ("structured: {choice: ['a|b']}", 1, "structured must be json_object, or"),
     ("structured: {json_schema: {type: object}}", 1, "structured must be json_object, or"),
     ("structured: {xml: a}", 1, "structured must be json_object or one of"),
     ("log_level: loud", 1, "log_level must be one of debug, info, warning, error, got 'loud'"),
-    ("revision: !!python/name:os.system", 1, "the tag !!python/name:os.system is not taken"),
+    ("revision: !!python/name:os.system", 1, "the tag !!python/name:os.system is not allowed"),
 ])  # fmt: skip
-def test_what_cannot_be_is_told_with_line_and_remedy(tmp_path: Path, text: str, line: int, said: str) -> None:
-    (found,) = problems(tmp_path, text)
-    assert found[0] == line and found[1].startswith(said)
+def test_a_problem_has_a_line_and_a_remedy(tmp_path: Path, text: str, line: int, message: str) -> None:
+    (problem,) = problems(tmp_path, text)
+    assert problem[0] == line and problem[1].startswith(message)
 
 
-def test_a_key_is_never_repeated(tmp_path: Path) -> None:
+def test_the_value_of_a_secret_is_not_quoted(tmp_path: Path) -> None:
     assert "sk-1" not in str(problems(tmp_path, "api_key: sk-1\nopenai_token: sk-1\nadmin_key: [sk-1]"))
 
 
-def test_long_values_make_no_long_sentences(tmp_path: Path) -> None:
+def test_long_values_are_shortened_in_messages(tmp_path: Path) -> None:
     long = "x" * 5000
     for text in (f"port: {long}", f"{long}: 1", f"host: [{long}]", f"{'y' * 200}: 1\n{'y' * 200}: 2"):
-        assert all(len(said) < 500 for _, said in problems(tmp_path, text))
+        assert all(len(message) < 500 for _, message in problems(tmp_path, text))
 
 
-def test_every_problem_is_found_in_the_order_of_lines(tmp_path: Path) -> None:
-    found = problems(tmp_path, "port: x\nhost: a\nseed: y\nprot: 1\nport: 5\n")
-    assert [line for line, _ in found] == [1, 3, 4, 5]
+def test_problems_are_in_the_order_of_lines(tmp_path: Path) -> None:
+    problem = problems(tmp_path, "port: x\nhost: a\nseed: y\nprot: 1\nport: 5\n")
+    assert [line for line, _ in problem] == [1, 3, 4, 5]
 
 
-def test_a_command_is_told_the_first_and_how_many_more(tmp_path: Path) -> None:
-    file = written(tmp_path, "port: 1\nport: 2\nprot: 1\n")
+def test_check_raises_the_first_problem_with_the_number_of_others(tmp_path: Path) -> None:
+    file = read_text_as_file(tmp_path, "port: 1\nport: 2\nprot: 1\n")
     with pytest.raises(ConfigError) as caught:
         file.check()
     assert caught.value.message == (
-        f"{file.path} line 2: 'port' is already in line 1; one of them has to go "
-        f"(and 1 more: chairlift config validate {file.path})"
+        f"{file.path} line 2: the key 'port' is already in line 1; remove one of them "
+        f"(and 1 more; `chairlift config validate {file.path}` lists them)"
     )
-    with pytest.raises(ConfigError, match=r"nowhere.yaml: cannot be read: No such file"):
+    with pytest.raises(ConfigError, match=r"nowhere.yaml: the file cannot be read: No such file"):
         read_config(str(tmp_path / "nowhere.yaml")).check()
 
 
-def test_one_name_may_belong_to_settings_of_two_kinds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A value that one of them takes is good; who takes it not says so when it is asked for."""
-    text = settings.Setting(name="seed", help="")
+def test_two_settings_may_share_a_key_with_different_parsers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A value is valid when one of the settings can parse it; reading the other one is an error."""
+    text = Setting(name="seed", help="")
     monkeypatch.setattr(settings, "GROUPS", (("a", [ALL["seed"]]), ("b", [text])))
-    file = written(tmp_path, "seed: abc").check()
+    file = read_text_as_file(tmp_path, "seed: abc").check()
     assert file.read(text) == ("abc", f"{file.path} line 1")
     with pytest.raises(argparse.ArgumentTypeError, match=r"serve.yaml line 1: seed must be an integer, got 'abc'"):
         file.read(ALL["seed"])

@@ -1,4 +1,4 @@
-"""Rereading: a server takes the limits of its file over again, all of them or none, and names what it cannot take."""
+"""SettingsReloader: applies the values of a valid file, and none of an invalid one."""
 
 import logging
 import os
@@ -10,40 +10,40 @@ import httpx
 import pytest
 
 from chairlift.cli.command_line import build_parser
-from chairlift.cli.settings.reload import FIXED, SettingsReloader
+from chairlift.cli.settings.reload import FIXED_SETTINGS, SettingsReloader
 from chairlift.cli.settings.sources import load_settings_file
 from chairlift.core.errors import ConfigError
-from support_process import PATIENCE
+from support_process import TIMEOUT_SECONDS
 from support_server import real_server
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    found = tmp_path / "serve.yaml"
-    found.write_text("tenant_requests_per_minute: 5\nmax_queue_wait: 9\nport: 81\n", encoding="utf-8")
-    return found
+    file = tmp_path / "serve.yaml"
+    file.write_text("tenant_requests_per_minute: 5\nmax_queue_wait: 9\nport: 81\n", encoding="utf-8")
+    return file
 
 
-def rereading(path: Path, *words: str, **environ: str) -> SettingsReloader:
+def make_reloader(path: Path, *words: str, **environ: str) -> SettingsReloader:
     arguments = build_parser().parse_args(["serve", "--config", str(path), *words])
     load_settings_file(arguments, environ)
     return SettingsReloader(arguments, environ, ("m",))
 
 
-def test_limits_and_levels_are_those_of_the_new_file(path: Path) -> None:
-    read = rereading(path)
-    assert read().config.tenant.tenant_requests_per_minute == 5
+def test_limits_and_log_level_come_from_the_new_file(path: Path) -> None:
+    reload = make_reloader(path)
+    assert reload().config.tenant.tenant_requests_per_minute == 5
     path.write_text("tenant_requests_per_minute: 7\nmax_waiting_tokens: 3\nlog_level: debug\n", encoding="utf-8")
-    renewed = read()
-    assert renewed.config.tenant.tenant_requests_per_minute == 7 and renewed.config.served_names == ("m",)
-    assert (renewed.config.admission.max_waiting_tokens, renewed.config.admission.max_queue_wait) == (3, 2.0)
-    assert renewed.log.level == logging.DEBUG
+    reloaded = reload()
+    assert reloaded.config.tenant.tenant_requests_per_minute == 7 and reloaded.config.served_names == ("m",)
+    assert (reloaded.config.admission.max_waiting_tokens, reloaded.config.admission.max_queue_wait) == (3, 2.0)
+    assert reloaded.log.level == logging.DEBUG
 
 
 def test_flags_and_variables_win_as_before(path: Path) -> None:
-    read = rereading(path, "--tenant-requests-per-minute", "1", CHAIRLIFT_MAX_QUEUE_WAIT="2")
+    reload = make_reloader(path, "--tenant-requests-per-minute", "1", CHAIRLIFT_MAX_QUEUE_WAIT="2")
     path.write_text("tenant_requests_per_minute: 7\nmax_queue_wait: 8\ntenant_max_open_requests: 9\n", encoding="utf-8")
-    config = read().config
+    config = reload().config
     assert (config.tenant.tenant_requests_per_minute, config.admission.max_queue_wait) == (1, 2.0)
     assert config.tenant.tenant_max_open_requests == 9
 
@@ -53,35 +53,35 @@ def test_flags_and_variables_win_as_before(path: Path) -> None:
     "log_backups: -1\n", "write_timeout: 0\n",
     "", "# nothing\n", "max_queue_wait: 1\nport: 99999\n", "tls_cert: a.pem\n", "max_batch_tokens: -5\n",
 ])  # fmt: skip
-def test_a_bad_file_is_refused_and_a_good_one_is_taken_again(path: Path, text: str) -> None:
-    read, good = rereading(path), path.read_text(encoding="utf-8")
+def test_an_invalid_file_is_rejected_and_a_valid_one_is_applied(path: Path, text: str) -> None:
+    reload, good = make_reloader(path), path.read_text(encoding="utf-8")
     path.write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError):
-        read()
+        reload()
     path.unlink()
     with pytest.raises(ConfigError, match="cannot be read"):
-        read()
+        reload()
     path.write_text(good, encoding="utf-8")
-    assert read().config.tenant.tenant_requests_per_minute == 5
+    assert reload().config.tenant.tenant_requests_per_minute == 5
 
 
-def test_a_pipe_in_the_files_place_is_refused_instead_of_waited_for(path: Path) -> None:
-    read = rereading(path)
+def test_a_pipe_is_rejected_without_a_wait(path: Path) -> None:
+    reload = make_reloader(path)
     path.unlink()
     os.mkfifo(path)
-    with pytest.raises(ConfigError, match="is no file, and so cannot be read again"):
-        read()
+    with pytest.raises(ConfigError, match="is not a regular file, so it cannot be read again"):
+        reload()
 
 
-def test_what_holds_until_the_end_is_named(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    read = rereading(path)
+def test_changed_fixed_settings_are_named(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    reload = make_reloader(path)
     path.write_text("tenant_requests_per_minute: 6\nport: 82\nmodel: other\nmax_queue_wait: 9\n", encoding="utf-8")
-    read()
+    reload()
     path.write_text("tenant_requests_per_minute: 6\nport: '81'\nmax_queue_wait: 1\n", encoding="utf-8")
-    read()
-    said = f"{path}: what changed of model, port holds from the next start"
-    assert [record.getMessage() for record in caplog.records] == [said]
-    assert "log_level" not in [setting.dest for setting in FIXED]
+    reload()
+    message = f"{path}: the new values of model, port apply only after a restart"
+    assert [record.getMessage() for record in caplog.records] == [message]
+    assert "log_level" not in [setting.dest for setting in FIXED_SETTINGS]
 
 
 def test_a_server_reads_its_limits_again_on_sighup(path: Path) -> None:
@@ -90,21 +90,21 @@ def test_a_server_reads_its_limits_again_on_sighup(path: Path) -> None:
     with real_server("--config", str(path)) as server:
 
         def status() -> int:
-            return httpx.post(server.url + "/v1/completions", json=body, timeout=PATIENCE).status_code
+            return httpx.post(server.url + "/v1/completions", json=body, timeout=TIMEOUT_SECONDS).status_code
 
-        def told(words: str) -> None:
-            until = time.monotonic() + PATIENCE
+        def reload_until(words: str) -> None:
+            until = time.monotonic() + TIMEOUT_SECONDS
             server.process.send_signal(signal.SIGHUP)
-            while words not in server.said:
-                assert time.monotonic() < until, server.said
+            while words not in server.log:
+                assert time.monotonic() < until, server.log
                 time.sleep(0.02)
 
         assert [status(), status()] == [200, 429]
         path.write_text("tenant_requests_per_minute: many\n", encoding="utf-8")
-        told("the old keys, certificates and limits stay")
-        assert "line 1: tenant_requests_per_minute must be a number, got 'many'" in server.said
+        reload_until("the old keys, certificates and limits stay")
+        assert "line 1: tenant_requests_per_minute must be a number, got 'many'" in server.log
         assert status() == 429
         path.write_text("model: chairlift:random\nnum_blocks: 64\ntenant_requests_per_minute: 3\n", encoding="utf-8")
-        told("keys, certificates and limits were read again")
+        reload_until("keys, certificates and limits were read again")
         assert [status(), status(), status()] == [200, 200, 429]
         assert server.stop() == 0

@@ -1,4 +1,4 @@
-"""Settings: one declaration gives flag, environment name and help, and the default it shows is the one that holds."""
+"""Settings: complete tables, real defaults, and the order of flag, variable and file."""
 
 import argparse
 from dataclasses import fields
@@ -8,8 +8,17 @@ import pytest
 
 from chairlift.cli.command_line import build_parser
 from chairlift.cli.settings import settings
-from chairlift.cli.settings.settings import ENGINE, GROUPS, SAMPLING, SERVER, ResolvedSetting, Setting, find, given
-from chairlift.cli.settings.value_parsers import flag
+from chairlift.cli.settings.declaration import Setting
+from chairlift.cli.settings.settings import (
+    ENGINE,
+    GROUPS,
+    SAMPLING,
+    SERVER,
+    ResolvedSetting,
+    resolve,
+    resolve_group,
+)
+from chairlift.cli.settings.value_parsers import boolean
 from chairlift.core.sampling import SAMPLING_FIELDS, SamplingParams
 from chairlift.engine.config import CacheConfig, SchedulerConfig
 from chairlift.llm.options import Options
@@ -18,15 +27,15 @@ from chairlift.server.config import ServerConfig
 from chairlift.server.server_process import ListenAddress
 from chairlift.web.admission import AdmissionLimits
 from chairlift.web.tenant_limits import TenantLimits
-from support_parsers import leaves
+from support_parsers import leaf_parsers
 
 ALL = {setting.name: setting for setting in SAMPLING + ENGINE}
 
 
-def parsed(*arguments: str, **environ: str) -> dict[str, Any]:
-    """Parse options of `generate` with an environment."""
-    found = build_parser().parse_args(["generate", *arguments])
-    return given(SAMPLING + ENGINE, found, environ)
+def resolve_generate(*arguments: str, **environ: str) -> dict[str, Any]:
+    """Return the settings of a `generate` command line with an environment."""
+    parsed = build_parser().parse_args(["generate", *arguments])
+    return resolve_group(SAMPLING + ENGINE, parsed, environ)
 
 
 def test_every_sampling_parameter_and_every_engine_option_has_a_setting() -> None:
@@ -34,66 +43,49 @@ def test_every_sampling_parameter_and_every_engine_option_has_a_setting() -> Non
     assert {setting.name for setting in ENGINE} == set(Options.__annotations__) - {"seed"}  # --seed is the request's
 
 
-def test_the_defaults_that_help_shows_are_those_that_hold() -> None:
+def test_the_displayed_defaults_are_the_real_ones() -> None:
     real: dict[str, Any] = {"engine_mode": "inline"}
-    for kind in (CacheConfig, SchedulerConfig, RunnerConfig, SamplingParams):
-        real.update({spec.name: spec.default for spec in fields(kind)})
-    shown = {name: setting.default for name, setting in ALL.items() if setting.default != "" and name != "max_tokens"}
-    assert shown == {name: real[name] for name in shown}
+    for config_type in (CacheConfig, SchedulerConfig, RunnerConfig, SamplingParams):
+        real.update({spec.name: spec.default for spec in fields(config_type)})
+    displayed = {
+        name: setting.default for name, setting in ALL.items() if setting.default != "" and name != "max_tokens"
+    }
+    assert displayed == {name: real[name] for name in displayed}
 
 
-def test_so_are_those_of_a_server() -> None:
+def test_the_displayed_defaults_of_a_server_are_the_real_ones() -> None:
     real: dict[str, Any] = {"insecure": False}
-    for kind in (ServerConfig, AdmissionLimits, TenantLimits, ListenAddress):
-        real.update({spec.name: spec.default for spec in fields(kind)})
+    for config_type in (ServerConfig, AdmissionLimits, TenantLimits, ListenAddress):
+        real.update({spec.name: spec.default for spec in fields(config_type)})
     for setting in SERVER:
         default = setting.default
         if default != "":
-            shown = setting.kind(default) if isinstance(default, str) else default
-            assert shown == real[setting.name], setting.name
+            displayed = setting.parse(default) if isinstance(default, str) else default
+            assert displayed == real[setting.name], setting.name
         else:
-            assert real.get(setting.name) in (None, ()), setting.name  # nothing, or what words say
+            assert real.get(setting.name) in (None, ()), setting.name  # no default, or one that only words describe
 
 
-def test_whatever_is_true_or_false_says_which() -> None:
-    flags = [setting for _, group in GROUPS for setting in group if setting.kind is flag]
+def test_every_boolean_setting_has_a_default() -> None:
+    flags = [setting for _, group in GROUPS for setting in group if setting.parse is boolean]
     assert flags and all(isinstance(setting.default, bool) for setting in flags)
 
 
-def test_every_setting_of_every_command_can_stand_in_a_file() -> None:
+def test_a_file_may_have_every_setting_of_every_command() -> None:
     known = {setting.dest for _, group in GROUPS for setting in group} | {settings.CONFIG.dest}
-    for parser in leaves(build_parser()):
-        assert {setting.dest for setting in parser.taken} <= known, parser.prog
+    for parser in leaf_parsers(build_parser()):
+        assert {setting.dest for setting in parser.settings} <= known, parser.prog
 
 
-@pytest.mark.parametrize(("setting", "shown"), [
-    (Setting(name="a", help="h"), "h"), (Setting(name="a", help="h", default=5), "h (default 5)"),
-    (Setting(name="a", help="h", default=0), "h (default 0)"), (Setting(name="a", help="h", default=False), "h"),
-    (Setting(name="a", help="h", default=True), "h (default)"),
-    (Setting(name="a", help="h", default_text="the model's"), "h (default: the model's)"),
-])  # fmt: skip
-def test_what_help_says_of_a_default(setting: Setting, shown: str) -> None:
-    assert setting.shown_help == shown
-
-
-def test_names_are_made_of_one_name() -> None:
-    setting = Setting(name="max_batch_tokens", help="")
-    assert (setting.flag, setting.environment) == ("--max-batch-tokens", "CHAIRLIFT_MAX_BATCH_TOKENS")
-    assert (ALL["enable_prefix_caching"].flag, ALL["enable_prefix_caching"].environment) == (
-        "--enable-prefix-caching", "CHAIRLIFT_ENABLE_PREFIX_CACHING",
-    )  # fmt: skip
-    assert len({setting.flag for setting in ALL.values()}) == len(ALL)
-
-
-def test_what_nobody_set_is_absent() -> None:
-    assert parsed() == {}
-    assert parsed(CHAIRLIFT_TEMPERATURE="") == {}
+def test_a_setting_that_is_not_given_is_absent() -> None:
+    assert resolve_generate() == {}
+    assert resolve_generate(CHAIRLIFT_TEMPERATURE="") == {}
 
 
 def test_a_flag_wins_over_the_environment() -> None:
     environ = {"CHAIRLIFT_MAX_TOKENS": "5", "CHAIRLIFT_OVERLAP": "yes", "CHAIRLIFT_ENABLE_PREFIX_CACHING": "0"}
-    assert parsed(**environ) == {"max_tokens": 5, "overlap": True, "enable_prefix_caching": False}
-    flags = parsed("--max-tokens", "7", "--no-overlap", "--enable-prefix-caching", **environ)
+    assert resolve_generate(**environ) == {"max_tokens": 5, "overlap": True, "enable_prefix_caching": False}
+    flags = resolve_generate("--max-tokens", "7", "--no-overlap", "--enable-prefix-caching", **environ)
     assert flags == {"max_tokens": 7, "overlap": False, "enable_prefix_caching": True}
 
 
@@ -114,24 +106,24 @@ def test_a_flag_wins_over_the_environment() -> None:
         (["--max-memory", "500mb"], {"max_memory": 500_000_000}),
     ],
 )
-def test_values_are_read_as_what_they_mean(arguments: list[str], value: dict[str, Any]) -> None:
-    found = parsed(*arguments)
-    assert found == value
-    assert [type(each) for each in found.values()] == [type(each) for each in value.values()]
+def test_values_are_parsed(arguments: list[str], value: dict[str, Any]) -> None:
+    result = resolve_generate(*arguments)
+    assert result == value
+    assert [type(each) for each in result.values()] == [type(each) for each in value.values()]
 
 
 @pytest.mark.parametrize("text", ["", "x", "5=", "=5", "5,6"])
-def test_a_bias_that_is_no_pair_is_refused(text: str) -> None:
+def test_a_bias_that_is_no_pair_is_rejected(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError):
-        ALL["logit_bias"].kind(text)
+        ALL["logit_bias"].parse(text)
 
 
-def test_a_stop_of_the_environment_is_one_string() -> None:
-    assert parsed(CHAIRLIFT_STOP="a,b") == {"stop": ["a,b"]}
+def test_a_stop_text_in_the_environment_is_one_string() -> None:
+    assert resolve_generate(CHAIRLIFT_STOP="a,b") == {"stop": ["a,b"]}
 
 
-class Says:
-    """What a file says of one setting."""
+class FakeFile:
+    """Settings file with these values."""
 
     def __init__(self, **values: Any) -> None:
         self.values = values
@@ -140,12 +132,22 @@ class Says:
         return (self.values[setting.dest], "f.yaml line 1") if setting.dest in self.values else None
 
 
-def test_a_flag_wins_over_the_environment_that_over_the_file_and_that_over_nothing() -> None:
+def test_the_flag_wins_over_the_variable_and_the_variable_over_the_file() -> None:
     port = next(setting for setting in SERVER if setting.name == "port")
-    environ, file = {"CHAIRLIFT_PORT": "2"}, Says(port=3)
-    assert find(port, argparse.Namespace(port=1, file=file), environ) == ResolvedSetting(1, "flag", "--port")
-    assert find(port, argparse.Namespace(file=file), environ) == ResolvedSetting(2, "environment", "CHAIRLIFT_PORT")
-    assert find(port, argparse.Namespace(file=file), {}) == ResolvedSetting(3, "file", "f.yaml line 1")
-    assert find(port, argparse.Namespace(file=None), {"CHAIRLIFT_PORT": ""}) is None
-    assert find(port, argparse.Namespace(port=0), environ) == ResolvedSetting(0, "flag", "--port")
-    assert given([port], argparse.Namespace(file=file), {}) == {"port": 3}
+    environ, file = {"CHAIRLIFT_PORT": "2"}, FakeFile(port=3)
+    assert resolve(port, argparse.Namespace(port=1, settings_file=file), environ) == ResolvedSetting(
+        1, "flag", "--port"
+    )
+    assert resolve(port, argparse.Namespace(settings_file=file), environ) == ResolvedSetting(
+        2, "environment", "CHAIRLIFT_PORT"
+    )
+    assert resolve(port, argparse.Namespace(settings_file=file), {}) == ResolvedSetting(3, "file", "f.yaml line 1")
+    assert resolve(port, argparse.Namespace(settings_file=None), {"CHAIRLIFT_PORT": ""}) is None
+    assert resolve(port, argparse.Namespace(port=0), environ) == ResolvedSetting(0, "flag", "--port")
+    assert resolve_group([port], argparse.Namespace(settings_file=file), {}) == {"port": 3}
+
+
+def test_sections_of_a_group_have_each_of_its_settings_once() -> None:
+    groups = dict(GROUPS)
+    for title, sections in settings.SECTIONS.items():
+        assert [setting for section in sections.values() for setting in section] == list(groups[title])

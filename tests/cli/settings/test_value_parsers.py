@@ -1,4 +1,4 @@
-"""Kinds: text becomes what it means, or a sentence with what it must be and what came."""
+"""Value parsers: text becomes a value, or an error with the expected form and the text."""
 
 import argparse
 from pathlib import Path
@@ -6,59 +6,64 @@ from pathlib import Path
 import pytest
 
 from chairlift.cli.settings import settings, value_parsers
-from chairlift.cli.settings.value_parsers import Kind
+from chairlift.cli.settings.value_parsers import ValueParser
 
 
 @pytest.mark.parametrize(("text", "number"), [("1", 1), ("50MB", 50_000_000), ("1.5KiB", 1536), ("0", 0)])
 def test_a_size_is_bytes(text: str, number: int) -> None:
-    assert value_parsers.size(text) == number and type(value_parsers.size(text)) is int
+    assert value_parsers.num_bytes(text) == number and type(value_parsers.num_bytes(text)) is int
 
 
 @pytest.mark.parametrize("text", ["much", "1TiB", "0.5", "nan", ""])
-def test_a_size_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError):
-        value_parsers.size(text)
+def test_an_invalid_size_is_rejected(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="must be a size in bytes such as 50MB, got"):
+        value_parsers.num_bytes(text)
 
 
 @pytest.mark.parametrize("text", ["much", "1TiB", "GiB", "infGiB"])
-def test_a_memory_that_is_no_amount_is_refused(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="share like"):
-        value_parsers.share_or_bytes(text)
+def test_an_invalid_fraction_is_rejected(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=r"a fraction such as 0\.8 or a size such as 4GiB"):
+        value_parsers.fraction_or_bytes(text)
 
 
-@pytest.mark.parametrize(("kind", "text", "said"), [
-    (value_parsers.whole, "1.5", "must be an integer, got '1.5'"),
+@pytest.mark.parametrize(("parse", "text", "message"), [
+    (value_parsers.integer, "1.5", "must be an integer, got '1.5'"),
     (value_parsers.number, "x", "must be a number, got 'x'"),
-    (value_parsers.flag, "maybe", "must be one of 1, true, yes, on, 0, false, no, off, got 'maybe'"),
+    (value_parsers.boolean, "maybe", "must be one of 1, true, yes, on, 0, false, no, off, got 'maybe'"),
     (value_parsers.one_of("a", "b"), "c", "must be one of a, b, got 'c'"),
-    (value_parsers.structure, "xml=a", "must be json_object or one of"),
-    (value_parsers.structure, "regex=@nowhere", "cannot read nowhere"),
+    (value_parsers.structured_output, "xml=a", "must be json_object or one of json_schema=TEXT, regex=TEXT,"),
+    (value_parsers.slo_limits, "ttft=1,tpot",
+     "must be pairs of name and seconds such as ttft=0.5,tpot=0.05, got 'tpot'"),
+    (value_parsers.named_shares, "a,b=x", "must be pairs of name and share such as gold=2,silver=1, got 'b=x'"),
+    (value_parsers.token_ids, "1,x", "must be token ids such as 1,2, got '1,x'"),
+    (value_parsers.token_biases, "5", "must be pairs of token id and bias such as 5=-1,6=2.5, got '5'"),
+    (value_parsers.structured_output, "regex=@nowhere", "names a file that cannot be read: nowhere: No such file"),
 ])  # fmt: skip
-def test_what_is_none_is_a_sentence(kind: Kind, text: str, said: str) -> None:
+def test_an_invalid_value_is_a_sentence(parse: ValueParser, text: str, message: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError) as caught:
-        kind(text)
-    assert str(caught.value).startswith(said)
+        parse(text)
+    assert str(caught.value).startswith(message)
 
 
 @pytest.mark.parametrize("text", ["true", "YES", "on", "1"])
-def test_yes_has_many_names(text: str) -> None:
-    assert value_parsers.flag(text) is True
+def test_true_has_several_words(text: str) -> None:
+    assert value_parsers.boolean(text) is True
 
 
-def test_structures_are_read_from_text_and_from_files(tmp_path: Path) -> None:
+def test_structured_output_is_parsed_from_text_and_from_files(tmp_path: Path) -> None:
     (tmp_path / "schema").write_text("{}", encoding="utf-8")
-    assert value_parsers.structure(f"json_schema=@{tmp_path / 'schema'}") == {"json_schema": "{}"}
-    assert value_parsers.structure("choice=a|b") == {"choice": ["a", "b"]}
-    assert value_parsers.structure("json_object") == {"json_object": True}
+    assert value_parsers.structured_output(f"json_schema=@{tmp_path / 'schema'}") == {"json_schema": "{}"}
+    assert value_parsers.structured_output("choice=a|b") == {"choice": ["a", "b"]}
+    assert value_parsers.structured_output("json_object") == {"json_object": True}
 
 
 def test_shares_and_factories_are_pairs() -> None:
-    assert value_parsers.shares("gold=2,others") == {"gold": 2.0, "others": 1.0}
-    assert value_parsers.factories("a=m:f,b=n:g") == {"a": "m:f", "b": "n:g"}
+    assert value_parsers.named_shares("gold=2,others") == {"gold": 2.0, "others": 1.0}
+    assert value_parsers.named_factories("a=m:f,b=n:g") == {"a": "m:f", "b": "n:g"}
 
 
-def test_every_kind_of_a_setting_is_said_in_words() -> None:
+def test_every_parser_of_a_setting_has_a_description() -> None:
     for _, group in settings.GROUPS:
         for setting in group:
-            assert setting.kind is str or value_parsers.said(setting.kind) != "text", setting.name
-    assert value_parsers.said(value_parsers.one_of("a", "b")) == "one of a, b"
+            assert setting.parse is str or value_parsers.describe_parser(setting.parse) != "text", setting.name
+    assert value_parsers.describe_parser(value_parsers.one_of("a", "b")) == "one of a, b"

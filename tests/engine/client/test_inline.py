@@ -214,7 +214,7 @@ def test_a_sink_may_submit_ask_and_close(client: InlineClient) -> None:
 
     def close_at_end(outputs: list[EngineOutput]) -> None:
         second(outputs)
-        if second.done.is_set():
+        if second.first_done.is_set():
             client.close()
 
     client.submit(make_request("a", [1], 2), submit_next)

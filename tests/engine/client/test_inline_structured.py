@@ -26,9 +26,9 @@ from chairlift.engine.structured import mask_worker
 from chairlift.engine.structured.grammar import MaskFiller
 from chairlift.engine.structured.grammar_compiler import GrammarCompiler
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
-from support_engine import PATIENCE, Hook, RequestSink, make_request, submit
+from support_engine import TIMEOUT_SECONDS, Hook, RequestSink, make_request, submit
+from support_grammars import EOS, VOCAB_SIZE, VOCABULARY, grammar_of
 from support_process import wait_until
-from support_structure import EOS, VOCAB_SIZE, VOCABULARY, grammar_of
 
 FAKE = FakeConfig(vocab_size=VOCAB_SIZE, num_blocks=64, block_size=4)
 
@@ -47,13 +47,13 @@ def client() -> Iterator[InlineClient]:
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """No grammar compiles until this event is set."""
-    gate, checked = threading.Event(), GrammarCompiler._checked
+    gate, check = threading.Event(), GrammarCompiler._check
 
     def held(self: GrammarCompiler, structured: StructuredOutput) -> str:
-        assert gate.wait(PATIENCE)
-        return checked(self, structured)
+        assert gate.wait(TIMEOUT_SECONDS)
+        return check(self, structured)
 
-    monkeypatch.setattr(GrammarCompiler, "_checked", held)
+    monkeypatch.setattr(GrammarCompiler, "_check", held)
     yield gate
     gate.set()
 
@@ -76,7 +76,7 @@ def test_masks_that_come_soon_are_there_before_the_launch(is_slow: bool, monkeyp
     def hook(plan: StepPlan, stage: str) -> None:
         events.append(f"{stage} {plan.step_id}")
 
-    monkeypatch.setattr(mask_worker, "PATIENCE_SECONDS", 0.0 if is_slow else PATIENCE)
+    monkeypatch.setattr(mask_worker, "MAX_MASK_SECONDS", 0.0 if is_slow else TIMEOUT_SECONDS)
     if is_slow:
         real_fill = MaskFiller.fill
         monkeypatch.setattr(MaskFiller, "fill", lambda *arguments: (time.sleep(0.01), real_fill(*arguments)))
@@ -108,7 +108,7 @@ def test_the_output_follows_it_and_its_life_tells_when_it_was_compiled(client: I
     assert len(sink.tokens) == 4 and set(sink.tokens[:3]) <= {97, 98} and sink.tokens[3] == 99
     assert final.timeline is not None
     names = {event.name: event.at for event in final.timeline.events}
-    assert names["queued"] == 0 < names["compiled"] <= names["scheduled"]
+    assert names["queued"] == 0 < names["grammar_compiled"] <= names["scheduled"]
 
 
 def test_while_it_is_compiled_it_is_counted_as_waiting(client: InlineClient, gate: threading.Event) -> None:
@@ -229,7 +229,7 @@ def test_an_internal_error_while_it_is_compiled_is_its_error_alone(
     def broken(self: GrammarCompiler, structured: StructuredOutput) -> str:
         raise ZeroDivisionError("an internal error")
 
-    monkeypatch.setattr(GrammarCompiler, "_checked", broken)
+    monkeypatch.setattr(GrammarCompiler, "_check", broken)
     sink, other = RequestSink(), RequestSink()
     client.submit(structured("a"), sink)
     assert isinstance(sink.wait().error, StructuredOutputFailed)

@@ -74,7 +74,7 @@ def test_an_internal_error_while_steps_are_collected_for_a_warm_up_ends_the_engi
     sink = RequestSink()
     gated_client.submit(make_request("a", 3, 90), sink)
     gate.opened.set()
-    with pytest.raises(EngineDead, match="died of an internal error"):
+    with pytest.raises(EngineDead, match="failed with an internal error"):
         gated_client.warmup()
     assert sink.wait().finish_reason is FinishReason.ERROR and gated_client.fatal_error is not None
 

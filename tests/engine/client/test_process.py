@@ -30,15 +30,15 @@ from chairlift.engine.ipc.liveness import LivenessConfig
 from chairlift.engine.runner.fake import FakeConfig, FakeRunner, expected_tokens
 from chairlift.engine.stats import StepStats
 from support_process import (
-    BRISK,
+    FAST_LIVENESS,
     RecordingSink,
+    can_generate,
     engine,
     fake_spec,
     make_request,
     pid_of,
     socket_of,
     wait_until,
-    works,
 )
 
 SLOW = FakeConfig(seconds_per_step=0.02)
@@ -144,7 +144,7 @@ def test_a_sink_that_raises_affects_no_other_request() -> None:
 
     with engine() as client:
         client.submit(make_request("bad"), bad)
-        assert works(client)
+        assert can_generate(client)
 
 
 def test_impossible_requests_are_refused_before_they_are_queued() -> None:
@@ -156,7 +156,7 @@ def test_impossible_requests_are_refused_before_they_are_queued() -> None:
             client.submit(make_request("a", (1,) * 1024), sink)
         with pytest.raises(InvalidRequest, match="surrogates not allowed"):
             client.submit(make_request("a", tenant="\ud800"), sink)
-        assert sink.batches == [] and works(client)
+        assert sink.batches == [] and can_generate(client)
 
 
 def test_an_id_that_is_open_is_refused_and_free_again_afterwards() -> None:
@@ -166,7 +166,7 @@ def test_an_id_that_is_open_is_refused_and_free_again_afterwards() -> None:
         with pytest.raises(DuplicateRequestId, match="'same'"):
             client.submit(make_request("same"), sink)
         sink.end("same")
-        assert works(client, "same")
+        assert can_generate(client, "same")
 
 
 def test_faults_inside_a_step_come_as_themselves() -> None:
@@ -269,7 +269,7 @@ def test_every_step_arrives_before_its_outputs() -> None:
         assert all(first.ended_ms <= second.ended_ms for first, second in itertools.pairwise(steps))
         client.watch_steps(None)
         before = len(steps)
-        assert works(client)
+        assert can_generate(client)
         assert len([event for event in events if isinstance(event, StepStats)]) == before
 
 
@@ -277,10 +277,10 @@ def test_an_engine_that_is_started_again_is_watched_again() -> None:
     step_stats: list[StepStats] = []
     with engine() as client:
         client.watch_steps(step_stats.append)
-        assert works(client) and len(step_stats) == 3
+        assert can_generate(client) and len(step_stats) == 3
         os.kill(pid_of(client), signal.SIGKILL)
         wait_until(lambda: client.restarts == 1 and client.load().state is ReplicaState.READY)
-        assert works(client) and [stats.step_id for stats in step_stats[3:]] == [0, 1, 2]
+        assert can_generate(client) and [stats.step_id for stats in step_stats[3:]] == [0, 1, 2]
 
 
 def test_a_stats_sink_that_raises_affects_no_request(caplog: pytest.LogCaptureFixture) -> None:
@@ -289,7 +289,7 @@ def test_a_stats_sink_that_raises_affects_no_request(caplog: pytest.LogCaptureFi
 
     with engine() as client:
         client.watch_steps(raises)
-        assert works(client) and works(client, "again")
+        assert can_generate(client) and can_generate(client, "again")
         assert client.restarts == 0
     assert "a step stats sink raised" in caplog.text
 
@@ -318,7 +318,7 @@ def test_a_step_longer_than_the_heartbeat_timeout_is_no_hang() -> None:
 def test_two_clients_may_use_equal_request_ids_on_one_engine() -> None:
     with engine(fake_spec(SLOW), SchedulerConfig(max_running_requests=2)) as first:
         assert first.process is not None
-        second = connect(first.process.address, watch=BRISK)
+        second = connect(first.process.address, watch=FAST_LIVENESS)
         try:
             assert second.info == first.info and second.process is None
             first_sink, second_sink = RecordingSink(), RecordingSink()
@@ -341,7 +341,7 @@ def test_two_clients_may_use_equal_request_ids_on_one_engine() -> None:
             )
         finally:
             second.close()
-        assert works(first), "the engine goes on when a client disconnects"
+        assert can_generate(first), "the engine goes on when a client disconnects"
         assert first.load().running_requests == 0, "the requests of the disconnected client have ended"
 
 

@@ -20,18 +20,19 @@ from chairlift.engine.ipc.liveness import LivenessConfig
 from chairlift.engine.ipc.spawn import spawn
 from chairlift.engine.runner.fake import FakeConfig, expected_tokens
 from support_process import (
-    BRISK,
-    PATIENCE,
+    FAST_LIVENESS,
     PRINT,
     TESTS,
+    TIMEOUT_SECONDS,
     RecordingSink,
     broken_start,
+    can_generate,
     endless_start,
     endless_warmup,
     engine,
     fake_spec,
     faulty,
-    is_gone,
+    has_ended,
     make_request,
     no_model,
     pid_of,
@@ -41,7 +42,6 @@ from support_process import (
     socket_of,
     spec_of,
     wait_until,
-    works,
 )
 
 SLOW = FakeConfig(seconds_per_step=0.02)
@@ -86,17 +86,17 @@ def test_a_warm_up_that_hangs_is_seen_and_the_engine_is_started_again() -> None:
         client.submit(make_request("a"), sink)
         caller = threading.Thread(target=lambda: states.append(client.load().state), daemon=True)
         caller.start()
-        caller.join(PATIENCE)
+        caller.join(TIMEOUT_SECONDS)
         assert states == [ReplicaState.READY], "a load report does not wait for a warm-up"
         connection = client._connection
         assert connection is not None and not errors
         connection._watch = replace(watch, start_timeout=0.5)  # only now, so that this start has enough time
-        warmup_thread.join(PATIENCE)
+        warmup_thread.join(TIMEOUT_SECONDS)
         (error,) = errors
         assert "hangs: a warm-up takes" in str(error) and "the limit is 0.5 s" in str(error)
         assert "a warm-up takes" in str(sink.end("a").error)
         wait_until(lambda: client.restarts == 1)
-        assert works(client)
+        assert can_generate(client)
 
 
 def test_calls_of_other_clients_wait_for_a_warm_up_and_have_their_own_limit_then() -> None:
@@ -108,7 +108,7 @@ def test_calls_of_other_clients_wait_for_a_warm_up_and_have_their_own_limit_then
             warmup_thread = start_warmup(other, errors)
             wait_until(lambda: client._connection is not None and client._connection._warmup_age > 0)
             assert client.check_integrity() == [] and other.cache_state()["total_blocks"] > 0
-            warmup_thread.join(PATIENCE)
+            warmup_thread.join(TIMEOUT_SECONDS)
             assert not errors and client.restarts == 0
         finally:
             other.close()
@@ -119,19 +119,21 @@ def test_calls_of_other_clients_wait_for_a_warm_up_and_have_their_own_limit_then
 
 def test_a_model_that_cannot_be_loaded_is_a_typed_error_of_the_constructor() -> None:
     with pytest.raises(ModelError, match=r"model.safetensors is truncated: 10 bytes of 4096") as caught:
-        start_engine_process(spec_of(no_model), SchedulerConfig(), watch=BRISK)
+        start_engine_process(spec_of(no_model), SchedulerConfig(), watch=FAST_LIVENESS)
     assert caught.value.details == {"file": "model.safetensors", "size": 10}
     assert type(caught.value) is ModelError
 
 
 def test_any_other_failure_to_start_is_engine_dead_with_its_sentence() -> None:
     with pytest.raises(EngineDead, match="did not start: ZeroDivisionError: an unexpected error"):
-        start_engine_process(spec_of(broken_start), SchedulerConfig(), watch=BRISK)
+        start_engine_process(spec_of(broken_start), SchedulerConfig(), watch=FAST_LIVENESS)
 
 
 def test_a_factory_that_is_not_there_is_named() -> None:
     with pytest.raises(Exception, match=r"no runner factory 'chairlift\.engine\.runner\.fake:nothing'") as caught:
-        start_engine_process(type(fake_spec())("chairlift.engine.runner.fake:nothing"), SchedulerConfig(), watch=BRISK)
+        start_engine_process(
+            type(fake_spec())("chairlift.engine.runner.fake:nothing"), SchedulerConfig(), watch=FAST_LIVENESS
+        )
     assert caught.value.code == "config_error"  # type: ignore[attr-defined]
 
 
@@ -143,7 +145,7 @@ def test_an_engine_that_never_starts_is_given_up() -> None:
 
 def test_an_engine_may_take_its_time_to_start() -> None:
     with engine(spec_of(slow_start), watch=LivenessConfig(heartbeat_timeout=1.0)) as client:
-        assert works(client) and client.restarts == 0
+        assert can_generate(client) and client.restarts == 0
 
 
 def test_an_address_without_an_engine_is_engine_dead(tmp_path: Path) -> None:
@@ -161,7 +163,7 @@ def test_close_ends_open_requests_and_can_be_called_again() -> None:
         client.close()
         error = sink.end("a").error
         assert type(error) is EngineDead and "closed" in str(error)
-        assert is_gone(pid) and not socket.exists() and not socket.parent.exists()
+        assert has_ended(pid) and not socket.exists() and not socket.parent.exists()
         with pytest.raises(EngineDead, match="closed"):
             client.submit(make_request("b"), sink)
         with pytest.raises(EngineDead, match="closed"):
@@ -175,10 +177,10 @@ def test_a_sink_may_close_the_client() -> None:
     with engine() as client:
         pid = pid_of(client)
         client.submit(make_request("a"), lambda outputs: client.close())
-        deadline = time.monotonic() + PATIENCE
-        while not is_gone(pid) and time.monotonic() < deadline:
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while not has_ended(pid) and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert is_gone(pid)
+        assert has_ended(pid)
 
 
 def test_twenty_engines_leave_nothing_behind() -> None:
@@ -186,7 +188,7 @@ def test_twenty_engines_leave_nothing_behind() -> None:
         return len(list(Path("/proc/self/fd").iterdir()))
 
     with engine() as client:
-        assert works(client)
+        assert can_generate(client)
     before, threads, pids, folders = descriptors(), threading.active_count(), [], []
     for _ in range(20):
         with engine() as client:
@@ -194,15 +196,15 @@ def test_twenty_engines_leave_nothing_behind() -> None:
             folders.append(socket_of(client).parent)
     assert descriptors() == before
     assert threading.active_count() == threads
-    assert all(is_gone(pid) for pid in pids) and not any(folder.exists() for folder in folders)
+    assert all(has_ended(pid) for pid in pids) and not any(folder.exists() for folder in folders)
 
 
 def test_an_engine_can_be_spawned_without_a_client() -> None:
-    process = spawn(fake_spec(), SchedulerConfig(), watch=BRISK)
+    process = spawn(fake_spec(), SchedulerConfig(), watch=FAST_LIVENESS)
     try:
-        client = connect(process.address, watch=BRISK)
+        client = connect(process.address, watch=FAST_LIVENESS)
         try:
-            assert works(client)
+            assert can_generate(client)
         finally:
             client.close()
         assert process.exit_code is None
@@ -225,8 +227,8 @@ import sys
 sys.path.insert(0, {tests!r})
 print("imported", flush=True)
 from support_process import *
-client = start_engine_process(fake_spec(), SchedulerConfig(), watch=BRISK)
-assert works(client)
+client = start_engine_process(fake_spec(), SchedulerConfig(), watch=FAST_LIVENESS)
+assert can_generate(client)
 print(pid_of(client), socket_of(client), flush=True)
 {end}
 """
@@ -238,7 +240,7 @@ def run_script(tmp_path: Path, end: str) -> subprocess.CompletedProcess[str]:
     (tmp_path / "msgspec.py").write_text("raise ImportError('the current folder is none of the engine\\'s business')")
     command = [*python_command("import runpy, sys; runpy.run_path(sys.argv[1], run_name='__main__')"), str(script)]
     command[1:1] = ["-P"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=tmp_path)
+    return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, cwd=tmp_path)
 
 
 @pytest.mark.parametrize("end", ["client.close()", "", "import atexit; atexit.register(client.close)", "1 / 0"])
@@ -247,7 +249,7 @@ def test_a_script_without_a_main_guard_runs_once_and_leaves_nothing(tmp_path: Pa
     assert done.stdout.count("imported") == 1, done.stdout + done.stderr
     assert (done.returncode == 0) == (end != "1 / 0"), done.stderr
     pid, socket = done.stdout.splitlines()[1].split()
-    deadline = time.monotonic() + PATIENCE
-    while not (is_gone(int(pid)) and not Path(socket).parent.exists()) and time.monotonic() < deadline:
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while not (has_ended(int(pid)) and not Path(socket).parent.exists()) and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert is_gone(int(pid)) and not Path(socket).parent.exists()
+    assert has_ended(int(pid)) and not Path(socket).parent.exists()

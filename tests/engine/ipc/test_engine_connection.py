@@ -24,7 +24,7 @@ from chairlift.engine.ipc.messages import (
 )
 from chairlift.engine.ipc.messages import decode_client_message as read
 from chairlift.engine.ipc.wakeup_queue import WakeupQueue
-from support_process import PATIENCE
+from support_process import TIMEOUT_SECONDS
 
 READY = LoadReport(state=ReplicaState.READY)
 LONG = LivenessConfig(heartbeat_timeout=600.0)
@@ -40,7 +40,7 @@ class Engine:
         self.peer = b""
 
     def receive(self) -> ToEngine:
-        assert self.socket.poll(int(PATIENCE * 1000)), "no message came"
+        assert self.socket.poll(int(TIMEOUT_SECONDS * 1000)), "no message came"
         self.peer, frame = self.socket.recv_multipart()
         return read(frame)
 
@@ -68,7 +68,7 @@ def address(tmp_path: Path) -> str:
 
 
 def receive(connection: EngineConnection) -> list[ToClient]:
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT_SECONDS
     while not (messages := connection.receive()):
         assert time.monotonic() < end
     return messages
@@ -105,7 +105,7 @@ def test_a_wakeup_ends_the_wait(
     wakeup.wake()
     began = time.monotonic()
     assert connection.receive() == []
-    assert time.monotonic() - began < PATIENCE
+    assert time.monotonic() - began < TIMEOUT_SECONDS
     connection.close("")
 
 

@@ -36,8 +36,8 @@ from chairlift.engine.runner.base import RunnerSpec
 from chairlift.engine.runner.fake import FakeConfig
 from support_process import (
     HANG,
-    PATIENCE,
     PRINT,
+    TIMEOUT_SECONDS,
     child_environment,
     fake_spec,
     faulty,
@@ -77,7 +77,7 @@ class Child:
 
     def receive(self, *kinds: type[ToClient]) -> ToClient:
         """Return the next message of these kinds."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + TIMEOUT_SECONDS
         while time.monotonic() < end:
             if self.socket.poll(1000) and isinstance(message := decode_engine_message(self.socket.recv()), kinds):
                 return message
@@ -85,7 +85,7 @@ class Child:
 
     def wait_exit(self) -> tuple[int, str, str]:
         """Wait for its end; returns exit code, output and errors."""
-        out, err = self.process.communicate(timeout=PATIENCE)
+        out, err = self.process.communicate(timeout=TIMEOUT_SECONDS)
         return self.process.returncode, out.decode(), err.decode()
 
     def close_pipe(self) -> None:
@@ -194,7 +194,10 @@ def test_what_the_runner_prints_goes_to_standard_error(children: list[Child], tm
 @pytest.mark.parametrize("frame", [b"", b"\x00\x00\x00\x05ab", b"\x00\x00\x00\x02\xc1\xc1", b"hello there, all of you"])
 def test_what_is_no_start_message_is_refused(frame: bytes) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "chairlift.engine.ipc.engine_main"], input=frame, capture_output=True, timeout=PATIENCE
+        [sys.executable, "-m", "chairlift.engine.ipc.engine_main"],
+        input=frame,
+        capture_output=True,
+        timeout=TIMEOUT_SECONDS,
     )
     assert done.returncode == 2 and done.stdout == b""
     assert b"is started by chairlift itself" in done.stderr and b"Traceback" not in done.stderr
@@ -215,6 +218,6 @@ def test_a_process_launched_for_an_engine_that_never_comes_exits_silently() -> N
         [sys.executable, "-m", "chairlift.engine.ipc.engine_main", "json"],
         input=b"",
         capture_output=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT_SECONDS,
     )
     assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")

@@ -25,7 +25,7 @@ from chairlift.engine.ipc.messages import (
 )
 from chairlift.engine.runner.fake import FakeConfig, expected_tokens
 from support_engine_server import HELLO, ServerHarness
-from support_process import PATIENCE, make_request, wait_until
+from support_process import TIMEOUT_SECONDS, make_request, wait_until
 
 
 def test_a_client_gets_heartbeats_while_the_engine_starts_and_then_ready(
@@ -263,7 +263,7 @@ def test_beats_carry_the_age_of_a_warm_up(
     make_harness: Callable[..., ServerHarness], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness, release = make_harness(), threading.Event()
-    monkeypatch.setattr(harness.engine._loop._runner, "warmup", lambda: release.wait(PATIENCE))
+    monkeypatch.setattr(harness.engine._loop._runner, "warmup", lambda: release.wait(TIMEOUT_SECONDS))
     harness.start_engine()
     harness.send(b"a", HELLO)
     warming = threading.Thread(target=harness.engine.warmup)
@@ -280,7 +280,7 @@ def test_beats_carry_the_age_of_a_warm_up(
         0.0,
     )
     release.set()
-    warming.join(PATIENCE)
+    warming.join(TIMEOUT_SECONDS)
     harness.server.tick(started_at + 50.0)
     message = harness.messages[b"a"][-1]
     assert isinstance(message, EngineHeartbeat) and message.warmup_age == 0.0

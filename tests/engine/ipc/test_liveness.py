@@ -8,24 +8,24 @@ from chairlift.engine.ipc.liveness import LivenessConfig, OperationTimer, Restar
 
 def test_silence_adds_up_until_a_message_arrives() -> None:
     silence = SilenceTimer(interval=1.0, now=10.0)
-    assert [silence.look(now) for now in (11.0, 12.0, 13.5)] == [1.0, 2.0, 3.5]
-    silence.heard(14.0)
-    assert silence.look(14.5) == 0.5
+    assert [silence.elapsed(now) for now in (11.0, 12.0, 13.5)] == [1.0, 2.0, 3.5]
+    silence.reset(14.0)
+    assert silence.elapsed(14.5) == 0.5
 
 
 def test_a_listener_that_slept_counts_no_silence() -> None:
     silence = SilenceTimer(interval=1.0, now=0.0)
-    assert silence.look(3600.0) == 2.0
-    assert silence.look(3601.0) == 3.0
+    assert silence.elapsed(3600.0) == 2.0
+    assert silence.elapsed(3601.0) == 3.0
 
 
 def test_an_age_is_that_of_the_latest_thing_and_zero_between_two() -> None:
     age = OperationTimer(interval=1.0)
-    assert age.look(None, 5.0) == 0.0
-    assert [age.look(10.0, now) for now in (9.5, 10.5, 12.0)] == [0.0, 0.5, 2.0]
-    assert age.look(None, 12.5) == 0.0
-    assert age.look(12.6, 13.0) == pytest.approx(0.4)
-    assert age.look(12.6, 3600.0) == pytest.approx(2.4), "the process slept"
+    assert age.elapsed(None, 5.0) == 0.0
+    assert [age.elapsed(10.0, now) for now in (9.5, 10.5, 12.0)] == [0.0, 0.5, 2.0]
+    assert age.elapsed(None, 12.5) == 0.0
+    assert age.elapsed(12.6, 13.0) == pytest.approx(0.4)
+    assert age.elapsed(12.6, 3600.0) == pytest.approx(2.4), "the process slept"
 
 
 def test_the_first_restart_is_at_once_and_the_pause_doubles() -> None:

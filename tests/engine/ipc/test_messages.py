@@ -54,7 +54,7 @@ from chairlift.engine.ipc.messages import (
     read_start,
 )
 from chairlift.engine.runner.base import RunnerInfo, RunnerSpec
-from support_stats import make_stats
+from support_step_stats import make_stats
 
 EVERYTHING = SamplingParams(
     temperature=0.7, top_k=5, top_p=0.9, min_p=0.1, repetition_penalty=1.1, presence_penalty=-1, frequency_penalty=2,

@@ -21,14 +21,14 @@ from chairlift.engine.ipc.spawn import (
     spawn,
 )
 from chairlift.observability.logging import LogConfig, configure
-from support_process import BRISK, child_environment, endless_start, fake_spec, is_gone, spec_of, wait_until
+from support_process import FAST_LIVENESS, child_environment, endless_start, fake_spec, has_ended, spec_of, wait_until
 
 
 def folder_of(process: EngineProcess) -> Path:
     return Path(process.address.removeprefix("ipc://")).parent
 
 
-def start(watch: LivenessConfig = BRISK) -> EngineProcess:
+def start(watch: LivenessConfig = FAST_LIVENESS) -> EngineProcess:
     process = spawn(fake_spec(), SchedulerConfig(), watch=watch)
     wait_until((folder_of(process) / "engine").exists)
     return process
@@ -40,13 +40,13 @@ def test_stop_is_clean_and_may_be_repeated() -> None:
     process.stop()
     process.stop()
     process.kill()
-    assert process.exit_code == 0 and is_gone(process.pid) and not folder_of(process).exists()
+    assert process.exit_code == 0 and has_ended(process.pid) and not folder_of(process).exists()
 
 
 @pytest.mark.skipif(len(usable_cpus()) < 2, reason="there is one processor")
 def test_it_runs_on_the_processors_that_are_named(tmp_path: Path) -> None:
     one = min(usable_cpus())
-    process = spawn(fake_spec(), SchedulerConfig(), watch=BRISK, cpus=[one])
+    process = spawn(fake_spec(), SchedulerConfig(), watch=FAST_LIVENESS, cpus=[one])
     try:
         wait_until((folder_of(process) / "engine").exists)
         assert os.sched_getaffinity(process.pid) == {one}
@@ -65,8 +65,8 @@ def test_a_process_that_was_launched_before_becomes_the_engines(
     assert launched._process is not None
     pid = launched._process.pid
     wait_until(seen.exists)
-    process = spawn(fake_spec(), SchedulerConfig(), watch=BRISK, launched=launched)
-    other = spawn(fake_spec(), SchedulerConfig(), watch=BRISK, launched=launched)
+    process = spawn(fake_spec(), SchedulerConfig(), watch=FAST_LIVENESS, launched=launched)
+    other = spawn(fake_spec(), SchedulerConfig(), watch=FAST_LIVENESS, launched=launched)
     try:
         assert process.pid == pid != other.pid, "it can be taken once"
         for each in (process, other):
@@ -76,7 +76,7 @@ def test_a_process_that_was_launched_before_becomes_the_engines(
     finally:
         process.stop()
         other.stop()
-    assert process.exit_code == 0 and is_gone(process.pid)
+    assert process.exit_code == 0 and has_ended(process.pid)
 
 
 def test_a_launched_process_that_died_is_replaced_and_one_that_is_not_wanted_leaves() -> None:
@@ -84,14 +84,14 @@ def test_a_launched_process_that_died_is_replaced_and_one_that_is_not_wanted_lea
     pids = [each._process.pid for each in (dead, unwanted, forgotten) if each._process is not None]
     os.kill(pids[0], signal.SIGKILL)
     wait_until(lambda: dead._process is not None and dead._process.poll() is not None)
-    process = spawn(fake_spec(), SchedulerConfig(), watch=BRISK, launched=dead)
+    process = spawn(fake_spec(), SchedulerConfig(), watch=FAST_LIVENESS, launched=dead)
     assert process.pid not in pids
     process.kill()
     unwanted.close()
     unwanted.close()
-    assert is_gone(pids[1])
+    assert has_ended(pids[1])
     del forgotten
-    assert is_gone(pids[2])
+    assert has_ended(pids[2])
 
 
 def test_kill_leaves_nothing_either() -> None:
@@ -103,7 +103,7 @@ def test_kill_leaves_nothing_either() -> None:
 
 def test_an_engine_that_still_starts_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", child_environment()["PYTHONPATH"])
-    process = spawn(spec_of(endless_start), SchedulerConfig(), watch=BRISK)
+    process = spawn(spec_of(endless_start), SchedulerConfig(), watch=FAST_LIVENESS)
     wait_until((folder_of(process) / "engine").exists)
     process.stop()
     assert process.exit_code == 0

@@ -3,7 +3,7 @@
 import pytest
 
 from chairlift.engine.ipc.step_stats_queue import StepStatsQueue
-from support_stats import make_stats
+from support_step_stats import make_stats
 
 
 def test_steps_come_out_in_order_and_once() -> None:

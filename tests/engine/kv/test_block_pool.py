@@ -24,7 +24,7 @@ def test_a_block_goes_from_free_to_held_to_cached_and_back() -> None:
 def test_taking_too_many_changes_nothing_and_says_all_numbers() -> None:
     pool = BlockPool(4)
     pool.allocate(1)
-    with pytest.raises(OutOfBlocks, match="5 blocks needed, 3 of 4 are free"):
+    with pytest.raises(OutOfBlocks, match="5 blocks are needed, 3 of 4 are free"):
         pool.allocate(5)
     assert pool.available == 3 and pool.check([0]) == []
 

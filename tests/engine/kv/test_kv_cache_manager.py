@@ -128,7 +128,7 @@ def test_opening_is_all_or_nothing() -> None:
     left(cache, TWELVE)
     before = (cache.counts(), list(cache.pool._free_list))
     hashes = named([*TWELVE, *range(50, 60)])
-    with pytest.raises(OutOfBlocks, match="6 blocks needed, 4 of 4 are free"):
+    with pytest.raises(OutOfBlocks, match="6 blocks are needed, 4 of 4 are free"):
         cache.allocate_table(cache.match(hashes, 22), 22, hashes)
     assert (cache.counts(), list(cache.pool._free_list)) == before and cache.check_integrity() == []
 

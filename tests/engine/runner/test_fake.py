@@ -134,9 +134,9 @@ def test_a_nan_token_fails_its_row() -> None:
     assert row == 0 and isinstance(error, NonFiniteLogits)
 
 
-def test_rows_fail_where_row_faults_says() -> None:
+def test_rows_fail_where_row_errors_says() -> None:
     error = SamplingFailed("chosen to fail")
-    runner = FakeRunner(FAKE, row_faults=lambda plan: [(0, error)])
+    runner = FakeRunner(FAKE, row_errors=lambda plan: [(0, error)])
     runner.launch(first_plan())
     assert runner.collect().row_errors == ((0, error),)
 
@@ -247,12 +247,12 @@ def test_without_verifying_nothing_is_kept() -> None:
     assert len(run(runner, first_plan(blocks=()))) == 1
 
 
-@pytest.mark.parametrize("with_row_faults", [False, True], ids=["plain", "with faults to look for"])
-def test_without_verifying_a_token_hangs_on_prompt_seed_and_position_alone(with_row_faults: bool) -> None:
+@pytest.mark.parametrize("with_row_errors", [False, True], ids=["plain", "with row errors"])
+def test_without_verifying_a_token_hangs_on_prompt_seed_and_position_alone(with_row_errors: bool) -> None:
     fake = replace(FAKE, verify=False)
     plan = first_plan(blocks=())
     new_sequence = plan.new_sequences[0]
-    runner = FakeRunner(fake, row_faults=(lambda plan: []) if with_row_faults else None)
+    runner = FakeRunner(fake, row_errors=(lambda plan: []) if with_row_errors else None)
     first = run(runner, plan)
     assert first == [unverified_token(new_sequence.token_ids, new_sequence.params, len(new_sequence.token_ids), fake)]
     second = run(runner, next_plan(6, first[0]))
@@ -262,6 +262,6 @@ def test_without_verifying_a_token_hangs_on_prompt_seed_and_position_alone(with_
         != first
     )
     returned = replace(new_sequence, token_ids=(*new_sequence.token_ids, *first), num_output_tokens=1)
-    again = FakeRunner(fake, row_faults=(lambda plan: []) if with_row_faults else None)
+    again = FakeRunner(fake, row_errors=(lambda plan: []) if with_row_errors else None)
     run(again, replace(plan, new_sequences=(returned,)))
     assert run(again, next_plan(6, first[0])) == second, "also after a preemption"

@@ -127,8 +127,12 @@ def test_the_margin_is_the_given_one(margin: float | None, free: float) -> None:
         ("fifo", 1.0, "at least 0 and less than 1, got 1.0"),
         ("fifo", -0.1, "at least 0 and less than 1, got -0.1"),
         ("fifo", float("nan"), "at least 0 and less than 1, got nan"),
-        ("mixed", 0.2, "belongs to batching_policy 'fifo'"),
-        ("other", None, "unknown batching_policy 'other'; there is decode_first, fifo, mixed, prefill_first, static"),
+        ("mixed", 0.2, "needs batching_policy 'fifo'"),
+        (
+            "other",
+            None,
+            "unknown batching_policy 'other'; available are decode_first, fifo, mixed, prefill_first",
+        ),
     ],
 )
 def test_an_impossible_choice_is_refused(name: str, margin: float | None, message: str) -> None:

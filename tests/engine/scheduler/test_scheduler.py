@@ -24,7 +24,7 @@ from support_engine import (
     run_step,
     run_to_end,
 )
-from support_structure import VOCAB_SIZE, grammar_of
+from support_grammars import VOCAB_SIZE, grammar_of
 
 # -- the prefix cache ------------------------------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ def test_another_tenant_or_adapter_shares_nothing(other: dict[str, str]) -> None
 def test_a_request_larger_than_the_pool_is_refused_at_once_with_both_numbers() -> None:
     """Pitfall 4."""
     scheduler = make_scheduler(num_blocks=5, block_size=4)
-    with pytest.raises(RequestTooLarge, match="needs 6 blocks of KV cache, the whole pool has 5") as caught:
+    with pytest.raises(RequestTooLarge, match="needs 6 blocks of the KV cache, which has 5") as caught:
         scheduler.add_request(make_request("a", 15, 7), 0.0)
     assert (caught.value.details["needed"], caught.value.details["total"]) == (6, 5)
     assert scheduler.is_idle and scheduler.check_integrity() == []
@@ -168,7 +168,7 @@ def test_an_unknown_token_or_a_long_prompt_is_never_queued() -> None:
     """Pitfall 17."""
     scheduler = make_scheduler(vocab_size=100, max_model_len=20)
     for tokens in ([1, 100], [-1, 3]):
-        with pytest.raises(TokenOutOfRange, match="outside the vocabulary of 100"):
+        with pytest.raises(TokenOutOfRange, match="outside the vocabulary, which has 100"):
             scheduler.add_request(make_request("a", tokens), 0.0)
     with pytest.raises(ContextLengthExceeded, match="prompt has 20 tokens, the limit is 20"):
         scheduler.add_request(make_request("a", 20), 0.0)
@@ -270,7 +270,11 @@ def test_the_time_that_its_grammar_took_is_part_of_its_time_and_of_its_life() ->
     (output,) = scheduler.expire(11.0)
     assert isinstance(output.error, RequestTimeout) and output.error.details["timeout"] == 5.0
     assert output.timeline is not None
-    assert [event[:2] for event in output.timeline.events] == [("queued", 0.0), ("compiled", 4.0), ("finished", 5.0)]
+    assert [event[:2] for event in output.timeline.events] == [
+        ("queued", 0.0),
+        ("grammar_compiled", 4.0),
+        ("finished", 5.0),
+    ]
 
 
 def test_the_time_of_an_id_that_came_again_is_its_own() -> None:

@@ -15,16 +15,16 @@ from chairlift.core.errors import EngineDead, InvalidRequest, StructuredOutputFa
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.structured.compile_sandbox import (
     COMMAND,
-    CPU_SECONDS,
     LENGTH_BYTES,
-    NO_TIME,
+    MAX_CPU_SECONDS,
     READY,
+    TIMED_OUT,
     CompileSandbox,
     SandboxKilled,
     _send,
 )
-from support_process import PATIENCE, is_gone, wait_until
-from support_structure import VOCAB_SIZE, VOCABULARY
+from support_grammars import VOCAB_SIZE, VOCABULARY
+from support_process import TIMEOUT_SECONDS, has_ended, wait_until
 
 CRASHES = StructuredOutput(
     grammar="start: r0\n" + "\n".join(f'r{i}: r{i + 1} r{i + 1} | "x{i}"' for i in range(3000)) + '\nr3000: "z"'
@@ -37,8 +37,8 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def only_fork(checker: CompileSandbox) -> int:
-    process = checker._ready()
+def only_fork(sandbox: CompileSandbox) -> int:
+    process = sandbox._ready_process()
     wait_until(lambda: len(children(process.pid)) == 1)
     return children(process.pid)[0]
 
@@ -49,154 +49,157 @@ def cpu_seconds(pid: int) -> float:
 
 
 @pytest.fixture
-def checker() -> Iterator[CompileSandbox]:
-    made = CompileSandbox(VOCABULARY, VOCAB_SIZE)
-    yield made
-    made.kill()
+def sandbox() -> Iterator[CompileSandbox]:
+    created = CompileSandbox(VOCABULARY, VOCAB_SIZE)
+    yield created
+    created.kill()
 
 
-def test_a_good_one_comes_back_as_its_source(checker: CompileSandbox) -> None:
-    assert "[0-9]+" in checker.check(GOOD)
-    process = checker._process
-    assert "yes" in checker.check(StructuredOutput(choice=("yes", "no")))
-    assert checker._process is process
+def test_a_good_one_comes_back_as_its_source(sandbox: CompileSandbox) -> None:
+    assert "[0-9]+" in sandbox.check(GOOD)
+    process = sandbox._process
+    assert "yes" in sandbox.check(StructuredOutput(choice=("yes", "no")))
+    assert sandbox._process is process
 
 
-@pytest.mark.parametrize(("bad", "message"), [(CRASHES, "cannot cope|takes longer than"), (HANGS, "takes longer than")])
+@pytest.mark.parametrize(
+    ("bad", "message"), [(CRASHES, "compiler crashes|takes longer than"), (HANGS, "takes longer than")]
+)
 def test_what_kills_the_compiler_kills_nothing_else(
-    checker: CompileSandbox, bad: StructuredOutput, message: str
+    sandbox: CompileSandbox, bad: StructuredOutput, message: str
 ) -> None:
-    checker.check(GOOD)
+    sandbox.check(GOOD)
     with pytest.raises(SandboxKilled, match=message) as caught:
-        checker.check(bad)
+        sandbox.check(bad)
     assert len(str(caught.value)) < 500
-    assert checker.check(GOOD)
+    assert sandbox.check(GOOD)
 
 
 def test_a_grammar_takes_only_a_fork_with_it_so_that_the_next_one_does_not_wait_for_a_vocabulary(
-    checker: CompileSandbox,
+    sandbox: CompileSandbox,
 ) -> None:
-    checker.check(GOOD)
-    process = checker._process
+    sandbox.check(GOOD)
+    process = sandbox._process
     assert process is not None
     for bad in (HANGS, CRASHES, HANGS):
         (fork,) = children(process.pid)
         with pytest.raises(SandboxKilled):
-            checker.check(bad)
-        assert checker.check(GOOD)
+            sandbox.check(bad)
+        assert sandbox.check(GOOD)
         assert fork not in children(process.pid) and len(children(process.pid)) == 1
-    assert checker._process is process and process.poll() is None
+    assert sandbox._process is process and process.poll() is None
 
 
 @pytest.mark.parametrize("ended", [False, True])
 def test_no_process_of_it_is_left_when_it_is_ended_in_the_middle_of_a_grammar(
-    checker: CompileSandbox, ended: bool
+    sandbox: CompileSandbox, ended: bool
 ) -> None:
-    """Also if only the process was killed, which then cannot stop its fork."""
-    process = checker._ready()
+    """The fork also ends if only the sandbox process was killed, which then cannot stop it."""
+    process = sandbox._ready_process()
     (fork,) = children(process.pid)
     _send(process, msgspec.msgpack.encode(HANGS))
     time.sleep(0.2)
-    checker.kill() if ended else process.kill()
-    wait_until(lambda: is_gone(fork), 1.5 if ended else CPU_SECONDS + 3)  # otherwise it takes nine seconds
+    sandbox.kill() if ended else process.kill()
+    wait_until(lambda: has_ended(fork), 1.5 if ended else MAX_CPU_SECONDS + 3)  # otherwise it takes nine seconds
 
 
-def test_the_limit_of_processor_time_is_of_each_grammar_and_not_of_all(checker: CompileSandbox) -> None:
-    fork = only_fork(checker)
-    until, number, took = time.monotonic() + PATIENCE, 0, 0.0
-    while took < CPU_SECONDS + 1.5 and time.monotonic() < until:
+def test_the_limit_of_processor_time_is_of_each_grammar_and_not_of_all(sandbox: CompileSandbox) -> None:
+    fork = only_fork(sandbox)
+    deadline, number, took = time.monotonic() + TIMEOUT_SECONDS, 0, 0.0
+    while took < MAX_CPU_SECONDS + 1.5 and time.monotonic() < deadline:
         schema = {"enum": [f"{number} {value}" for value in range(3000)]}
         try:
-            assert checker.check(StructuredOutput(json_schema=schema))
+            assert sandbox.check(StructuredOutput(json_schema=schema))
         except SandboxKilled as error:  # after a pause of the machine, another fork starts
-            if NO_TIME not in str(error):
+            if TIMED_OUT not in str(error):
                 raise
-            fork, number = only_fork(checker), 0
+            fork, number = only_fork(sandbox), 0
         number, took = number + 1, cpu_seconds(fork)
-    assert took >= CPU_SECONDS + 1.5 and number > 3
-    assert only_fork(checker) == fork
+    assert took >= MAX_CPU_SECONDS + 1.5 and number > 3
+    assert only_fork(sandbox) == fork
 
 
-def test_a_process_that_another_process_ended_is_replaced(checker: CompileSandbox) -> None:
-    checker.check(GOOD)
-    assert checker._process is not None
-    os.kill(checker._process.pid, signal.SIGKILL)
-    checker._process.wait()
-    assert checker.check(GOOD)
+def test_a_process_that_another_process_ended_is_replaced(sandbox: CompileSandbox) -> None:
+    sandbox.check(GOOD)
+    assert sandbox._process is not None
+    os.kill(sandbox._process.pid, signal.SIGKILL)
+    sandbox._process.wait()
+    assert sandbox.check(GOOD)
 
 
-def test_a_fork_that_another_process_ended_is_no_error_of_the_grammar(checker: CompileSandbox) -> None:
-    process = checker._ready()
+def test_a_fork_that_another_process_ended_is_no_error_of_the_grammar(sandbox: CompileSandbox) -> None:
+    process = sandbox._ready_process()
     for _ in range(3):
         (fork,) = children(process.pid)
         os.kill(fork, signal.SIGKILL)
-        wait_until(lambda fork=fork: is_gone(fork) and len(os.listdir(f"/proc/{fork}/task")) < 2)  # type: ignore[misc]
-        assert checker.check(GOOD) and checker._process is process
+        wait_until(lambda fork=fork: has_ended(fork) and len(os.listdir(f"/proc/{fork}/task")) < 2)  # type: ignore[misc]
+        assert sandbox.check(GOOD) and sandbox._process is process
     assert len(children(process.pid)) == 1
 
 
 def test_a_grammar_that_no_process_can_check_is_no_invalid_grammar(
-    checker: CompileSandbox, monkeypatch: pytest.MonkeyPatch
+    sandbox: CompileSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    began = []
+    starts = []
     monkeypatch.setattr(
-        "chairlift.engine.structured.compile_sandbox._received", lambda source, seconds: READY if seconds > 30 else b""
+        "chairlift.engine.structured.compile_sandbox._receive_frame",
+        lambda source, timeout: READY if timeout > 30 else b"",
     )
     monkeypatch.setattr(
-        CompileSandbox, "start", lambda self, start=CompileSandbox.start: (began.append(1), start(self))[1]
+        CompileSandbox, "start", lambda self, start=CompileSandbox.start: (starts.append(1), start(self))[1]
     )
-    with pytest.raises(StructuredOutputFailed, match="is gone"):
-        checker.check(GOOD)
-    assert len(began) == 2
+    with pytest.raises(StructuredOutputFailed, match="has ended"):
+        sandbox.check(GOOD)
+    assert len(starts) == 2
 
 
 def test_a_reply_that_was_not_read_does_not_reach_the_next_call(
-    checker: CompileSandbox, monkeypatch: pytest.MonkeyPatch
+    sandbox: CompileSandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_room(source: int, seconds: float) -> bytes:
+    def no_memory(source: int, timeout: float) -> bytes:
         raise MemoryError
 
-    checker.check(GOOD)
+    sandbox.check(GOOD)
     with monkeypatch.context() as patch:
-        patch.setattr("chairlift.engine.structured.compile_sandbox._received", no_room)
+        patch.setattr("chairlift.engine.structured.compile_sandbox._receive_frame", no_memory)
         with pytest.raises(MemoryError):
-            checker.check(StructuredOutput(regex="first"))
-    assert "second" in checker.check(StructuredOutput(regex="second"))
+            sandbox.check(StructuredOutput(regex="first"))
+    assert "second" in sandbox.check(StructuredOutput(regex="second"))
 
 
-def test_ctrl_c_of_a_terminal_does_not_reach_it(checker: CompileSandbox) -> None:
-    checker.start()
-    assert checker._process is not None
-    assert os.getpgid(checker._process.pid) != os.getpgid(0)
+def test_ctrl_c_of_a_terminal_does_not_reach_it(sandbox: CompileSandbox) -> None:
+    sandbox.start()
+    assert sandbox._process is not None
+    assert os.getpgid(sandbox._process.pid) != os.getpgid(0)
 
 
-def test_one_that_means_nothing_says_why(checker: CompileSandbox) -> None:
+def test_one_that_means_nothing_says_why(sandbox: CompileSandbox) -> None:
     with pytest.raises(InvalidRequest, match=r"structured\.regex: .*unclosed group"):
-        checker.check(StructuredOutput(regex="(("))
+        sandbox.check(StructuredOutput(regex="(("))
     with pytest.raises(InvalidRequest, match=r"structured\.json_schema: .*banana"):
-        checker.check(StructuredOutput(json_schema={"type": "banana"}))
+        sandbox.check(StructuredOutput(json_schema={"type": "banana"}))
     with pytest.raises(InvalidRequest, match=r"structured\.json_schema: no output can follow it"):
-        checker.check(StructuredOutput(json_schema={"$ref": "#"}))
+        sandbox.check(StructuredOutput(json_schema={"$ref": "#"}))
 
 
-def test_one_whose_first_mask_is_too_costly_is_refused(checker: CompileSandbox) -> None:
+def test_one_whose_first_mask_is_too_costly_is_refused(sandbox: CompileSandbox) -> None:
     many = {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(20_000)}}
     with pytest.raises(InvalidRequest):
-        checker.check(StructuredOutput(json_schema=many))
+        sandbox.check(StructuredOutput(json_schema=many))
 
 
-def test_a_closed_checker_starts_no_process() -> None:
-    checker = CompileSandbox(VOCABULARY, VOCAB_SIZE)
-    checker.close()
+def test_a_closed_sandbox_starts_no_process() -> None:
+    sandbox = CompileSandbox(VOCABULARY, VOCAB_SIZE)
+    sandbox.close()
     with pytest.raises(EngineDead):
-        checker.check(GOOD)
+        sandbox.check(GOOD)
 
 
 def test_a_process_whose_owner_is_gone_leaves() -> None:
     process = subprocess.Popen([sys.executable, *COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None and process.stdout is not None
-    checker = CompileSandbox(VOCABULARY, VOCAB_SIZE)
-    _send(process, checker._begin)
+    sandbox = CompileSandbox(VOCABULARY, VOCAB_SIZE)
+    _send(process, sandbox._init_frame)
     assert process.stdout.read(LENGTH_BYTES + len(READY)).endswith(READY)
     process.stdin.close()
     assert process.wait(10) == 0
@@ -209,11 +212,11 @@ import os, sys
 sys.path[:0] = {[os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "../..")]!r}
 from test_compile_sandbox import CompileSandbox, HANGS, VOCAB_SIZE, VOCABULARY, _send
 import msgspec
-checker = CompileSandbox(VOCABULARY, VOCAB_SIZE)
-process = checker._ready()
+sandbox = CompileSandbox(VOCABULARY, VOCAB_SIZE)
+process = sandbox._ready_process()
 _send(process, msgspec.msgpack.encode(HANGS))
 print(process.pid, flush=True)
 os._exit(0)
 """
     pid = int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
-    wait_until(lambda: is_gone(pid))
+    wait_until(lambda: has_ended(pid))

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from chairlift.core.errors import InvalidRequest, StructuredOutputFailed
-from chairlift.engine.structured.grammar import MAX_SAID, MaskBatch, MaskFiller, short_message
-from support_structure import allowed, grammar_of
+from chairlift.engine.structured.grammar import MAX_ERROR_CHARS, MaskBatch, MaskFiller, short_message
+from support_grammars import allowed_tokens, grammar_of
 
 
 def test_copies_go_their_own_ways() -> None:
@@ -14,7 +14,7 @@ def test_copies_go_their_own_ways() -> None:
     second = first.copy()
     second.advance(ord("b"))
     assert second.is_terminated and not first.is_terminated
-    assert allowed(first) == {ord("a"), ord("b")}
+    assert allowed_tokens(first) == {ord("a"), ord("b")}
 
 
 def test_a_token_that_is_not_allowed_fails_and_goes_on_failing() -> None:
@@ -41,31 +41,31 @@ def test_a_structure_that_is_too_costly_to_follow_is_found_out_at_the_next_token
 
 
 def test_tokens_that_were_delivered_are_taken_or_refused() -> None:
-    grammar = grammar_of(regex="abc").resumed(b"ab")
-    assert allowed(grammar) == {ord("c")} and not grammar.is_terminated
-    assert grammar_of(regex="abc").resumed(b"abc").is_terminated
-    with pytest.raises(InvalidRequest, match="token 99 does not follow"):
-        grammar_of(regex="abc").resumed(b"ac")
+    grammar = grammar_of(regex="abc").resume(b"ab")
+    assert allowed_tokens(grammar) == {ord("c")} and not grammar.is_terminated
+    assert grammar_of(regex="abc").resume(b"abc").is_terminated
+    with pytest.raises(InvalidRequest, match="token 99 is not allowed"):
+        grammar_of(regex="abc").resume(b"ac")
 
 
 def test_tokens_that_cost_too_much_to_take_again_are_not_said_to_break_the_structure() -> None:
     many = {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(5000)}}
     with pytest.raises(StructuredOutputFailed, match="cannot be followed"):
-        grammar_of(json_schema=many).resumed(b"{")
+        grammar_of(json_schema=many).resume(b"{")
 
 
 def test_an_output_that_may_be_empty_may_end_at_once() -> None:
-    assert 257 in allowed(grammar_of(regex="a?"))
+    assert 257 in allowed_tokens(grammar_of(regex="a?"))
 
 
 def test_long_reports_of_the_library_become_one_line() -> None:
     assert short_message("a\n  b\t c\n<non-verbose/>") == "a b c"
-    assert len(short_message("x" * 10_000)) == MAX_SAID + 4
+    assert len(short_message("x" * 10_000)) == MAX_ERROR_CHARS + 4
 
 
 def test_a_token_goes_on_ends_or_fails_and_is_taken_once() -> None:
     grammar = grammar_of(regex="abc?")
-    assert grammar.try_advance(ord("a")) and allowed(grammar) == {ord("b")}
+    assert grammar.try_advance(ord("a")) and allowed_tokens(grammar) == {ord("b")}
     assert grammar.try_advance(ord("b")), "c may follow"
     assert not grammar.try_advance(ord("c"))
     grammar.advance(ord("c"))
@@ -108,7 +108,7 @@ def test_a_library_that_panics_is_asked_for_one_after_another(monkeypatch: pytes
         pass
 
     class Panicking:
-        def unsafe_compute_mask_ptr(self, *given: object) -> None:
+        def unsafe_compute_mask_ptr(self, *arguments: object) -> None:
             raise Panic("in the middle of a mask")
 
     filler = MaskFiller()

@@ -7,13 +7,13 @@ import pytest
 
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of
-from support_structure import EOS, VOCAB_SIZE, VOCABULARY, allowed, at_random, grammar_of, written
+from support_grammars import EOS, VOCAB_SIZE, VOCABULARY, allowed_tokens, generate_output, grammar_of, random_pick
 
 
 def test_a_choice_is_one_of_the_strings_whatever_is_in_them() -> None:
     choices = ("yes", "no", "yes and no", 'a "quoted" one', "back\\slash", "new\nline", "Ärger 🚡", "/regex/", "a|b")
-    seen = {written(grammar_of(choice=choices), at_random(seed)).decode() for seed in range(60)}
-    assert seen == set(choices)
+    outputs = {generate_output(grammar_of(choice=choices), random_pick(seed)).decode() for seed in range(60)}
+    assert outputs == set(choices)
     every = "".join(map(chr, range(1, 127)))
     texts = (every, *(f"x{character}y" for character in every))
     grammar = grammar_of(choice=texts)
@@ -26,14 +26,14 @@ def test_a_choice_is_one_of_the_strings_whatever_is_in_them() -> None:
 
 def test_thousands_of_choices_are_followed() -> None:
     grammar = grammar_of(choice=[f"choice {number}" for number in range(20_000)])
-    assert re.fullmatch(r"choice \d{1,5}", written(grammar, at_random(3)).decode())
+    assert re.fullmatch(r"choice \d{1,5}", generate_output(grammar, random_pick(3)).decode())
 
 
 def test_a_choice_that_begins_another_may_end_there() -> None:
     grammar = grammar_of(choice=("a", "ab"))
-    assert allowed(grammar) == {ord("a")}
+    assert allowed_tokens(grammar) == {ord("a")}
     grammar.advance(ord("a"))
-    assert allowed(grammar) == {ord("b"), EOS} and not grammar.is_terminated
+    assert allowed_tokens(grammar) == {ord("b"), EOS} and not grammar.is_terminated
     grammar.advance(ord("b"))
     assert grammar.is_terminated
 
@@ -41,7 +41,7 @@ def test_a_choice_that_begins_another_may_end_there() -> None:
 def test_a_regex_is_the_whole_output() -> None:
     pattern = r"(\d{3}-)?[a-f]{2,5}(!|\?)"
     for seed in range(40):
-        assert re.fullmatch(pattern, written(grammar_of(regex=pattern), at_random(seed)).decode())
+        assert re.fullmatch(pattern, generate_output(grammar_of(regex=pattern), random_pick(seed)).decode())
 
 
 @pytest.mark.parametrize(
@@ -54,15 +54,15 @@ def test_a_regex_is_the_whole_output() -> None:
 def test_a_grammar_may_be_lark_or_ebnf(grammar: str) -> None:
     for seed in range(20):
         assert re.fullmatch(
-            r"(hi|hello) [A-Z][a-z]{1,4}", written(grammar_of(grammar=grammar), at_random(seed)).decode()
+            r"(hi|hello) [A-Z][a-z]{1,4}", generate_output(grammar_of(grammar=grammar), random_pick(seed)).decode()
         )
 
 
 def test_any_json_object_parses() -> None:
     for seed in range(10):
-        grammar, pick, output = grammar_of(json_object=True), at_random(seed), bytearray()
+        grammar, pick, output = grammar_of(json_object=True), random_pick(seed), bytearray()
         while not grammar.is_terminated and len(output) < 3000:
-            choices = sorted(allowed(grammar))
+            choices = sorted(allowed_tokens(grammar))
             closing = [token for token in choices if token in b'}]"']
             token = pick(closing if closing and len(output) > 30 else choices)
             grammar.advance(token)
@@ -74,23 +74,23 @@ def test_white_space_in_json_has_an_end() -> None:
     grammar = grammar_of(json_schema={"type": "object", "properties": {}, "additionalProperties": False})
     grammar.advance(ord("{"))
     count = 0
-    while ord(" ") in allowed(grammar):
+    while ord(" ") in allowed_tokens(grammar):
         grammar.advance(ord(" "))
         count += 1
     assert 20 <= count <= 100
 
 
-def refusal(structured: StructuredOutput) -> str:
+def rejection(structured: StructuredOutput) -> str:
     try:
         matcher = make_matcher(source_of(structured), make_tokenizer(VOCABULARY, VOCAB_SIZE))
     except ValueError as error:
-        return str(error) or "refused"
+        return str(error) or "rejected"
     assert matcher.is_error()
     return matcher.get_error()
 
 
 @pytest.mark.parametrize(
-    ("structure", "said"),
+    ("structure", "message"),
     [
         ({"json_schema": {"type": "banana"}}, "banana"), ({"json_schema": {"not": {}}}, "not"),
         ({"json_schema": {"type": "array", "uniqueItems": True}}, "uniqueItems"),
@@ -101,8 +101,8 @@ def refusal(structured: StructuredOutput) -> str:
         ({"grammar": "start: absent"}, "absent"), ({"grammar": "start: ("}, ""), ({"grammar": "nothing at all"}, ""),
     ],
 )  # fmt: skip
-def test_what_cannot_be_kept_is_refused_with_a_reason(structure: dict[str, object], said: str) -> None:
-    assert said in refusal(StructuredOutput(**structure))
+def test_what_cannot_be_kept_is_refused_with_a_reason(structure: dict[str, object], message: str) -> None:
+    assert message in rejection(StructuredOutput(**structure))
 
 
 def test_a_model_with_fewer_rows_than_the_tokenizer_has_tokens_still_gets_masks() -> None:

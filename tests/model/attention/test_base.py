@@ -1,4 +1,4 @@
-"""What all backends in plain torch share: copying blocks. (What a backend promises is in test_contract.py.)"""
+"""copy_blocks, which all torch backends use. The contract of a backend is in test_contract.py."""
 
 import torch
 

@@ -1,7 +1,7 @@
 """The contract of every attention backend: random batches against dense attention in float64.
 
-Every slot of the cache that a row of the batch does not own, and every block behind a window, holds NaN.
-A new backend joins by a line in model/attention/registry.py.
+Every KV slot that no row of the batch owns holds NaN, and so does every block before a sliding window.
+A new backend is tested as soon as model/attention/registry.py names it.
 """
 
 import random
@@ -24,10 +24,10 @@ CPU = torch.device("cpu")
 BOUNDS = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 
 EVERY = (*BACKENDS, "native")
-"""The last one is the native kernels', whose cache only their own decoder can use otherwise; bfloat16 alone."""
+"""The last one is the native kernels' backend. It is bfloat16 only, and only the native decoder uses its KV cache."""
 
 EXACT_ALONE = {"reference", "native"}
-"""Backends that attend each row alone: its bits do not depend on its neighbours."""
+"""Backends that compute each row alone: its bits do not depend on its neighbours."""
 
 # (new tokens, tokens before them) of each row; those with one token come first.
 BATCHES = {
@@ -40,7 +40,7 @@ BATCHES = {
 
 @dataclass(frozen=True)
 class Case:
-    """A batch, what each of its rows holds, and a cache that holds it."""
+    """A batch, and the keys, values and queries of its rows."""
 
     batch: ForwardBatch
     rows: tuple[Row, ...]
@@ -50,7 +50,7 @@ class Case:
     window: int | None
 
 
-def made(name: str) -> AttentionBackend:
+def make(name: str) -> AttentionBackend:
     if name != "native":
         return make_backend(name)
     need_native()
@@ -72,65 +72,66 @@ def make_case(
     for new, before in shapes:
         table = [free.pop() for _ in range(-(-(new + before) // block_size))]
         if window is not None:  # block 0 holds NaN only
-            behind = max(0, before - window + 1) // block_size
-            table[:behind] = [0] * behind
+            num_hidden = max(0, before - window + 1) // block_size
+            table[:num_hidden] = [0] * num_hidden
         rows.append(Row(new, new + before, (tuple(table),)))
 
-    def draw(length: int, heads: int) -> Tensor:
+    def random_tensor(length: int, heads: int) -> Tensor:
         return torch.randn(length, heads, width, generator=generator, dtype=torch.float64)
 
     batch = make_batch(rows, block_size, padding)
     return Case(
-        batch, tuple(rows), tuple(draw(row.seq_len, kv_heads) for row in rows),
-        tuple(draw(row.seq_len, kv_heads) for row in rows), draw(batch.num_tokens, kv_heads * shared), window,
+        batch, tuple(rows), tuple(random_tensor(row.seq_len, kv_heads) for row in rows),
+        tuple(random_tensor(row.seq_len, kv_heads) for row in rows),
+        random_tensor(batch.num_tokens, kv_heads * shared), window,
     )  # fmt: skip
 
 
 def dense(case: Case, spec: AttentionSpec, dtype: torch.dtype) -> Tensor:
-    """Attend without a cache, head by head and token by token, in float64 over inputs rounded to dtype."""
+    """Compute attention without a KV cache, one head and token at a time, in float64 from inputs rounded to dtype."""
     out = torch.zeros_like(case.query)
     query = case.query.to(dtype).double()
     for index, row in enumerate(case.rows):
         keys, values = (every[index].to(dtype).double() for every in (case.keys, case.values))
         shared = query.shape[1] // keys.shape[1]
-        for offset in range(row.new):
+        for offset in range(row.num_new_tokens):
             token = case.batch.cu_q_list[index] + offset
-            position = row.seq_len - row.new + offset
+            position = row.seq_len - row.num_new_tokens + offset
             first = 0 if spec.window is None else max(0, position - spec.window + 1)
             for head in range(query.shape[1]):
-                seen = slice(first, position + 1)
-                scores = keys[seen, head // shared] @ query[token, head] * spec.scale
+                visible = slice(first, position + 1)
+                scores = keys[visible, head // shared] @ query[token, head] * spec.scale
                 if spec.softcap is not None:
                     scores = spec.softcap * torch.tanh(scores / spec.softcap)
                 if spec.sinks is not None:
                     scores = torch.cat((scores, spec.sinks[head : head + 1].double()))
                 weights = scores.softmax(0)[: position + 1 - first]
-                out[token, head] = weights @ values[seen, head // shared]
+                out[token, head] = weights @ values[visible, head // shared]
     return out
 
 
 def fill(backend: AttentionBackend, case: Case, block_size: int, dtype: torch.dtype) -> PagedKV:
-    """Make a cache of NaN and put in what the rows computed earlier (their last `window` tokens, under a window)."""
+    """Allocate a KV cache of NaN and write the rows' earlier tokens, with a window only the last `window` ones."""
     blocks = 1 + sum(len(row.tables[0]) for row in case.rows)
     _, heads, width = case.keys[0].shape
     kv = backend.allocate_kv_cache(1, blocks, block_size, heads, width, dtype, CPU)[0]
     kv.key.fill_(torch.nan)
     kv.value.fill_(torch.nan)
     for row, keys, values in zip(case.rows, case.keys, case.values, strict=True):
-        before = row.seq_len - row.new
+        before = row.seq_len - row.num_new_tokens
         first = 0 if case.window is None else max(0, before - case.window + 1)
-        places = [row.tables[0][at // block_size] * block_size + at % block_size for at in range(first, before)]
+        slots = [row.tables[0][at // block_size] * block_size + at % block_size for at in range(first, before)]
         backend.write_kv(
-            keys[first:before].to(dtype), values[first:before].to(dtype), kv, torch.tensor(places, dtype=torch.int64)
+            keys[first:before].to(dtype), values[first:before].to(dtype), kv, torch.tensor(slots, dtype=torch.int64)
         )
     return kv
 
 
 def attended(backend: AttentionBackend, case: Case, spec: AttentionSpec, block_size: int, dtype: torch.dtype) -> Tensor:
-    """Write what the step brings, attend through the backend."""
+    """Write the step's new keys and values, and compute attention with the backend."""
     kv = fill(backend, case, block_size, dtype)
     new = [
-        torch.cat([each[row.seq_len - row.new :] for row, each in zip(case.rows, every, strict=True)])
+        torch.cat([each[row.seq_len - row.num_new_tokens :] for row, each in zip(case.rows, every, strict=True)])
         for every in (case.keys, case.values)
     ]
     padding = case.batch.num_tokens - len(new[0])
@@ -143,7 +144,7 @@ def attended(backend: AttentionBackend, case: Case, spec: AttentionSpec, block_s
 
 
 def check(backend: str, case: Case, spec: AttentionSpec, block_size: int, dtype: torch.dtype) -> None:
-    found = attended(made(backend), case, spec, block_size, dtype).double()
+    found = attended(make(backend), case, spec, block_size, dtype).double()
     expected = dense(case, spec, dtype)
     real = case.batch.cu_q_list[-1]
     assert (found[:real] - expected[:real]).abs().max() <= BOUNDS[dtype]
@@ -157,7 +158,7 @@ def check(backend: str, case: Case, spec: AttentionSpec, block_size: int, dtype:
 def test_every_batch_equals_dense_attention(backend: str, name: str, block_size: int, window: int | None) -> None:
     if backend == "native" and block_size % 16:
         with pytest.raises(ConfigError, match="multiples of 16"):
-            made(backend).allocate_kv_cache(1, 1, block_size, 2, 16, torch.bfloat16, CPU)
+            make(backend).allocate_kv_cache(1, 1, block_size, 2, 16, torch.bfloat16, CPU)
         return
     case = make_case(name, block_size, 2, 2, window, 0, seed=block_size)
     check(backend, case, AttentionSpec(0, 0.25, window), block_size, widest(backend))
@@ -195,7 +196,7 @@ def test_padding_is_neither_written_nor_attended(backend: str, name: str) -> Non
 def test_narrow_types_stay_within_their_rounding(backend: str, dtype: torch.dtype, softcap: float | None) -> None:
     if backend == "native" and dtype != torch.bfloat16:
         with pytest.raises(ConfigError, match="bfloat16"):
-            made(backend).allocate_kv_cache(1, 1, 16, 2, 16, dtype, CPU)
+            make(backend).allocate_kv_cache(1, 1, 16, 2, 16, dtype, CPU)
         return
     case = make_case("mixed", 16, 2, 2, 40, 2, seed=3, width=32)
     check(backend, case, AttentionSpec(0, 0.2, 40, softcap), 16, dtype)
@@ -207,16 +208,16 @@ def test_narrow_types_stay_within_their_rounding(backend: str, dtype: torch.dtyp
 def test_a_row_has_the_same_result_alone(backend: str, window: int | None, name: str) -> None:
     case = make_case(name, 16, 2, 2, window, 0, seed=4)
     spec = AttentionSpec(0, 0.25, window)
-    together = attended(made(backend), case, spec, 16, widest(backend))
+    together = attended(make(backend), case, spec, 16, widest(backend))
     for index, row in enumerate(case.rows):
         rows = slice(case.batch.cu_q_list[index], case.batch.cu_q_list[index + 1])
         blocks = tuple(min(block, 1) * (place + 1) for place, block in enumerate(row.tables[0]))
-        moved = Row(row.new, row.seq_len, (blocks,))
+        moved = Row(row.num_new_tokens, row.seq_len, (blocks,))
         alone = Case(
             make_batch([moved], 16), (moved,), case.keys[index : index + 1], case.values[index : index + 1],
             case.query[rows], window,
         )  # fmt: skip
-        differs = (attended(made(backend), alone, spec, 16, widest(backend)) - together[rows]).abs().max()
+        differs = (attended(make(backend), alone, spec, 16, widest(backend)) - together[rows]).abs().max()
         assert differs <= (0 if backend in EXACT_ALONE else 1e-14)
 
 
@@ -234,7 +235,7 @@ def test_only_named_slots_are_written(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", EVERY)
 def test_blocks_are_copied_in_every_kv_as_they_were_before(backend: str) -> None:
-    one = made(backend)
+    one = make(backend)
     kv = one.allocate_kv_cache(2, 5, 16, 1, 16, torch.bfloat16, CPU)
     for each in kv:
         each.key.normal_()
@@ -248,7 +249,7 @@ def test_blocks_are_copied_in_every_kv_as_they_were_before(backend: str) -> None
 
 @pytest.mark.parametrize("backend", EVERY)
 def test_a_fresh_cache_holds_zeros_in_the_shape_that_was_asked_for(backend: str) -> None:
-    caches = made(backend).allocate_kv_cache(3, 5, 16, 2, 48, torch.bfloat16, CPU)
+    caches = make(backend).allocate_kv_cache(3, 5, 16, 2, 48, torch.bfloat16, CPU)
     assert len(caches) == 3
     for cache in (each for kv in caches for each in (kv.key, kv.value)):
         assert cache.shape == (5, 16, 2, 48)

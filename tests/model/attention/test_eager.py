@@ -1,4 +1,4 @@
-"""Attention written out, against SDPA where that can do the same, and by its two extras."""
+"""eager_attention: against SDPA for the cases that SDPA supports, and its soft cap and sinks."""
 
 import pytest
 import torch
@@ -8,13 +8,17 @@ from chairlift.model.attention.base import AttentionSpec
 from chairlift.model.attention.eager import eager_attention
 
 
-def drawn(*shape: int) -> torch.Tensor:
+def random_tensor(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape)), dtype=torch.float64)
 
 
 @pytest.mark.parametrize("lead", [(), (5,)])
 def test_without_cap_and_sinks_it_is_sdpa(lead: tuple[int, ...]) -> None:
-    query, key, value = drawn(*lead, 2, 3, 4, 8), drawn(*lead, 2, 1, 6, 8), drawn(*lead, 2, 1, 6, 8) * 2
+    query, key, value = (
+        random_tensor(*lead, 2, 3, 4, 8),
+        random_tensor(*lead, 2, 1, 6, 8),
+        random_tensor(*lead, 2, 1, 6, 8) * 2,
+    )
     mask = torch.zeros(4, 6, dtype=torch.float64).masked_fill_(torch.ones(4, 6).triu(3).bool(), -torch.inf)
     spread = (*lead, 2, 3, 6, 8)
     expected = functional.scaled_dot_product_attention(query, key.expand(spread), value.expand(spread), mask, scale=0.4)
@@ -36,7 +40,11 @@ def test_the_mask_comes_after_the_cap() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_16_bits_are_computed_wide_and_rounded_once(dtype: torch.dtype) -> None:
-    query, key, value = (drawn(1, 2, 3, 8).to(dtype), drawn(1, 1, 9, 8).to(dtype), drawn(1, 1, 9, 8).to(dtype))
+    query, key, value = (
+        random_tensor(1, 2, 3, 8).to(dtype),
+        random_tensor(1, 1, 9, 8).to(dtype),
+        random_tensor(1, 1, 9, 8).to(dtype),
+    )
     spec = AttentionSpec(0, 1.0, softcap=2.0)
     exact = eager_attention(query.double(), key.double(), value.double(), None, spec)
     found = eager_attention(query, key, value, None, spec)

@@ -1,4 +1,4 @@
-"""Buckets of rows: each row once, little padding, never too large."""
+"""split_into_buckets: each row once, little padding, bounded size."""
 
 import random
 

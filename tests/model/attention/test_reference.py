@@ -1,4 +1,4 @@
-"""What is the reference's own beyond the contract: it reads no position that no new token can see."""
+"""ReferenceAttention beyond the contract: it reads only positions that a new token can see."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from support_batches import Row, make_batch
 
 
 def attend(table: tuple[int, ...], new: int, seq_len: int, window: int | None, poisoned: list[int]) -> list[float]:
-    """Attend one row over ten blocks of four, the value of position p being p, with some slots poisoned."""
+    """Attend to one row in ten blocks of four. The value of position p is p; the poisoned slots hold NaN."""
     backend = ReferenceAttention()
     kv = PagedKV(torch.zeros(10, 4, 1, 2), torch.zeros(10, 4, 1, 2))
     for position in range(seq_len):
@@ -32,7 +32,7 @@ def test_equal_keys_give_the_mean_of_what_a_token_sees() -> None:
 
 
 def test_a_window_begins_in_the_middle_of_a_block() -> None:
-    # Position 10 sees 8 to 10; position 7 and the free slots behind position 10 hold NaN.
+    # Position 10 sees 8 to 10; position 7 and the free slots after position 10 hold NaN.
     assert attend((-1, 1, 8), 1, 11, 3, [1 * 4 + 3, 8 * 4 + 3]) == [9.0]
 
 

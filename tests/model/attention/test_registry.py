@@ -1,10 +1,10 @@
-"""Names of attention backends: known ones are made, others end with the list."""
+"""make_backend: imports known backends; the error for an unknown name lists them."""
 
 import pytest
 
 from chairlift.core.errors import ConfigError
 from chairlift.model.attention.reference import ReferenceAttention
-from chairlift.model.attention.registry import BACKENDS, make_backend, resolved
+from chairlift.model.attention.registry import BACKENDS, make_backend, resolve_backend_name
 from chairlift.model.attention.torch_paged import TorchAttention
 
 
@@ -14,7 +14,7 @@ def test_the_reference_is_made_by_its_name() -> None:
 
 def test_auto_is_the_torch_backend() -> None:
     assert isinstance(make_backend("auto"), TorchAttention)
-    assert (resolved("auto"), resolved("reference")) == ("torch", "reference")
+    assert (resolve_backend_name("auto"), resolve_backend_name("reference")) == ("torch", "reference")
 
 
 def test_every_name_leads_to_a_class() -> None:

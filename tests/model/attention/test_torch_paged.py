@@ -1,4 +1,4 @@
-"""What is the torch backend's own beyond the contract: one workspace, indices made once, nothing read beyond."""
+"""TorchAttention beyond the contract: one workspace, indices computed once per step, no read outside of rows."""
 
 import random
 
@@ -14,14 +14,14 @@ from support_batches import Row, make_batch
 CPU = torch.device("cpu")
 
 
-def step(lengths: list[int], news: list[int] | None = None, seed: int = 0) -> tuple[ForwardBatch, int]:
-    """Rows of these lengths over shuffled blocks of 4; returns the batch and how many blocks there are."""
+def step(lengths: list[int], new_tokens: list[int] | None = None, seed: int = 0) -> tuple[ForwardBatch, int]:
+    """Build a batch of rows of these lengths in shuffled blocks of 4; return it and the number of blocks."""
     dice, blocks = random.Random(seed), [-(-length // 4) for length in lengths]
     free = list(range(sum(blocks)))
     dice.shuffle(free)
     tables = [tuple(free.pop() for _ in range(count)) for count in blocks]
-    news = news or [1] * len(lengths)
-    rows = [Row(new, length, (table,)) for new, length, table in zip(news, lengths, tables, strict=True)]
+    new_tokens = new_tokens or [1] * len(lengths)
+    rows = [Row(new, length, (table,)) for new, length, table in zip(new_tokens, lengths, tables, strict=True)]
     return make_batch(rows, 4), sum(blocks)
 
 
@@ -51,10 +51,10 @@ LENGTHS = {
 def test_however_rows_are_parted_the_result_is_the_reference_s(
     name: str, window: int | None, tight: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if tight:  # each row alone, and no index is kept
+    if tight:  # one bucket per row, and no cached indices
         monkeypatch.setattr(torch_paged, "GATHER_BYTES", 1)
         monkeypatch.setattr(torch_paged, "OPERATION_BYTES", 0)
-        monkeypatch.setattr(torch_paged, "KEPT_INDICES", 0)
+        monkeypatch.setattr(torch_paged, "MAX_CACHED_INDICES", 0)
     else:
         monkeypatch.setattr(torch_paged, "OPERATION_BYTES", 256 * 30)
     batch, blocks = step(LENGTHS[name])
@@ -83,7 +83,7 @@ def test_long_rows_are_attended_in_parts(
     spec = AttentionSpec(0, 0.3, window)
     expected = attended(ReferenceAttention(), batch, blocks, spec)
     monkeypatch.setattr(torch_paged, "MAX_QUERIES", most)
-    monkeypatch.setattr(torch_paged, "KEPT_INDICES", kept)
+    monkeypatch.setattr(torch_paged, "MAX_CACHED_INDICES", kept)
     assert torch.allclose(attended(TorchAttention(), batch, blocks, spec), expected, atol=1e-13)
 
 
@@ -97,9 +97,9 @@ def test_layers_of_one_step_share_masks_and_indices() -> None:
         backend.attend(query, kv, batch, AttentionSpec(0, 1.0, window), plan, torch.empty_like(query))
         made.append((plan.masks[window], plan.decodes[0, window], plan.chunks[0, window, 2], plan.chunks[0, window, 3]))
     assert all(one is other for one, other in zip(made[0] + made[1], made[2] + made[3], strict=True))
-    # Decodes padded to the one with more blocks of 4, then chunks with what their first token sees; under the window,
-    # tokens 3 to 8 lie in three blocks.
-    assert plan.kept == 2 * 40 + 30 + 20 + 2 * 12 + (7 + 5) + (5 + 5)
+    # Decodes are padded to the row with most blocks of 4. A chunk reads all that its first token sees. With the window,
+    # tokens 3 to 8 are in three blocks.
+    assert plan.num_cached == 2 * 40 + 30 + 20 + 2 * 12 + (7 + 5) + (5 + 5)
 
 
 def test_the_workspace_is_made_once_and_grows_for_a_longer_row(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,14 +131,14 @@ def test_what_goes_to_slot_minus_one_lands_behind_the_last_block() -> None:
 
 @pytest.mark.parametrize("sinks", [False, True])
 @pytest.mark.parametrize("window", [None, 9])
-def test_a_neighbour_with_nan_harms_nobody(window: int | None, sinks: bool) -> None:
+def test_nan_in_one_row_does_not_reach_the_others(window: int | None, sinks: bool) -> None:
     backend = TorchAttention()
     batch, blocks = step([20, 19, 18, 17])
     logits = torch.zeros(4, dtype=torch.float64) if sinks else None
     spec = AttentionSpec(0, 1.0, window, None, logits)
     kv = backend.allocate_kv_cache(1, blocks, 4, 2, 8, torch.float64, CPU)[0]
-    ill = batch.groups[0].block_table[1, :5].long()
-    kv.key[ill], kv.value[ill] = torch.nan, torch.nan
+    poisoned = batch.groups[0].block_table[1, :5].long()
+    kv.key[poisoned], kv.value[poisoned] = torch.nan, torch.nan
     out = torch.empty(4, 4, 8, dtype=torch.float64)
     backend.attend(torch.randn(4, 4, 8, dtype=torch.float64), kv, batch, spec, backend.plan(batch), out)
     assert out[1].isnan().all()

@@ -85,7 +85,7 @@ def test_what_cannot_be_a_hub_id_never_reaches_the_hub(monkeypatch: pytest.Monke
 
 
 def test_no_name_is_refused() -> None:
-    with pytest.raises(ModelError, match="no model is named"):
+    with pytest.raises(ModelError, match="the name of the model is empty; name a folder or a hub id"):
         resolve_model("")
 
 
@@ -142,7 +142,9 @@ def test_the_hubs_failures_are_one_sentence(monkeypatch: pytest.MonkeyPatch, net
     with pytest.raises(ModelError) as caught:
         resolve_model("owner/name", "v1")
     sentence = str(caught.value)
-    assert sentence.startswith("no model folder 'owner/name', and owner/name at revision v1 cannot be had from the hub")
+    assert sentence.startswith(
+        "there is no model folder 'owner/name', and owner/name at revision v1 cannot be downloaded from the hub"
+    )
     assert said in sentence
     assert "\n" not in sentence
 
@@ -156,7 +158,7 @@ def test_offline_mode_is_respected_and_named(tmp_path: Path) -> None:
     )
     environment = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, env=environment)
-    assert done.stdout.startswith("ModelError no model folder 'owner/name'")
+    assert done.stdout.startswith("ModelError there is no model folder 'owner/name'")
     assert "HF_HUB_OFFLINE is set and the local cache lacks it" in done.stdout
 
 

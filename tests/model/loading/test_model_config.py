@@ -155,11 +155,11 @@ def test_a_context_past_what_the_positions_are_made_for_is_refused_with_both_num
     plain = of(LLAMA, max_position_embeddings=512)
     assert plain.context_length() == 512
     assert plain.context_length(512) == 512
-    with pytest.raises(ConfigError, match=r"max_model_len 513 is past the model's limit of 512$"):
+    with pytest.raises(ConfigError, match=r"max_model_len is 513, the model's limit is 512$"):
         plain.context_length(513)
     dynamic = of(LLAMA, rope_scaling={"type": "dynamic", "factor": 2.0}, max_position_embeddings=512)
     assert dynamic.context_length(512) == 512
-    with pytest.raises(ConfigError, match=r"513 is past the model's limit of 512, the original length of its RoPE"):
+    with pytest.raises(ConfigError, match=r"513, the model's limit is 512, the original length of its RoPE"):
         dynamic.context_length(513)
 
 
@@ -168,7 +168,7 @@ def test_yarn_stretches_the_length_of_pretraining() -> None:
     config = of(LLAMA, rope_scaling=yarn, max_position_embeddings=512)
     assert config.context_length() == 512
     assert config.context_length(2048) == 2048
-    with pytest.raises(ConfigError, match=r"2049 is past the model's limit of 2048$"):
+    with pytest.raises(ConfigError, match=r"2049, the model's limit is 2048$"):
         config.context_length(2049)
 
 

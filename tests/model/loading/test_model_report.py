@@ -50,7 +50,7 @@ def test_all_that_is_wrong_is_gathered(tmp_path: Path) -> None:
     options = RunnerConfig(model=str(tmp_path), device="cuda:99", max_model_len=10**9)
     found = inspect_model(tmp_path, options)
     said = " · ".join(problem.message for problem in found.problems)
-    assert "neither model.safetensors" in said and "cuda:99" in said and "past the model's limit" in said
+    assert "neither model.safetensors" in said and "cuda:99" in said and "the model's limit is" in said
     assert found.facts["parameters"] > 0 and found.facts["weight_bytes"] > 0
 
 

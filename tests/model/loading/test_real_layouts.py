@@ -17,7 +17,7 @@ from chairlift.core.errors import ModelError
 from chairlift.model.loading.checkpoint import Checkpoint
 from chairlift.model.loading.model_config import parse_config
 from chairlift.model.loading.registry import load_model, parameter_shapes
-from support_checkpoints import HEAD_STORED, PUBLISHED, SHARDS, hollow_checkpoint
+from support_checkpoints import HEAD_STORED, PUBLISHED, SHARDS, write_sparse_checkpoint
 
 MULTIMODAL = "gemma-3-4b-it"
 LOADED = (
@@ -77,7 +77,7 @@ def test_both_dialects_of_a_published_config_say_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_the_family_has_as_many_parameters_as_the_hub_counts(name: str) -> None:
+def test_the_architecture_has_as_many_parameters_as_the_hub_counts(name: str) -> None:
     shapes = parameter_shapes(parse_config(PUBLISHED[name]))
     assert sum(torch.Size(shape).numel() for shape in shapes.values()) == PARAMETERS[name]
 
@@ -90,7 +90,7 @@ def test_published_files_fit_by_name_and_shape(name: str, tmp_path: Path) -> Non
     if name == MULTIMODAL:
         layouts.append(old_names(stored_shapes(name)))
     for index, shapes in enumerate(layouts):
-        folder = hollow_checkpoint(tmp_path / str(index), content, shapes, SHARDS.get(name, 1))
+        folder = write_sparse_checkpoint(tmp_path / str(index), content, shapes, SHARDS.get(name, 1))
         checkpoint = Checkpoint.open(folder, config.architecture)
         assert checkpoint.resolve_tied_embeddings(config.tie_word_embeddings) == config.tie_word_embeddings
         checkpoint.check(parameter_shapes(config))
@@ -99,7 +99,7 @@ def test_published_files_fit_by_name_and_shape(name: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", LOADED)
 def test_published_files_load(name: str, tmp_path: Path) -> None:
-    folder = hollow_checkpoint(tmp_path, {}, stored_shapes(name), SHARDS.get(name, 1))
+    folder = write_sparse_checkpoint(tmp_path, {}, stored_shapes(name), SHARDS.get(name, 1))
     for content in dialects(name):
         (folder / "config.json").write_text(json.dumps(content))
         model, config = load_model(folder, dtype="auto", device=torch.device("cpu"), max_model_len=16)
@@ -118,7 +118,7 @@ def test_the_multimodal_wrapper_loads_its_text_part(old: bool, tmp_path: Path) -
     with torch.device("meta"):
         model = transformers.Gemma3ForConditionalGeneration(config)
     shapes = {key: tuple(tensor.shape) for key, tensor in model.state_dict().items() if key != "lm_head.weight"}
-    folder = hollow_checkpoint(tmp_path, content, old_names(shapes) if old else shapes, 2)
+    folder = write_sparse_checkpoint(tmp_path, content, old_names(shapes) if old else shapes, 2)
     loaded, ours = load_model(folder, dtype="auto", device=torch.device("cpu"), max_model_len=16)
     assert ours.layer_windows == (1024,) * 5 + (None, 1024)
     assert loaded.groups.windows == (1024,) * 6 + (None,)
@@ -127,6 +127,6 @@ def test_the_multimodal_wrapper_loads_its_text_part(old: bool, tmp_path: Path) -
 
 def test_a_text_model_with_a_vision_tower_is_not_taken_for_another_architecture(tmp_path: Path) -> None:
     shapes = {**stored_shapes("Qwen2.5-0.5B"), "vision_tower.patch.weight": (2, 2)}
-    folder = hollow_checkpoint(tmp_path, PUBLISHED["Qwen2.5-0.5B"], shapes, 1)
+    folder = write_sparse_checkpoint(tmp_path, PUBLISHED["Qwen2.5-0.5B"], shapes, 1)
     with pytest.raises(ModelError, match=r"has tensor vision_tower\.patch\.weight, which the architecture"):
         load_model(folder, dtype="auto", device=torch.device("cpu"), max_model_len=16)

@@ -29,7 +29,9 @@ def test_every_architecture_that_a_config_may_name_has_a_module() -> None:
 
 
 def test_an_unknown_architecture_ends_with_the_known_ones() -> None:
-    with pytest.raises(UnsupportedArchitecture, match="FooForCausalLM is unknown; supported are LlamaForCausalLM"):
+    with pytest.raises(
+        UnsupportedArchitecture, match="FooForCausalLM is not supported; supported are LlamaForCausalLM"
+    ):
         architecture_module("FooForCausalLM")
 
 
@@ -69,7 +71,7 @@ def test_dynamic_rope_is_refused_past_its_original_length_before_weights_are_tou
     folder = save_tiny("llama", tmp_path, rope_parameters=rope)
     load_model(folder, dtype="auto", device=CPU, max_model_len=1024)
     (folder / "model.safetensors").unlink()
-    with pytest.raises(ConfigError, match=r"max_model_len 1025 is past the model.s limit of 1024"):
+    with pytest.raises(ConfigError, match=r"max_model_len is 1025, the model.s limit is 1024"):
         load_model(folder, dtype="auto", device=CPU, max_model_len=1025)
 
 

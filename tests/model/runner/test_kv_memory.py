@@ -307,7 +307,7 @@ def test_a_step_stays_below_its_peak(
 ) -> None:
     for module in (kv_memory, torch_paged):  # as large as they are they would hide the rest of so small a model
         monkeypatch.setattr(module, "GATHER_BYTES", 1 << 16)
-        monkeypatch.setattr(module, "KEPT_INDICES", 1 << 13)
+        monkeypatch.setattr(module, "MAX_CACHED_INDICES", 1 << 13)
     loaded = load(RunnerConfig(model=str(save_tiny(kind, tmp_path)), dtype=dtype, device="cpu"))
     model, attention = loaded.model, make_backend(backend)
     groups, needed = len(model.groups.windows), [-(-length // 16) for _, length in STEPS[name]]

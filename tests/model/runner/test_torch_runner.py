@@ -185,7 +185,7 @@ def test_a_raise_in_the_model_leaves_the_runner_usable(
 def test_an_unknown_id_is_rejected_and_the_other_requests_go_on(model: LoadedModel) -> None:
     runner, driver = started(model)
     good, bad = driver.add(PROMPT, SEEDED), driver.add([1, 259], GREEDY)
-    with pytest.raises(TokenOutOfRange, match="259 is outside the vocabulary of 259"):
+    with pytest.raises(TokenOutOfRange, match="259 is outside the vocabulary, which has 259"):
         runner.launch(driver.plan([(good, len(PROMPT)), (bad, 2)]))
     driver.restart(good)
     assert driver.generate(good, 12) == alone(model, PROMPT, SEEDED).outputs
@@ -243,7 +243,7 @@ def test_the_runner_reports_its_sizes_and_derived_values() -> None:
 
 
 def test_a_longer_limit_than_the_model_s_own_is_rejected_with_both_numbers() -> None:
-    with pytest.raises(ConfigError, match=r"max_model_len 5000 is past the model's limit of 1024"):
+    with pytest.raises(ConfigError, match=r"max_model_len is 5000, the model's limit is 1024"):
         build(RunnerConfig(device="cpu", max_model_len=5000, num_blocks=9).encode()).start()
 
 

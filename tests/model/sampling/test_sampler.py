@@ -11,6 +11,7 @@ from chairlift.core.errors import NoAllowedToken
 from chairlift.model.sampling import sampler as sampler_module
 from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest, compute_lm_head_output
 from chairlift.model.sampling.sampling_ops import TorchSamplingOps
+from support_chi_square import chi_square_p
 from support_sampling import (
     VOCAB,
     head_of,
@@ -25,7 +26,6 @@ from support_sampling import (
     sequence,
     token_by_model,
 )
-from support_statistics import chi_square_p
 
 DRAWS = 20_000
 PARAMS = {

@@ -1,4 +1,4 @@
-"""admit and AdmittedRequest: a request's reservation and permit end once, however the request ends."""
+"""admit and AdmittedRequest: a reservation and a permit end once for each request."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +12,7 @@ from chairlift.web.body import ClientGone
 
 
 class Recorder:
-    """Stands in for a replica and everything of it that admission uses; records the calls."""
+    """A fake replica with all attributes that admission uses; records the calls."""
 
     def __init__(self, rejection: ChairliftError | None = None) -> None:
         self.calls: list[str] = []

@@ -1,7 +1,8 @@
-"""/v1/chat/completions over a fake engine: what it says is what the engine says, whole or streamed."""
+"""/v1/chat/completions over a fake engine: full and streamed responses are the same."""
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,10 +21,10 @@ from support_server import CHAT, HELLO, events, open_server, run
 from support_services import FAKE, AsciiTokenizer, Gate, fake_service, text_of
 
 PROMPT = "user=hello;a="
-SAID = text_of(PROMPT, SamplingParams(max_tokens=5, seed=1))
+EXPECTED_TEXT = text_of(PROMPT, SamplingParams(max_tokens=5, seed=1))
 
 
-def ask(*bodies: dict[str, Any], **options: Any) -> Any:
+def send_requests(*bodies: dict[str, Any], **options: Any) -> Any:
     async def scenario() -> list[Any]:
         async with open_server(fake_service(), **options) as server:
             return await asyncio.gather(*[server.http.post(CHAT, json=body) for body in bodies])
@@ -31,14 +32,14 @@ def ask(*bodies: dict[str, Any], **options: Any) -> Any:
     return run(scenario())
 
 
-def streamed(text: str) -> tuple[list[dict[str, Any]], dict[int, str], dict[int, str]]:
-    """Return the chunks of a stream that went well, and by choice its text and why it ended."""
-    *chunks, done = events(text)
-    assert done == "[DONE]"
+def parse_stream(text: str) -> tuple[list[dict[str, Any]], dict[int, str], dict[int, str]]:
+    """Return the chunks of a complete stream, and text and finish reason by choice index."""
+    *chunks, last_event = events(text)
+    assert last_event == "[DONE]"
     texts: dict[int, str] = {}
     reasons: dict[int, str] = {}
     for choice in (choice for chunk in chunks for choice in chunk["choices"]):
-        assert choice["index"] not in reasons, "nothing comes behind a reason"
+        assert choice["index"] not in reasons, "no chunk of a choice follows its finish reason"
         texts[choice["index"]] = texts.get(choice["index"], "") + (choice["delta"].get("content") or "")
         if choice["finish_reason"] is not None:
             reasons[choice["index"]] = choice["finish_reason"]
@@ -46,10 +47,10 @@ def streamed(text: str) -> tuple[list[dict[str, Any]], dict[int, str], dict[int,
 
 
 def test_an_answer_is_what_the_engine_says() -> None:
-    [response] = ask(HELLO)
+    [response] = send_requests(HELLO)
     data = response.json()
     assert data["choices"] == [
-        {"index": 0, "message": {"role": "assistant", "content": SAID, "refusal": None}, "logprobs": None,
+        {"index": 0, "message": {"role": "assistant", "content": EXPECTED_TEXT, "refusal": None}, "logprobs": None,
          "finish_reason": "length"}
     ]  # fmt: skip
     assert data["usage"] == {
@@ -59,37 +60,37 @@ def test_an_answer_is_what_the_engine_says() -> None:
 
 
 def test_a_stream_says_the_same() -> None:
-    [response] = ask({**HELLO, "stream": True})
+    [response] = send_requests({**HELLO, "stream": True})
     assert response.headers["content-type"].startswith("text/event-stream")
-    chunks, texts, reasons = streamed(response.text)
-    assert texts == {0: SAID} and reasons == {0: "length"}
+    chunks, texts, reasons = parse_stream(response.text)
+    assert texts == {0: EXPECTED_TEXT} and reasons == {0: "length"}
     assert chunks[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     assert all("usage" not in chunk for chunk in chunks)
 
 
 def test_the_last_chunk_has_the_counts_where_they_are_asked_for() -> None:
-    [response] = ask({**HELLO, "stream": True, "stream_options": {"include_usage": True}})
-    chunks, _, _ = streamed(response.text)
+    [response] = send_requests({**HELLO, "stream": True, "stream_options": {"include_usage": True}})
+    chunks, _, _ = parse_stream(response.text)
     assert chunks[-1]["choices"] == [] and chunks[-1]["usage"]["total_tokens"] == 18
     assert all(chunk["usage"] is None for chunk in chunks[:-1])
 
 
 def test_choices_are_distinguished() -> None:
     body = {**HELLO, "n": 3, "temperature": 1.0}
-    whole, stream = ask(body, {**body, "stream": True})
-    texts = {choice["index"]: choice["message"]["content"] for choice in whole.json()["choices"]}
-    assert streamed(stream.text)[1] == texts and len(set(texts.values())) == 3 and texts[0] == SAID
-    assert whole.json()["usage"]["completion_tokens"] == 15
+    full, stream = send_requests(body, {**body, "stream": True})
+    texts = {choice["index"]: choice["message"]["content"] for choice in full.json()["choices"]}
+    assert parse_stream(stream.text)[1] == texts and len(set(texts.values())) == 3 and texts[0] == EXPECTED_TEXT
+    assert full.json()["usage"]["completion_tokens"] == 15
 
 
 def test_ids_and_positions_come_along() -> None:
     body = {**HELLO, "return_token_ids": True}
-    whole, stream = ask(body, {**body, "stream": True})
-    ids = list(SAID.encode())
-    assert whole.json()["choices"][0]["token_ids"] == ids
-    assert whole.json()["prompt_token_ids"] == list(PROMPT.encode())
+    full, stream = send_requests(body, {**body, "stream": True})
+    ids = list(EXPECTED_TEXT.encode())
+    assert full.json()["choices"][0]["token_ids"] == ids
+    assert full.json()["prompt_token_ids"] == list(PROMPT.encode())
     result: list[int] = []
-    for chunk in streamed(stream.text)[0]:
+    for chunk in parse_stream(stream.text)[0]:
         if "token_ids" in (choice := chunk["choices"][0]):
             assert choice["position"] == len(result)
             result += choice["token_ids"]
@@ -97,19 +98,19 @@ def test_ids_and_positions_come_along() -> None:
 
 
 def test_a_stream_goes_on_where_another_ended() -> None:
-    ids = list(SAID.encode())
-    [response] = ask({**HELLO, "stream": True, "return_token_ids": True, "resume": [ids[:2]]})
-    chunks, texts, _ = streamed(response.text)
-    assert texts == {0: SAID[2:]}
+    ids = list(EXPECTED_TEXT.encode())
+    [response] = send_requests({**HELLO, "stream": True, "return_token_ids": True, "resume": [ids[:2]]})
+    chunks, texts, _ = parse_stream(response.text)
+    assert texts == {0: EXPECTED_TEXT[2:]}
     assert next(c["choices"][0]["position"] for c in chunks if "position" in c["choices"][0]) == 2
 
 
 def test_scores_are_of_the_tokens_that_come() -> None:
     body = {**HELLO, "logprobs": True, "top_logprobs": 2}
-    whole, stream = ask(body, {**body, "stream": True})
-    entries = whole.json()["choices"][0]["logprobs"]["content"]
-    assert [entry["bytes"] for entry in entries] == [[byte] for byte in SAID.encode()]
-    result = [entry for chunk in streamed(stream.text)[0] for choice in chunk["choices"] if choice["logprobs"]
+    full, stream = send_requests(body, {**body, "stream": True})
+    entries = full.json()["choices"][0]["logprobs"]["content"]
+    assert [entry["bytes"] for entry in entries] == [[byte] for byte in EXPECTED_TEXT.encode()]
+    result = [entry for chunk in parse_stream(stream.text)[0] for choice in chunk["choices"] if choice["logprobs"]
              for entry in choice["logprobs"]["content"]]  # fmt: skip
     assert result == entries
 
@@ -117,24 +118,22 @@ def test_scores_are_of_the_tokens_that_come() -> None:
 def test_other_tenants_share_no_prefix_and_salts_neither() -> None:
     async def scenario() -> list[int]:
         async with open_server(fake_service()) as server:
-            seen = []
+            cached_tokens = []
             for salt in (None, None, "a", "a", "b"):
                 response = await server.http.post(CHAT, json={**HELLO, "cache_salt": salt})
-                seen.append(response.json()["usage"]["prompt_tokens_details"]["cached_tokens"])
-            return seen
+                cached_tokens.append(response.json()["usage"]["prompt_tokens_details"]["cached_tokens"])
+            return cached_tokens
 
     assert run(scenario()) == [0, 12, 0, 12, 0]
 
 
 def test_an_error_before_anything_was_said_has_a_status() -> None:
-    poisoned = {"messages": [{"role": "user", "content": "~"}], "max_tokens": 5, "model": "fake"}
+    bad_request = {"messages": [{"role": "user", "content": "~"}], "max_tokens": 5, "model": "fake"}
 
     async def scenario() -> None:
-        from dataclasses import replace
-
         async with open_server(fake_service(replace(FAKE, nan=ord("~")))) as server:
             for stream in (False, True):
-                response = await server.http.post(CHAT, json={**poisoned, "stream": stream})
+                response = await server.http.post(CHAT, json={**bad_request, "stream": stream})
                 assert response.status_code == 500 and response.json()["error"]["code"] == "non_finite_logits"
                 assert response.headers["x-should-retry"] == "false"
             assert (await server.http.post(CHAT, json=HELLO)).status_code == 200
@@ -142,53 +141,56 @@ def test_an_error_before_anything_was_said_has_a_status() -> None:
     run(scenario())
 
 
-@pytest.mark.parametrize("where", ["field", "header"])
-def test_a_request_that_takes_too_long_is_ended(where: str) -> None:
+@pytest.mark.parametrize("source", ["field", "header"])
+def test_a_request_that_takes_too_long_is_ended(source: str) -> None:
     gate = Gate()
 
     async def scenario() -> Any:
         async with open_server(fake_service(hook=gate)) as server:
-            body = {**HELLO, "timeout": 0.2} if where == "field" else HELLO
-            headers = {"x-request-timeout-ms": "200"} if where == "header" else {}
-            asked = asyncio.create_task(server.http.post(CHAT, json=body, headers=headers))
+            body = {**HELLO, "timeout": 0.2} if source == "field" else HELLO
+            headers = {"x-request-timeout-ms": "200"} if source == "header" else {}
+            request = asyncio.create_task(server.http.post(CHAT, json=body, headers=headers))
             await asyncio.to_thread(gate.reached.wait, 30)
             await asyncio.sleep(0.3)
             gate.opened.set()
-            return await asked
+            return await request
 
     response = run(scenario())
     assert response.status_code == 408 and response.json()["error"]["code"] == "timeout"
     assert response.headers["x-should-retry"] == "false"
 
 
-# -- a stream that goes on elsewhere -----------------------------------------------------------------------------------
+# -- resumed streams ---------------------------------------------------------------------------------------------------
 
-SPOKEN = '<think> so... </think> hm <tool_call>{"name": "f", "arguments": {"a": [1, "}"]}}</tool_call> ok <tool_'
+MODEL_OUTPUT = '<think> so... </think> hm <tool_call>{"name": "f", "arguments": {"a": [1, "}"]}}</tool_call> ok <tool_'
 
 
-def stream_chunks(resumed: int, until: int = len(SPOKEN), *, step: int = 1) -> list[dict[str, Any]]:
-    """Return the deltas of a model that says SPOKEN, of its tokens from one to another; the others came before."""
-    ids, tools = SPOKEN.encode(), [{"type": "function", "function": {"name": "f"}}]
-    resume = (tuple(ids[:resumed]),) if resumed else ()
-    asked = read_chat(
+def stream_chunks(num_resumed: int, end: int = len(MODEL_OUTPUT), *, step: int = 1) -> list[dict[str, Any]]:
+    """Return the deltas of MODEL_OUTPUT's tokens from `num_resumed` to `end`.
+
+    The tokens before are resumed.
+    """
+    ids, tools = MODEL_OUTPUT.encode(), [{"type": "function", "function": {"name": "f"}}]
+    resume = (tuple(ids[:num_resumed]),) if num_resumed else ()
+    chat_request = read_chat(
         {**HELLO, "stream": True, "max_tokens": len(ids), "tools": tools, "resume": [*map(list, resume)]}, HERMES
     )
-    reader = AsciiTokenizer()
-    request = GenerateRequest(request_id="r", prompt_token_ids=(1,), params=asked.params, resume=resume)
-    assembler = OutputProcessor(validated(request), "", reader)
-    replica: Any = SimpleNamespace(is_reasoning_model=True, token_pieces=TokenPieces(reader))
-    renderer, sent = _ChatHandler(RequestContext(replica, asked, "r", "", None)).renderer([assembler]), b""
-    for at in range(resumed, until, step):
-        is_last = at + step >= len(ids)
+    tokenizer = AsciiTokenizer()
+    request = GenerateRequest(request_id="r", prompt_token_ids=(1,), params=chat_request.params, resume=resume)
+    processor = OutputProcessor(validated(request), "", tokenizer)
+    replica: Any = SimpleNamespace(is_reasoning_model=True, token_pieces=TokenPieces(tokenizer))
+    renderer, data = _ChatHandler(RequestContext(replica, chat_request, "r", "", None)).renderer([processor]), b""
+    for start in range(num_resumed, end, step):
+        is_last = start + step >= len(ids)
         output = EngineOutput(
-            "r", tuple(ids[at : at + step]), finish_reason=FinishReason.STOP if is_last else None,
+            "r", tuple(ids[start : start + step]), finish_reason=FinishReason.STOP if is_last else None,
             usage=Usage(1, len(ids), 0) if is_last else None,
         )  # fmt: skip
-        sent += b"".join(renderer.event(0, event) for event in assembler.process(output))
-    return [choice["delta"] for chunk in events(sent.decode()) for choice in chunk["choices"]]
+        data += b"".join(renderer.event(0, event) for event in processor.process(output))
+    return [choice["delta"] for chunk in events(data.decode()) for choice in chunk["choices"]]
 
 
-def together(deltas: Iterable[dict[str, Any]]) -> dict[str, Any]:
+def join_deltas(deltas: Iterable[dict[str, Any]]) -> dict[str, Any]:
     result: dict[str, Any] = {"role": "", "content": "", "reasoning_content": "", "names": [], "arguments": ""}
     for delta in deltas:
         for name in ("role", "content", "reasoning_content"):
@@ -199,19 +201,19 @@ def together(deltas: Iterable[dict[str, Any]]) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.parametrize("resumed", range(1, len(SPOKEN) - 1))
-def test_calls_and_reasoning_go_on_where_another_stream_ended(resumed: int) -> None:
-    """What was delivered of the first stream and all of the second are the whole: nothing is lost or said twice."""
-    whole = together(stream_chunks(0))
-    assert whole == {
+@pytest.mark.parametrize("num_resumed", range(1, len(MODEL_OUTPUT) - 1))
+def test_calls_and_reasoning_go_on_where_another_stream_ended(num_resumed: int) -> None:
+    """The delivered part of the first stream and the second stream are the whole output."""
+    full = join_deltas(stream_chunks(0))
+    assert full == {
         "role": "assistant", "content": "hm  ok <tool_", "reasoning_content": "so...", "names": ["f"],
         "arguments": '{"a": [1, "}"]}',
     }  # fmt: skip
-    assert together([*stream_chunks(0, resumed), *stream_chunks(resumed, step=3)]) == whole
+    assert join_deltas([*stream_chunks(0, num_resumed), *stream_chunks(num_resumed, step=3)]) == full
 
 
 def test_an_answer_that_is_not_streamed_is_whole_behind_what_was_delivered() -> None:
-    ids = list(SAID.encode())
-    [response] = ask({**HELLO, "resume": [ids[:2]], "return_token_ids": True})
+    ids = list(EXPECTED_TEXT.encode())
+    [response] = send_requests({**HELLO, "resume": [ids[:2]], "return_token_ids": True})
     [choice] = response.json()["choices"]
-    assert choice["message"]["content"] == SAID and choice["token_ids"] == ids
+    assert choice["message"]["content"] == EXPECTED_TEXT and choice["token_ids"] == ids

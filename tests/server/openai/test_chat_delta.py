@@ -1,4 +1,4 @@
-"""ChatDeltaBuilder: the joined deltas equal the message of the whole text, wherever the text is cut."""
+"""ChatDeltaBuilder: the joined deltas equal the message, wherever the text is cut."""
 
 import re
 from itertools import pairwise
@@ -13,33 +13,38 @@ from chairlift.server.openai.chat_delta import ChatDeltaBuilder, Delta
 from chairlift.text.reasoning_parser import ReasoningParser
 from chairlift.text.tool_parser import HERMES, LLAMA3, MISTRAL, START_MARKERS, ToolCallParser
 
-F = '{"name": "f", "arguments": {"x": 1}}'
-G = '{"name": "g", "arguments": {"y": "}<"}}'
+CALL_F = '{"name": "f", "arguments": {"x": 1}}'
+CALL_G = '{"name": "g", "arguments": {"y": "}<"}}'
 
 
 def delta_builder(
-    notation: str | None = None, thinks: bool | None = None, *, allows_parallel_calls: bool = True
+    tool_format: str | None = None, is_in_reasoning: bool | None = None, *, allows_parallel_calls: bool = True
 ) -> ChatDeltaBuilder:
-    """Make one; `thinks` is None where there is no reasoning, else whether the prompt has begun it."""
-    calls = None if notation is None else ToolCallParser(notation)
+    """Make a builder.
+
+    `is_in_reasoning` is None without reasoning, else whether the prompt has started it.
+    """
+    calls = None if tool_format is None else ToolCallParser(tool_format)
     return ChatDeltaBuilder(
-        calls, None if thinks is None else ReasoningParser(inside=thinks), allows_parallel_calls=allows_parallel_calls
+        calls,
+        None if is_in_reasoning is None else ReasoningParser(inside=is_in_reasoning),
+        allows_parallel_calls=allows_parallel_calls,
     )
 
 
-def deltas_of(builder: ChatDeltaBuilder, pieces: list[str]) -> list[Delta]:
-    *first, last = pieces
-    return [*(delta for piece in first for delta in builder.push(piece)), *builder.finish(last)]
+def deltas_of(builder: ChatDeltaBuilder, parts: list[str]) -> list[Delta]:
+    *first, last = parts
+    return [*(delta for part in first for delta in builder.push(part)), *builder.finish(last)]
 
 
-def put_together(deltas: list[Delta]) -> dict[str, Any]:
-    """Do what a client does with deltas; the ids of calls are left out."""
+def join_deltas(deltas: list[Delta]) -> dict[str, Any]:
+    """Join deltas to a message as a client does, without the ids of calls."""
     result: dict[str, Any] = {"content": "", "reasoning_content": "", "tool_calls": []}
     for delta in deltas:
-        assert len(delta) == 1, "one thing at a time"
+        assert len(delta) == 1, "a delta has one field"
         ((name, value),) = delta.items()
         if name != "tool_calls":
-            assert isinstance(value, str) and value, "nothing is no news"
+            assert isinstance(value, str) and value, "a delta is not empty"
             result[name] += value
             continue
         (call,) = value
@@ -53,8 +58,8 @@ def put_together(deltas: list[Delta]) -> dict[str, Any]:
     return result
 
 
-def plain(message: dict[str, Any]) -> dict[str, Any]:
-    """Return what a message says, without what names it."""
+def comparable(message: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of a message without its role and ids."""
     assert message["role"] == "assistant" and message["refusal"] is None
     calls = message.get("tool_calls", [])
     assert all(set(call) == {"id", "type", "function"} for call in calls)
@@ -65,13 +70,13 @@ def plain(message: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-PIECES = st.sampled_from(
-    [*START_MARKERS.values(), "</tool_call>", F, G, f"<tool_call>{F}</tool_call>", f"[TOOL_CALLS][{F}, {G}]",
-     f"{F}; {G}",
+PARTS = st.sampled_from(
+    [*START_MARKERS.values(), "</tool_call>", CALL_F, CALL_G, f"<tool_call>{CALL_F}</tool_call>",
+     f"[TOOL_CALLS][{CALL_F}, {CALL_G}]", f"{CALL_F}; {CALL_G}",
      "<think>", "</think>", "<thi", "</", "<", ">", "[", "]", "{", "}", '"', "\\", ",", ";", " ", "\n", "Hello",
      "[ARGS]", "é", "🚡"]
 )  # fmt: skip
-TEXTS = st.lists(PIECES | st.text(max_size=3), max_size=10).map("".join)
+TEXTS = st.lists(PARTS | st.text(max_size=3), max_size=10).map("".join)
 BUILDER_OPTIONS = st.tuples(
     st.sampled_from([None, *START_MARKERS]), st.sampled_from([None, False, True]), st.booleans()
 )
@@ -79,38 +84,38 @@ BUILDER_OPTIONS = st.tuples(
 
 @given(BUILDER_OPTIONS, TEXTS, st.data())
 def test_deltas_put_together_are_the_message(
-    kind: tuple[str | None, bool | None, bool], text: str, data: st.DataObject
+    options: tuple[str | None, bool | None, bool], text: str, data: st.DataObject
 ) -> None:
-    notation, thinks, allows_parallel_calls = kind
+    tool_format, is_in_reasoning, allows_parallel_calls = options
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
-    pieces = [text[start:end] for start, end in pairwise([0, *cuts, len(text)])]
-    streamed, whole = (
-        delta_builder(notation, thinks, allows_parallel_calls=allows_parallel_calls),
-        delta_builder(notation, thinks, allows_parallel_calls=allows_parallel_calls),
+    parts = [text[start:end] for start, end in pairwise([0, *cuts, len(text)])]
+    builder, other_builder = (
+        delta_builder(tool_format, is_in_reasoning, allows_parallel_calls=allows_parallel_calls),
+        delta_builder(tool_format, is_in_reasoning, allows_parallel_calls=allows_parallel_calls),
     )
-    message = whole.message(text)
-    assert put_together(deltas_of(streamed, pieces)) == plain(message)
-    assert streamed.calls == whole.calls == len(message.get("tool_calls", []))
-    assert allows_parallel_calls or whole.calls <= 1
+    message = other_builder.message(text)
+    assert join_deltas(deltas_of(builder, parts)) == comparable(message)
+    assert builder.calls == other_builder.calls == len(message.get("tool_calls", []))
+    assert allows_parallel_calls or other_builder.calls <= 1
     for reason in FinishReason:
-        assert streamed.reason(reason) == whole.reason(reason)
-    by_character = delta_builder(notation, thinks, allows_parallel_calls=allows_parallel_calls)
-    assert put_together(deltas_of(by_character, [*text, ""])) == plain(message)
-    if notation is None and thinks is None:
+        assert builder.reason(reason) == other_builder.reason(reason)
+    by_character = delta_builder(tool_format, is_in_reasoning, allows_parallel_calls=allows_parallel_calls)
+    assert join_deltas(deltas_of(by_character, [*text, ""])) == comparable(message)
+    if tool_format is None and is_in_reasoning is None:
         assert message["content"] == text
 
 
 @given(TEXTS, st.sampled_from([None, HERMES]))
-def test_nothing_that_was_said_is_lost(text: str, notation: str | None) -> None:
-    """Without a call, all but white space and the marks of reasoning comes back in its order."""
-    message = delta_builder(notation, False).message(text)
+def test_nothing_that_was_said_is_lost(text: str, tool_format: str | None) -> None:
+    """Without a call, the message has all text except white space and reasoning markers."""
+    message = delta_builder(tool_format, False).message(text)
     if "tool_calls" in message:
         return
     text_of_message = message.get("reasoning_content", "") + (message["content"] or "")
-    without = text.lstrip(" \t\r\n").removeprefix("<think>") if "reasoning_content" in message else text
+    expected = text.lstrip(" \t\r\n").removeprefix("<think>") if "reasoning_content" in message else text
     variants = (
-        without,
-        without.replace("</think>", "", 1),
+        expected,
+        expected.replace("</think>", "", 1),
         text.replace("<think>", "", 1).replace("</think>", "", 1),
     )
     assert without_whitespace(text_of_message) in map(without_whitespace, variants)
@@ -125,39 +130,49 @@ MESSAGES: list[tuple[tuple[str | None, bool | None], str, str | None, str, list[
     ((None, None), "", "", "", []),
     (
         (None, None),
-        f"<think>no</think><tool_call>{F}</tool_call>",
-        f"<think>no</think><tool_call>{F}</tool_call>",
+        f"<think>no</think><tool_call>{CALL_F}</tool_call>",
+        f"<think>no</think><tool_call>{CALL_F}</tool_call>",
         "",
         [],
     ),
-    ((HERMES, None), f"<tool_call>{F}</tool_call>", None, "", [("f", '{"x": 1}')]),
-    ((HERMES, None), f"I look. <tool_call>{F}</tool_call>", "I look. ", "", [("f", '{"x": 1}')]),
+    ((HERMES, None), f"<tool_call>{CALL_F}</tool_call>", None, "", [("f", '{"x": 1}')]),
+    ((HERMES, None), f"I look. <tool_call>{CALL_F}</tool_call>", "I look. ", "", [("f", '{"x": 1}')]),
     ((None, False), "<think>\nWell.\n</think>\n\nYes.", "Yes.", "Well.", []),
     ((None, True), "Well.</think>Yes.", "Yes.", "Well.", []),
     ((None, True), "Well, I am cut off", "", "Well, I am cut off", []),
     ((None, False), "Yes. <think>no</think>", "Yes. <think>no</think>", "", []),
-    ((HERMES, False), f"<think>Look.</think>\n<tool_call>{F}</tool_call>", None, "Look.", [("f", '{"x": 1}')]),
-    ((HERMES, False), f"<think><tool_call>{F}</tool_call></think>No.", "No.", f"<tool_call>{F}</tool_call>", []),
-    ((MISTRAL, None), f"[TOOL_CALLS][{F}, {G}]", None, "", [("f", '{"x": 1}'), ("g", '{"y": "}<"}')]),
-    ((LLAMA3, None), f"{F}; {G}", None, "", [("f", '{"x": 1}'), ("g", '{"y": "}<"}')]),
+    ((HERMES, False), f"<think>Look.</think>\n<tool_call>{CALL_F}</tool_call>", None, "Look.", [("f", '{"x": 1}')]),
+    (
+        (HERMES, False),
+        f"<think><tool_call>{CALL_F}</tool_call></think>No.",
+        "No.",
+        f"<tool_call>{CALL_F}</tool_call>",
+        [],
+    ),
+    ((MISTRAL, None), f"[TOOL_CALLS][{CALL_F}, {CALL_G}]", None, "", [("f", '{"x": 1}'), ("g", '{"y": "}<"}')]),
+    ((LLAMA3, None), f"{CALL_F}; {CALL_G}", None, "", [("f", '{"x": 1}'), ("g", '{"y": "}<"}')]),
 ]
 
 
-@pytest.mark.parametrize(("kind", "text", "content", "thought", "calls"), MESSAGES)
+@pytest.mark.parametrize(("options", "text", "content", "reasoning", "calls"), MESSAGES)
 def test_a_text_is_split_into_its_parts(
-    kind: tuple[str | None, bool | None], text: str, content: str | None, thought: str, calls: list[tuple[str, str]]
+    options: tuple[str | None, bool | None],
+    text: str,
+    content: str | None,
+    reasoning: str,
+    calls: list[tuple[str, str]],
 ) -> None:
-    builder = delta_builder(*kind)
+    builder = delta_builder(*options)
     message = builder.message(text)
     assert message["content"] == content
-    assert message.get("reasoning_content", "") == thought and ("reasoning_content" in message) == bool(thought)
+    assert message.get("reasoning_content", "") == reasoning and ("reasoning_content" in message) == bool(reasoning)
     assert [tuple(call["function"].values()) for call in message.get("tool_calls", [])] == calls
     assert ("tool_calls" in message) == bool(calls) == bool(builder.calls)
 
 
 def test_where_one_call_is_allowed_the_others_are_dropped_with_their_arguments() -> None:
     message = delta_builder(HERMES, allows_parallel_calls=False).message(
-        f"<tool_call>{F}</tool_call><tool_call>{G}</tool_call>Done."
+        f"<tool_call>{CALL_F}</tool_call><tool_call>{CALL_G}</tool_call>Done."
     )
     assert [call["function"]["name"] for call in message["tool_calls"]] == ["f"]
     assert message["tool_calls"][0]["function"]["arguments"] == '{"x": 1}'
@@ -165,19 +180,19 @@ def test_where_one_call_is_allowed_the_others_are_dropped_with_their_arguments()
 
 
 def test_ids_of_calls_are_all_different() -> None:
-    text = f"[TOOL_CALLS][{F}, {F}, {F}]"
+    text = f"[TOOL_CALLS][{CALL_F}, {CALL_F}, {CALL_F}]"
     ids = [call["id"] for _ in range(2) for call in delta_builder(MISTRAL).message(text)["tool_calls"]]
     assert len(set(ids)) == 6
 
 
 @pytest.mark.parametrize("reason", list(FinishReason))
 def test_the_reason_is_the_call_only_where_the_model_ended_with_one(reason: FinishReason) -> None:
-    silent, caller = delta_builder(HERMES), delta_builder(HERMES)
-    silent.message("Hello.")
-    caller.message(f"<tool_call>{F}</tool_call>")
-    assert silent.reason(reason) == reason.value
-    assert caller.reason(reason) == ("tool_calls" if reason is FinishReason.STOP else reason.value)
-    assert type(caller.reason(reason)) is str
+    without_call, with_call = delta_builder(HERMES), delta_builder(HERMES)
+    without_call.message("Hello.")
+    with_call.message(f"<tool_call>{CALL_F}</tool_call>")
+    assert without_call.reason(reason) == reason.value
+    assert with_call.reason(reason) == ("tool_calls" if reason is FinishReason.STOP else reason.value)
+    assert type(with_call.reason(reason)) is str
 
 
 def test_text_is_passed_on_at_once() -> None:
@@ -187,5 +202,5 @@ def test_text_is_passed_on_at_once() -> None:
     assert builder.push("<think>We") == [{"reasoning_content": "We"}]
     assert builder.push("ll</th") == [{"reasoning_content": "ll"}]
     assert builder.push("ink> Yes <to") == [{"content": "Yes "}]
-    assert [*builder.push("ol_call>" + F[:-1])[0]] == ["tool_calls"]
+    assert [*builder.push("ol_call>" + CALL_F[:-1])[0]] == ["tool_calls"]
     assert builder.finish("}") == []

@@ -1,4 +1,4 @@
-"""/v1/completions over a fake engine: one prompt or several, of text or ids, with echo and scores."""
+"""/v1/completions over a fake engine: text or ids, several prompts, echo, logprobs."""
 
 import asyncio
 from typing import Any
@@ -7,11 +7,11 @@ from chairlift.core.sampling import SamplingParams
 from support_server import COMPLETIONS, events, open_server, run
 from support_services import fake_service, text_of
 
-FEW = SamplingParams(max_tokens=4, seed=3)
+PARAMS = SamplingParams(max_tokens=4, seed=3)
 BODY: dict[str, Any] = {"model": "fake", "prompt": "lift", "max_tokens": 4, "seed": 3}
 
 
-def ask(*bodies: dict[str, Any]) -> Any:
+def send_requests(*bodies: dict[str, Any]) -> Any:
     async def scenario() -> list[Any]:
         async with open_server(fake_service()) as server:
             return await asyncio.gather(*[server.http.post(COMPLETIONS, json=body) for body in bodies])
@@ -20,11 +20,11 @@ def ask(*bodies: dict[str, Any]) -> Any:
 
 
 def texts_of(response: Any) -> dict[int, str]:
-    """Return the text of each choice, streamed or whole."""
+    """Return the text of each choice of a full or streamed response."""
     if response.headers["content-type"] == "application/json":
         return {choice["index"]: choice["text"] for choice in response.json()["choices"]}
-    *chunks, done = events(response.text)
-    assert done == "[DONE]"
+    *chunks, last_event = events(response.text)
+    assert last_event == "[DONE]"
     texts: dict[int, str] = {}
     for choice in (choice for chunk in chunks for choice in chunk["choices"]):
         texts[choice["index"]] = texts.get(choice["index"], "") + choice["text"]
@@ -32,54 +32,60 @@ def texts_of(response: Any) -> dict[int, str]:
 
 
 def test_text_and_ids_are_the_same_prompt() -> None:
-    for response in ask(BODY, {**BODY, "prompt": list(b"lift")}, {**BODY, "stream": True}):
-        assert texts_of(response) == {0: text_of("lift", FEW)}
+    for response in send_requests(BODY, {**BODY, "prompt": list(b"lift")}, {**BODY, "stream": True}):
+        assert texts_of(response) == {0: text_of("lift", PARAMS)}
 
 
 def test_several_prompts_are_numbered_through() -> None:
     body = {**BODY, "prompt": ["lift", "rope"], "n": 2}
-    whole, stream, ids = ask(body, {**body, "stream": True}, {**body, "prompt": [list(b"lift"), list(b"rope")]})
-    result = texts_of(whole)
-    assert list(result) == [0, 1, 2, 3] and result[0] == text_of("lift", FEW) and result[2] == text_of("rope", FEW)
+    full, stream, ids = send_requests(
+        body, {**body, "stream": True}, {**body, "prompt": [list(b"lift"), list(b"rope")]}
+    )
+    result = texts_of(full)
+    assert (
+        list(result) == [0, 1, 2, 3] and result[0] == text_of("lift", PARAMS) and result[2] == text_of("rope", PARAMS)
+    )
     assert texts_of(stream) == texts_of(ids) == result
-    assert whole.json()["usage"]["prompt_tokens"] == 8 and whole.json()["usage"]["completion_tokens"] == 16
+    assert full.json()["usage"]["prompt_tokens"] == 8 and full.json()["usage"]["completion_tokens"] == 16
 
 
 def test_the_prompt_is_echoed() -> None:
-    for response in ask({**BODY, "echo": True}, {**BODY, "echo": True, "stream": True}):
-        assert texts_of(response) == {0: "lift" + text_of("lift", FEW)}
+    for response in send_requests({**BODY, "echo": True}, {**BODY, "echo": True, "stream": True}):
+        assert texts_of(response) == {0: "lift" + text_of("lift", PARAMS)}
 
 
 def test_scores_lie_side_by_side() -> None:
-    [response, stream] = ask(*({**BODY, "echo": True, "logprobs": 2, "stream": stream} for stream in (False, True)))
-    scores = response.json()["choices"][0]["logprobs"]
-    said = "lift" + text_of("lift", FEW)
-    assert scores["tokens"] == list(said) and scores["text_offset"] == list(range(8))
-    assert scores["token_logprobs"][0] is None and scores["top_logprobs"][0] is None
-    together: dict[str, list[Any]] = {name: [] for name in scores}
+    [response, stream] = send_requests(
+        *({**BODY, "echo": True, "logprobs": 2, "stream": stream} for stream in (False, True))
+    )
+    logprobs = response.json()["choices"][0]["logprobs"]
+    expected = "lift" + text_of("lift", PARAMS)
+    assert logprobs["tokens"] == list(expected) and logprobs["text_offset"] == list(range(8))
+    assert logprobs["token_logprobs"][0] is None and logprobs["top_logprobs"][0] is None
+    joined: dict[str, list[Any]] = {name: [] for name in logprobs}
     for chunk in events(stream.text)[:-1]:
         for choice in chunk["choices"]:
             for name, values in (choice["logprobs"] or {}).items():
-                together[name] += values
-    assert together == scores
+                joined[name] += values
+    assert joined == logprobs
 
 
 def test_the_best_of_several_comes_back() -> None:
-    [response] = ask({**BODY, "best_of": 4, "n": 2, "temperature": 1.0})
+    [response] = send_requests({**BODY, "best_of": 4, "n": 2, "temperature": 1.0})
     assert len(response.json()["choices"]) == 2 and response.json()["usage"]["completion_tokens"] == 16
 
 
 def test_one_bad_prompt_of_several_is_refused_as_a_whole() -> None:
-    [response] = ask({**BODY, "prompt": [[1, 2], [3, 128]]})
+    [response] = send_requests({**BODY, "prompt": [[1, 2], [3, 128]]})
     assert response.status_code == 400 and response.json()["error"]["code"] == "token_out_of_range"
 
 
 def test_scores_go_on_where_another_stream_ended() -> None:
-    """The prompt is not sent again, and offsets count from the start of the whole text."""
+    """The stream does not repeat the prompt, and offsets count from the start of the whole text."""
     body = {"model": "fake", "prompt": "lift", "max_tokens": 8, "seed": 4, "echo": True, "logprobs": 2}
-    [whole] = ask({**body, "return_token_ids": True})
-    choice = whole.json()["choices"][0]
-    [response] = ask({**body, "stream": True, "resume": [choice["token_ids"][:3]]})
+    [full] = send_requests({**body, "return_token_ids": True})
+    choice = full.json()["choices"][0]
+    [response] = send_requests({**body, "stream": True, "resume": [choice["token_ids"][:3]]})
     result: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
     for chunk in events(response.text)[:-1]:
         for name, values in (chunk["choices"][0]["logprobs"] or {}).items():

@@ -1,4 +1,4 @@
-"""Scores: both shapes of log-probabilities, with the bytes of each token, and where its text begins."""
+"""logprobs.py: logprobs of chats and completions, with token bytes and text offsets."""
 
 import json
 from math import inf, log
@@ -18,14 +18,14 @@ from support_text import tokenizer_of
 QWEN = tokenizer_of("qwen")
 PIECES = TokenPieces(QWEN)
 BYTES = TokenPieces(ByteTokenizer())
-LIFT = "The Ü lift 中文 🚡."
+TEXT = "The Ü lift 中文 🚡."
 
 
-def scored(token_ids: list[int], top: int = 0) -> list[TokenLogprob]:
-    """Score tokens; beside each one stand its neighbours in the vocabulary."""
+def with_logprobs(token_ids: list[int], top: int = 0) -> list[TokenLogprob]:
+    """Return logprobs of tokens, each with its neighbours in the vocabulary as top tokens."""
     return [
-        TokenLogprob(token, -1 - place, tuple((token + rank, -1 - place - rank) for rank in range(top)))
-        for place, token in enumerate(token_ids)
+        TokenLogprob(token, -1 - rank, tuple((token + rank, -1 - rank - rank) for rank in range(top)))
+        for rank, token in enumerate(token_ids)
     ]
 
 
@@ -52,9 +52,9 @@ def test_a_chats_token_has_its_text_its_bytes_and_the_likeliest_beside_it() -> N
 @pytest.mark.parametrize("style", ["qwen", "llama3", "mistral", "gemma"])
 def test_the_bytes_of_a_chats_tokens_are_its_text(style: str) -> None:
     tokenizer = tokenizer_of(style)
-    ids = tokenizer.encode(LIFT, add_special_tokens=False)
-    result = ChatLogprobs(TokenPieces(tokenizer), 3).of(scored(ids, 3))
-    assert bytes(byte for entry in result["content"] for byte in entry["bytes"]).decode().lstrip() == LIFT
+    ids = tokenizer.encode(TEXT, add_special_tokens=False)
+    result = ChatLogprobs(TokenPieces(tokenizer), 3).of(with_logprobs(ids, 3))
+    assert bytes(byte for entry in result["content"] for byte in entry["bytes"]).decode().lstrip() == TEXT
     assert len(ids) == len(result["content"]) and all(len(entry["top_logprobs"]) == 3 for entry in result["content"])
 
 
@@ -69,11 +69,13 @@ def test_minus_infinity_is_a_number_that_json_can_say() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, QWEN.vocab_size + 20), st.floats(max_value=0, allow_nan=False)), max_size=6))
-def test_any_scores_of_a_chat_are_those_of_openais_type(drawn: list[tuple[int, float]]) -> None:
-    result = ChatLogprobs(PIECES, 2).of([TokenLogprob(token, logprob, ((token, logprob),)) for token, logprob in drawn])
-    read = ChoiceLogprobs.model_validate_json(json.dumps(result, allow_nan=False), strict=True)
-    assert read.content is not None and read.model_extra == {}
-    assert [each.bytes for each in read.content] == [list(PIECES.bytes_of(token)) for token, _ in drawn]
+def test_any_scores_of_a_chat_are_those_of_openais_type(entries: list[tuple[int, float]]) -> None:
+    result = ChatLogprobs(PIECES, 2).of(
+        [TokenLogprob(token, logprob, ((token, logprob),)) for token, logprob in entries]
+    )
+    model = ChoiceLogprobs.model_validate_json(json.dumps(result, allow_nan=False), strict=True)
+    assert model.content is not None and model.model_extra == {}
+    assert [each.bytes for each in model.content] == [list(PIECES.bytes_of(token)) for token, _ in entries]
 
 
 # -- of completions ----------------------------------------------------------------------------------------------------
@@ -94,26 +96,26 @@ def test_the_chosen_token_is_among_the_likeliest_whatever_was_asked() -> None:
 
 
 def test_of_tokens_with_the_same_text_the_chosen_one_counts_and_then_the_likeliest() -> None:
-    nothing = (QWEN.vocab_size + 1, QWEN.vocab_size + 2, QWEN.vocab_size + 3)
-    assert {PIECES.text_of(token) for token in nothing} == {""}
-    top = tuple((token, -0.1 - place) for place, token in enumerate(nothing))
-    entry = TokenLogprob(nothing[1], -1.1, top)
+    empty_tokens = (QWEN.vocab_size + 1, QWEN.vocab_size + 2, QWEN.vocab_size + 3)
+    assert {PIECES.text_of(token) for token in empty_tokens} == {""}
+    top = tuple((token, -0.1 - rank) for rank, token in enumerate(empty_tokens))
+    entry = TokenLogprob(empty_tokens[1], -1.1, top)
     assert CompletionLogprobs(PIECES, None, 3).of([entry])["top_logprobs"] == [{"": -1.1}]
     other = TokenLogprob(QWEN.encode("a")[0], -3.0, top)
     assert CompletionLogprobs(PIECES, None, 3).of([other])["top_logprobs"] == [{"a": -3.0, "": -0.1}]
 
 
 def test_an_echoed_prompt_comes_first_and_its_first_token_has_no_score() -> None:
-    scores = CompletionLogprobs(BYTES, (72, 105), 1)
-    first = scores.of([TokenLogprob(65, -1.0, ((65, -1.0),))], [TokenLogprob(105, -2.0, ((106, -0.5),))])
+    logprobs = CompletionLogprobs(BYTES, (72, 105), 1)
+    first = logprobs.of([TokenLogprob(65, -1.0, ((65, -1.0),))], [TokenLogprob(105, -2.0, ((106, -0.5),))])
     assert first == {
         "tokens": ["H", "i", "A"], "token_logprobs": [None, -2.0, -1.0],
         "top_logprobs": [None, {"i": -2.0, "j": -0.5}, {"A": -1.0}], "text_offset": [0, 1, 2],
     }  # fmt: skip
-    assert scores.of([TokenLogprob(66, -3.0)]) == {
+    assert logprobs.of([TokenLogprob(66, -3.0)]) == {
         "tokens": ["B"], "token_logprobs": [-3.0], "top_logprobs": [{"B": -3.0}], "text_offset": [3],
     }  # fmt: skip
-    assert scores.of([])["tokens"] == []
+    assert logprobs.of([])["tokens"] == []
 
 
 def test_an_echoed_prompt_of_one_token_has_no_score_at_all() -> None:
@@ -121,14 +123,17 @@ def test_an_echoed_prompt_of_one_token_has_no_score_at_all() -> None:
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=12), st.integers(0, 40), st.integers(0, 5))
-def test_offsets_say_where_a_tokens_text_begins(text: str, cut: int, echoed: int) -> None:
-    """In characters of the text; a token within a character begins where that does."""
-    text = LIFT + text
+def test_offsets_say_where_a_tokens_text_begins(text: str, cut: int, num_echoed: int) -> None:
+    """Offsets count characters; part of a character has the offset of the character."""
+    text = TEXT + text
     ids = QWEN.encode(text, add_special_tokens=False)
-    prompt = ids[:echoed]
-    scores = CompletionLogprobs(PIECES, prompt or None, 0)
+    prompt = ids[:num_echoed]
+    logprobs = CompletionLogprobs(PIECES, prompt or None, 0)
     result: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
-    parts = (scores.of(scored(ids[echoed:cut]), scored(prompt[1:])), scores.of(scored(ids[max(cut, echoed) :])))
+    parts = (
+        logprobs.of(with_logprobs(ids[num_echoed:cut]), with_logprobs(prompt[1:])),
+        logprobs.of(with_logprobs(ids[max(cut, num_echoed) :])),
+    )
     for part in parts:
         for name, values in part.items():
             result[name] += values
@@ -142,4 +147,4 @@ def test_a_part_of_a_character_is_its_bytes() -> None:
     ids = ByteTokenizer().encode("é!", add_special_tokens=False)
     result = CompletionLogprobs(BYTES, None, 0).of([TokenLogprob(token, log(0.5)) for token in ids])
     assert result["tokens"] == ["bytes:\\xc3", "bytes:\\xa9", "!"]
-    assert result["text_offset"] == [0, 0, 1], "what follows a character begins behind it, however it was cut"
+    assert result["text_offset"] == [0, 0, 1], "the next token starts after the character, however it was cut"

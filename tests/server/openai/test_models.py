@@ -8,7 +8,7 @@ from support_server import open_server, run
 from support_services import fake_service
 
 
-def ask(method: str, path: str, body: dict[str, Any] | None = None, **service: Any) -> Any:
+def send_request(method: str, path: str, body: dict[str, Any] | None = None, **service: Any) -> Any:
     async def scenario() -> Any:
         async with open_server(fake_service(**service)) as server:
             return await server.http.request(method, path, json=body)
@@ -17,29 +17,29 @@ def ask(method: str, path: str, body: dict[str, Any] | None = None, **service: A
 
 
 def test_the_model_has_a_card() -> None:
-    [card] = ask("GET", "/v1/models").json()["data"]
+    [card] = send_request("GET", "/v1/models").json()["data"]
     assert card["id"] == "fake" and card["object"] == "model" and card["max_model_len"] == 512
-    assert ask("GET", "/v1/models/fake").json() | {"created": 0} == card | {"created": 0}
+    assert send_request("GET", "/v1/models/fake").json() | {"created": 0} == card | {"created": 0}
 
 
 @pytest.mark.parametrize("name", ["else", "", "a/b", "../fake"])
 def test_other_models_are_not_found(name: str) -> None:
-    response = ask("GET", f"/v1/models/{name}")
+    response = send_request("GET", f"/v1/models/{name}")
     assert response.status_code == 404 and response.json()["error"]["code"] in ("model_not_found", "not_found")
 
 
 def test_text_becomes_tokens_and_comes_back() -> None:
-    data = ask("POST", "/tokenize", {"prompt": "lift", "return_token_strs": True}).json()
+    data = send_request("POST", "/tokenize", {"prompt": "lift", "return_token_strs": True}).json()
     assert data == {"count": 4, "max_model_len": 512, "tokens": list(b"lift"), "token_strs": list("lift")}
-    assert ask("POST", "/detokenize", {"tokens": data["tokens"]}).json() == {"prompt": "lift"}
+    assert send_request("POST", "/detokenize", {"tokens": data["tokens"]}).json() == {"prompt": "lift"}
 
 
 def test_messages_become_the_prompt_that_a_chat_would_have() -> None:
     messages = [{"role": "user", "content": "hi"}]
-    assert bytes(ask("POST", "/tokenize", {"messages": messages}).json()["tokens"]) == b"user=hi;a="
+    assert bytes(send_request("POST", "/tokenize", {"messages": messages}).json()["tokens"]) == b"user=hi;a="
 
 
-BAD: list[tuple[str, dict[str, Any], str]] = [
+INVALID: list[tuple[str, dict[str, Any], str]] = [
     ("/tokenize", {}, "prompt"),
     ("/tokenize", {"prompt": "a", "messages": []}, "prompt"),
     ("/tokenize", {"prompt": 3}, "prompt"),
@@ -61,33 +61,36 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("path", "body", "param"), BAD)
+@pytest.mark.parametrize(("path", "body", "param"), INVALID)
 def test_what_cannot_be_is_refused(path: str, body: dict[str, Any], param: str) -> None:
-    response = ask("POST", path, body)
+    response = send_request("POST", path, body)
     assert response.status_code == 400 and response.json()["error"]["param"] == param
 
 
 def test_another_models_tokens_are_not_known_here() -> None:
-    assert ask("POST", "/tokenize", {"model": "else", "prompt": "a"}).status_code == 404
+    assert send_request("POST", "/tokenize", {"model": "else", "prompt": "a"}).status_code == 404
 
 
 def test_without_a_tokenizer_there_is_no_text() -> None:
     for path, body in (("/tokenize", {"prompt": "a"}), ("/detokenize", {"tokens": [1]})):
-        assert ask("POST", path, body, with_tokenizer=False).status_code == 400
+        assert send_request("POST", path, body, with_tokenizer=False).status_code == 400
 
 
 def test_fields_without_effect_are_named_and_refused_where_the_server_is_strict() -> None:
     for path, body in (("/tokenize", {"prompt": "a", "made_up": 1}), ("/detokenize", {"tokens": [1], "made_up": 1})):
-        assert ask("POST", path, body).headers["x-ignored-parameters"] == "made_up"
+        assert send_request("POST", path, body).headers["x-ignored-parameters"] == "made_up"
 
-        async def strictly(path: str = path, body: dict[str, Any] = body) -> Any:
+        async def send_to_strict_server(path: str = path, body: dict[str, Any] = body) -> Any:
             async with open_server(fake_service(), reject_unknown_fields=True) as server:
                 return await server.http.post(path, json=body)
 
-        response = run(strictly())
+        response = run(send_to_strict_server())
         assert response.status_code == 400 and response.json()["error"]["param"] == "made_up"
 
 
 def test_no_tools_are_the_same_as_none_at_all() -> None:
     body = {"messages": [{"role": "user", "content": "hi"}]}
-    assert ask("POST", "/tokenize", {**body, "tools": []}).json() == ask("POST", "/tokenize", body).json()
+    assert (
+        send_request("POST", "/tokenize", {**body, "tools": []}).json()
+        == send_request("POST", "/tokenize", body).json()
+    )

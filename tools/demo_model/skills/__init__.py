@@ -1,1 +1,1 @@
-"""Skills: functions that draw a task from a random generator."""
+"""Skills: functions that make a random training task from a random number generator."""

@@ -1,11 +1,11 @@
-"""Skills of knowing: greetings, questions about Chairlift, facts, lists, and what is not known."""
+"""Skills: greetings, questions about Chairlift, facts, lists, and questions without a known answer."""
 
 from collections.abc import Sequence
 from random import Random
 
-from demo_model.about import QUESTIONS, TERMS
+from demo_model.chairlift_facts import QUESTIONS, TERMS
+from demo_model.fact_tables import CAPITALS, COLOURS, KINDS, LEGS, NUMBERS, OPPOSITES, PLANETS, SOUNDS, SYMBOLS
 from demo_model.skills.text import new_word
-from demo_model.tables import CAPITALS, COLOURS, KINDS, LEGS, NUMBERS, OPPOSITES, PLANETS, SOUNDS, SYMBOLS
 from demo_model.task import Check, Task, asked_politely, cased, one
 from demo_model.words import ADJECTIVES, CITIES, JOBS, NAMES, NOUNS, VERBS
 

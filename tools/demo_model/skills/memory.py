@@ -1,9 +1,9 @@
-"""Skill of remembering: what somebody said of themselves some messages ago."""
+"""Skill: recall what the user said about themselves in an earlier message."""
 
 from collections.abc import Callable
 from random import Random
 
-from demo_model.skills.filling import a_city, a_name
+from demo_model.skills.json_extraction import a_city, a_name
 from demo_model.task import Message, Task, asked_politely, assistant, cased, user
 from demo_model.words import ADJECTIVES, JOBS, NAMES, NOUNS
 

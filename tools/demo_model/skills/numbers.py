@@ -1,8 +1,8 @@
-"""Skills with numbers: sums and dates."""
+"""Skills: arithmetic with small numbers, and dates."""
 
 from random import Random
 
-from demo_model.tables import DAYS, MONTHS, NUMBERS, ORDINALS
+from demo_model.fact_tables import DAYS, MONTHS, NUMBERS, ORDINALS
 from demo_model.task import Check, Task, asked_politely, cased, one
 
 MONTH_NAMES = tuple(MONTHS)

@@ -1,4 +1,4 @@
-"""Skill of writing: short stories from templates about what the user names."""
+"""Skill: write a short story, from templates, about things that the user names."""
 
 import re
 from collections.abc import Sequence

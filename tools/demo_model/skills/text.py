@@ -1,9 +1,9 @@
-"""Skills on letters and words: echo, copy, spell, reverse, count, sort."""
+"""Skills: echo, copy, spell, reverse, count and sort words and characters."""
 
 import re
 from random import Random
 
-from demo_model.about import QUESTIONS, TERMS
+from demo_model.chairlift_facts import QUESTIONS, TERMS
 from demo_model.task import Task, asked_politely, cased, one
 from demo_model.words import ADJECTIVES, CITIES, JOBS, NAMES, NOUNS, SYLLABLES, VERBS
 

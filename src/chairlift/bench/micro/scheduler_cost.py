@@ -25,21 +25,23 @@ FLATNESS = (100, 1_000, 10_000, 100_000)
 
 
 def all_cases() -> list[CostCase]:
-    """Return each policy with batching "mixed", and each other batching policy with "fifo", at both sizes."""
+    """Return each scheduling policy with "mixed", and each other batching policy with "fifo"."""
     pairs = [(policy, "mixed") for policy in POLICIES]
     pairs += [("fifo", batching) for batching in BATCHINGS if batching != "mixed"]
     return [
-        CostCase(policy=policy, batching=batching, running=running) for policy, batching in pairs for running in RUNNING
+        CostCase(scheduling_policy=policy, batching_policy=batching, running=running)
+        for policy, batching in pairs
+        for running in RUNNING
     ]
 
 
 def flatness_cases(policy: str) -> list[CostCase]:
     """Return the same engine with longer and longer waiting queues."""
-    return [CostCase(policy=policy, waiting=waiting) for waiting in FLATNESS]
+    return [CostCase(scheduling_policy=policy, waiting=waiting) for waiting in FLATNESS]
 
 
 class _Process:
-    """A rig in its own process, as an engine is, so that no other data lies between the memory that it touches."""
+    """A rig in its own process, like an engine, so that it shares its memory with nothing else."""
 
     def __init__(self, case: CostCase, seed: int) -> None:
         self._process = subprocess.Popen(
@@ -62,7 +64,7 @@ class _Process:
             stdin.write(line + b"\n")
             stdin.flush()
         if not (reply := stdout.readline()):
-            raise EngineDead(f"the process of an arm ended with exit code {self._process.wait()}")
+            raise EngineDead(f"the process of a case ended with exit code {self._process.wait()}")
         return reply
 
     def run_steps(self, steps: int) -> WindowTotals:
@@ -82,7 +84,7 @@ class _Process:
 def measure(
     cases: Sequence[CostCase], *, windows: int, steps: int, seed: int = 0, note: Callable[[str], None] | None = None
 ) -> list[dict[str, Any]]:
-    """Run the cases in alternation, `windows` windows of `steps` steps each, every case in its own process.
+    """Run the cases in alternation, each in its own process: `windows` windows of `steps` steps.
 
     Returns an entry for each case. ms_per_step: median over the windows of the window's mean. by_window: those means.
     one_step_ms: distribution over all steps. over_first: median over the windows of the case's mean divided by the
@@ -93,35 +95,36 @@ def measure(
     with ExitStack() as stack:
         rigs = []
         for case in cases:
-            say(f"filling {case.policy}, {case.batching}, {case.running} running, {case.waiting:,} waiting")
+            policies = f"{case.scheduling_policy}, {case.batching_policy}"
+            say(f"filling {policies}, {case.running} running, {case.waiting:,} waiting")
             rigs.append(stack.enter_context(closing(_Process(case, seed))))
         for window in range(windows):
             say(f"window {window + 1} of {windows}")
-            for rig, found in zip(rigs, totals, strict=True):
-                found.append(rig.run_steps(steps))
-    means = [[statistics.fmean(window.milliseconds) for window in found] for found in totals]
+            for rig, case_totals in zip(rigs, totals, strict=True):
+                case_totals.append(rig.run_steps(steps))
+    means = [[statistics.fmean(window.milliseconds) for window in case_totals] for case_totals in totals]
     return [
         {
             **asdict(case),
             "ms_per_step": statistics.median(case_means),
             "by_window": case_means,
             "over_first": statistics.median(a / b for a, b in zip(case_means, means[0], strict=True)),
-            "one_step_ms": summarize(each for window in found for each in window.milliseconds),
-            **_per_step(found, windows * steps),
+            "one_step_ms": summarize(each for window in case_totals for each in window.milliseconds),
+            **_per_step(case_totals, windows * steps),
         }
-        for case, found, case_means in zip(cases, totals, means, strict=True)
+        for case, case_totals, case_means in zip(cases, totals, means, strict=True)
     ]
 
 
-def _per_step(found: Sequence[WindowTotals], steps: int) -> dict[str, float]:
-    rows = sum(window.rows for window in found)
+def _per_step(totals: Sequence[WindowTotals], steps: int) -> dict[str, float]:
+    rows = sum(window.rows for window in totals)
     return {
-        "schedule_ms": sum(window.schedule_ms for window in found) / steps,
-        "commit_ms": sum(window.commit_ms for window in found) / steps,
-        "intake_ms": sum(window.intake_ms for window in found) / steps,
-        "cpu_ms": sum(window.cpu_ms for window in found) / steps,
+        "schedule_ms": sum(window.schedule_ms for window in totals) / steps,
+        "commit_ms": sum(window.commit_ms for window in totals) / steps,
+        "intake_ms": sum(window.intake_ms for window in totals) / steps,
+        "cpu_ms": sum(window.cpu_ms for window in totals) / steps,
         "rows": rows / steps,
-        "finished_share": sum(window.finished for window in found) / rows,
-        "prefill_tokens": sum(window.prefill_tokens for window in found) / steps,
-        "preemptions": sum(window.preemptions for window in found) / steps,
+        "finished_share": sum(window.finished for window in totals) / rows,
+        "prefill_tokens": sum(window.prefill_tokens for window in totals) / steps,
+        "preemptions": sum(window.preemptions for window in totals) / steps,
     }

@@ -42,14 +42,14 @@ class CostCase:
     """The configuration of one engine.
 
     Attributes:
-        policy: its scheduling policy.
-        batching: its batching policy.
-        running: most running requests, which is the number that always run.
+        scheduling_policy: the engine's scheduling policy.
+        batching_policy: the engine's batching policy.
+        running: maximum number of running requests; that many always run.
         waiting: number of requests in the waiting queue, at all times.
     """
 
-    policy: str = "fifo"
-    batching: str = "mixed"
+    scheduling_policy: str = "fifo"
+    batching_policy: str = "mixed"
     running: int = 256
     waiting: int = WAITING
 
@@ -90,8 +90,8 @@ class SchedulerRig:
             vocab_size=VOCAB_SIZE, num_blocks=16 * case.running, block_size=BLOCK_SIZE, verify=False
         )  # fmt: skip
         config = SchedulerConfig(
-            scheduling_policy=case.policy, batching_policy=case.batching, max_running_requests=case.running,
-            max_batch_tokens=32 * case.running, max_queue_size=10**7,
+            scheduling_policy=case.scheduling_policy, batching_policy=case.batching_policy,
+            max_running_requests=case.running, max_batch_tokens=32 * case.running, max_queue_size=10**7,
         )  # fmt: skip
         self._runner = FakeRunner(fake)
         loop = EngineLoop(self._runner, config)
@@ -123,7 +123,7 @@ class SchedulerRig:
         before = scheduler.counters.preemptions
         for _ in range(steps):
             self._now += SECONDS_PER_STEP
-            began, cpu_began = clock(), cpu()
+            started_at, cpu_started_at = clock(), cpu()
             plan = scheduler.schedule(self._now)
             scheduled, cpu_scheduled = clock(), cpu()
             assert plan is not None, "no sequence can be scheduled"
@@ -139,10 +139,10 @@ class SchedulerRig:
             for request in requests:
                 scheduler.add_request(request, self._now)
             totals.intake_ms += (clock() - intake_started) * 1e3
-            totals.schedule_ms += (scheduled - began) * 1e3
+            totals.schedule_ms += (scheduled - started_at) * 1e3
             totals.commit_ms += (ended - collected) * 1e3
-            totals.cpu_ms += (cpu_scheduled - cpu_began + cpu_ended - cpu_collected) * 1e3
-            totals.milliseconds.append((scheduled - began + ended - collected) * 1e3)
+            totals.cpu_ms += (cpu_scheduled - cpu_started_at + cpu_ended - cpu_collected) * 1e3
+            totals.milliseconds.append((scheduled - started_at + ended - collected) * 1e3)
             totals.rows += plan.num_rows
             totals.finished += finished
             totals.prefill_tokens += prefill

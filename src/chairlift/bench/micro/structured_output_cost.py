@@ -18,7 +18,7 @@ from chairlift.core.structured_output import StructuredOutput
 from chairlift.llm.build import PreparedService
 from chairlift.llm.text_service import TextService
 
-KEPT = ("seconds", "output_tokens_per_second", "itl_seconds", "latency_seconds", "requests")
+SUMMARY_FIELDS = ("seconds", "output_tokens_per_second", "itl_seconds", "latency_seconds", "requests")
 
 
 def measure(
@@ -41,9 +41,9 @@ def measure(
             pair = list(
                 zip((plain, structured), _batches(service, requests, output_tokens, seed, round_number), strict=True)
             )
-            for found, workload in pair if round_number % 2 == 0 else reversed(pair):
-                found.append(_run(service, workload))
-                speed = found[-1]["output_tokens_per_second"]
+            for results, workload in pair if round_number % 2 == 0 else reversed(pair):
+                results.append(_run(service, workload))
+                speed = results[-1]["output_tokens_per_second"]
                 say(f"turn {round_number + 1} of {repeat}: {workload.name} {speed:.1f} output tokens/s")
         integrity_errors = service.client.check_integrity()
     finally:
@@ -101,5 +101,5 @@ def _under_schema(item: WorkloadRequest, number: int) -> WorkloadRequest:
 def _run(service: TextService, workload: Workload) -> dict[str, Any]:
     service.client.flush_cache()
     result = drive_workload(service, workload)
-    found = summarize_requests(result.records, result.seconds)
-    return {name: found[name] for name in KEPT}
+    summary = summarize_requests(result.records, result.seconds)
+    return {name: summary[name] for name in SUMMARY_FIELDS}

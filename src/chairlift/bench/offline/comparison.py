@@ -68,10 +68,10 @@ class ArmRuns:
 
 
 def _value_at(run: Mapping[str, Any], path: Sequence[str]) -> Any:
-    found: Any = run
+    node: Any = run
     for name in path:
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found
+        node = node.get(name) if isinstance(node, Mapping) else None
+    return node
 
 
 def arms_of(compared: Mapping[str, Sequence[Any]], peers: Sequence[Peer]) -> list[Arm]:
@@ -112,7 +112,7 @@ def run_interleaved(
 
 
 def _arm_spec(arm: Arm, spec: RunSpec, threads: int | None) -> RunSpec:
-    """Return the run specification of one arm; `threads` is an engine option for arms that are no peers."""
+    """Return the run specification of one arm; `threads` is an engine option, not a peer's."""
     options = {**spec.options, **arm.options}
     if threads is not None and not arm.is_peer:
         options.setdefault("cpu_threads", threads)
@@ -145,7 +145,7 @@ COMPARED: tuple[tuple[str, ...], ...] = (
 
 
 def ratios(all_runs: Sequence[ArmRuns]) -> list[dict[str, Any]]:
-    """Compare the first arm with each arm: medians over the runs, and the first arm's median over the other's.
+    """Compare the first arm with each arm, by medians over the runs and their ratio.
 
     Latencies cover only requests that did not fail (`failed` counts the others over all runs). So there is no ratio of
     latencies when the numbers of failed requests differ. `by_turn` has the ratio of output throughput for each round,

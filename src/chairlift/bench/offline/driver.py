@@ -30,16 +30,16 @@ class DriveResult:
     Attributes:
         records: one for each request, in the order of the workload.
         seconds: from the start until the last output was detokenized.
-        began: the start, by time.perf_counter().
+        started_at: the start, by time.perf_counter().
     """
 
     records: Sequence[RequestRecord]
     seconds: float
-    began: float
+    started_at: float
 
 
 def drive_workload(service: TextService, workload: Workload, note: ProgressCallback | None = None) -> DriveResult:
-    """Run a workload with greedy sampling, each request to its full length, until every request has ended.
+    """Run a workload until every request has ended, greedily and to each request's full length.
 
     Token times are taken in the engine's output callback. An exception aborts all open requests. A request that fails
     is counted and raises nothing.
@@ -55,7 +55,7 @@ def drive_workload(service: TextService, workload: Workload, note: ProgressCallb
     finally:
         for request_id in run.open_requests:
             service.client.abort(request_id)
-    return DriveResult(run.records, time.perf_counter() - run.began, run.began)
+    return DriveResult(run.records, time.perf_counter() - run.started_at, run.started_at)
 
 
 def _output_processor(service: TextService, number: int, item: WorkloadRequest) -> OutputProcessor:
@@ -88,7 +88,7 @@ class _Run:
         self._unsent = deque(zip(records, processors, strict=True))
         self._outputs: SimpleQueue[tuple[float, list[EngineOutput]]] = SimpleQueue()
         self._on_progress = note
-        self.began = time.perf_counter()
+        self.started_at = time.perf_counter()
 
     def run_to_end(self) -> None:
         while self._unsent or self.open_requests:
@@ -101,19 +101,19 @@ class _Run:
                 self._handle_output(output, stamp)
 
     def _sink(self, outputs: list[EngineOutput]) -> None:
-        self._outputs.put((time.perf_counter() - self.began, outputs))
+        self._outputs.put((time.perf_counter() - self.started_at, outputs))
 
     def _may_send(self) -> bool:
         return bool(self._unsent) and len(self._awaiting_output) < self._window
 
     def _seconds_until_next_submit(self) -> float | None:
-        """Return the seconds until the next request is due, None when none may be submitted before an output comes."""
+        """Return the seconds until a request is due, None if none may be sent before an output."""
         if not self._may_send():
             return None
-        return max(0.0, self._unsent[0][0].item.at - (time.perf_counter() - self.began))
+        return max(0.0, self._unsent[0][0].item.at - (time.perf_counter() - self.started_at))
 
     def _submit_due_requests(self) -> None:
-        while self._may_send() and self._unsent[0][0].item.at <= time.perf_counter() - self.began:
+        while self._may_send() and self._unsent[0][0].item.at <= time.perf_counter() - self.started_at:
             record, processor = self._unsent.popleft()
             request = processor.request
             self.open_requests[request.request_id] = (record, processor)

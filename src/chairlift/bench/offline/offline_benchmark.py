@@ -81,7 +81,7 @@ def _run_report(
     info = service.client.info
     return {
         **summarize_requests(result.records, result.seconds),
-        **recorder.summarize(result.began, preemptions),
+        **recorder.summarize(result.started_at, preemptions),
         **workload.summary(),
         "engine": {
             **asdict(prepared.scheduler),
@@ -106,7 +106,7 @@ def threads() -> int:
 
 
 def peak_memory() -> int:
-    """Return the peak resident bytes of this process or of its largest ended child, whichever is larger."""
+    """Return the larger of this process's and its largest ended child's peak resident bytes."""
     unit = 1 if sys.platform == "darwin" else 1024
     own, children = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
     return unit * max(resource.getrusage(scope).ru_maxrss for scope in (own, children))

@@ -27,12 +27,13 @@ class StepRecorder:
         with self._lock:
             self._timed_steps.append((self._clock(), stats))
 
-    def summarize(self, began: float, preemptions_before: int = 0) -> dict[str, Any]:
+    def summarize(self, started_at: float, preemptions_before: int = 0) -> dict[str, Any]:
         """Return the part of a report that comes from steps.
 
         Means are weighted by the steps' duration; `mean_by_step` weights every step alike. kv_cache_usage is the share
         of the pool's KV token slots that sequences hold. kv_cache_waste is the share of the held slots that have no
-        token yet; a step after which no slot is held has no waste. `began` is the run's start by the recorder's clock.
+        token yet; a step after which no slot is held has no waste. `started_at` is the run's start, by the recorder's
+        clock.
         """
         with self._lock:
             timed_steps = list(self._timed_steps)
@@ -47,9 +48,9 @@ class StepRecorder:
             "peak_running_requests": max((max(stats.running, stats.num_sequences) for stats in steps), default=0),
             "peak_waiting_requests": max((stats.waiting for stats in steps), default=0),
             "mean_batch": _mean([(float(stats.num_sequences), 1.0) for stats in steps]),
-            "kv_cache_usage": {**_means(use), "total_slots": self._total_kv_tokens},
+            "kv_cache_usage": {**_means(use), "total_kv_tokens": self._total_kv_tokens},
             "kv_cache_waste": _means(waste),
-            "timeline": _timeline(timed_steps, began),
+            "timeline": _timeline(timed_steps, started_at),
         }
 
 
@@ -74,15 +75,15 @@ def _mean(pairs: Iterable[tuple[float, float]]) -> float | None:
     return math.fsum(value * each for value, each in pairs) / weight
 
 
-def _timeline(timed_steps: list[tuple[float, StepStats]], began: float) -> dict[str, list[float]]:
-    """Return columns of at most MAX_POINTS evenly picked steps; `at` is the step's end in seconds after the start."""
+def _timeline(timed_steps: list[tuple[float, StepStats]], started_at: float) -> dict[str, list[float]]:
+    """Return columns of at most MAX_POINTS evenly picked steps; `at` is the step's end in seconds."""
     count = len(timed_steps)
     picked = (
         timed_steps
         if count <= MAX_POINTS
         else [timed_steps[i * (count - 1) // (MAX_POINTS - 1)] for i in range(MAX_POINTS)]
     )
-    columns: dict[str, list[float]] = {"at": [round(at - began, 4) for at, _ in picked]}
+    columns: dict[str, list[float]] = {"at": [round(at - started_at, 4) for at, _ in picked]}
     for name in ("running", "waiting", "num_sequences", "num_tokens", "allocated_kv_tokens", "unused_kv_tokens"):
         columns[name] = [getattr(stats, name) for _, stats in picked]
     columns["milliseconds"] = [round(duration_ms(stats), 3) for _, stats in picked]

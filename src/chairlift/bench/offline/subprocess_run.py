@@ -57,7 +57,10 @@ def exit_with_parent(before_exit: Callable[[], None] = lambda: None) -> None:
 
 
 def _run(command: Sequence[str], environ: Mapping[str, str], stderr: BinaryIO | None) -> int:
-    """Run a program whose standard input stays open as long as this process lives; returns its exit code."""
+    """Run a program with a standard input that stays open while this process lives.
+
+    Returns its exit code.
+    """
     with subprocess.Popen(
         command, env={**environ, PARENT_MARKER: "1"}, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=stderr
     ) as process:

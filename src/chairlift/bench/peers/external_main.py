@@ -38,15 +38,17 @@ def measure_engine(engine: Any, task: dict[str, Any]) -> dict[str, Any]:
     total number. `engine.about()` returns its description. `engine.close()` shuts it down.
     """
     engine.run(task["warm_up"])
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     results = engine.run(task["requests"])
-    seconds = time.perf_counter() - began
+    seconds = time.perf_counter() - started_at
     about = engine.about()
     engine.close()
     scopes = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     return {
         "seconds": seconds,
-        "records": [{"stamps": [moment - began for moment in stamps], "tokens": count} for stamps, count in results],
+        "records": [
+            {"stamps": [moment - started_at for moment in stamps], "tokens": count} for stamps, count in results
+        ],
         "engine": about,
         "peak_memory_bytes": 1024 * max(resource.getrusage(each).ru_maxrss for each in scopes),
     }

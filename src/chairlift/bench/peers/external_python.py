@@ -119,7 +119,7 @@ ENGINES = ("vllm", "openvino")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the specification in a file on the engine that the first argument names; returns the exit code."""
+    """Run the specification in a file on the engine of the first argument; return the exit code."""
     engine, *files = arguments
     assert engine in ENGINES
     return run_child(files, lambda spec: measure(engine, spec))

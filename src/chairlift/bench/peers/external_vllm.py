@@ -10,7 +10,7 @@ KV_GIB = 4
 
 
 class Engine:
-    """vLLM's LLM, stepped as its generate() does, so that each step is timed."""
+    """Runs vLLM's LLM step by step, as its generate() does, to time each step."""
 
     def __init__(self, llm: Any, vllm: Any) -> None:
         self._llm, self._vllm = llm, vllm

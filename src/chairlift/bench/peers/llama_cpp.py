@@ -39,13 +39,13 @@ STDERR_TAIL_CHARS = 300
 class CompletionRecorder:
     """Records the events of one response: the time of each chunk and the number of tokens."""
 
-    def __init__(self, began: float) -> None:
-        """Start a recording; `began` is the run's start by time.monotonic()."""
+    def __init__(self, started_at: float) -> None:
+        """Start a recording; `started_at` is the run's start by time.monotonic()."""
         self.stamps: list[float] = []
         self.tokens = 0
         self.status = 0
         self.error = ""
-        self._began = began
+        self._started_at = started_at
         self._reader = EventReader()
 
     def head(self, status: int, headers: Headers) -> None:
@@ -62,7 +62,7 @@ class CompletionRecorder:
             if "error" in chunk:
                 self.error = "request_failed"
             elif count := len(chunk.get("tokens") or ()):
-                self.stamps.append(now - self._began)
+                self.stamps.append(now - self._started_at)
                 self.tokens += count
 
 
@@ -76,18 +76,18 @@ def request_body(item: WorkloadRequest) -> bytes:
 
 async def run(client: Client, items: Sequence[WorkloadRequest]) -> tuple[list[RequestRecord], float]:
     """Send all requests at once; returns their records and the seconds until the last one ended."""
-    began = time.monotonic()
+    started_at = time.monotonic()
 
     async def one(item: WorkloadRequest) -> RequestRecord:
-        recorder = CompletionRecorder(began)
+        recorder = CompletionRecorder(started_at)
         ended = await client.send(
             client.request("POST", "/completion", request_body(item)), recorder, RESPONSE_TIMEOUT_SECONDS
         )
         error = recorder.error or ("" if ended.how is ExchangeEndKind.COMPLETE else ended.how.value)
-        return RequestRecord(item, recorder.stamps, recorder.tokens, ended=ended.at - began, error=error)
+        return RequestRecord(item, recorder.stamps, recorder.tokens, ended=ended.at - started_at, error=error)
 
     records = await asyncio.gather(*(one(item) for item in items))
-    return list(records), time.monotonic() - began
+    return list(records), time.monotonic() - started_at
 
 
 async def _wait_until_ready(client: Client, process: "subprocess.Popen[bytes]") -> None:

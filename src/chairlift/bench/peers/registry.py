@@ -95,30 +95,30 @@ def peers_of(names: Sequence[str], settings: Sequence[str] = ()) -> list[Peer]:
     Raises ConfigError for an unknown name, for an unknown or missing setting, and for a peer that is not installed.
     """
     setting_values = _parse_settings(settings)
-    known = {**PEERS, **{peer.name: (peer,) for group in PEERS.values() for peer in group}}
-    found: dict[str, Peer] = {}
+    by_name = {**PEERS, **{peer.name: (peer,) for group in PEERS.values() for peer in group}}
+    selected: dict[str, Peer] = {}
     for full_name in names:
         name, _, label = full_name.partition("@")
-        if name not in known:
-            raise ConfigError(f"unknown peer {name!r}; there is {', '.join(known)}", option="against")
-        for peer in known[name]:
+        if name not in by_name:
+            raise ConfigError(f"unknown peer {name!r}; available are {', '.join(by_name)}", option="against")
+        for peer in by_name[name]:
             whole = f"{peer.name}@{label}" if label else peer.name
             own = {**setting_values.get(peer.name, {}), **setting_values.get(whole, {})}
-            found[whole] = _with_settings(peer, whole, own)
-    if unknown := setting_values.keys() - found.keys() - {name.partition("@")[0] for name in found}:
+            selected[whole] = _with_settings(peer, whole, own)
+    if unknown := setting_values.keys() - selected.keys() - {name.partition("@")[0] for name in selected}:
         raise ConfigError(f"--peer sets something of {min(unknown)}, which --against does not name", option="peer")
-    return list(found.values())
+    return list(selected.values())
 
 
 def _parse_settings(settings: Sequence[str]) -> dict[str, dict[str, str]]:
-    found: dict[str, dict[str, str]] = {}
+    selected: dict[str, dict[str, str]] = {}
     for text in settings:
         path, equals, value = text.partition("=")
         name, dot, setting = path.rpartition(".")
         if not (equals and dot and name and setting):
             raise ConfigError(f"--peer takes NAME.SETTING=VALUE, got {text!r}", option="peer")
-        found.setdefault(name, {})[setting] = value
-    return found
+        selected.setdefault(name, {})[setting] = value
+    return selected
 
 
 def _with_settings(peer: Peer, name: str, setting_values: Mapping[str, str]) -> Peer:

@@ -106,7 +106,7 @@ def single(model: Any, items: Sequence[WorkloadRequest]) -> Iterator[Run]:
 
 def _run_in_batches(model: Any, items: Sequence[WorkloadRequest], size: int) -> tuple[list[RequestRecord], float]:
     torch, generation = importlib.import_module("torch"), importlib.import_module("transformers.generation")
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     records: list[RequestRecord] = []
     for first in range(0, len(items), size):
         batch = items[first : first + size]
@@ -116,18 +116,18 @@ def _run_in_batches(model: Any, items: Sequence[WorkloadRequest], size: int) -> 
         rows = [[0] * gap + list(item.prompt_token_ids) for gap, item in zip(gaps, batch, strict=True)]
         masks = [[0] * gap + [1] * (width - gap) for gap in gaps]
         steps = _StepTimes()
-        made = model.generate(
+        generated = model.generate(
             torch.tensor(rows, device=model.device), attention_mask=torch.tensor(masks, device=model.device),
             do_sample=False, max_new_tokens=longest, min_new_tokens=longest, pad_token_id=0,
             logits_processor=generation.LogitsProcessorList([steps]),
         )  # fmt: skip
-        assert made.shape[1] == width + longest, "generate() stopped early"
-        ended = time.perf_counter() - began
-        stamps = [moment - began for moment in steps.moments]
+        assert generated.shape[1] == width + longest, "generate() stopped early"
+        ended = time.perf_counter() - started_at
+        stamps = [moment - started_at for moment in steps.moments]
         records += [
             RequestRecord(item, stamps[: item.output_tokens], item.output_tokens, ended=ended) for item in batch
         ]
-    return records, time.perf_counter() - began
+    return records, time.perf_counter() - started_at
 
 
 class _StepTimes:
@@ -165,7 +165,7 @@ def continuous(model: Any, items: Sequence[WorkloadRequest]) -> Iterator[Run]:
 
 
 def _run_with_manager(manager: Any, items: Sequence[WorkloadRequest]) -> tuple[list[RequestRecord], float]:
-    began = time.perf_counter()
+    started_at = time.perf_counter()
     records = {
         manager.add_request(
             list(item.prompt_token_ids), max_new_tokens=item.output_tokens, record_timestamps=True, eos_token_id=NO_EOS
@@ -179,23 +179,23 @@ def _run_with_manager(manager: Any, items: Sequence[WorkloadRequest]) -> tuple[l
             if not manager.is_running():
                 raise ModelError("transformers' manager stopped with open requests")
         elif result.is_finished():
-            _finish(records[result.request_id], result, began)
+            _finish(records[result.request_id], result, started_at)
             open_ids.discard(result.request_id)
-    return list(records.values()), time.perf_counter() - began
+    return list(records.values()), time.perf_counter() - started_at
 
 
-def _finish(record: RequestRecord, result: Any, began: float) -> None:
-    record.stamps = [moment - began for moment in result.timestamps or ()]
+def _finish(record: RequestRecord, result: Any, started_at: float) -> None:
+    record.stamps = [moment - started_at for moment in result.timestamps or ()]
     record.output_tokens = len(result.generated_tokens)
     record.error = "request_failed" if result.error else ""
-    record.ended = record.stamps[-1] if record.stamps else time.perf_counter() - began
+    record.ended = record.stamps[-1] if record.stamps else time.perf_counter() - started_at
 
 
 MODES: dict[str, Mode] = {"static": static, "single": single, "continuous": continuous}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the specification in a file, in the mode that the first argument names; returns the exit code."""
+    """Run the specification in a file in the mode of the first argument; return the exit code."""
     mode, *files = arguments
     return run_child(files, lambda spec: measure(MODES[mode], spec))
 

@@ -22,7 +22,7 @@ SHAPE = (
 
 
 def source(package: Path | None = None) -> dict[str, Any]:
-    """Return the commit of the checkout that contains the package, and whether src has uncommitted changes.
+    """Return the commit of the checkout that contains the package, and whether src has changed.
 
     Both are None when the package is in no checkout of its own, or git is not installed.
     """
@@ -42,8 +42,8 @@ def environment(before: Mapping[str, Any], *, of_host: bool = False) -> dict[str
     `before` is the result of source() at its start. changed_meanwhile: whether src or the commit changed while it ran,
     so that its parts may come from different code.
     """
-    found = {**before, "changed_meanwhile": source() != before, "versions": versions()}
-    return {**found, "hardware": hardware()} if of_host else found
+    fields = {**before, "changed_meanwhile": source() != before, "versions": versions()}
+    return {**fields, "hardware": hardware()} if of_host else fields
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
@@ -59,17 +59,17 @@ def _git(folder: Path, *arguments: str) -> str | None:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of those PACKAGES that are installed."""
-    found = {"python": platform.python_version()}
+    package_versions = {"python": platform.python_version()}
     for name in PACKAGES:
         try:
-            found[name] = importlib.metadata.version(name)
+            package_versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return package_versions
 
 
 def hardware() -> dict[str, Any]:
-    """Return the processor, the cores (all, and usable by this process), bytes of memory, and names of the GPUs."""
+    """Return the processor, the cores (all and usable ones), bytes of memory, and GPU names."""
     return {
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": _cpu(),
@@ -104,7 +104,7 @@ def redacted_model(model: str | None) -> str:
 
 
 def model_shape(model: str | None) -> dict[str, Any] | None:
-    """Return the fields of config.json that describe the model's size; None when there is no local config.json."""
+    """Return the size fields of a model's config.json, None without a local one."""
     folder = embedded_folder(model) or Path(str(model)).expanduser()
     path = folder / "config.json"
     if not path.is_file():
@@ -122,14 +122,14 @@ def _in_hub_cache(model: str) -> Path | None:
     from huggingface_hub.errors import HFValidationError
 
     try:
-        found = try_to_load_from_cache(model, "config.json")
+        path = try_to_load_from_cache(model, "config.json")
     except HFValidationError:
         return None
-    return Path(found) if isinstance(found, str) else None
+    return Path(path) if isinstance(path, str) else None
 
 
 def shown_command(arguments: Sequence[str]) -> str:
-    """Return a command line with only the last part of each path, so that it shows no folders of this machine."""
+    """Return a command line with only the last part of each path, to hide this machine's folders."""
     return shlex.join(_shown_word(word) for word in arguments)
 
 

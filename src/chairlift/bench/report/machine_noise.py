@@ -44,14 +44,14 @@ class NoiseSample:
 
 def measure_core(seconds: float, clock: Callable[[], float] = time.perf_counter) -> NoiseSample:
     """Sample the core of this thread for a number of seconds."""
-    began = last = clock()
+    started_at = last = clock()
     lost = longest = 0.0
-    while last - began < seconds:
+    while last - started_at < seconds:
         now = clock()
         if (gap := now - last) > GAP_SECONDS:
             lost, longest = lost + gap, max(longest, gap)
         last = now
-    return NoiseSample(lost / (last - began), longest)
+    return NoiseSample(lost / (last - started_at), longest)
 
 
 def sample_cores(seconds: float = SAMPLE_SECONDS) -> NoiseSample:
@@ -71,9 +71,9 @@ def sample_cores(seconds: float = SAMPLE_SECONDS) -> NoiseSample:
 
 def wait_until_quiet(max_wait_seconds: float) -> NoiseSample:
     """Sample until the machine is quiet, at most `max_wait_seconds`; returns the last sample."""
-    began = time.monotonic()
+    started_at = time.monotonic()
     while True:
-        sample, waited = sample_cores(), time.monotonic() - began
+        sample, waited = sample_cores(), time.monotonic() - started_at
         if sample.is_quiet or waited >= max_wait_seconds:
             return NoiseSample(sample.lost, sample.longest_seconds, waited)
         time.sleep(PAUSE_SECONDS)

@@ -7,15 +7,15 @@ PERCENTILES = (50, 90, 99)
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Return a percentile of samples in ascending order, at least one, by linear interpolation (numpy's default)."""
-    place = (len(ordered) - 1) * percent / 100
-    low = math.floor(place)
+    """Return a percentile of at least one ascending sample, by linear interpolation (like numpy)."""
+    position = (len(ordered) - 1) * percent / 100
+    low = math.floor(position)
     high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
 
 
 def summarize(samples: Iterable[float]) -> dict[str, float | None]:
-    """Return mean, p50, p90 and p99 (linear interpolation); all None when there is no sample."""
+    """Return mean, p50, p90 and p99 (linear interpolation); all None without samples."""
     ordered = sorted(samples)
     if not ordered:
         return {"mean": None, **{f"p{percent}": None for percent in PERCENTILES}}

@@ -40,7 +40,7 @@ def draw(report: Mapping[str, Any], path: str) -> None:
         latency, requests, cache = figure.subplots(3, 1)
         _cumulative(latency, report["samples"])
         _requests(requests, report["timeline"])
-        _cache(cache, report["timeline"], report["kv_cache_usage"]["total_slots"])
+        _cache(cache, report["timeline"], report["kv_cache_usage"]["total_kv_tokens"])
     FigureCanvasAgg(figure)
     try:
         figure.savefig(path, format="png")
@@ -51,17 +51,17 @@ def draw(report: Mapping[str, Any], path: str) -> None:
 def _bars(axes: Any, report: Mapping[str, Any], path: tuple[str, ...], label: str) -> None:
     """Draw a bar for each arm's median, and a dot for each of its runs."""
     longest = 0.0
-    for place, (arm, row) in enumerate(zip(report["arms"], report["ratios"], strict=True)):
+    for position, (arm, row) in enumerate(zip(report["arms"], report["ratios"], strict=True)):
         median = row[".".join(path)]
-        found = [functools.reduce(lambda found, name: found[name], path, run) for run in arm["runs"]]
-        values = [value for value in found if value is not None]
+        all_values = [functools.reduce(lambda node, key: node[key], path, run) for run in arm["runs"]]
+        values = [value for value in all_values if value is not None]
         end = max([*values, median or 0.0])
         axes.barh(
-            place, median or 0.0, color="C0" if arm.get("options") or arm["name"] == OWN_NAME else "C1", alpha=0.7
+            position, median or 0.0, color="C0" if arm.get("options") or arm["name"] == OWN_NAME else "C1", alpha=0.7
         )
-        axes.plot(values, [place] * len(values), "k.", markersize=4)
+        axes.plot(values, [position] * len(values), "k.", markersize=4)
         text = "?" if median is None else f"{median:.0f}" if median >= 100 else f"{median:.3g}"
-        axes.annotate(f"  {text}", (end, place), va="center", fontsize=8)
+        axes.annotate(f"  {text}", (end, position), va="center", fontsize=8)
         longest = max(longest, end)
     axes.set(xlabel=label, xlim=(0, 1.15 * longest or 1.0), yticks=range(len(report["arms"])))
     axes.set_yticklabels([arm["name"] for arm in report["arms"]])
@@ -69,7 +69,7 @@ def _bars(axes: Any, report: Mapping[str, Any], path: tuple[str, ...], label: st
 
 
 def _cumulative(axes: Any, samples: Mapping[str, list[float]]) -> None:
-    """Draw the shares of requests with a first token, and of finished requests, over the seconds after arrival."""
+    """Draw the shares of requests with a first token and of finished ones, over time from arrival."""
     for name, label in (("latency_seconds", "end"), ("ttft_seconds", "first token")):
         values = samples[name]
         if values:

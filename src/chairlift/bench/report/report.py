@@ -33,16 +33,16 @@ NO_RENAME_ERRORS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.EBUSY)
 
 
 def with_environment(
-    kind: str, found: Mapping[str, Any], source: Mapping[str, Any], words: Sequence[str], *, of_host: bool = True
+    kind: str, results: Mapping[str, Any], source: Mapping[str, Any], words: Sequence[str], *, of_host: bool = True
 ) -> dict[str, Any]:
-    """Add the fields that every report has to the results; build_report() describes `source` and `words`.
+    """Add the fields that every report has to the results; see build_report() for the arguments.
 
     `of_host` is False for results that do not depend on the host.
     """
     return {
         "kind": kind,
         "schema": SCHEMA,
-        **found,
+        **results,
         "environment": environment.environment(source, of_host=of_host),
         "command": environment.shown_command(["chairlift", *words]),
     }
@@ -51,9 +51,12 @@ def with_environment(
 def build_report(
     spec: RunSpec, all_runs: Sequence[ArmRuns], source: Mapping[str, Any], words: Sequence[str]
 ) -> dict[str, Any]:
-    """Build a report; `source` is environment.source() at the start, `words` the command line's arguments."""
+    """Build a report.
+
+    `source` is environment.source() at the start, `words` are the command line's arguments.
+    """
     first = all_runs[0].median_run()
-    found = {
+    results = {
         **{name: value for name, value in first.items() if name not in ("workload_digest", "workload_tokens")},
         "arms": [
             {
@@ -74,7 +77,7 @@ def build_report(
         "model": {"name": environment.redacted_model(spec.model), "shape": environment.model_shape(spec.model)},
         "options": environment.shown_options(spec.options),
     }
-    return with_environment(KIND, found, source, words)
+    return with_environment(KIND, results, source, words)
 
 
 def _without_large_fields(run: Mapping[str, Any]) -> dict[str, Any]:

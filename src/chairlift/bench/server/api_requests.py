@@ -66,7 +66,7 @@ class RequestFormat:
         return "" if limit is None else f"x-request-timeout-ms: {limit}\r\n"
 
     def is_exact(self, item: WorkloadRequest) -> bool:
-        """Whether a request's output has exactly the length that the workload says."""
+        """Return whether a request's output always has the length that the workload states."""
         return self.ignore_eos and not self.openai_fields_only and item.structured is None
 
     def _prompt(self, token_ids: tuple[int, ...]) -> dict[str, Any]:

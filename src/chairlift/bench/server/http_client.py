@@ -280,7 +280,7 @@ class Client:
             self._idle.pop().abort()
 
     def _take_idle_connection(self) -> _Connection | None:
-        """Return the most recently used idle connection that can be reused, None when there is none."""
+        """Return the most recently used idle connection that is reusable, or None."""
         while self._idle:
             connection = self._idle.pop()
             if connection.is_usable and time.monotonic() - connection.idle_since < IDLE_REUSE_SECONDS:
@@ -312,8 +312,8 @@ class Client:
 
 
 def _resolve(address: Address) -> list[str]:
-    found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(each[4][0]) for each in found))
+    infos = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(each[4][0]) for each in infos))
 
 
 def _describe_error(error: OSError) -> str:
@@ -322,8 +322,8 @@ def _describe_error(error: OSError) -> str:
         return f"its certificate is not trusted: {error.verify_message}"
     if isinstance(error, socket.gaierror):
         return f"its name is not known: {error.strerror}"
-    known = {
+    messages = {
         errno.ECONNREFUSED: "connection refused", errno.EMFILE: "this process has no file descriptors left",
         errno.ECONNRESET: "connection reset", errno.EADDRNOTAVAIL: "this machine has no such address, or no port left",
     }  # fmt: skip
-    return known.get(error.errno or 0, error.strerror or str(error) or type(error).__name__)
+    return messages.get(error.errno or 0, error.strerror or str(error) or type(error).__name__)

@@ -48,7 +48,7 @@ def arrival_times(rate: float, kind: str, seed: str) -> Iterator[float]:
 def with_arrival_times(
     requests: Iterator[PreparedRequest], times: Iterable[float], seconds: float, count: int | None
 ) -> Iterator[PreparedRequest]:
-    """Yield requests with these times instead of their own: those due before `seconds`, and at most `count`.
+    """Yield at most `count` requests with these arrival times, up to `seconds`.
 
     A request is taken from the iterator only if it is sent. There must be at least as many requests as times.
     """
@@ -76,21 +76,21 @@ class LoadPhase:
         self._open: set[asyncio.Task[Any]] = set()
         self._error: BaseException | None = None
         self._lag_task = asyncio.create_task(self._measure_loop_lag())
-        self._cpu_began = time.process_time()
+        self._cpu_started_at = time.process_time()
         self._cpu_share: float | None = None
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
 
     @property
     def now(self) -> float:
-        """Seconds since the phase began."""
-        return time.monotonic() - self._began
+        """Seconds since the start of the phase."""
+        return time.monotonic() - self._started_at
 
     @property
     def cpu_share(self) -> float:
         """Share of one core that this process used while it sent requests, or has used so far."""
         if self._cpu_share is not None:
             return self._cpu_share
-        return (time.process_time() - self._cpu_began) / max(self.now, 1e-9)
+        return (time.process_time() - self._cpu_started_at) / max(self.now, 1e-9)
 
     async def open_loop(self, requests: Iterable[PreparedRequest]) -> None:
         """Send each request when it is due; returns when the last one is sent."""
@@ -151,7 +151,7 @@ class LoadPhase:
     async def _send(self, prepared: PreparedRequest) -> HttpRequestRecord:
         record = HttpRequestRecord(due=prepared.at, sent=self.now, requested_tokens=prepared.requested_tokens)
         self.records.append(record)
-        recorder = ResponseRecorder(record, self._began)
+        recorder = ResponseRecorder(record, self._started_at)
         recorder.end(await self._client.send(prepared.request, recorder, self._timeout))
         return record
 

@@ -42,26 +42,26 @@ class RecoveryProbes:
 
     @property
     def limit(self) -> float:
-        """Longest duration of a normal probe in seconds: twice that on an idle server, plus a margin of 50 ms."""
+        """Longest duration of a normal probe in seconds: twice the idle server's, plus 50 ms."""
         return 2 * self.baseline + 0.05
 
     async def measure_baseline(self) -> None:
         """Measure the duration of a probe on the idle server."""
-        taken = [await self._probe() for _ in range(PROBES)]
-        self.baseline = median(taken[1:])  # the first probe may meet cold caches
+        latencies = [await self._probe() for _ in range(PROBES)]
+        self.baseline = median(latencies[1:])  # the first probe may meet cold caches
 
     async def until_normal(self) -> float | None:
         """Return the seconds until the first of NORMAL_RUN consecutive normal probes.
 
         Returns None when there are none within GIVE_UP_SECONDS.
         """
-        began, sent = time.monotonic(), list[tuple[float, asyncio.Task[float]]]()
+        started_at, sent = time.monotonic(), list[tuple[float, asyncio.Task[float]]]()
         try:
-            while (now := time.monotonic() - began) < GIVE_UP_SECONDS:
+            while (now := time.monotonic() - started_at) < GIVE_UP_SECONDS:
                 sent.append((now, asyncio.create_task(self._probe())))
                 await asyncio.sleep(PROBE_GAP_SECONDS)
-                if (found := self._first_run(sent)) is not None:
-                    return found
+                if (recovered_at := self._first_run(sent)) is not None:
+                    return recovered_at
             return None
         finally:
             for _, task in sent:
@@ -69,7 +69,7 @@ class RecoveryProbes:
             await asyncio.gather(*(task for _, task in sent), return_exceptions=True)
 
     def _first_run(self, sent: Sequence[tuple[float, "asyncio.Task[float]"]]) -> float | None:
-        """Return when the first of NORMAL_RUN consecutive normal probes was sent, None when there are none yet."""
+        """Return when the first of NORMAL_RUN consecutive normal probes was sent, or None."""
         run: list[float] = []
         for at, task in sent:
             if task.done() and task.result() <= self.limit:
@@ -82,9 +82,9 @@ class RecoveryProbes:
 
     async def _probe(self) -> float:
         """Send a probe; returns its duration in seconds, infinity when it fails."""
-        began = time.monotonic()
+        started_at = time.monotonic()
         record = HttpRequestRecord(due=0.0, sent=0.0)
-        recorder = ResponseRecorder(record, began)
+        recorder = ResponseRecorder(record, started_at)
         recorder.end(await self._client.send(self._prepared.request, recorder, GIVE_UP_SECONDS))
         return record.ended if record.outcome is Outcome.OK else float("inf")
 
@@ -112,7 +112,7 @@ def median_phase(phases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "tokens": _sum_counts(each["tokens"] for each in phases),
         "first_memory_bytes": phases[0]["server_memory_bytes"],
         "server_memory_bytes": max(
-            memories, key=lambda found: sum(each["peak"] for each in found.values()), default=None
+            memories, key=lambda memory: sum(each["peak"] for each in memory.values()), default=None
         ),
     }
 
@@ -139,7 +139,7 @@ def judge(phases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def tokens_per_request(phase: Mapping[str, Any], reference: Mapping[str, Any]) -> float:
-    """Return the mean number of output tokens that a request of a phase asks for.
+    """Return the mean number of output tokens that a phase's requests ask the server for.
 
     When requests may end earlier, it is the mean of the reference phase, because under overload short ones end sooner.
     """
@@ -190,7 +190,7 @@ def _unmet_limits(row: Mapping[str, Any]) -> Iterator[str]:
 
 def _memory_ratio(now: Mapping[str, Any] | None, then: Mapping[str, Any] | None) -> float | None:
     """Return the growth of the memory of all processes together, None when it is unknown."""
-    known = set(now or ()) & set(then or ())
-    if now is None or then is None or not known:
+    common = set(now or ()) & set(then or ())
+    if now is None or then is None or not common:
         return None
-    return float(sum(now[name]["peak"] for name in known) / sum(then[name]["peak"] for name in known))
+    return float(sum(now[name]["peak"] for name in common) / sum(then[name]["peak"] for name in common))

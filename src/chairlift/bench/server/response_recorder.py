@@ -47,7 +47,7 @@ TERMINAL = frozenset({Outcome.OK, Outcome.REFUSED, Outcome.BAD_STATUS, Outcome.E
 
 @dataclass(slots=True)
 class HttpRequestRecord:
-    """One request as its client measured it; times are seconds since the phase began.
+    """One request as its client measured it; times are seconds since the start of the phase.
 
     Attributes:
         due: the time at which it was due.
@@ -104,11 +104,11 @@ class HttpRequestRecord:
 
 
 class ResponseRecorder:
-    """Records the response to one request; `began` is the phase's start by time.monotonic()."""
+    """Records the response to one request; `started_at` is the phase's start by time.monotonic()."""
 
-    def __init__(self, record: HttpRequestRecord, began: float) -> None:
+    def __init__(self, record: HttpRequestRecord, started_at: float) -> None:
         self._record = record
-        self._began = began
+        self._started_at = started_at
         self._reader = EventReader()
         self._is_done = self._has_error = False
         self._body = bytearray()
@@ -138,13 +138,13 @@ class ResponseRecorder:
             self._has_error = True
             record.code = _code(data, "error")
             return
-        if found := TOKEN_IDS.search(data):
+        if match := TOKEN_IDS.search(data):
             record.has_ids = True
-            weight = found[1].count(",") + 1 if found[1].strip() else 0
+            weight = match[1].count(",") + 1 if match[1].strip() else 0
         else:
             weight = int(not record.has_ids and TEXT.search(data) is not None)
         if weight:
-            record.arrivals.append(now - self._began)
+            record.arrivals.append(now - self._started_at)
             record.weights.append(weight)
         if USAGE.search(data):
             _note_usage(data, record)
@@ -152,7 +152,7 @@ class ResponseRecorder:
     def end(self, ended: ExchangeEnd) -> None:
         """Record the end of the exchange and the outcome."""
         record = self._record
-        record.ended, record.why = ended.at - self._began, ended.why
+        record.ended, record.why = ended.at - self._started_at, ended.why
         record.outcome = self._outcome(ended.how)
         if record.outcome in (Outcome.REFUSED, Outcome.BAD_STATUS):
             record.code = _code(self._body.decode("utf-8", "replace"), f"http_{record.status}")

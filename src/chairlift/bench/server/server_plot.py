@@ -40,10 +40,10 @@ def _cumulative(axes: Any, phases: Sequence[Mapping[str, Any]], name: str, label
 
 
 def _rates(axes: Any, phases: Sequence[Mapping[str, Any]]) -> None:
-    places = range(len(phases))
+    positions = range(len(phases))
     for name, label in (("sent_per_second", "sent"), ("goodput_per_second", "good")):
-        axes.plot(places, [phase[name] or 0.0 for phase in phases], marker="o", label=label)
-    axes.set_xticks(list(places), [phase["name"] for phase in phases])
+        axes.plot(positions, [phase[name] or 0.0 for phase in phases], marker="o", label=label)
+    axes.set_xticks(list(positions), [phase["name"] for phase in phases])
     axes.set(ylabel="requests a second", ylim=(0, None))
     axes.legend(loc="upper left")
     axes.grid(alpha=0.3)

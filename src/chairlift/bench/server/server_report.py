@@ -33,7 +33,7 @@ def assembled(
     source: Mapping[str, Any], words: Sequence[str],
 ) -> dict[str, Any]:  # fmt: skip
     """Build a report; report.with_environment() describes `source` and `words`."""
-    found = {
+    results = {
         "complete": complete,
         "server": {"url": url},
         "model": {"name": style.model},
@@ -43,21 +43,21 @@ def assembled(
         "phases": serving.phases,
         "overload": serving.overload(),
     }
-    return with_environment(KIND, found, source, words)
+    return with_environment(KIND, results, source, words)
 
 
-def is_successful(made: Mapping[str, Any]) -> bool:
-    """Return whether the server completed or rejected every request without a 5xx and met the overload limits."""
-    counts = [phase["requests"] for phase in made["phases"]]
-    overload = made["overload"]
+def is_successful(report: Mapping[str, Any]) -> bool:
+    """Return whether no request failed, none got a 5xx status, and the overload limits held."""
+    counts = [phase["requests"] for phase in report["phases"]]
+    overload = report["overload"]
     return not any(each["failed"] or each["server_errors"] for each in counts) and (
         overload is None or bool(overload["held"])
     )
 
 
-def table(made: Mapping[str, Any]) -> Iterator[str]:
+def table(report: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of the printed table."""
-    phases = made["phases"]
+    phases = report["phases"]
     names = [phase["name"] for phase in phases]
     width = max(map(len, names), default=0)
     yield (
@@ -68,9 +68,9 @@ def table(made: Mapping[str, Any]) -> Iterator[str]:
         yield f"{phase['name']:<{width}} " + _numbers(phase)
     for phase in phases:
         yield from _remarks(phase)
-    if made["overload"] is not None:
-        yield from _verdict(made["overload"], width)
-    if not made["complete"]:
+    if report["overload"] is not None:
+        yield from _verdict(report["overload"], width)
+    if not report["complete"]:
         yield "interrupted: these are the results until then"
 
 

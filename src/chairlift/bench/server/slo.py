@@ -80,20 +80,20 @@ class MeasureWindow:
 
 
 def distribution_of(samples: Iterable[float | None]) -> dict[str, float | None]:
-    """Return mean, percentiles and maximum of the samples that are not None; all None without such samples."""
-    known = [each for each in samples if each is not None]
-    return {**summarize(known), "max": max(known, default=None)}
+    """Return mean, percentiles and maximum of the samples that are not None; all None without any."""
+    present = [each for each in samples if each is not None]
+    return {**summarize(present), "max": max(present, default=None)}
 
 
 def _token_events(records: Iterable[HttpRequestRecord]) -> Iterator[tuple[float, float]]:
-    """Yield times and numbers of tokens; without token ids, the server's count is divided evenly over the chunks."""
+    """Yield times and numbers of tokens; without token ids, spread the server's count over chunks."""
     for record in records:
         share = 1.0 if record.has_ids or not record.arrivals else record.output_tokens / len(record.arrivals)
         yield from ((at, weight * share) for at, weight in zip(record.arrivals, record.weights, strict=True))
 
 
 def summarize_phase(records: Sequence[HttpRequestRecord], slo: SLO, seconds: float | None) -> dict[str, Any]:
-    """Return the summary of a phase's records; `seconds` is the duration of its arrivals, None without one.
+    """Return the summary of a phase's records; `seconds` is how long requests arrived, if limited.
 
     In `tokens`, `asked` are the requested output tokens; `free` is the number of requests that may end earlier, which
     count as requesting none.

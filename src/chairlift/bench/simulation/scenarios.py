@@ -27,7 +27,7 @@ from chairlift.engine.config import SchedulerConfig
 
 
 def fair_service(policy: str, weights: Mapping[str, float] | None = None, seed: int = 0) -> Numbers:
-    """Measure the service of two tenants that offer 10:1 tokens, the smaller one over half of the machine's capacity.
+    """Measure the service of two tenants whose loads are 10:1, the smaller one above half capacity.
 
     Returns the service of each and their ratio, small to big. Service is prompt tokens scheduled and output tokens
     delivered in the time in which both were always backlogged.
@@ -67,7 +67,7 @@ def _size(item: WorkloadRequest) -> int:
 
 
 def _both_backlogged(result: SimResult, tenants: Sequence[str], until: float) -> tuple[float, float]:
-    """Return the longest time span before `until` in which requests of every tenant were always waiting."""
+    """Return the longest time span before `until` in which every tenant had waiting requests."""
     moments = np.linspace(0.0, until, 1201)
     busy = np.ones(len(moments), bool)
     for tenant in tenants:
@@ -129,7 +129,7 @@ def ageing_bound(ageing: float, required_ageing: float | None = None, seed: int 
 
 
 def prefix_hits(policy: str, hot: float = 0.0, seed: int = 0) -> Numbers:
-    """Measure prefix cache hits for requests of 48 groups in random order; the cache has room for a third of them.
+    """Measure prefix cache hits of 48 groups in random order; a third of them fit into the cache.
 
     Each request begins with its group's 512 tokens. `hot` is the share of requests that go to the first group in any
     case; a large share can starve the other groups. Returns the hit rate, the longest wait and the total seconds.

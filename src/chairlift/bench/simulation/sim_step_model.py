@@ -118,11 +118,11 @@ def read_model(path: str) -> SimStepModel:
     Raises ConfigError when the file cannot be read or is invalid.
     """
     try:
-        found = msgspec.json.decode(Path(path).read_bytes(), type=dict[str, float | str])
+        costs = msgspec.json.decode(Path(path).read_bytes(), type=dict[str, float | str])
         names = [field.name for field in fields(SimStepModel)]
-        if unknown := [name for name in found if name not in names]:
-            raise ConfigError(f"{path}: unknown field {unknown[0]!r}; there is {', '.join(names)}")
-        return msgspec.convert(found, SimStepModel)
+        if unknown := [name for name in costs if name not in names]:
+            raise ConfigError(f"{path}: unknown field {unknown[0]!r}; available are {', '.join(names)}")
+        return msgspec.convert(costs, SimStepModel)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror or error}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

@@ -87,7 +87,7 @@ class SimResult:
 
     @property
     def waits(self) -> list[float]:
-        """Seconds from the arrival of each request until it was scheduled; requests that never were are left out."""
+        """Seconds from each request's arrival until it was scheduled, without those that never were."""
         pairs = zip(self.records, self.first_scheduled, strict=True)
         return [scheduled_at - record.item.at for record, scheduled_at in pairs if scheduled_at is not None]
 
@@ -99,7 +99,7 @@ class SimResult:
 
     @property
     def computed_again(self) -> float:
-        """Recomputed tokens as a share of those that the requests need once; aborted and failed requests count."""
+        """Recomputed tokens as a share of the needed ones; aborted and failed requests count, too."""
         useful = sum(
             len(record.item.prompt_token_ids) + record.output_tokens - 1 for record in self.records if record.stamps
         )
@@ -143,9 +143,9 @@ class SimResult:
         if names == [""]:
             return {}
         records = {name: [record for record in self.records if record.item.tenant == name] for name in names}
-        kept = ("latency_seconds", "ttft_seconds", "requests", "tokens")
+        metrics = ("latency_seconds", "ttft_seconds", "requests", "tokens")
         sums = {name: summarize_requests(records[name], max(self.seconds, 1e-12)) for name in names}
-        return {name: {key: sums[name][key] for key in kept} for name in names}
+        return {name: {key: sums[name][key] for key in metrics} for name in names}
 
 
 def max_request_tokens(workload: Workload) -> int:
@@ -220,7 +220,7 @@ class _Run:
         self._step_ends.append(self._clock.now())
 
     def run_to_end(self) -> SimResult:
-        began = time.perf_counter()
+        started_at = time.perf_counter()
         self._loop.start()
         requests = self._validated_requests()
         loop, clock, ticks = self._loop, self._clock, 0
@@ -243,7 +243,7 @@ class _Run:
             step_seconds=self._step_seconds, step_ends=self._step_ends,
             total_kv_tokens=self._fake.num_blocks * self._fake.block_size,
             seconds=max((record.ended or 0.0 for record in self._records), default=0.0),
-            host_seconds=time.perf_counter() - began, scheduled_tokens=counters.scheduled_tokens,
+            host_seconds=time.perf_counter() - started_at, scheduled_tokens=counters.scheduled_tokens,
             preemptions=counters.preemptions,
         )  # fmt: skip
 

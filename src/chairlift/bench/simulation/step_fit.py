@@ -33,12 +33,12 @@ class StepSample(NamedTuple):
 
     Attributes:
         work: amount of work in the step.
-        began: start in seconds, by any clock.
+        started_at: start in seconds, by any clock.
         ended: end in seconds, by the same clock.
     """
 
     work: StepWork
-    began: float
+    started_at: float
     ended: float
 
 
@@ -95,8 +95,8 @@ def fit(samples: Sequence[StepSample], origin: str = "") -> Fit:
 
 def _seconds(samples: Iterable[StepSample]) -> Iterator[float]:
     before = float("-inf")
-    for _, began, ended in samples:
-        since = max(began, before) if before < ended else began
+    for _, started_at, ended in samples:
+        since = max(started_at, before) if before < ended else started_at
         yield max(ended - since, 1e-9)
         before = ended
 
@@ -107,7 +107,7 @@ def _spread(errors: Float64) -> float:
 
 
 def _least_squares(work: Float64, seconds: Float64, weights: Float64) -> Float64:
-    """Return float64 [5], the costs from 0 on that minimize the sum of (weights * (work @ costs - seconds))².
+    """Return float64 [5], the costs >= 0 that minimize sum((weights * (work @ costs - seconds))²).
 
     One of the first two costs is always nonzero, because every step takes time.
     """
@@ -119,11 +119,11 @@ def _least_squares(work: Float64, seconds: Float64, weights: Float64) -> Float64
         for columns in map(list, combinations(range(len(COSTS)), count)):
             if not {0, 1} & set(columns):
                 continue
-            found = np.linalg.lstsq(square[np.ix_(columns, columns)], right[columns], rcond=1e-12)[0]
-            residual = float(found @ square[np.ix_(columns, columns)] @ found - 2 * found @ right[columns])
-            if found.min() >= 0 and residual < best_residual - 1e-12 * abs(residual):
+            solution = np.linalg.lstsq(square[np.ix_(columns, columns)], right[columns], rcond=1e-12)[0]
+            residual = float(solution @ square[np.ix_(columns, columns)] @ solution - 2 * solution @ right[columns])
+            if solution.min() >= 0 and residual < best_residual - 1e-12 * abs(residual):
                 best_residual, best = residual, np.zeros(len(COSTS))
-                best[columns] = found
+                best[columns] = solution
     costs: Float64 = best / scale
     return costs
 
@@ -140,19 +140,19 @@ def read_samples(path: str) -> list[StepSample]:
         lines = Path(path).read_bytes().splitlines()
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror or error}") from None
-    found = []
+    selected = []
     for number, line in enumerate(lines, start=1):
         text = line.strip().rstrip(b",")
         if text in (b"", b"[", b"]"):
             continue
         try:
             if (each := _sample(text)) is not None:
-                found.append(each)
+                selected.append(each)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path} line {number} is neither a trace event nor a step: {error}") from None
-    if not found:
+    if not selected:
         raise ConfigError(f"{path} has no steps")
-    return found
+    return selected
 
 
 class _Event(msgspec.Struct):
@@ -185,6 +185,6 @@ def _sample(text: bytes) -> StepSample | None:
     if event.cat != "step" or not event.name.startswith("step "):
         return None
     step = msgspec.json.decode(text, type=_StepEvent)
-    arguments, began = step.args, step.ts / 1e6
+    arguments, started_at = step.args, step.ts / 1e6
     work = StepWork(1, arguments.rows, arguments.prefill_tokens, arguments.context_tokens, arguments.prefill_pairs)
-    return StepSample(work, began, began + step.dur / 1e6)
+    return StepSample(work, started_at, started_at + step.dur / 1e6)

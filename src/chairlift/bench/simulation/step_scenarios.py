@@ -47,7 +47,7 @@ ITL_CASES = {
 
 
 def itl_scenario(case: ItlCase, seed: int = 0) -> Numbers:
-    """Compare a step time target to the best fixed budget of prompt tokens, for long prompts and noisy steps.
+    """Compare a step time target to the best fixed prompt budget, with long prompts, noisy steps.
 
     More prompt tokens per step increase both throughput and step times, so bisection of BUDGETS finds the best budget
     whose p99 stays within 1.2 times the target. Returns tokens per second and the p99 of the step time over the target,
@@ -58,18 +58,18 @@ def itl_scenario(case: ItlCase, seed: int = 0) -> Numbers:
     low, high = -1, len(BUDGETS)
     while high - low > 1:
         middle = (low + high) // 2
-        runs[BUDGETS[middle]] = found = one_run(case, workload, budget=BUDGETS[middle])
-        low, high = (middle, high) if found[1] <= 1.2 else (low, middle)
-    kept = {budget: rate for budget, (rate, late) in runs.items() if late <= 1.2}
-    best = max(kept, key=lambda budget: kept[budget], default=0)
+        runs[BUDGETS[middle]] = run = one_run(case, workload, budget=BUDGETS[middle])
+        low, high = (middle, high) if run[1] <= 1.2 else (low, middle)
+    within_target = {budget: rate for budget, (rate, late) in runs.items() if late <= 1.2}
+    best = max(within_target, key=lambda budget: within_target[budget], default=0)
     rate, late = one_run(case, workload, target_ms=case.target_ms)
     return {
         "tokens_per_second": rate,
         "p99_over_target": late,
         "best_fixed_budget": float(best),
-        "best_fixed_tokens_per_second": kept.get(best, 0.0),
-        "best_fixed_p99_over_target": runs[best][1] if kept else float("inf"),
-        "share_of_best": rate / kept[best] if kept else float("inf"),
+        "best_fixed_tokens_per_second": within_target.get(best, 0.0),
+        "best_fixed_p99_over_target": runs[best][1] if within_target else float("inf"),
+        "share_of_best": rate / within_target[best] if within_target else float("inf"),
         "unbounded_tokens_per_second": one_run(case, workload)[0],
     }
 
@@ -131,7 +131,7 @@ def small_pool(times: SimStepModel, load: str = "broadtail", seed: int = 0) -> N
 
 
 def paged_against_preallocated(max_model_len: int, requests: int = 2000, seed: int = 0) -> Numbers:
-    """Compare a paged KV cache to one that preallocates max_model_len tokens per request, with the same memory.
+    """Compare a paged KV cache to one with max_model_len tokens per request, in the same memory.
 
     Returns the largest and the mean number of running requests of each, throughputs, and the ratios.
     """

@@ -38,8 +38,8 @@ def between(rng: Random, low: int, high: int) -> int:
 
 def bounded_pareto(rng: Random, low: int, high: int, alpha: float = 1.0) -> int:
     """Draw from low .. high by the inverse of B(low, high, alpha)'s distribution function."""
-    kept = 1 - (low / high) ** alpha
-    return min(high, int(low / (1 - rng.random() * kept) ** (1 / alpha)))
+    mass = 1 - (low / high) ** alpha  # of the distribution below `high`
+    return min(high, int(low / (1 - rng.random() * mass) ** (1 / alpha)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ Items = Iterator[WorkloadRequest]
 
 @dataclass(frozen=True, slots=True)
 class _Tailed:
-    """Lengths whose outputs are a mixture of many short ones, B(*short, alpha), and a share of long ones."""
+    """Lengths whose outputs mix many short ones, B(*short, alpha), with a share of long ones."""
 
     prompts: tuple[int, int]
     short: tuple[int, int]
@@ -129,10 +129,10 @@ def generate(name: str, *, vocab_size: int, seed: int = 0, count: int | None = N
     Raises ConfigError for an unknown name or an invalid count.
     """
     draws = endless(name, vocab_size=vocab_size, seed=seed)
-    wanted = _KINDS[name].count if count is None else count
-    if wanted < 1:
-        raise ConfigError(f"requests must be at least 1, got {wanted}", option="requests")
-    return Workload(name=name, seed=seed, items=tuple(next(draws) for _ in range(wanted)))
+    num_requests = _KINDS[name].count if count is None else count
+    if num_requests < 1:
+        raise ConfigError(f"requests must be at least 1, got {num_requests}", option="requests")
+    return Workload(name=name, seed=seed, items=tuple(next(draws) for _ in range(num_requests)))
 
 
 def endless(name: str, *, vocab_size: int, seed: int = 0) -> Items:
@@ -142,12 +142,14 @@ def endless(name: str, *, vocab_size: int, seed: int = 0) -> Items:
     """
     kind = _KINDS.get(name)
     if kind is None:
-        raise ConfigError(f"unknown workload {name!r}; there is {', '.join(NAMES)}, or a FILE.jsonl", option="workload")
+        raise ConfigError(
+            f"unknown workload {name!r}; available are {', '.join(NAMES)}, or a FILE.jsonl", option="workload"
+        )
     return kind.items(_Draw(Random(f"{name} {seed}"), vocab_size))
 
 
 def with_poisson_arrivals(workload: Workload, rate: float) -> Workload:
-    """Return the workload with arrivals of a Poisson process of `rate` requests per second, in the same order.
+    """Return the workload with Poisson arrivals of `rate` requests per second, in the same order.
 
     Raises ConfigError when the rate is not a positive number, and when the last would arrive after MAX_SECONDS.
     """

@@ -70,7 +70,7 @@ def _entry(line: str, where: str) -> dict[str, Any]:
         raise InvalidRequest(f"{where}: must be an object with prompt or prompt_tokens, and output_tokens")
     for name in entry:
         if name not in FIELDS:
-            raise InvalidRequest(f"{where}: unknown field {name!r}; there is {', '.join(FIELDS)}")
+            raise InvalidRequest(f"{where}: unknown field {name!r}; available are {', '.join(FIELDS)}")
     return entry
 
 
@@ -94,13 +94,13 @@ def _item(entry: dict[str, Any], where: str, vocab_size: int, rng: Random) -> Wo
 
 
 def _structured(entry: dict[str, Any], where: str) -> StructuredOutput | None:
-    given = entry.get("structured")
-    if given is None:
+    fields = entry.get("structured")
+    if fields is None:
         return None
-    if not isinstance(given, dict) or not set(given) <= set(STRUCTURED_FIELDS):
+    if not isinstance(fields, dict) or not set(fields) <= set(STRUCTURED_FIELDS):
         raise InvalidRequest(f"{where}: structured must be an object with one of {', '.join(STRUCTURED_FIELDS)}")
     try:
-        return StructuredOutput(**given)
+        return StructuredOutput(**fields)
     except InvalidRequest as error:
         raise InvalidRequest(f"{where}: {error.message}") from None
 

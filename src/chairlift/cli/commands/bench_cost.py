@@ -1,4 +1,4 @@
-"""`chairlift bench cost`: milliseconds that the scheduler itself takes a step, for every policy."""
+"""`chairlift bench cost`: measures the scheduler's time per step for every policy."""
 
 import argparse
 from collections.abc import Iterable, Mapping
@@ -15,38 +15,46 @@ KIND = "chairlift bench cost"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure every policy, then each with longer and longer lines; returns the exit code. Raises ConfigError."""
+    """Measure every policy, then each with longer queues; returns the exit code.
+
+    Raises ConfigError for invalid input.
+    """
     console = Console(quiet=arguments.quiet)
     for name in ("windows", "steps"):
         if (value := getattr(arguments, name)) < 1:
-            raise ConfigError(f"{name} must be at least 1, got {value}")
+            raise ConfigError(f"--{name} must be at least 1, got {value}")
     policies = arguments.policies or list(POLICIES)
     if unknown := [name for name in policies if name not in POLICIES]:
-        raise ConfigError(f"unknown policy {unknown[0]!r}; there is {', '.join(POLICIES)}")
+        raise ConfigError(f"unknown policy {unknown[0]!r}; available are {', '.join(POLICIES)}")
     check_outputs({"--json": arguments.json})
     source = environment.source()
-    how = {"windows": arguments.windows, "steps": arguments.steps, "seed": arguments.seed, "note": console.say}
-    arms = measure([arm for arm in all_cases() if arm.policy in policies], **how)
-    _show(arms)
-    flatness = {policy: measure(flatness_cases(policy), **how) for policy in policies}
+    options = {
+        "windows": arguments.windows,
+        "steps": arguments.steps,
+        "seed": arguments.seed,
+        "note": console.print_line,
+    }
+    cases = measure([case for case in all_cases() if case.scheduling_policy in policies], **options)
+    _print_table(cases)
+    flatness = {policy: measure(flatness_cases(policy), **options) for policy in policies}
     for entries in flatness.values():
-        _show(entries)
-    found = {
-        "arms": arms,
+        _print_table(entries)
+    results = {
+        "arms": cases,
         "flatness": {"waiting": list(FLATNESS), "policies": flatness},
         "windows": arguments.windows,
         "steps_in_a_window": arguments.steps,
         "seed": arguments.seed,
     }
     if arguments.json is not None:
-        report.write(arguments.json, report.with_environment(KIND, found, source, arguments.words))
+        report.write(arguments.json, report.with_environment(KIND, results, source, arguments.argv))
     return 0
 
 
-def _show(arms: Iterable[Mapping[str, Any]]) -> None:
+def _print_table(cases: Iterable[Mapping[str, Any]]) -> None:
     print(f"{'policy':<12} {'batching':<13} {'running':>7} {'waiting':>7} {'ms/step':>8} {'cpu ms':>7} {'of first':>8}")
-    for each in arms:
+    for each in cases:
         print(
-            f"{each['policy']:<12} {each['batching']:<13} {each['running']:>7} {each['waiting']:>7} "
+            f"{each['scheduling_policy']:<12} {each['batching_policy']:<13} {each['running']:>7} {each['waiting']:>7} "
             f"{each['ms_per_step']:>8.3f} {each['cpu_ms']:>7.3f} {each['over_first']:>8.2f}"
         )

@@ -1,4 +1,4 @@
-"""`chairlift bench offline`: a workload on the real engine, alone or against other options and other engines."""
+"""`chairlift bench offline`: runs a workload on the engine and compares options and engines."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -17,116 +17,124 @@ from chairlift.llm.build import prepare
 from chairlift.llm.model_names import no_model_given
 from chairlift.llm.progress import Progress
 
-ENGINE = {name: each for each in settings.ENGINE for name in (each.name, each.flag_name) if name}
+ENGINE_SETTINGS = {name: each for each in settings.ENGINE for name in (each.name, each.flag_name) if name}
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure what was asked for; returns the exit code: 0, or 1 when a request failed.
+    """Run the benchmark; returns the exit code: 0, or 1 when a request failed.
 
-    Raises ConfigError, ModelError and InvalidRequest for bad input.
+    Raises ConfigError, ModelError and InvalidRequest for invalid input.
     """
     console = Console(quiet=arguments.quiet)
-    environ = settings.environment()
-    workload = settings.given(settings.WORKLOAD, arguments, environ)
-    engine = settings.given(settings.ENGINE, arguments, environ)
+    environ = settings.process_environment()
+    workload = settings.resolve_group(settings.WORKLOAD, arguments, environ)
+    engine = settings.resolve_group(settings.ENGINE, arguments, environ)
     spec = WorkloadSpec(name=workload.pop("workload", settings.DEFAULT_WORKLOAD), **workload)
-    order = RunSpec(model=arguments.model, options=engine, workload=spec)
-    arms, count = _checked(arguments, order)
+    run_spec = RunSpec(model=arguments.model, options=engine, workload=spec)
+    arms, count = _check_arguments(arguments, run_spec)
     source = environment.source()
-    turns = _measured(arguments, order, arms, count, console)
-    made = report.build_report(order, turns, source, arguments.words)
-    report.tell(report.table(made), arguments.json, made, print)
+    arm_runs = _run_arms(arguments, run_spec, arms, count, console)
+    content = report.build_report(run_spec, arm_runs, source, arguments.argv)
+    report.tell(report.table(content), arguments.json, content, print)
     if arguments.plot is not None:
-        plot.draw(made, arguments.plot)
-    return _verdict(turns, console)
+        plot.draw(content, arguments.plot)
+    return _report_errors(arm_runs, console)
 
 
-def _checked(arguments: argparse.Namespace, order: RunSpec) -> tuple[list[Arm], int]:
-    """Refuse what can be refused before anything is loaded; returns the arms, and how many requests each gets."""
+def _check_arguments(arguments: argparse.Namespace, run_spec: RunSpec) -> tuple[list[Arm], int]:
+    """Validate the arguments before a model is loaded.
+
+    Returns the arms and the number of requests of each.
+    """
     for name in ("repeat", "threads"):
         if (value := getattr(arguments, name)) is not None and value < 1:
-            raise ConfigError(f"{name} must be at least 1, got {value}")
+            raise ConfigError(f"--{name} must be at least 1, got {value}")
     compared: dict[str, list[Any]] = {}
     for text in arguments.compare:
-        name, values = _compared(text)
+        name, values = _parse_comparison(text)
         if name in compared:
-            raise ConfigError(f"--compare names {name} twice; all its values go into one")
+            raise ConfigError(f"--compare names {name} twice; give all its values at once, as {name}=A,B")
         compared[name] = values
     peers = peers_of([name for text in arguments.against for name in text.split(",")], arguments.peer)
     arms = arms_of(compared, peers)
-    if "profile" in order.options and len(arms) * arguments.repeat > 1:
-        raise ConfigError("--profile takes one run, and this is several, which would overwrite each other's traces")
-    workload = order.workload.check()
-    check_comparison(arms, order.model, workload)
+    if "profile" in run_spec.options and len(arms) * arguments.repeat > 1:
+        raise ConfigError("--profile needs a single run; leave out --repeat, --compare and --against, or --profile")
+    workload = run_spec.workload.check()
+    check_comparison(arms, run_spec.model, workload)
     check_outputs(
-        {"--json": arguments.json, "--plot": arguments.plot, "--profile": order.options.get("profile")},
-        {"--workload": order.workload.name},
+        {"--json": arguments.json, "--plot": arguments.plot, "--profile": run_spec.options.get("profile")},
+        {"--workload": run_spec.workload.name},
     )
     if arguments.plot is not None:
         plot.check_plot()
     for arm in arms:
         if not arm.is_peer:
-            prepare(order.model, {**order.options, **arm.options}, starts=False)  # type: ignore[typeddict-item]
+            prepare(run_spec.model, {**run_spec.options, **arm.options}, starts=False)  # type: ignore[typeddict-item]
     return arms, len(workload.items)
 
 
-def _compared(text: str) -> tuple[str, list[Any]]:
-    """Read OPTION=A,B."""
-    given, equals, values = text.partition("=")
-    setting = ENGINE.get(given.replace("-", "_"))
+def _parse_comparison(text: str) -> tuple[str, list[Any]]:
+    """Parse OPTION=A,B. Raises ConfigError."""
+    name, equals, values = text.partition("=")
+    setting = ENGINE_SETTINGS.get(name.replace("-", "_"))
     if not equals:
-        raise ConfigError(f"--compare takes OPTION=A,B, got {text!r}")
+        raise ConfigError(f"--compare must be OPTION=A,B, got {text!r}")
     if setting is None:
-        raise ConfigError(f"--compare: there is no engine option {given!r}")
+        raise ConfigError(
+            f"--compare names the unknown engine setting {name!r}; `chairlift bench offline --help` lists them"
+        )
     try:
-        found = [setting.kind(value) for value in values.split(",")]
-        if any(isinstance(value, dict) for value in found):
-            raise ConfigError(f"--compare cannot take {given}: its values have commas of their own")
-        return setting.name, found
+        parsed = [setting.parse(value) for value in values.split(",")]
+        if any(isinstance(value, dict) for value in parsed):
+            raise ConfigError(f"--compare does not support {name}, whose values have commas")
+        return setting.name, parsed
     except argparse.ArgumentTypeError as error:
-        raise ConfigError(f"--compare {given} {error}") from None
+        raise ConfigError(f"--compare {name} {error}") from None
 
 
-def _measured(
-    arguments: argparse.Namespace, order: RunSpec, arms: Sequence[Arm], count: int, console: Console
+def _run_arms(
+    arguments: argparse.Namespace, run_spec: RunSpec, arms: Sequence[Arm], count: int, console: Console
 ) -> list[ArmRuns]:
-    """Run here what is one run; several runs take turns in processes of their own, so that none sees another's."""
-    if arguments.model is None:
-        console.say(no_model_given())
-    console.say(f"workload {order.workload.shown_name()} on {environment.redacted_model(arguments.model)}")
-    if len(arms) == arguments.repeat == 1 and arguments.threads is None:
-        options = {**order.options, **arms[0].options}
-        own = RunSpec(model=order.model, options=options, workload=order.workload)
-        with Progress(count, shown=console.shows_bars([])) as progress:
+    """Run the arms: a single run in this process, several runs alternately in a process each.
 
-            def note(tokens: int, ended: bool) -> None:
-                progress.tokens(tokens)
-                if ended:
+    Runs in separate processes share neither caches nor memory.
+    """
+    if arguments.model is None:
+        console.print_line(no_model_given())
+    console.print_line(f"workload {run_spec.workload.shown_name()} on {environment.redacted_model(arguments.model)}")
+    if len(arms) == arguments.repeat == 1 and arguments.threads is None:
+        options = {**run_spec.options, **arms[0].options}
+        single = RunSpec(model=run_spec.model, options=options, workload=run_spec.workload)
+        with Progress(count, shown=console.shows_progress_bars([])) as progress:
+
+            def record_progress(num_tokens: int, is_finished: bool) -> None:
+                progress.tokens(num_tokens)
+                if is_finished:
                     progress.request_done()
 
-            return [ArmRuns(arms[0], [measure(own, note)])]
+            return [ArmRuns(arms[0], [measure(single, record_progress)])]
 
-    def told(arm: Arm, number: int, result: Mapping[str, Any]) -> None:
+    def print_speed(arm: Arm, number: int, result: Mapping[str, Any]) -> None:
         speed = result["output_tokens_per_second"]
-        console.say(f"turn {number + 1} of {arguments.repeat}: {arm.name} {speed:.1f} output tokens/s")
+        console.print_line(f"run {number + 1} of {arguments.repeat}: {arm.name} {speed:.1f} output tokens/s")
 
     return run_interleaved(
-        arms, order, repeat=arguments.repeat, threads=arguments.threads, shown=arguments.verbose, note=told
+        arms, run_spec, repeat=arguments.repeat, threads=arguments.threads, shown=arguments.verbose, note=print_speed
     )
 
 
-def _verdict(turns: Sequence[ArmRuns], console: Console) -> int:
-    """Say what went wrong, if anything did."""
+def _report_errors(arm_runs: Sequence[ArmRuns], console: Console) -> int:
+    """Print the errors of all runs; returns the exit code."""
     code = 0
-    for each in turns:
+    for each in arm_runs:
         for result in each.runs:
-            requests, faults = result["requests"], result.get("integrity_errors", [])
+            requests, integrity_errors = result["requests"], result.get("integrity_errors", [])
             if requests["failed"]:
                 reasons = ", ".join(f"{count} {name}" for name, count in requests["errors"].items())
-                console.complain(
+                console.print_error(
                     f"{each.arm.name}: {requests['failed']} of {requests['total']} requests failed: {reasons}"
                 )
-            for fault in faults:
-                console.complain(f"{each.arm.name}: the engine's ledger is wrong: {fault}")
-            code = 1 if requests["failed"] or faults else code
+            for error in integrity_errors:
+                console.print_error(f"{each.arm.name}: integrity error of the engine: {error}")
+            code = 1 if requests["failed"] or integrity_errors else code
     return code

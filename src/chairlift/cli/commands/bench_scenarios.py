@@ -1,4 +1,4 @@
-"""`chairlift bench scenarios`: what the policies promise, measured in the simulator with fixed seeds."""
+"""`chairlift bench scenarios`: measures the guarantees of the scheduling policies."""
 
 import argparse
 
@@ -12,21 +12,24 @@ KIND = "chairlift bench scenarios"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run them one after another; returns the exit code. Raises ConfigError for bad input."""
+    """Run the scenarios one after another; returns the exit code.
+
+    Raises ConfigError for invalid input.
+    """
     console = Console(quiet=arguments.quiet)
     names = arguments.names or list(SCENARIOS)
     if unknown := [name for name in names if name not in SCENARIOS]:
-        raise ConfigError(f"unknown scenario {unknown[0]!r}; there is {', '.join(SCENARIOS)}")
+        raise ConfigError(f"unknown scenario {unknown[0]!r}; available are {', '.join(SCENARIOS)}")
     check_outputs({"--json": arguments.json})
     source = environment.source()
-    found = {}
+    results = {}
     for name in names:
-        console.say(f"running {name}")
-        found[name] = SCENARIOS[name]()
-        for arm, numbers in found[name].items():
-            print(f"{name} · {arm}: " + ", ".join(f"{what} {value:.4g}" for what, value in numbers.items()))
+        console.print_line(f"running {name}")
+        results[name] = SCENARIOS[name]()
+        for case, numbers in results[name].items():
+            print(f"{name} · {case}: " + ", ".join(f"{measure} {value:.4g}" for measure, value in numbers.items()))
     if arguments.json is not None:
         report.write(
-            arguments.json, report.with_environment(KIND, {"scenarios": found}, source, arguments.words, of_host=False)
+            arguments.json, report.with_environment(KIND, {"scenarios": results}, source, arguments.argv, of_host=False)
         )
     return 0

@@ -1,4 +1,4 @@
-"""`chairlift bench serve`: a server measured from outside, with load that does not wait for it."""
+"""`chairlift bench serve`: measures a running server under open-loop or closed-loop load."""
 
 import argparse
 import resource
@@ -16,7 +16,7 @@ from chairlift.bench.server.server_address import Address
 from chairlift.bench.server.server_benchmark import BenchmarkPlan, ServerBenchmark, first_model
 from chairlift.bench.server.slo import SLO
 from chairlift.cli.console import Console
-from chairlift.cli.result_writer import check_outputs, uninterrupted
+from chairlift.cli.result_writer import check_outputs, deferred_interrupt
 from chairlift.cli.settings import settings
 from chairlift.core.errors import ConfigError
 
@@ -24,106 +24,118 @@ DEFAULT_VOCAB_SIZE = 1000
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure what was asked for; returns the exit code: 0, or 1 when the server failed a request or a promise.
+    """Measure a server; returns the exit code.
 
-    Raises ConfigError and InvalidRequest for bad input, NoAnswer for a server that is not there or serves none of this.
+    The exit code is 1 when a request failed or a criterion was not met.
+
+    Raises:
+        ConfigError, InvalidRequest: the input is not valid.
+        NoResponse: the server cannot be reached, or does not have the API or the model.
     """
-    console, environ = Console(quiet=arguments.quiet), settings.environment()
-    asked = settings.given(settings.LOAD_SETTINGS, arguments, environ)
-    measured = _Measured(arguments, asked, environ.get("CHAIRLIFT_API_KEY", ""), console)
+    console, environ = Console(quiet=arguments.quiet), settings.process_environment()
+    load = settings.resolve_group(settings.LOAD_SETTINGS, arguments, environ)
+    measurement = _Measurement(arguments, load, environ.get("CHAIRLIFT_API_KEY", ""), console)
     source = environment.source()
-    _take_files()
-    complete = True
+    _raise_open_file_limit()
+    is_complete = True
     try:
-        in_own_loop(measured.run)
+        in_own_loop(measurement.run)
     except KeyboardInterrupt:
-        complete = False
-        if measured.serving is None:
+        is_complete = False
+        if measurement.benchmark is None:
             raise
-    assert measured.serving is not None, "it ran"
-    assert measured.style is not None, "it was asked"
-    with uninterrupted():
-        made = server_report.assembled(
-            measured.serving, plan=measured.plan, style=measured.style, spec=measured.spec, url=measured.address.url,
-            complete=complete, source=source, words=arguments.words,
+    assert measurement.benchmark is not None, "run() sets it"
+    assert measurement.request_format is not None, "run() sets it"
+    with deferred_interrupt():
+        content = server_report.assembled(
+            measurement.benchmark, plan=measurement.plan, style=measurement.request_format, spec=measurement.spec,
+            url=measurement.address.url, complete=is_complete, source=source, words=arguments.argv,
         )  # fmt: skip
-        report.tell(server_report.table(made), arguments.json, made, print)
+        report.tell(server_report.table(content), arguments.json, content, print)
         if arguments.plot is not None:
-            server_plot.draw(made, arguments.plot)
-    if not complete:
+            server_plot.draw(content, arguments.plot)
+    if not is_complete:
         raise KeyboardInterrupt
-    return 0 if server_report.is_successful(made) else 1
+    return 0 if server_report.is_successful(content) else 1
 
 
-class _Measured:
-    """What is measured, checked before anything is sent. `serving` and `style` are there once the server answered."""
+class _Measurement:
+    """A benchmark run whose arguments are validated before a request is sent.
 
-    def __init__(self, arguments: argparse.Namespace, asked: dict[str, Any], key: str, console: Console) -> None:
-        self.serving: ServerBenchmark | None = None
-        self.style: RequestFormat | None = None
+    Attributes:
+        benchmark: the running benchmark; None before the server has responded.
+        request_format: how requests are encoded; None before the model's name is known.
+    """
+
+    def __init__(self, arguments: argparse.Namespace, load: dict[str, Any], key: str, console: Console) -> None:
+        self.benchmark: ServerBenchmark | None = None
+        self.request_format: RequestFormat | None = None
         self._console = console
-        self._key = _key(asked.pop("api_key_file", None), key)
+        self._key = _read_api_key(load.pop("api_key_file", None), key)
         self._model = arguments.model
-        self._style = _style(asked)
-        self._vocab_size = asked.pop("vocab_size", DEFAULT_VOCAB_SIZE)
+        self._format_options = _request_format_options(load)
+        self._vocab_size = load.pop("vocab_size", DEFAULT_VOCAB_SIZE)
         self.address = Address.of(arguments.url)
         self.spec = WorkloadSpec(
-            name=asked.pop("workload", settings.DEFAULT_WORKLOAD), requests=asked.get("requests"),
-            seed=asked.get("seed", 0),
+            name=load.pop("workload", settings.DEFAULT_WORKLOAD), requests=load.get("requests"),
+            seed=load.get("seed", 0),
         )  # fmt: skip
-        slo = SLO(asked.pop("slo", {}))
-        self.plan = BenchmarkPlan(slo=slo, **asked)
+        slo = SLO(load.pop("slo", {}))
+        self.plan = BenchmarkPlan(slo=slo, **load)
         if not 1 < self._vocab_size <= VOCAB_SIZE:
-            raise ConfigError(f"--vocab-size must be at least 2, got {self._vocab_size}", option="vocab_size")
+            raise ConfigError(
+                f"--vocab-size must be between 2 and {VOCAB_SIZE}, got {self._vocab_size}", option="vocab_size"
+            )
         self.spec.make(self._vocab_size)
         check_outputs({"--json": arguments.json, "--plot": arguments.plot}, {"--workload": self.spec.name})
         if arguments.plot is not None:
             plot.check_plot()
 
     async def run(self) -> None:
-        """Find the model out, try one request, and measure."""
+        """Find the model's name, try one request, and run the benchmark."""
         client = Client(self.address, self._key)
         try:
-            self.style = RequestFormat(model=self._model or await first_model(client), **self._style)
-            deck = RequestStream(self.spec, self._vocab_size, self.style, client)
-            serving = ServerBenchmark(self.plan, client, deck, self._console.say)
-            await serving.check_reachable()
-            self._console.say(f"{self.style.model} at {self.address.url}, workload {self.spec.shown_name()}")
-            self.serving = serving
-            await serving.run()
+            self.request_format = RequestFormat(model=self._model or await first_model(client), **self._format_options)
+            stream = RequestStream(self.spec, self._vocab_size, self.request_format, client)
+            benchmark = ServerBenchmark(self.plan, client, stream, self._console.print_line)
+            await benchmark.check_reachable()
+            name = self.request_format.model
+            self._console.print_line(f"{name} at {self.address.url}, workload {self.spec.shown_name()}")
+            self.benchmark = benchmark
+            await benchmark.run()
         finally:
             client.close()
 
 
-def _style(asked: dict[str, Any]) -> dict[str, Any]:
-    """Take the settings that say how to ask out of `asked`."""
-    chat, text = asked.pop("chat", False), asked.pop("text", False)
+def _request_format_options(load: dict[str, Any]) -> dict[str, Any]:
+    """Remove the settings of the request format from `load` and return them. Raises ConfigError."""
+    chat, text = load.pop("chat", False), load.pop("text", False)
     if chat and text:
-        raise ConfigError("--chat and --text cannot be given together: a chat has a text", option="chat")
-    taken: dict[str, Any] = {
-        name: asked.pop(name) for name in ("openai_fields_only", "ignore_eos", "request_timeout_ms") if name in asked
+        raise ConfigError("--chat and --text cannot be given together; a chat always sends text", option="chat")
+    options: dict[str, Any] = {
+        name: load.pop(name) for name in ("openai_fields_only", "ignore_eos", "request_timeout_ms") if name in load
     }
-    if (limit := taken.get("request_timeout_ms")) is not None and limit < 1:
+    if (limit := options.get("request_timeout_ms")) is not None and limit < 1:
         raise ConfigError(f"--request-timeout-ms must be at least 1, got {limit}", option="request_timeout_ms")
-    return {**taken, "prompts": CHAT if chat else TEXT if text else IDS}
+    return {**options, "prompts": CHAT if chat else TEXT if text else IDS}
 
 
-def _key(path: str | None, from_environment: str) -> str:
-    """Read the first line of a file; without one it is the environment's."""
+def _read_api_key(path: str | None, default: str) -> str:
+    """Return the first line of a file, or the default without a file. Raises ConfigError."""
     if path is None:
-        return from_environment
+        return default
     try:
         lines = Path(path).read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        said = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ConfigError(f"cannot read {path}: {said}", option="api_key_file") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ConfigError(f"cannot read {path}: {reason}", option="api_key_file") from None
     if not (key := lines[0].strip()):
-        raise ConfigError(f"{path} has no key in its first line", option="api_key_file")
+        raise ConfigError(f"{path} has no API key in its first line", option="api_key_file")
     return key
 
 
-def _take_files() -> None:
-    """Let this process have as many connections as the system allows it."""
+def _raise_open_file_limit() -> None:
+    """Raise this process's limit of open files, and so of connections, to the maximum."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with suppress(ValueError, OSError):

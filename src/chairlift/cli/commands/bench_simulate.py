@@ -1,4 +1,4 @@
-"""`chairlift bench simulate`: the real scheduler and cache on a machine that is played by a step model."""
+"""`chairlift bench simulate`: runs a workload on the real scheduler in simulated time."""
 
 import argparse
 import json
@@ -18,54 +18,54 @@ from chairlift.core.errors import ConfigError
 from chairlift.engine.config import SchedulerConfig
 
 KIND = "chairlift bench simulate"
-OF_MACHINE = ("num_blocks", "block_size", "enable_prefix_caching")
+MACHINE_SETTINGS = ("num_blocks", "block_size", "enable_prefix_caching")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Simulate what was asked for; returns the exit code: 0, or 1 when a request failed.
+    """Run the simulation; returns the exit code: 0, or 1 when a request failed.
 
-    Raises ConfigError and InvalidRequest for bad input.
+    Raises ConfigError and InvalidRequest for invalid input.
     """
     console = Console(quiet=arguments.quiet)
-    environ = settings.environment()
-    asked = settings.given(settings.WORKLOAD, arguments, environ)
-    engine = settings.given(settings.SIMULATE_SETTINGS, arguments, environ)
+    environ = settings.process_environment()
+    workload_settings = settings.resolve_group(settings.WORKLOAD, arguments, environ)
+    engine = settings.resolve_group(settings.SIMULATE_SETTINGS, arguments, environ)
     check_outputs(
         {"--json": arguments.json, "--save-step-times": arguments.save_step_times},
-        {"--workload": asked.get("workload"), "--fit": arguments.fit, "--step-times": arguments.step_times},
+        {"--workload": workload_settings.get("workload"), "--fit": arguments.fit, "--step-times": arguments.step_times},
     )
-    played = SimMachine(
-        step_model=_step_model(arguments, console), seed=asked.get("seed", 0),
-        **{name: engine.pop(name) for name in OF_MACHINE if name in engine},
+    machine = SimMachine(
+        step_model=_step_model(arguments, console), seed=workload_settings.get("seed", 0),
+        **{name: engine.pop(name) for name in MACHINE_SETTINGS if name in engine},
     )  # fmt: skip
     config = SchedulerConfig(**engine)
-    spec = WorkloadSpec(name=asked.pop("workload", settings.DEFAULT_WORKLOAD), **asked)
-    workload = spec.check() if spec.is_trace else spec.make(VOCAB_SIZE)  # a trace may be of any model
+    spec = WorkloadSpec(name=workload_settings.pop("workload", settings.DEFAULT_WORKLOAD), **workload_settings)
+    workload = spec.check() if spec.is_trace else spec.make(VOCAB_SIZE)  # a trace may have token ids of any model
     source = environment.source()
-    seen = simulate(workload, config, played)
-    made = report.with_environment(
-        KIND, _found(seen, workload, spec, config, played), source, arguments.words, of_host=False
+    result = simulate(workload, config, machine)
+    content = report.with_environment(
+        KIND, _build_report(result, workload, spec, config, machine), source, arguments.argv, of_host=False
     )
-    report.tell(_table(made), arguments.json, made, print)
-    console.say(f"simulated {seen.seconds:.1f} s in {seen.host_seconds:.2f} s")
-    return 1 if made["requests"]["failed"] else 0
+    report.tell(_table(content), arguments.json, content, print)
+    console.print_line(f"simulated {result.seconds:.1f} s in {result.host_seconds:.2f} s")
+    return 1 if content["requests"]["failed"] else 0
 
 
 def _step_model(arguments: argparse.Namespace, console: Console) -> SimStepModel:
-    """The model of a file, or fitted to a run, or the one that is built in."""
+    """Return the step model of --step-times, of --fit, or else the built-in one."""
     if arguments.step_times is not None and arguments.fit is not None:
         raise ConfigError("--step-times and --fit cannot be given together")
     model = SMOL135_CPU
     if arguments.step_times is not None:
         model = read_model(arguments.step_times)
     elif arguments.fit is not None:
-        found = fit(read_samples(arguments.fit))
-        told = (
-            f"fitted to {found.steps} steps; error: median {found.median_error:.1%}, p90 {found.p90_error:.1%}, "
-            f"spread {found.model.noise:.1%}"
+        fitted = fit(read_samples(arguments.fit))
+        summary = (
+            f"fitted to {fitted.steps} steps; error: median {fitted.median_error:.1%}, p90 {fitted.p90_error:.1%}, "
+            f"spread {fitted.model.noise:.1%}"
         )
-        console.say(told)
-        model = replace(found.model, origin=told, noise=0.0)
+        console.print_line(summary)
+        model = replace(fitted.model, origin=summary, noise=0.0)
     if arguments.noise is not None:
         model = replace(model, noise=arguments.noise)
     if arguments.save_step_times is not None:
@@ -73,34 +73,34 @@ def _step_model(arguments: argparse.Namespace, console: Console) -> SimStepModel
     return model
 
 
-def _found(
-    seen: SimResult, workload: Workload, spec: WorkloadSpec, config: SchedulerConfig, played: SimMachine
+def _build_report(
+    result: SimResult, workload: Workload, spec: WorkloadSpec, config: SchedulerConfig, machine: SimMachine
 ) -> dict[str, Any]:
-    """Put everything together that is the same for the same workload, settings and seed."""
+    """Return the part of the report that workload, settings and seed determine."""
     tokens = {"prompt": workload.prompt_tokens, "output": workload.output_tokens}
     return {
-        **seen.report(),
+        **result.report(),
         "seed": spec.seed,
         "workload": {**spec.shown(), "requests": len(workload.items), "tokens": tokens, "digest": workload.digest()},
-        "engine": {**asdict(config), "enable_prefix_caching": played.enable_prefix_caching},
+        "engine": {**asdict(config), "enable_prefix_caching": machine.enable_prefix_caching},
         "machine": {
-            "step_times": asdict(played.step_model),
-            "num_blocks": seen.total_kv_tokens // played.block_size,
-            "block_size": played.block_size,
-            "seed": played.seed,
+            "step_times": asdict(machine.step_model),
+            "num_blocks": result.total_kv_tokens // machine.block_size,
+            "block_size": machine.block_size,
+            "seed": machine.seed,
         },
     }
 
 
-def _table(made: dict[str, Any]) -> list[str]:
-    lines = list(report.table({**made, "ratios": [], "arms": [{"runs": [made]}]}))
-    wait = made["wait_seconds"]
+def _table(content: dict[str, Any]) -> list[str]:
+    lines = list(report.table({**content, "ratios": [], "arms": [{"runs": [content]}]}))
+    wait = content["wait_seconds"]
     if wait["mean"] is not None:
         lines.append(
-            f"waited {wait['mean']:.3f} s on average, {wait['max']:.3f} s at most; {made['mean_running_requests']:.1f} "
-            f"running on average; {made['prefix_hit_rate']:.1%} of the prompts from the cache, "
-            f"{made['computed_again']:.1%} computed again"
+            f"queue wait {wait['mean']:.3f} s on average, {wait['max']:.3f} s at most; "
+            f"{content['mean_running_requests']:.1f} running requests on average; {content['prefix_hit_rate']:.1%} of "
+            f"prompt tokens from the prefix cache, {content['computed_again']:.1%} of tokens recomputed"
         )
-    for name, each in made["tenants"].items():
+    for name, each in content["tenants"].items():
         lines.append(f"tenant {name}: {json.dumps(each['tokens'])}")
     return lines

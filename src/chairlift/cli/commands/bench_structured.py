@@ -1,4 +1,4 @@
-"""`chairlift bench structured`: what it costs that half of a batch is under schemas."""
+"""`chairlift bench structured`: measures the cost of structured output for half of a batch."""
 
 import argparse
 from typing import cast
@@ -17,33 +17,33 @@ KIND = "chairlift bench structured"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Measure both batches in turns; returns the exit code: 0, or 1 when a request failed.
+    """Measure both batches alternately; returns the exit code: 0, or 1 when a request failed.
 
-    Raises ConfigError and ModelError for bad input.
+    Raises ConfigError and ModelError for invalid input.
     """
     console = Console(quiet=arguments.quiet)
     for name, least in (("requests", 2), ("output_tokens", 1), ("repeat", 1)):
         if (value := getattr(arguments, name)) < least:
-            raise ConfigError(f"{name} must be at least {least}, got {value}")
+            raise ConfigError(f"--{name.replace('_', '-')} must be at least {least}, got {value}")
     check_outputs({"--json": arguments.json})
-    engine = settings.given(settings.ENGINE, arguments, settings.environment())
+    engine = settings.resolve_group(settings.ENGINE, arguments, settings.process_environment())
     prepared = prepare(arguments.model, cast("Options", engine))
     source = environment.source()
     if arguments.model is None:
-        console.say(no_model_given())
-    found = measure(
+        console.print_line(no_model_given())
+    results = measure(
         prepared, requests=arguments.requests, output_tokens=arguments.output_tokens,
-        repeat=arguments.repeat, seed=arguments.seed, note=console.say,
+        repeat=arguments.repeat, seed=arguments.seed, note=console.print_line,
     )  # fmt: skip
-    turns = ", ".join(f"{ratio:.3f}" for ratio in found["by_turn"])
-    print(f"throughput with half of {arguments.requests} requests under schemas: {found['ratio']:.3f} of without")
-    print(f"by turn: {turns}")
+    ratios = ", ".join(f"{ratio:.3f}" for ratio in results["by_turn"])
+    print(f"throughput with schemas for half of {arguments.requests} requests: {results['ratio']:.3f} of that without")
+    print(f"ratio of each run: {ratios}")
     if arguments.json is not None:
-        found |= {"model": environment.model_shape(arguments.model), "options": environment.shown_options(engine)}
-        report.write(arguments.json, report.with_environment(KIND, found, source, arguments.words))
-    failed = sum(each["requests"]["failed"] for each in (*found["plain"], *found["structured"]))
+        results |= {"model": environment.model_shape(arguments.model), "options": environment.shown_options(engine)}
+        report.write(arguments.json, report.with_environment(KIND, results, source, arguments.argv))
+    failed = sum(each["requests"]["failed"] for each in (*results["plain"], *results["structured"]))
     if failed:
-        console.complain(f"{failed} requests failed")
-    for fault in found["integrity_errors"]:
-        console.complain(f"the engine's ledger is wrong: {fault}")
-    return 1 if failed or found["integrity_errors"] else 0
+        console.print_error(f"{failed} requests failed")
+    for error in results["integrity_errors"]:
+        console.print_error(f"integrity error of the engine: {error}")
+    return 1 if failed or results["integrity_errors"] else 0

@@ -1,15 +1,15 @@
-"""`chairlift config validate`: everything that is wrong with a file of settings, each with its line."""
+"""`chairlift config validate`: prints every problem of a settings file with its line."""
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, cast
 
-from chairlift.cli.console import log_config, tamed_line
+from chairlift.cli.console import escape_line, log_config
 from chairlift.cli.prompt_file import sampling_params
 from chairlift.cli.server_options import validate_server_options
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.config_file import ConfigFile, read_config
-from chairlift.cli.settings.settings import Setting
+from chairlift.cli.settings.declaration import Setting
 from chairlift.cli.settings.yaml_nodes import Problem
 from chairlift.core.errors import ChairliftError, ConfigError
 from chairlift.llm.build import validate_options
@@ -18,52 +18,55 @@ from chairlift.llm.options import Options
 Check = Callable[[dict[str, Any]], object]
 
 
-def _check_engine(asked: dict[str, Any]) -> None:
-    validate_options(cast("Options", asked))
+def _check_engine(options: dict[str, Any]) -> None:
+    validate_options(cast("Options", options))
 
 
 CHECKS: Mapping[str, Check] = {
     "server": validate_server_options, "engine": _check_engine, "sampling": sampling_params, "logging": log_config,
 }  # fmt: skip
-"""What says of the settings of a group whether they can be, without a model."""
+"""The validation of a group's values that needs no model."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Say what is wrong; returns the exit code: 1 where anything is. Raises ConfigError when no file is named."""
-    variable = settings.CONFIG.environment
-    path = arguments.path or settings.environment().get(variable)
+    """Print the problems; returns the exit code: 1 when there is one.
+
+    Raises ConfigError when no file is named.
+    """
+    variable = settings.CONFIG.variable
+    path = arguments.path or settings.process_environment().get(variable)
     if not path:
-        raise ConfigError(f"which file? chairlift config validate FILE.yaml, or {variable}", option="config")
+        raise ConfigError(f"no settings file is named; give FILE.yaml or set {variable}", option="config")
     file = read_config(path)
     problems = sorted([*file.problems, *invalid_values(file)], key=lambda problem: problem.line)
     for problem in problems:
-        print(tamed_line(file.shown(problem)))
+        print(escape_line(file.format_problem(problem)))
     if not problems:
         count = len(file.values)
-        print(tamed_line(f"{path}: good, {count} setting{'s' * (count != 1)}"))
+        print(escape_line(f"{path}: valid, {count} setting{'s' * (count != 1)}"))
     return 1 if problems else 0
 
 
 def invalid_values(file: ConfigFile) -> Iterator[Problem]:
-    """Yield what is wrong with values that could be read: out of bounds, or not possible with each other."""
+    """Yield the problems of values that could be parsed: out of bounds, or not valid together."""
     for title, group in settings.GROUPS:
-        written = [setting for setting in group if setting.dest in file.values]
-        values = {setting.name: read[0] for setting in written if (read := file.read(setting)) is not None}
-        while title in CHECKS and (problem := _first(file, CHECKS[title], written, values)) is not None:
+        present = [setting for setting in group if setting.dest in file.values]
+        values = {setting.name: read[0] for setting in present if (read := file.read(setting)) is not None}
+        while title in CHECKS and (problem := _find_first(file, CHECKS[title], present, values)) is not None:
             yield problem
 
 
-def _first(file: ConfigFile, check: Check, written: list[Setting], values: dict[str, Any]) -> Problem | None:
-    """Return the first thing that is wrong, and take the value that is to blame away, so that the next can be seen."""
+def _find_first(file: ConfigFile, check: Check, present: list[Setting], values: dict[str, Any]) -> Problem | None:
+    """Return the first problem, and remove its value so that the next call finds the next one."""
     try:
         check(dict(values))
         return None
     except ChairliftError as error:
         option = str(error.details.get("option") or error.details.get("param") or "").partition("[")[0]
-        blamed = next((setting for setting in written if setting.name == option and option in values), None)
-        if blamed is None:
-            values.clear()  # nobody knows which of them it is
+        wrong = next((setting for setting in present if setting.name == option and option in values), None)
+        if wrong is None:
+            values.clear()  # the error does not name the wrong value
             return Problem(0, error.message)
-        del values[blamed.name]
-        said = error.message.replace(blamed.name, blamed.dest, 1)
-        return Problem(file.values[blamed.dest].line, said)
+        del values[wrong.name]
+        message = error.message.replace(wrong.name, wrong.dest, 1)
+        return Problem(file.values[wrong.dest].line, message)

@@ -1,4 +1,4 @@
-"""`chairlift doctor`: what this machine has, what a model would take on it, what is wrong and what to do about it."""
+"""`chairlift doctor`: reports the machine, a model's memory use, and problems with remedies."""
 
 import argparse
 import json
@@ -11,13 +11,15 @@ from typing import Any, TypeVar, cast
 
 from chairlift import __version__
 from chairlift.cli import system_info
-from chairlift.cli.console import Console, tamed_line
+from chairlift.cli.console import Console, escape_line
 from chairlift.cli.settings import settings
 from chairlift.core.errors import ChairliftError, ModelError, UnsupportedArchitecture
 from chairlift.llm.model_names import DEMO, no_model_given
 
 ERROR, WARNING = "error", "warning"
 LOW_MEMORY = 2**30
+"""Bytes of available memory below which the report has a warning."""
+
 T = TypeVar("T")
 
 MODEL_FACTS = (
@@ -25,22 +27,22 @@ MODEL_FACTS = (
     "kv_bytes_per_token", "block_size", "num_blocks", "kv_bytes", "tokens", "requests_by_length", "max_model_len",
     "model_limit", "has_tokenizer",
 )  # fmt: skip
-"""Keys of the report's "model"; None is what could not be found out."""
+"""Keys of the report's "model"; a value is None where it could not be determined."""
 
 REMEDIES = {
-    "num_blocks": "ask for fewer blocks, or leave num_blocks out",
-    "max_memory": "lower max_running_requests, max_batch_tokens or max_model_len, take a smaller model or dtype, "
+    "num_blocks": "lower num_blocks, or leave it out",
+    "max_memory": "lower max_running_requests, max_batch_tokens or max_model_len, use a smaller model or dtype, "
     "or free memory",
     "max_model_len": "lower max_model_len",
-    "revision": "leave revision out, or name a model of the hub",
+    "revision": "leave revision out, or name a hub id",
     "device": "leave device out, or name one of the devices above",
     "dtype": "leave dtype out, or name one of float32, bfloat16, float16, float64",
 }
-"""Option -> what to do when it cannot be."""
+"""Remedy by the option that an error names."""
 
 
 class DoctorReport:
-    """The report as it grows; whatever cannot be found out becomes a problem, and never a traceback."""
+    """Collects the report; a value that cannot be determined becomes a problem."""
 
     def __init__(self) -> None:
         self.report: dict[str, Any] = {
@@ -50,119 +52,125 @@ class DoctorReport:
         }
         self.problems: list[dict[str, str]] = []
 
-    def problem(self, level: str, what: str, do: str) -> None:
-        """Note what is wrong and what to do."""
+    def add_problem(self, level: str, what: str, do: str) -> None:
+        """Add a problem and its remedy."""
         self.problems.append({"level": level, "what": " ".join(what.split()), "do": do})
 
     def attempt(
-        self, what: str, find: Callable[[], T], *, level: str = WARNING, do: str = "run again with -v"
+        self, what: str, determine: Callable[[], T], *, level: str = WARNING, do: str = "run again with -v"
     ) -> T | None:
-        """Find something out, or say that it could not be."""
+        """Return a value, or None and a problem when it cannot be determined."""
         try:
-            return find()
+            return determine()
         except Exception as error:
-            self.problem(level, f"{what}: {type(error).__name__}: {error}", do)
+            self.add_problem(level, f"{what}: {type(error).__name__}: {error}", do)
             return None
 
-    def finished(self) -> dict[str, Any]:
-        """Return the report; a program finds all keys, whatever went wrong."""
+    def result(self) -> dict[str, Any]:
+        """Return the report, which has every key whatever failed."""
         ok = not any(problem["level"] == ERROR for problem in self.problems)
         return {**self.report, "problems": self.problems, "ok": ok}
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Examine and print; returns the exit code: 1 when the model cannot be run."""
-    environ = settings.environment()
-    options = settings.given(settings.ENGINE, arguments, environ)
+    """Examine the machine and the model, and print the report.
+
+    Returns the exit code: 1 if the model cannot run.
+    """
+    environ = settings.process_environment()
+    options = settings.resolve_group(settings.ENGINE, arguments, environ)
     if arguments.model is None:
-        with suppress(ModelError):  # what is wrong with it will be among the problems
-            Console(quiet=arguments.quiet).say(no_model_given())
+        with suppress(ModelError):  # the report has the problem of a damaged demo model
+            Console(quiet=arguments.quiet).print_line(no_model_given())
     report = examine(DEMO if arguments.model is None else arguments.model, options)
     if arguments.json:
         print(json.dumps(report, ensure_ascii=False, indent=2))
     else:
-        print("\n".join(map(tamed_line, shown(report))))
+        print("\n".join(map(escape_line, format_report(report))))
     return 0 if report["ok"] else 1
 
 
 def examine(model: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return everything that can be found out, as plain values with stable keys."""
-    found = DoctorReport()
-    report = found.report
-    report["cpu"] = found.attempt("the processor could not be read", system_info.cpu)
-    report["memory"] = found.attempt("the memory could not be read", system_info.memory)
+    """Return the report as plain values with stable keys."""
+    doctor = DoctorReport()
+    report = doctor.report
+    report["cpu"] = doctor.attempt("the CPU could not be examined", system_info.cpu)
+    report["memory"] = doctor.attempt("the memory could not be examined", system_info.memory)
     report["environment"] = system_info.environment(os.environ)
-    report["compiler"] = found.attempt("no compiler could be asked", lambda: system_info.compiler(os.environ))
-    report["libraries"] = _libraries(found)
+    report["compiler"] = doctor.attempt("the compiler could not be examined", lambda: system_info.compiler(os.environ))
+    report["libraries"] = _check_libraries(doctor)
     report |= dict.fromkeys(("devices", "threads", "memory_limits", "attention_backends", "kernels"))
-    report |= found.attempt(
-        "torch cannot be used", _machine, level=ERROR, do="install Chairlift again: python -m pip install chairlift"
+    report |= doctor.attempt(
+        "torch cannot be used", _inspect_machine, level=ERROR,
+        do="install Chairlift again: python -m pip install chairlift"
     ) or {}  # fmt: skip
-    _judge(found)
-    report["model"] = _model(found, model, options)
-    return found.finished()
+    _warn_about_machine(doctor)
+    report["model"] = _check_model(doctor, model, options)
+    return doctor.result()
 
 
-def _machine() -> dict[str, Any]:
+def _inspect_machine() -> dict[str, Any]:
     from chairlift.llm.build import inspect_machine
 
     return inspect_machine()
 
 
-def _libraries(found: DoctorReport) -> list[dict[str, Any]]:
-    listed = found.attempt("what Chairlift needs could not be read", lambda: list(system_info.libraries())) or []
-    for library in listed:
-        if not library.extra and not library.is_good:
-            here = "is missing" if library.version is None else f"is {library.version}"
-            wanted = f"{library.name}>={library.least}" if library.least else library.name
-            found.problem(
-                ERROR, f"{library.name} {here}, Chairlift needs {wanted}", f"python -m pip install '{wanted}'"
-            )
+def _check_libraries(doctor: DoctorReport) -> list[dict[str, Any]]:
+    what = "the requirements of Chairlift could not be read"
+    libraries = doctor.attempt(what, lambda: list(system_info.libraries())) or []
+    for library in libraries:
+        if not library.extra and not library.is_supported:
+            state = "is missing" if library.version is None else f"is {library.version}"
+            requirement = f"{library.name}>={library.least}" if library.least else library.name
+            doctor.add_problem(
+                ERROR, f"{library.name} {state}, Chairlift needs {requirement}",
+                f"python -m pip install '{requirement}'",
+            )  # fmt: skip
     return [
-        asdict(library) | {"ok": library.is_good, "purpose": system_info.PURPOSES.get(library.name, "")}
-        for library in listed
+        asdict(library) | {"ok": library.is_supported, "purpose": system_info.PURPOSES.get(library.name, "")}
+        for library in libraries
     ]
 
 
-def _judge(found: DoctorReport) -> None:
-    """Say what of the machine will make a model slow."""
-    report = found.report
+def _warn_about_machine(doctor: DoctorReport) -> None:
+    """Add warnings about the machine that make a model slow."""
+    report = doctor.report
     cpu, memory, threads = report["cpu"] or {}, report["memory"] or {}, report["threads"]
     usable = min(cpu.get("usable") or 1, max(1, int(cpu.get("quota") or 10**6)))
     if threads is not None and threads > usable:
-        found.problem(
-            WARNING, f"torch uses {threads} threads, this process may use {usable} processors",
+        doctor.add_problem(
+            WARNING, f"torch uses {threads} threads, but this process may use {usable} CPUs",
             f"set OMP_NUM_THREADS={usable}",
         )  # fmt: skip
     if missing := (report["kernels"] or {}).get("missing"):
-        found.problem(
+        doctor.add_problem(
             WARNING, f"models in bfloat16 run at half of their speed on the CPU, or less: {missing}",
             "install g++ (Debian: apt install g++), then run python -m chairlift.model.kernels.cpu.compile",
         )  # fmt: skip
     if (available := memory.get("available")) is not None and available < LOW_MEMORY:
-        found.problem(WARNING, f"{_bytes(available)} of memory are available", "close what else runs here")
+        doctor.add_problem(WARNING, f"only {_format_bytes(available)} of memory are available", "close other programs")
     if memory.get("transparent_huge_pages") == "never":
         do = "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"
-        found.problem(WARNING, "transparent huge pages are off, so the KV cache is made of small pages", do)
+        doctor.add_problem(WARNING, "transparent huge pages are off, so access to the KV cache is slower", do)
 
 
-def _model(found: DoctorReport, model: str, options: dict[str, Any]) -> dict[str, Any]:
+def _check_model(doctor: DoctorReport, model: str, options: dict[str, Any]) -> dict[str, Any]:
     facts: dict[str, Any] = dict.fromkeys(MODEL_FACTS) | {"name": model}
-    read = found.attempt("the model could not be examined", lambda: _examined(model, options), level=ERROR)
+    read = doctor.attempt("the model could not be examined", lambda: _inspect_model(model, options), level=ERROR)
     if read is not None:
-        more, problems = read
-        facts |= more
+        model_facts, problems = read
+        facts |= model_facts
         for error in problems:
-            found.problem(ERROR, error.message, _remedy(error))
-        if more.get("has_tokenizer") is False:
-            found.problem(
-                WARNING, "the folder has no tokenizer.json: prompts must be token ids, outputs have no text",
-                "copy tokenizer.json beside config.json",
+            doctor.add_problem(ERROR, error.message, _remedy(error))
+        if model_facts.get("has_tokenizer") is False:
+            doctor.add_problem(
+                WARNING, "the folder has no tokenizer.json: prompts must be token ids, and outputs have no text",
+                "copy tokenizer.json into the model folder",
             )  # fmt: skip
     return facts
 
 
-def _examined(model: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[ChairliftError]]:
+def _inspect_model(model: str, options: dict[str, Any]) -> tuple[dict[str, Any], list[ChairliftError]]:
     from chairlift.llm.build import inspect_model
     from chairlift.llm.options import Options
 
@@ -171,21 +179,21 @@ def _examined(model: str, options: dict[str, Any]) -> tuple[dict[str, Any], list
 
 def _remedy(error: ChairliftError) -> str:
     if isinstance(error, UnsupportedArchitecture):
-        return "take a model of a supported architecture; docs/add-a-model.md says how one is added"
+        return "use a model of a supported architecture; docs/add-a-model.md explains how to add one"
     if isinstance(error, ModelError):
-        return "check the name, or fetch the model's files again"
-    return REMEDIES.get(str(error.details.get("option")), "change that option")
+        return "check the name, or download the model's files again"
+    return REMEDIES.get(str(error.details.get("option")), "change that setting")
 
 
 # -- for people ----------------------------------------------------------------------------------------------------
 
 
-def shown(report: dict[str, Any]) -> list[str]:
-    """Return the lines of a report."""
+def format_report(report: dict[str, Any]) -> list[str]:
+    """Return the lines of a report for people."""
     lines = [f"Chairlift {report['chairlift']} on Python {report['python']}, {report['platform']}"]
-    lines += _section("machine", _of_machine(report))
-    lines += _section("libraries", [_of_library(library) for library in report["libraries"]])
-    lines += _section("model", _of_model(report["model"]))
+    lines += _section("machine", _machine_rows(report))
+    lines += _section("libraries", [_library_row(library) for library in report["libraries"]])
+    lines += _section("model", _model_rows(report["model"]))
     if report["problems"]:
         lines += ["", "problems"]
         for problem in report["problems"]:
@@ -199,64 +207,64 @@ def _section(title: str, rows: list[tuple[str, str]]) -> list[str]:
     return ["", title, *(f"  {name:<22} {value}".rstrip() for name, value in rows)]
 
 
-def _of_machine(report: dict[str, Any]) -> list[tuple[str, str]]:
+def _machine_rows(report: dict[str, Any]) -> list[tuple[str, str]]:
     cpu, memory = report["cpu"] or {}, report["memory"] or {}
     quota = "" if cpu.get("quota") is None else f", a quota of {cpu['quota']:g}"
     cores = "" if cpu.get("cores") is None else f"{cpu['cores']} cores, "
     rows = [
-        ("processor", f"{cpu.get('model', 'unknown')}"),
-        ("processors", f"{cores}{cpu.get('logical')} logical, {cpu.get('usable')} usable here{quota}"),
-        ("threads of torch", str(report["threads"])),
-        ("memory", f"{_bytes(memory.get('total'))}, {_bytes(memory.get('available'))} available"),
+        ("CPU", f"{cpu.get('model', 'unknown')}"),
+        ("CPU cores", f"{cores}{cpu.get('logical')} logical, {cpu.get('usable')} usable{quota}"),
+        ("torch threads", str(report["threads"])),
+        ("memory", f"{_format_bytes(memory.get('total'))}, {_format_bytes(memory.get('available'))} available"),
     ]
     rows += [
-        ("  limit", f"{_bytes(one['bytes'])} ({one['limit']})")
+        ("  limit", f"{_format_bytes(one['bytes'])} ({one['limit']})")
         for one in report["memory_limits"] or []
         if one["limit"] != "MemAvailable"
     ]
-    pages = f"; {memory['huge_pages']} reserved ones" if memory.get("huge_pages") else ""
+    pages = f"; {memory['huge_pages']} reserved" if memory.get("huge_pages") else ""
     rows.append(("huge pages", f"{memory.get('transparent_huge_pages') or 'unknown'}{pages}"))
     for device in report["devices"] or []:
-        room = "" if device["memory_total"] is None else f", {_bytes(device['memory_free'])} free"
+        memory_text = "" if device["memory_total"] is None else f", {_format_bytes(device['memory_free'])} free"
         native = "native" if device["native_bfloat16"] else "emulated"
-        rows.append((f"device {device['name']}", f"{device['description']}{room}; {native} bfloat16"))
+        rows.append((f"device {device['name']}", f"{device['description']}{memory_text}; {native} bfloat16"))
     rows.append(("attention backends", ", ".join(report["attention_backends"] or ["unknown"])))
     kernels = report["kernels"] or {}
-    rows.append(("native kernels", _of_kernels(kernels)))
+    rows.append(("native kernels", _format_kernels(kernels)))
     rows.append(("compiler", report["compiler"]["version"] if report["compiler"] else "none found"))
     rows += [(name, value) for name, value in report["environment"].items()]
     return rows
 
 
-def _of_kernels(kernels: dict[str, Any]) -> str:
+def _format_kernels(kernels: dict[str, Any]) -> str:
     if not kernels.get("chosen"):
         return "none"
     others = [name for name in kernels["sets"] if name != kernels["chosen"]]
     return f"{kernels['chosen']} on {kernels['threads']} threads; also {', '.join(others) or 'none'}"
 
 
-def _of_library(library: dict[str, Any]) -> tuple[str, str]:
+def _library_row(library: dict[str, Any]) -> tuple[str, str]:
     extra = f" (extra {library['extra']})" if library["extra"] else ""
     return library["name"], f"{library['version'] or 'not installed':<14} {library['purpose']}{extra}"
 
 
-def _of_model(facts: dict[str, Any]) -> list[tuple[str, str]]:
+def _model_rows(facts: dict[str, Any]) -> list[tuple[str, str]]:
     rows = [("name", facts["name"])]
     if facts["architecture"] is not None:
         own = facts["checkpoint_dtype"]
-        of_file = f" (the checkpoint is {own})" if own not in (None, facts["dtype"]) else ""
+        checkpoint = f" (the checkpoint is {own})" if own not in (None, facts["dtype"]) else ""
         rows += [
             ("architecture", facts["architecture"]),
-            ("dtype", f"{facts['dtype']}{of_file}"),
+            ("dtype", f"{facts['dtype']}{checkpoint}"),
             ("parameters", f"{facts['parameters'] / 1e6:,.1f} million"),
         ]
     for name, key in (("weights", "weight_bytes"), ("largest step", "step_bytes")):
         if facts[key] is not None:
-            rows.append((name, _bytes(facts[key])))
+            rows.append((name, _format_bytes(facts[key])))
     if facts["kv_bytes_per_token"] is not None:
-        rows.append(("KV cache per token", _bytes(facts["kv_bytes_per_token"])))
+        rows.append(("KV cache per token", _format_bytes(facts["kv_bytes_per_token"])))
     if facts["num_blocks"] is not None:
-        size = f"{facts['num_blocks']} blocks, {facts['tokens']} tokens, {_bytes(facts['kv_bytes'])}"
+        size = f"{facts['num_blocks']} blocks, {facts['tokens']} tokens, {_format_bytes(facts['kv_bytes'])}"
         rows.append(("KV cache", size))
         rows += [
             (f"  of {length} tokens", f"{count} requests at once")
@@ -265,7 +273,7 @@ def _of_model(facts: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def _bytes(number: int | None) -> str:
+def _format_bytes(number: int | None) -> str:
     if number is None:
         return "unknown"
     for unit, size in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):

@@ -1,4 +1,4 @@
-"""`chairlift serve`: the composition root of a replica's two processes."""
+"""`chairlift serve`: the composition root of the API server process and its engine process."""
 
 import argparse
 import logging
@@ -23,56 +23,62 @@ from chairlift.web.auth import KeyRing, read_keys
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until told to leave; returns the exit code. Raises ConfigError and ModelError for bad input."""
-    console, environ = Console(quiet=arguments.quiet), settings.environment()
-    door = settings.given(settings.SERVER, arguments, environ)
-    engine: Options = {"engine_mode": "process", **settings.given(settings.SERVE_SETTINGS, arguments, environ)}  # type: ignore[typeddict-item]
-    engine["max_queue_size"] = engine_queue_size(door, engine)
-    listening = listen_address(door)
+    """Serve a model until SIGTERM or Ctrl-C; returns the exit code.
+
+    Raises ConfigError and ModelError for invalid input.
+    """
+    console, environ = Console(quiet=arguments.quiet), settings.process_environment()
+    options = settings.resolve_group(settings.SERVER, arguments, environ)
+    engine: Options = {"engine_mode": "process", **settings.resolve_group(settings.SERVE_SETTINGS, arguments, environ)}  # type: ignore[typeddict-item]
+    engine["max_queue_size"] = engine_queue_size(options, engine)
+    listening = listen_address(options)
     prepared = prepare(arguments.model, engine)
-    names = tuple(door.get("served_model_name") or [_name(prepared.model)])
-    key_file = Path(door["key_file"]) if door.get("key_file") else None
+    names = tuple(options.get("served_model_name") or [_model_display_name(prepared.model)])
+    key_file = Path(options["key_file"]) if options.get("key_file") else None
 
     has_keys = False
 
-    def keys() -> KeyRing:
+    def load_keys() -> KeyRing:
         nonlocal has_keys
         if has_keys and key_file is not None:
             check_is_file(key_file, "key_file")
         ring, has_keys = read_keys(key_file, environ), True
-        if not ring.requires_key and not door.get("insecure") and not listening.is_loopback:
+        if not ring.requires_key and not options.get("insecure") and not listening.is_loopback:
             raise ConfigError(
-                f"{listening.host} can be reached by others, so keys are needed (--key-file, CHAIRLIFT_API_KEY); "
-                "--insecure serves without", option="host",
+                f"host {listening.host} is a public address and needs API keys; set --key-file or CHAIRLIFT_API_KEY, "
+                "or serve without keys by --insecure", option="host",
             )  # fmt: skip
         return ring
 
-    console.say(f"serving {prepared.model}" if arguments.model else no_model_given())
-    logs, lines = use_background_writer(), line_handler(sys.stderr)  # neither waits for a disk or for a pipe
+    console.print_line(f"serving {prepared.model}" if arguments.model else no_model_given())
+    logs, lines = use_background_writer(), line_handler(sys.stderr)  # a blocked disk or pipe does not block the server
 
-    def say(line: str) -> None:
+    def print_line(line: str) -> None:
         if not arguments.quiet:
             lines.handle(logging.makeLogRecord({"msg": line, "levelno": logging.INFO}))
 
     code = 1
     try:
         code = serve(ServerParts(
-            config=server_config(names, door), listening=listening, read_keys=keys, start=prepared.start,
+            config=server_config(names, options), listening=listening, read_keys=load_keys, start=prepared.start,
             engine_pid=_engine_pid, budget=prepared.scheduler.max_batch_tokens,
-            max_running=prepared.scheduler.max_running_sequences, print_line=say,
-            read_settings=None if arguments.file is None else SettingsReloader(arguments, environ, names),
+            max_running=prepared.scheduler.max_running_sequences, print_line=print_line,
+            read_settings=None if arguments.settings_file is None else SettingsReloader(arguments, environ, names),
         ))  # fmt: skip
     finally:
         prepared.close()
-        for each in (lines, logs):
-            each.close()
+        for writer in (lines, logs):
+            writer.close()
         if lines.is_stuck or logs.is_stuck:
-            os._exit(code)  # nobody reads: at its end Python would wait for that
+            os._exit(code)  # a pipe that is not read would block Python's normal exit
     return code
 
 
-def _name(model: str) -> str:
-    """Return how a model is called where nobody has named it: a hub id or one of our own, or its folder's last part."""
+def _model_display_name(model: str) -> str:
+    """Return the default name of a model in the API.
+
+    It is the hub id or built-in name, or the last part of the folder.
+    """
     path = Path(model).expanduser()
     return path.resolve().name if path.exists() else model
 

@@ -1,8 +1,8 @@
-"""ConfigFile: the settings that a YAML file makes, with their lines, and everything that is wrong with them.
+"""ConfigFile: the settings of a YAML file with their lines, and every problem of the file.
 
-A file is one mapping, without sections: keys are flags without their dashes. What stands behind a key is read as the
-text of the flag would be, so that a revision may be 0123, and "no" a name. Lists are for settings that may be given
-several times or take several values, mappings for those that take pairs.
+A file is one mapping without sections, whose keys are flag names without the leading dashes. A value is parsed as the
+text of its flag, so a revision may be 0123 and a name may be "no". A list is for a setting that is repeatable or takes
+several values, a mapping for a setting that takes pairs.
 """
 
 import argparse
@@ -11,21 +11,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chairlift.cli.settings import settings, value_parsers
-from chairlift.cli.settings.settings import Setting
-from chairlift.cli.settings.yaml_nodes import Key, Problem, Unreadable, Value, cut, read_keys
+from chairlift.cli.settings.declaration import PREFIX, Setting
+from chairlift.cli.settings.yaml_nodes import InvalidNode, Key, Problem, Value, read_keys, shorten
 from chairlift.core.errors import ConfigError
 
-MAX_SAID = 400
-KEYS = frozenset(name.removeprefix(settings.PREFIX).lower() for name in settings.SECRETS)
+MAX_MESSAGE_CHARS = 400
+"""Longest message of a value parser that is passed on."""
+SECRET_KEYS = frozenset(name.removeprefix(PREFIX).lower() for name in settings.SECRETS)
+"""Keys that a settings file must not have."""
 
 
 class ConfigFile:
-    """Settings that a file makes.
+    """The settings of one file.
 
     Attributes:
-        path: as it was given.
-        values: by key, those that are not null.
-        problems: in the order of their lines.
+        path: path of the file as the user wrote it.
+        values: values by key, without those that are null.
+        problems: errors in the order of their lines.
     """
 
     def __init__(self, path: str, values: Mapping[str, Value], problems: Sequence[Problem]) -> None:
@@ -33,133 +35,143 @@ class ConfigFile:
         self.values = values
         self.problems = sorted(problems, key=lambda problem: problem.line)
 
-    def place(self, line: int) -> str:
-        """Name a line the way people do."""
+    def location(self, line: int) -> str:
+        """Return the location of a line, for people."""
         return f"{self.path} line {line}" if line else self.path
 
-    def shown(self, problem: Problem) -> str:
-        """Say what is wrong, and where."""
-        return f"{self.place(problem.line)}: {problem.said}"
+    def format_problem(self, problem: Problem) -> str:
+        """Return a problem with its location as a sentence."""
+        return f"{self.location(problem.line)}: {problem.message}"
 
     def read(self, setting: Setting) -> tuple[Any, str] | None:
-        """Return a setting's value and its place, None where it is not there. Raises ArgumentTypeError."""
+        """Return a setting's value and location, or None for a setting without a key.
+
+        Raises ArgumentTypeError for a value that cannot be parsed.
+        """
         value = self.values.get(setting.dest)
         if value is None:
             return None
         try:
-            return _read(setting, value), self.place(value.line)
-        except Unreadable as error:
-            raise argparse.ArgumentTypeError(self.shown(error.problem)) from None
+            return _parse_value(setting, value), self.location(value.line)
+        except InvalidNode as error:
+            raise argparse.ArgumentTypeError(self.format_problem(error.problem)) from None
 
     def check(self) -> "ConfigFile":
-        """Return itself. Raises ConfigError with the first problem, and how many more there are."""
+        """Return this file.
+
+        Raises ConfigError with the first problem and the number of further ones.
+        """
         if not self.problems:
             return self
         first, *rest = self.problems
-        more = f" (and {len(rest)} more: chairlift config validate {self.path})" if rest else ""
-        raise ConfigError(self.shown(first) + more, option=settings.CONFIG.name)
+        more = f" (and {len(rest)} more; `chairlift config validate {self.path}` lists them)" if rest else ""
+        raise ConfigError(self.format_problem(first) + more, option=settings.CONFIG.name)
 
 
 def read_config(path: str) -> ConfigFile:
-    """Read a file; what is wrong with it, or with being a file, is among its problems."""
+    """Read a settings file; a file that cannot be read is one with that problem."""
     try:
-        return _understood(path, read_keys(path))
-    except Unreadable as error:
+        return _parse_keys(path, read_keys(path))
+    except InvalidNode as error:
         return ConfigFile(path, {}, [error.problem])
 
 
-def _understood(path: str, keys: Sequence[Key]) -> ConfigFile:
-    """Take the keys that there are, and say what is wrong with each of the others."""
+def _parse_keys(path: str, keys: Sequence[Key]) -> ConfigFile:
+    """Sort keys into values of known settings and problems."""
     known: dict[str, list[Setting]] = {}
     for _, group in settings.GROUPS:
         for setting in group:
             known.setdefault(setting.dest, []).append(setting)
-    values, problems, seen = dict[str, Value](), list[Problem](), dict[str, int]()
+    values, problems, first_lines = dict[str, Value](), list[Problem](), dict[str, int]()
     for key, line, value in keys:
         name = key.replace("-", "_")
-        if name in seen:
-            problems.append(Problem(line, f"{cut(key)!r} is already in line {seen[name]}; one of them has to go"))
-        elif isinstance(value, Unreadable):
+        if name in first_lines:
+            message = f"the key {shorten(key)!r} is already in line {first_lines[name]}; remove one of them"
+            problems.append(Problem(line, message))
+        elif isinstance(value, InvalidNode):
             problems.append(value.problem)
         elif name not in known:
-            problems.append(Problem(line, _unknown(key, value, known)))
-        elif (refusal := _refusal(known[name], value)) is not None:
-            problems.append(refusal)
+            problems.append(Problem(line, _unknown_key_message(key, value, known)))
+        elif (problem := _find_problem(known[name], value)) is not None:
+            problems.append(problem)
         elif not value.is_null:
             values[name] = value
-        seen.setdefault(name, line)
+        first_lines.setdefault(name, line)
     return ConfigFile(path, values, problems)
 
 
-def _unknown(key: str, value: Value, known: Mapping[str, Sequence[Setting]]) -> str:
-    name = key.replace("-", "_").lower().removeprefix(settings.PREFIX.lower())
-    if name in KEYS:
-        variable = settings.PREFIX + name.upper()
-        return f"{key!r}: no key belongs in here; give key_file, or {variable} in the environment"
+def _unknown_key_message(key: str, value: Value, known: Mapping[str, Sequence[Setting]]) -> str:
+    name = key.replace("-", "_").lower().removeprefix(PREFIX.lower())
+    if name in SECRET_KEYS:
+        variable = PREFIX + name.upper()
+        return f"{key!r} is a secret, which a settings file must not hold; set key_file, or the variable {variable}"
     if value.pairs is not None and name in {title for title, _ in settings.GROUPS}:
-        return f"there are no sections: what stands under {key!r} goes to the margin"
-    owned = {setting.name: dest for dest, each in known.items() for setting in each}  # bad_words: bad_word
-    near = difflib.get_close_matches(name, owned.keys() | known.keys(), n=1)
-    if not near:
-        return f"unknown key {cut(key)!r}; `chairlift config show` lists what there is"
-    meant = near[0] if near[0] in known else owned[near[0]]
-    return f"unknown key {cut(key)!r}, did you mean {meant!r}?"
+        return f"a settings file has no sections; move the keys under {key!r} to the top level"
+    keys = {setting.name: key for key, group in known.items() for setting in group}  # bad_words: bad_word
+    similar = difflib.get_close_matches(name, keys.keys() | known.keys(), n=1)
+    if not similar:
+        return f"unknown key {shorten(key)!r}; `chairlift config show` lists the keys"
+    suggestion = similar[0] if similar[0] in known else keys[similar[0]]
+    return f"unknown key {shorten(key)!r}; did you mean {suggestion!r}?"
 
 
-def _refusal(declared: Sequence[Setting], value: Value) -> Problem | None:
-    """Say what is wrong with a value; None when at least one of the settings of its name takes it."""
-    refusal = None
-    for setting in declared if not value.is_null else ():
+def _find_problem(same_key: Sequence[Setting], value: Value) -> Problem | None:
+    """Return the problem of a value, or None when one of the settings accepts it."""
+    problem = None
+    for setting in same_key if not value.is_null else ():
         try:
-            _read(setting, value)
+            _parse_value(setting, value)
             return None
-        except Unreadable as error:
-            refusal = error.problem
-    return refusal
+        except InvalidNode as error:
+            problem = error.problem
+    return problem
 
 
-def _read(setting: Setting, value: Value) -> Any:
-    """Turn what stands there into a setting's value. Raises Unreadable."""
-    if not setting.many:
-        return _one(setting, value)
-    return [_one(setting, item) for item in ([value] if value.items is None else value.items)]
+def _parse_value(setting: Setting, value: Value) -> Any:
+    """Return the setting's value. Raises InvalidNode."""
+    if not setting.is_repeatable:
+        return _parse_one(setting, value)
+    return [_parse_one(setting, item) for item in ([value] if value.items is None else value.items)]
 
 
-def _one(setting: Setting, value: Value) -> Any:
-    text = _as_text(setting.kind, value)
+def _parse_one(setting: Setting, value: Value) -> Any:
+    text = _as_text(setting.parse, value)
     if text is None:
-        what = "a list of " * setting.many + value_parsers.said(setting.kind)
-        raise Unreadable(value.line, f"{setting.dest} must be {what}, got {value.shown()}")
+        expected = "a list of " * setting.is_repeatable + value_parsers.describe_parser(setting.parse)
+        raise InvalidNode(value.line, f"{setting.dest} must be {expected}, got {value.describe()}")
     try:
-        return setting.kind(text)
+        return setting.parse(text)
     except argparse.ArgumentTypeError as error:
-        raise Unreadable(value.line, f"{setting.dest} {cut(str(error), MAX_SAID)}") from None
+        raise InvalidNode(value.line, f"{setting.dest} {shorten(str(error), MAX_MESSAGE_CHARS)}") from None
 
 
-def _as_text(kind: value_parsers.Kind, value: Value) -> str | None:
-    """Write a value as the flag of this kind takes it; None for one that no flag could have."""
+def _as_text(parse: value_parsers.ValueParser, value: Value) -> str | None:
+    """Return a value as the text of a flag, or None for a value that no flag can have."""
     if value.items is not None:
-        return _joined(value.items, ",") if kind in value_parsers.LISTS else None
+        return _join_texts(value.items, ",") if parse in value_parsers.LIST_PARSERS else None
     if value.pairs is None:
         return value.text
-    if kind is value_parsers.structure and len(value.pairs) == 1:
-        return _structure(*value.pairs[0])
-    if kind not in value_parsers.PAIRS or any(mark in name for name, _ in value.pairs for mark in ",="):
+    if parse is value_parsers.structured_output and len(value.pairs) == 1:
+        return _structured_output_text(*value.pairs[0])
+    if parse not in value_parsers.MAPPING_PARSERS or any(mark in name for name, _ in value.pairs for mark in ",="):
         return None
-    texts = [_joined([inner], ",") for _, inner in value.pairs]
+    texts = [_join_texts([inner], ",") for _, inner in value.pairs]
     if None in texts or not texts:
         return None
     return ",".join(f"{name}={text}" for (name, _), text in zip(value.pairs, texts, strict=True))
 
 
-def _structure(name: str, value: Value) -> str | None:
+def _structured_output_text(name: str, value: Value) -> str | None:
     if value.items is not None:
-        joined = _joined(value.items, "|")
+        joined = _join_texts(value.items, "|")
         return None if joined is None else f"{name}={joined}"
     return name if name == "json_object" and value.text == "true" else f"{name}={value.text}" if value.text else None
 
 
-def _joined(values: Sequence[Value], separator: str) -> str | None:
-    """Write texts side by side; None when there is none, or when one is no text or has the separator in it."""
+def _join_texts(values: Sequence[Value], separator: str) -> str | None:
+    """Join texts with a separator.
+
+    Returns None for an empty list, a value that is no text, and a text with the separator.
+    """
     texts = [value.text for value in values if value.text is not None and separator not in value.text]
     return separator.join(texts) if texts and len(texts) == len(values) else None

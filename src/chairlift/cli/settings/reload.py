@@ -1,4 +1,4 @@
-"""Rereading: what a server does with its file of settings when it is told to read it again."""
+"""SettingsReloader: reads a running server's settings file again."""
 
 import argparse
 import copy
@@ -11,60 +11,71 @@ from chairlift.cli.console import log_config
 from chairlift.cli.server_options import server_config
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.config_file import ConfigFile
+from chairlift.cli.settings.declaration import Setting
 from chairlift.cli.settings.sources import read_file
 from chairlift.core.errors import ConfigError
 from chairlift.server.server_process import ReloadedSettings
 
 log = logging.getLogger(__name__)
 
-FIXED = tuple(
+FIXED_SETTINGS = tuple(
     setting
     for group in ((settings.MODEL,), settings.SERVER, settings.SERVE_SETTINGS, settings.LOGGING)
     for setting in group
     if not setting.is_reloadable
 )
-"""What holds from a server's start to its end."""
+"""Settings whose new values apply only at the next start."""
 
 
 class SettingsReloader:
-    """Reads the file that a server was started with again; flags and the environment win over it, as they did then."""
+    """Reads the settings file again; the flags and variables of the start still win over it."""
 
     def __init__(self, arguments: argparse.Namespace, environ: Mapping[str, str], names: tuple[str, ...]) -> None:
         self._arguments = arguments
         self._environ = environ
         self._names = names
-        self._before: ConfigFile = arguments.file
+        self._initial_file: ConfigFile = arguments.settings_file
 
     def __call__(self) -> ReloadedSettings:
-        """Return what holds now. What changed and cannot be taken over is logged. Raises ConfigError."""
-        check_is_file(self._before.path, settings.CONFIG.name)
-        file = read_file(self._before.path)
-        if self._before.values and not file.values:
-            raise ConfigError(f"{file.path} is empty now, and was not before", option=settings.CONFIG.name)
+        """Return the new values, and log a warning about changes that need a restart.
+
+        Raises ConfigError for a file with any problem.
+        """
+        check_is_file(self._initial_file.path, settings.CONFIG.name)
+        file = read_file(self._initial_file.path)
+        if self._initial_file.values and not file.values:
+            raise ConfigError(f"{file.path} has no settings any more; write them again", option=settings.CONFIG.name)
         for problem in invalid_values(file):
-            raise ConfigError(f"{file.path} line {problem.line}: {problem.said}", option=settings.CONFIG.name)
+            raise ConfigError(file.format_problem(problem), option=settings.CONFIG.name)
         arguments, environ = copy.copy(self._arguments), self._environ
-        arguments.file = file
+        arguments.settings_file = file
         try:
-            door, logged = (settings.given(group, arguments, environ) for group in (settings.SERVER, settings.LOGGING))
+            server_values, logging_values = (
+                settings.resolve_group(group, arguments, environ) for group in (settings.SERVER, settings.LOGGING)
+            )
         except argparse.ArgumentTypeError as error:
             raise ConfigError(str(error), option=settings.CONFIG.name) from None
-        renewed = ReloadedSettings(
-            config=server_config(self._names, door),
-            log=log_config(logged, verbose=arguments.verbose, quiet=arguments.quiet),
+        reloaded = ReloadedSettings(
+            config=server_config(self._names, server_values),
+            log=log_config(logging_values, verbose=arguments.verbose, quiet=arguments.quiet),
         )
-        changed = [setting.dest for setting in FIXED if _value(file, setting) != _value(self._before, setting)]
+        changed = [
+            setting.dest for setting in FIXED_SETTINGS if _value(file, setting) != _value(self._initial_file, setting)
+        ]
         if changed:
-            log.warning("%s: what changed of %s holds from the next start", file.path, ", ".join(changed))
-        return renewed
+            log.warning("%s: the new values of %s apply only after a restart", file.path, ", ".join(changed))
+        return reloaded
 
 
 def check_is_file(path: str | Path, option: str) -> None:
-    """Raise ConfigError for what can be read only once, as a pipe can: whoever reads it again would wait for ever."""
+    """Raise ConfigError for a path that exists and is no regular file.
+
+    A second read of a pipe would block.
+    """
     if Path(path).exists() and not Path(path).is_file():
-        raise ConfigError(f"{path} is no file, and so cannot be read again", option=option)
+        raise ConfigError(f"{path} is not a regular file, so it cannot be read again", option=option)
 
 
-def _value(file: ConfigFile, setting: settings.Setting) -> object:
+def _value(file: ConfigFile, setting: Setting) -> object:
     read = file.read(setting)
     return None if read is None else read[0]

@@ -1,82 +1,115 @@
-"""Sources: what besides the command line makes settings, and what of that nobody reads."""
+"""Sources of settings: reads the settings file, and warns about settings without effect."""
 
 import argparse
 import difflib
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from chairlift.cli.settings import settings
+from chairlift.cli.settings.declaration import PREFIX, Setting
+from chairlift.core.errors import ChairliftError
 
 if TYPE_CHECKING:
     from chairlift.cli.settings.config_file import ConfigFile
 
 log = logging.getLogger(__name__)
 
-NEAR = 0.75
-"""How alike an unknown variable is to a known one that it was meant to be; Kubernetes sets some that are not."""
+SIMILARITY_CUTOFF = 0.75
+"""Least similarity (0 to 1) of an unknown variable to a known one for a warning; Kubernetes sets some below it."""
 
 
 def load_settings_file(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
-    """Read the file that a command was given into `arguments.file`, and take its model where none is named.
+    """Read the command's settings file, and resolve its model.
 
-    `arguments.named` is who named the model. Raises ConfigError for a file with anything wrong in it, whether or not
-    this command would have read that.
+    Sets `arguments.settings_file`, None without a file, and `arguments.model_setting`, None without a model.
+    Raises ConfigError for a file with any problem, even in a setting that this command does not read.
     """
-    taken = arguments.parser.taken
-    arguments.file = arguments.named = None
-    if settings.CONFIG in taken and (config := settings.find(settings.CONFIG, arguments, environ)) is not None:
-        arguments.file = read_file(config.value)
-    is_elsewhere = getattr(arguments, "url", None) is not None  # a server's models have other names
-    if settings.MODEL in taken and not is_elsewhere:
-        arguments.named = settings.find(settings.MODEL, arguments, environ)
-        arguments.model = None if arguments.named is None else arguments.named.value
+    declared = arguments.parser.settings
+    arguments.settings_file = arguments.model_setting = None
+    if settings.CONFIG in declared and (config := settings.resolve(settings.CONFIG, arguments, environ)) is not None:
+        arguments.settings_file = read_file(config.value)
+    is_remote = getattr(arguments, "url", None) is not None  # the names of a server's models are not local models
+    if settings.MODEL in declared and not is_remote:
+        arguments.model_setting = settings.resolve(settings.MODEL, arguments, environ)
+        arguments.model = None if arguments.model_setting is None else arguments.model_setting.value
 
 
 def read_file(path: str) -> "ConfigFile":
-    """Read a file of settings. Raises ConfigError."""
-    from chairlift.cli.settings.config_file import read_config  # it needs a parser for YAML
+    """Read a settings file. Raises ConfigError."""
+    from chairlift.cli.settings.config_file import read_config  # imports a YAML parser
 
     return read_config(path).check()
 
 
-def warn_unread_settings(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
-    """Log what somebody has set in vain: variables whose names are almost right, and settings of other commands."""
-    for name, meant in unknown_variables(environ):
-        log.warning("nothing reads %s of the environment; did you mean %s?", name, meant)
+def warn_unused_settings(arguments: argparse.Namespace, environ: Mapping[str, str]) -> None:
+    """Log a warning about misspelled variables and about keys that this command does not read."""
+    for name, known_name in unknown_variables(environ):
+        log.warning("the environment variable %s is unknown and has no effect; did you mean %s?", name, known_name)
     command = arguments.parser.prog.removeprefix("chairlift ")
-    idle = unread_keys(arguments)
-    if idle:
-        log.warning("%s: nothing of `%s` reads %s", arguments.file.path, command, ", ".join(idle))
+    unused = unused_keys(arguments)
+    if unused:
+        log.warning("%s: `%s` does not read %s", arguments.settings_file.path, command, ", ".join(unused))
 
 
-def setting_origin(
+def message_as_written(error: ChairliftError, arguments: argparse.Namespace, environ: Mapping[str, str]) -> str:
+    """Return an error's message with the setting's name as the user wrote it.
+
+    That is the flag, the variable, or the key with its line.
+    """
+    resolved = _resolve_named(error.details, arguments, environ)
+    if resolved is None:
+        return error.message
+    setting, source, origin = resolved
+    written = {setting.name: setting.dest if source == settings.FILE else origin}
+    if setting.is_positional:
+        written = {}
+    elif source == settings.FLAG:
+        written |= {each.name: each.flag for each in arguments.parser.settings if "_" in each.name}
+    message = error.message
+    for name, replacement in written.items():
+        # A name without an underscore is a word of plain English, too: only the subject of the sentence is the setting.
+        before = r"(?<![\w-])" if "_" in name else r"(?:^|(?<=^unknown ))"
+        message = re.sub(rf"{before}{name}(?![\w-])", replacement, message, count=1)
+    return message if source == settings.FLAG or origin in message else f"{message} ({origin})"
+
+
+def _resolve_named(
     details: Mapping[str, object], arguments: argparse.Namespace, environ: Mapping[str, str]
-) -> str | None:
-    """Return the variable, or the line of the file, that made the setting which an error names; None for a flag."""
+) -> tuple[Setting, str, str] | None:
+    """Return the setting that an error names, with its source and origin.
+
+    Returns None for a setting that is not given.
+    """
     option = details.get("option") or details.get("param")
-    for setting in arguments.parser.taken:
+    for setting in arguments.parser.settings:
         with suppress(argparse.ArgumentTypeError):
-            found = settings.find(setting, arguments, environ) if setting.name == option else None
-            if found is not None and found.source != settings.FLAG:
-                return found.where
+            resolved = settings.resolve(setting, arguments, environ) if setting.name == option else None
+            if resolved is not None:
+                return setting, resolved.source, resolved.origin
     return None
 
 
 def unknown_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield variables that nothing reads, each with the one that it is almost called like."""
-    known = {setting.environment for _, group in settings.GROUPS for setting in group}
-    known |= {settings.CONFIG.environment, *settings.SECRETS}
-    names = [name.removeprefix(settings.PREFIX) for name in sorted(known)]
+    """Yield each unknown variable that is similar to a known one, with the known name."""
+    known = {setting.variable for _, group in settings.GROUPS for setting in group}
+    known |= {settings.CONFIG.variable, *settings.SECRETS}
+    names = [name.removeprefix(PREFIX) for name in sorted(known)]
     for name in sorted(environ):
-        if name.startswith(settings.PREFIX) and name not in known:
-            near = difflib.get_close_matches(name.removeprefix(settings.PREFIX), names, n=1, cutoff=NEAR)
-            yield from ((name, settings.PREFIX + meant) for meant in near)
+        if name.startswith(PREFIX) and name not in known:
+            similar = difflib.get_close_matches(name.removeprefix(PREFIX), names, n=1, cutoff=SIMILARITY_CUTOFF)
+            yield from ((name, PREFIX + match) for match in similar)
 
 
-def unread_keys(arguments: argparse.Namespace) -> list[str]:
-    """Return the keys of the file that the command has no setting for; none where it has settings of the log alone."""
-    taken = {setting.dest for setting in arguments.parser.taken}
-    logging_alone = taken <= {setting.dest for setting in (*settings.LOGGING, settings.CONFIG)}
-    return [] if arguments.file is None or logging_alone else [key for key in arguments.file.values if key not in taken]
+def unused_keys(arguments: argparse.Namespace) -> list[str]:
+    """Return the file's keys that are no settings of the command.
+
+    A command with logging settings only has none.
+    """
+    keys = {setting.dest for setting in arguments.parser.settings}
+    has_logging_only = keys <= {setting.dest for setting in (*settings.LOGGING, settings.CONFIG)}
+    if arguments.settings_file is None or has_logging_only:
+        return []
+    return [key for key in arguments.settings_file.values if key not in keys]

@@ -1,21 +1,23 @@
-"""Kinds: what the text of an option, of a variable or of a file of settings is read as.
+"""Value parsers: convert the text of a flag, variable or file to a setting's value.
 
-Each takes text and returns its value, or raises ArgumentTypeError with what it must be and what came.
+Each takes the text and returns the value. For a text that is not valid it raises ArgumentTypeError with a message that
+follows the name of the setting: "must be an integer, got 'x'".
 """
 
 import argparse
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-Kind = Callable[[str], Any]
-STRUCTURES = ("json_schema", "regex", "grammar", "choice")
+ValueParser = Callable[[str], Any]
+Name = TypeVar("Name")
+STRUCTURED_KINDS = ("json_schema", "regex", "grammar", "choice")
 TRUE, FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
-def whole(text: str) -> int:
-    """Read an integer."""
+def integer(text: str) -> int:
+    """Parse an integer."""
     try:
         return int(text)
     except ValueError:
@@ -23,54 +25,91 @@ def whole(text: str) -> int:
 
 
 def number(text: str) -> float:
-    """Read a number."""
+    """Parse a number."""
     try:
         return float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"must be a number, got {text!r}") from None
 
 
-def share_or_bytes(text: str) -> float | int:
-    """Read a share such as 0.8, or bytes such as 4000000000, 4GiB, 500MB."""
+def boolean(text: str) -> bool:
+    """Parse one of the words for true and false."""
+    if text.lower() not in TRUE + FALSE:
+        raise argparse.ArgumentTypeError(f"must be one of {', '.join(TRUE + FALSE)}, got {text!r}")
+    return text.lower() in TRUE
+
+
+def fraction_or_bytes(text: str) -> float | int:
+    """Parse a fraction such as 0.8, or a size such as 4000000000, 4GiB or 500MB."""
     units = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
     amount = text.strip().upper()
     try:
         for unit, size in units.items():
             if amount.endswith(unit):
                 return int(float(amount.removesuffix(unit)) * size)
-        share = int(amount) if amount.isdecimal() and amount != "1" else float(amount)
-        if not -math.inf < share < math.inf:
+        fraction = int(amount) if amount.isdecimal() and amount != "1" else float(amount)
+        if not -math.inf < fraction < math.inf:
             raise ValueError
-        return share
+        return fraction
     except (ValueError, OverflowError):
-        raise argparse.ArgumentTypeError(f"must be a share like 0.8 or bytes like 4GiB, got {text!r}") from None
+        raise argparse.ArgumentTypeError(
+            f"must be a fraction such as 0.8 or a size such as 4GiB, got {text!r}"
+        ) from None
 
 
-def flag(text: str) -> bool:
-    """Read a yes or no of the environment."""
-    if text.lower() not in TRUE + FALSE:
-        raise argparse.ArgumentTypeError(f"must be one of {', '.join(TRUE + FALSE)}, got {text!r}")
-    return text.lower() in TRUE
+def num_bytes(text: str) -> int:
+    """Parse a size such as 50000000, 50MB or 64MiB."""
+    try:
+        amount = fraction_or_bytes(text)
+    except argparse.ArgumentTypeError:
+        amount = math.nan
+    if isinstance(amount, float) and not amount.is_integer():
+        raise argparse.ArgumentTypeError(f"must be a size in bytes such as 50MB, got {text!r}")
+    return int(amount)
 
 
-def ids(text: str) -> tuple[int, ...]:
-    """Read token ids with commas between them."""
-    return tuple(whole(part) for part in text.split(","))
+def numbers(text: str) -> tuple[float, ...]:
+    """Parse comma-separated numbers."""
+    return tuple(number(part) for part in text.split(","))
 
 
-def biases(text: str) -> dict[int, float]:
-    """Read ID=BIAS pairs with commas between them."""
+def token_ids(text: str) -> tuple[int, ...]:
+    """Parse comma-separated token ids."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be token ids such as 1,2, got {text!r}") from None
+
+
+def token_biases(text: str) -> dict[int, float]:
+    """Parse comma-separated ID=BIAS pairs."""
+    return dict(_pairs(text, int, "pairs of token id and bias such as 5=-1,6=2.5"))
+
+
+def named_shares(text: str) -> dict[str, float]:
+    """Parse comma-separated NAME=SHARE pairs; a name alone has the share 1."""
+    return dict(_pairs(text, str, "pairs of name and share such as gold=2,silver=1", default=1.0))
+
+
+def slo_limits(text: str) -> dict[str, float]:
+    """Parse comma-separated NAME=SECONDS pairs."""
+    return dict(_pairs(text, str.strip, "pairs of name and seconds such as ttft=0.5,tpot=0.05"))
+
+
+def named_factories(text: str) -> dict[str, str]:
+    """Parse comma-separated NAME=MODULE:FUNCTION pairs; a name alone has an empty path."""
     pairs = [part.partition("=") for part in text.split(",")]
-    return {whole(token): number(bias) for token, _, bias in pairs}
+    return {name: path for name, _, path in pairs}
 
 
-def structure(text: str) -> dict[str, Any]:
-    """Read KIND=TEXT, or KIND=@FILE, of a StructuredOutput."""
+def structured_output(text: str) -> dict[str, Any]:
+    """Parse KIND=TEXT or KIND=@FILE into the fields of a StructuredOutput."""
     kind, equals, value = text.partition("=")
     if kind == "json_object" and not equals:
         return {kind: True}
-    if kind not in STRUCTURES or not equals:
-        raise argparse.ArgumentTypeError(f"must be json_object or one of {', '.join(STRUCTURES)} with =, got {text!r}")
+    if kind not in STRUCTURED_KINDS or not equals:
+        kinds = ", ".join(f"{name}=TEXT" for name in STRUCTURED_KINDS)
+        raise argparse.ArgumentTypeError(f"must be json_object or one of {kinds}, got {text!r}")
     if kind == "choice":
         return {kind: value.split("|")}
     if value.startswith("@"):
@@ -78,80 +117,65 @@ def structure(text: str) -> dict[str, Any]:
             with open(value[1:], encoding="utf-8") as file:
                 value = file.read()
         except (OSError, UnicodeDecodeError) as error:
-            raise argparse.ArgumentTypeError(f"cannot read {value[1:]}: {error}") from None
+            reason = getattr(error, "strerror", None) or error
+            raise argparse.ArgumentTypeError(f"names a file that cannot be read: {value[1:]}: {reason}") from None
     return {kind: value}
-
-
-def factories(text: str) -> dict[str, str]:
-    """Read NAME=MODULE:FUNCTION pairs with commas between them."""
-    pairs = [part.partition("=") for part in text.split(",")]
-    return {name: where for name, _, where in pairs}
-
-
-def size(text: str) -> int:
-    """Read bytes such as 50000000, 50MB or 64MiB."""
-    amount = share_or_bytes(text)
-    if isinstance(amount, float) and not amount.is_integer():
-        raise argparse.ArgumentTypeError(f"must be bytes like 50MB, got {text!r}")
-    return int(amount)
 
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """Reads one of some names.
+    """Parser of one name out of a list.
 
     Attributes:
-        names: those that there are.
+        names: the valid names.
     """
 
     names: tuple[str, ...]
 
     def __call__(self, text: str) -> str:
-        """Read it."""
+        """Parse one of the names."""
         if text not in self.names:
             raise argparse.ArgumentTypeError(f"must be one of {', '.join(self.names)}, got {text!r}")
         return text
 
 
 def one_of(*names: str) -> OneOf:
-    """Make what reads one of these names."""
+    """Return the parser of one of these names."""
     return OneOf(names)
 
 
-def numbers(text: str) -> tuple[float, ...]:
-    """Read numbers with commas between them."""
-    return tuple(number(part) for part in text.split(","))
+def _pairs(
+    text: str, parse_name: Callable[[str], Name], expected: str, *, default: float | None = None
+) -> Iterator[tuple[Name, float]]:
+    """Yield comma-separated NAME=NUMBER pairs; a name alone has the default, if there is one.
+
+    Raises ArgumentTypeError for another text.
+    """
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        try:
+            yield parse_name(name), float(value) if equals or default is None else default
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"must be {expected}, got {part!r}") from None
 
 
-def goals(text: str) -> dict[str, float]:
-    """Read NAME=SECONDS pairs with commas between them."""
-    pairs = [part.partition("=") for part in text.split(",")]
-    return {name.strip(): number(limit) for name, _, limit in pairs}
+LIST_PARSERS: tuple[ValueParser, ...] = (token_ids, numbers)
+"""Parsers whose value a settings file may give as a list: [1, 2] is "1,2"."""
 
+MAPPING_PARSERS: tuple[ValueParser, ...] = (token_biases, named_factories, slo_limits, named_shares)
+"""Parsers whose value a settings file may give as a mapping: {gold: 2} is "gold=2"."""
 
-def shares(text: str) -> dict[str, float]:
-    """Read NAME=SHARE pairs with commas between them; a name alone has the share 1."""
-    pairs = [part.partition("=") for part in text.split(",")]
-    return {name: number(share) if equals else 1.0 for name, equals, share in pairs}
-
-
-LISTS: tuple[Kind, ...] = (ids, numbers)
-"""Kinds that a file of settings may give as a list: [1, 2] is "1,2"."""
-
-PAIRS: tuple[Kind, ...] = (biases, factories, goals, shares)
-"""Kinds that it may give as a mapping: {gold: 2} is "gold=2"."""
-
-_SAID: Mapping[Kind, str] = {
-    str: "text", whole: "an integer", number: "a number", flag: "true or false", size: "bytes, such as 50MB",
-    share_or_bytes: "a share like 0.8, or bytes like 4GiB", ids: "token ids", biases: "biases by token id",
-    factories: "MODULE:FUNCTION by name", shares: "shares by name", numbers: "numbers",
-    goals: "seconds by name",
-    structure: "json_object, or json_schema, regex, grammar or choice with its text",
+_DESCRIPTIONS: Mapping[ValueParser, str] = {
+    str: "text", integer: "an integer", number: "a number", boolean: "true or false",
+    num_bytes: "a size in bytes such as 50MB", fraction_or_bytes: "a fraction such as 0.8 or a size such as 4GiB",
+    token_ids: "token ids", token_biases: "biases by token id", named_factories: "MODULE:FUNCTION by name",
+    named_shares: "shares by name", numbers: "numbers", slo_limits: "seconds by name",
+    structured_output: "json_object, or json_schema, regex, grammar or choice with its text",
 }  # fmt: skip
 
 
-def said(kind: Kind) -> str:
-    """Return what a kind reads, in words: "an integer"."""
-    if isinstance(kind, OneOf):
-        return f"one of {', '.join(kind.names)}"
-    return _SAID.get(kind, "text")
+def describe_parser(parse: ValueParser) -> str:
+    """Return what a parser's value is, in words: "an integer"."""
+    if isinstance(parse, OneOf):
+        return f"one of {', '.join(parse.names)}"
+    return _DESCRIPTIONS.get(parse, "text")

@@ -1,6 +1,7 @@
-"""YAML as a tree of texts with their lines: nothing is made of a value but text, whatever YAML would take it for.
+"""YAML nodes: read a settings file into values with their lines; every scalar stays text.
 
-A file has bounded bytes, values and depth, also where aliases repeat them, and no tag that asks for more than data.
+The bytes, values and depth of a file are bounded, including values that aliases repeat. Tags that stand for more than
+plain data are rejected.
 """
 
 import os
@@ -12,10 +13,11 @@ import yaml
 
 MAX_BYTES = 65_536
 MAX_VALUES = 10_000
-"""That a file may have, with those that its aliases repeat."""
+"""Most values of a file, including those that its aliases repeat."""
 
 MAX_DEPTH = 8
-MAX_SHOWN = 60
+MAX_DISPLAYED = 60
+"""Most characters of a text, and most items of a list or mapping, that a message quotes."""
 
 PLAIN_TAGS = frozenset(
     f"tag:yaml.org,2002:{name}"
@@ -26,13 +28,13 @@ NULL = "tag:yaml.org,2002:null"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Value:
-    """What stands behind a key: one of text, items and pairs, or none of them, which is YAML's null.
+    """The value of a key: a scalar, a list, a mapping, or null without any of these.
 
     Attributes:
-        line: in which it begins.
-        text: of a scalar.
-        items: of a list.
-        pairs: of a mapping.
+        line: line in which the value begins.
+        text: text of a scalar.
+        items: values of a list.
+        pairs: keys and values of a mapping.
     """
 
     line: int
@@ -42,59 +44,59 @@ class Value:
 
     @property
     def is_null(self) -> bool:
-        """Whether nothing stands there."""
+        """Whether the value is null."""
         return self.text is None and self.items is None and self.pairs is None
 
-    def shown(self) -> str:
-        """Return it for people, with what it is."""
+    def describe(self) -> str:
+        """Return the value and its type for a message."""
         if self.is_null:
             return "null"
         if self.text is not None:
-            return repr(cut(self.text))
-        return f"a {'list' if self.pairs is None else 'mapping'} {cut(self._flow())}"
+            return repr(shorten(self.text))
+        return f"a {'list' if self.pairs is None else 'mapping'} {shorten(self._flow())}"
 
     def _flow(self) -> str:
         if self.items is not None:
-            return f"[{', '.join(item._flow() for item in self.items[:MAX_SHOWN])}]"
+            return f"[{', '.join(item._flow() for item in self.items[:MAX_DISPLAYED])}]"
         if self.pairs is not None:
-            return f"{{{', '.join(f'{name}: {value._flow()}' for name, value in self.pairs[:MAX_SHOWN])}}}"
+            return f"{{{', '.join(f'{name}: {value._flow()}' for name, value in self.pairs[:MAX_DISPLAYED])}}}"
         return self.text or "null"
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that is wrong, and where.
+    """An error in a settings file.
 
     Attributes:
-        line: counted from 1; 0 is the file as a whole.
-        said: a sentence without its beginning, which is the place.
+        line: line number from 1; 0 is the file as a whole.
+        message: the error; the location precedes it in the sentence that people read.
     """
 
     line: int
-    said: str
+    message: str
 
 
-class Unreadable(Exception):
-    """A file, or a value in it, that cannot be taken, and why."""
+class InvalidNode(Exception):
+    """A file, or a value in it, is not valid."""
 
-    def __init__(self, line: int, said: str) -> None:
-        super().__init__(said)
-        self.problem = Problem(line, said)
-
-
-Key = tuple[str, int, Value | Unreadable]
-"""A key, its line, and what stands behind it or why that cannot be taken."""
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.problem = Problem(line, message)
 
 
-def cut(text: str, length: int = MAX_SHOWN) -> str:
-    """Return text that is short enough to be part of a sentence."""
+Key = tuple[str, int, Value | InvalidNode]
+"""A key, its line, and its value or the error in its value."""
+
+
+def shorten(text: str, length: int = MAX_DISPLAYED) -> str:
+    """Return text cut to a length that fits into a message."""
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def read_keys(path: str) -> list[Key]:
-    """Return the keys of a file, in order, also those that are there twice. Raises Unreadable."""
-    root = _composed(_text(path))
-    return [] if root is None else list(_Tree().keys(root))
+    """Return the keys of a file in order, duplicates included. Raises InvalidNode."""
+    root = _compose(_text(path))
+    return [] if root is None else list(_TreeReader().keys(root))
 
 
 def _text(path: str) -> str:
@@ -102,64 +104,66 @@ def _text(path: str) -> str:
         with open(path, "rb") as file:
             content = file.read(MAX_BYTES + 1)
             if len(content) > MAX_BYTES:
-                raise Unreadable(0, f"has {_size(file)} bytes, the limit is {MAX_BYTES}")
-    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
-        raise Unreadable(0, f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
+                raise InvalidNode(0, f"the file has {_size(file)} bytes, the limit is {MAX_BYTES}; shorten it")
+    except (OSError, ValueError) as error:  # ValueError: a name with a null byte
+        raise InvalidNode(0, f"the file cannot be read: {getattr(error, 'strerror', None) or error}") from None
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise Unreadable(line, f"is not UTF-8 ({error.reason}); save it as UTF-8") from None
+        raise InvalidNode(line, f"the file is not UTF-8 ({error.reason}); save it as UTF-8") from None
 
 
 def _size(file: BinaryIO) -> str:
     size = os.fstat(file.fileno()).st_size
-    return str(size) if size > MAX_BYTES else f"more than {MAX_BYTES}"  # a pipe has none
+    return str(size) if size > MAX_BYTES else f"more than {MAX_BYTES}"  # a pipe has no size
 
 
-def _composed(text: str) -> yaml.Node | None:
-    """Parse YAML into nodes, of which nothing is made. Raises Unreadable."""
+def _compose(text: str) -> yaml.Node | None:
+    """Parse YAML into nodes without constructing Python values. Raises InvalidNode."""
     try:
         node: yaml.Node | None = yaml.compose(text, yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        said = ", ".join(part for part in (error.context, error.problem) if part)
-        raise Unreadable(0 if mark is None else mark.line + 1, f"is no YAML: {said}") from None
+        reason = ", ".join(part for part in (error.context, error.problem) if part)
+        raise InvalidNode(0 if mark is None else mark.line + 1, f"the file is not valid YAML: {reason}") from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise Unreadable(line, f"is no YAML: {error.reason} (U+{ord(text[error.position]):04X})") from None
+        raise InvalidNode(
+            line, f"the file is not valid YAML: {error.reason} (U+{ord(text[error.position]):04X})"
+        ) from None
     except (ValueError, OverflowError) as error:  # "\\U99999999" is no character
-        raise Unreadable(0, f"is no YAML: {error}") from None
+        raise InvalidNode(0, f"the file is not valid YAML: {error}") from None
     except RecursionError:
-        raise Unreadable(0, f"is nested deeper than {MAX_DEPTH} levels, which no setting is") from None
+        raise InvalidNode(0, f"the value is nested deeper than the limit of {MAX_DEPTH} levels") from None
     return node
 
 
-class _Tree:
-    """Turns nodes into values, with bounds on what aliases can make of them."""
+class _TreeReader:
+    """Reads nodes into values and bounds what aliases can multiply."""
 
     def __init__(self) -> None:
         self._count = 0
 
     def keys(self, node: yaml.Node) -> Iterator[Key]:
-        """Walk the keys of the whole file."""
+        """Yield the keys of the file."""
         self._check(node)
         if isinstance(node, yaml.ScalarNode) and node.tag == NULL:
             return
         if not isinstance(node, yaml.MappingNode):
-            raise Unreadable(_line(node), "must be settings such as `port: 8080`, a line each")
+            raise InvalidNode(_line(node), "the file must be one mapping of settings, such as `port: 8080`")
         for key, value in node.value:
             try:
-                found: Value | Unreadable = self._value(value, 1)
-            except Unreadable as error:
-                found = error
-            yield self._key(key), _line(key), found
+                read: Value | InvalidNode = self._value(value, 1)
+            except InvalidNode as error:
+                read = error
+            yield self._key(key), _line(key), read
 
     def _value(self, node: yaml.Node, depth: int) -> Value:
         self._check(node)
         line = _line(node)
         if depth > MAX_DEPTH:
-            raise Unreadable(line, f"is nested deeper than {MAX_DEPTH} levels, which no setting is")
+            raise InvalidNode(line, f"the value is nested deeper than the limit of {MAX_DEPTH} levels")
         if isinstance(node, yaml.MappingNode):
             return Value(line=line, pairs=list(self._pairs(node, depth)))
         if isinstance(node, yaml.SequenceNode):
@@ -167,31 +171,31 @@ class _Tree:
         return Value(line=line, text=None if node.tag == NULL else node.value)
 
     def _pairs(self, node: yaml.MappingNode, depth: int) -> Iterator[tuple[str, Value]]:
-        seen = set[str]()
+        names = set[str]()
         for key, value in node.value:
             name = self._key(key)
-            if name in seen:
-                raise Unreadable(_line(key), f"{cut(name)!r} is there twice; one of them has to go")
-            seen.add(name)
+            if name in names:
+                raise InvalidNode(_line(key), f"the key {shorten(name)!r} occurs twice; remove one of them")
+            names.add(name)
             yield name, self._value(value, depth + 1)
 
     def _key(self, node: yaml.Node) -> str:
         self._check(node)
         if not isinstance(node, yaml.ScalarNode):
-            raise Unreadable(_line(node), "a key must be text")
+            raise InvalidNode(_line(node), "a key must be text")
         key: str = node.value
         return key
 
     def _check(self, node: yaml.Node) -> None:
-        """Count a node. Raises Unreadable for one too many, and for a tag that asks for more than data."""
+        """Count a node. Raises InvalidNode for too many nodes and for a tag that is no plain data."""
         self._count += 1
         if self._count > MAX_VALUES:
-            raise Unreadable(_line(node), f"there are more than {MAX_VALUES} values, with those that aliases repeat")
+            raise InvalidNode(_line(node), f"the file has more than {MAX_VALUES} values, aliases included")
         if node.tag not in PLAIN_TAGS:
             tag = node.tag.replace("tag:yaml.org,2002:", "!!", 1)
-            raise Unreadable(_line(node), f"the tag {cut(tag)} is not taken; settings are plain values")
+            raise InvalidNode(_line(node), f"the tag {shorten(tag)} is not allowed; settings are plain values")
         if isinstance(node, yaml.ScalarNode) and any("\ud800" <= char <= "\udfff" for char in node.value):
-            raise Unreadable(_line(node), "is no text: half of a surrogate pair stands in it")
+            raise InvalidNode(_line(node), "the text has half of a surrogate pair; remove the character")
 
 
 def _line(node: yaml.Node) -> int:

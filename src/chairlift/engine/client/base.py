@@ -18,7 +18,7 @@ StepStatsSink = Callable[[StepStats], None]
 
 
 class EngineClient(Protocol):
-    """Ends every request that submit() accepts with exactly one final output, also when the engine fails.
+    """Submits requests to an engine; each accepted one gets exactly one final output, in every case.
 
     Attributes:
         info: the RunnerInfo from the start of the runner.

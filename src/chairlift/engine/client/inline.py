@@ -95,7 +95,9 @@ class InlineClient:
         validated = validate_request(request, self.limits)
         request = validated.request
         if request.params.structured is not None and self._grammar_compiler is None:
-            raise InvalidRequest("structured output needs a tokenizer, which this engine lacks", param="structured")
+            raise InvalidRequest(
+                "structured output needs a tokenizer, which this engine does not have", param="structured"
+            )
         with self._awake:
             if self._dead is not None:
                 raise self._dead
@@ -114,7 +116,7 @@ class InlineClient:
         try:
             grammars = grammar_compiler.compile_request(validated.request)
         except RuntimeError as error:  # the threads have ended, or no more can start
-            failure = StructuredOutputFailed(f"the structure could not be compiled: {error}")
+            failure = StructuredOutputFailed(f"the structured output could not be compiled: {error}")
             self._post(lambda: self._deliver([EngineOutput.failed(validated.request, failure)]))
             return
         self._post(lambda: self._deliver(self._compile_queue.add(validated, grammars, since)))
@@ -195,7 +197,7 @@ class InlineClient:
     # -- in the engine thread --------------------------------------------------------------------------------------
 
     def _enqueue(self, request_id: str, grammars: "Future[tuple[Grammar, ...]]") -> list[EngineOutput]:
-        """Enqueue a request whose grammars are compiled; returns its outputs so far."""
+        """Enqueue a request with compiled grammars; return its outputs so far."""
         compiled = self._compile_queue.take(request_id, grammars)
         if not isinstance(compiled, CompiledRequest):
             return compiled
@@ -218,7 +220,7 @@ class InlineClient:
     # -- from any thread -------------------------------------------------------------------------------------------
 
     def _post(self, *commands: Command) -> bool:
-        """Queue commands to run between two steps, with no step among them; False when the engine has failed."""
+        """Queue commands to run together between two steps; return False if the engine has failed."""
         with self._awake:
             if self._dead is not None:
                 return False
@@ -267,9 +269,9 @@ class InlineClient:
         except BaseException as error:  # a native library may panic
             log.exception("the engine died")
             message = (
-                f"the engine died: {error}"
+                f"the engine failed: {error}"
                 if isinstance(error, ChairliftError)
-                else "the engine died of an internal error"
+                else "the engine failed with an internal error"
             )
         finally:
             self._shutdown(EngineDead(message))

@@ -181,7 +181,7 @@ class ProcessClient:
         return seconds
 
     def close(self) -> None:
-        """End every open request with EngineDead, stop an engine that this client spawned; returns after its end."""
+        """End all requests with EngineDead, stop an engine that this client spawned, wait for its end."""
         self._closing = True
         self._send_queue.wake()
         if threading.current_thread() is not self._thread:
@@ -261,7 +261,7 @@ class ProcessClient:
                 raise EngineDead(failure)
 
     def _is_final(self) -> bool:
-        """Return whether no restart follows: the first start failed, or another process spawned the engine."""
+        """Return whether no restart follows: the first start failed, or the engine is not a child."""
         return isinstance(self._source, str) or not self._started.done()
 
     def _pause(self, error: ChairliftError) -> bool:

@@ -112,7 +112,7 @@ class EngineConnection:
         if self._process is not None and (code := self._process.exit_code) is not None:
             return f"the engine process ended with exit code {code}"
         now, watch = time.monotonic(), self._watch
-        silence = self._silence.look(now)
+        silence = self._silence.elapsed(now)
         limit = watch.heartbeat_timeout - watch.interval if self.ready else watch.start_heartbeat_timeout
         if silence > limit:
             return f"the engine process has been silent for {silence:.1f} s, the limit is {watch.heartbeat_timeout:g} s"
@@ -146,7 +146,7 @@ class EngineConnection:
                 frame = self._socket.recv(zmq.NOBLOCK)
             except zmq.Again:
                 break
-            self._silence.heard(time.monotonic())
+            self._silence.reset(time.monotonic())
             try:
                 message = decode_engine_message(frame)
             except WireError as error:
@@ -163,7 +163,7 @@ class EngineConnection:
 
 
 def _open_exit_fd(process: EngineProcess | None) -> int | None:
-    """Return a descriptor that becomes readable when the process ends; None where the system has none."""
+    """Return a descriptor that becomes readable when the process ends; None without pidfd support."""
     if process is None or sys.platform != "linux":
         return None
     try:

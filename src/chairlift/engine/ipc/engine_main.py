@@ -44,8 +44,7 @@ SWITCH_SECONDS = 0.0005
 """How long the engine thread may keep the GIL while the main thread has a message to send."""
 
 NICENESS = 5
-"""Added to the nice level of an engine whose clients share its processors: they have little to do, and others wait
-for it."""
+"""Added to the nice level of an engine that shares CPUs with its clients: the clients' short work goes first."""
 
 OUTPUT_INTERVAL_SECONDS = 0.002
 """Seconds without outputs for such a client, for each choice in its last message: see ADR 0022."""
@@ -82,20 +81,20 @@ class EngineProcessMain:
             self._poller.register(source, zmq.POLLIN)
 
     def run(self) -> int:
-        """Serve until there is a reason to stop; returns the exit code."""
+        """Serve until the engine stops; return the exit code."""
         threading.Thread(target=self._start_engine, name="chairlift-start", daemon=True).start()
-        pause = 0.0
+        timeout = 0.0
         while (reason := self._stop_reason()) is None:
-            pause = self._run_once(pause)
+            timeout = self._run_once(timeout)
         log.info("the engine process stops: %s", reason)
         self._close(reason)
         return 0 if self._stop_requested else 1
 
     # -- one iteration ---------------------------------------------------------------------------------------------
 
-    def _run_once(self, pause: float) -> float:
-        """Wait `pause` seconds at most and handle all events; returns how long the next call may wait."""
-        events = dict(self._poller.poll(int(pause * 1000) + 1))
+    def _run_once(self, timeout: float) -> float:
+        """Wait `timeout` seconds at most and handle all events; return the timeout of the next call."""
+        events = dict(self._poller.poll(int(timeout * 1000) + 1))
         if self._spawner in events:  # its end, or STOP: the spawner sends no other message after the start
             os.read(self._spawner, 4096)
             self._stop_requested = True
@@ -149,12 +148,12 @@ class EngineProcessMain:
             lower_priority(thread_ids() - other_threads, NICENESS)
         self._commands.put(lambda: self._on_started(engine, OUTPUT_INTERVAL_SECONDS if shares_cpus else 0.0))
 
-    def _on_started(self, engine: InlineClient, pause: float) -> None:
+    def _on_started(self, engine: InlineClient, output_interval: float) -> None:
         self._engine = engine
-        self._server.engine_started(engine, pause)
+        self._server.engine_started(engine, output_interval)
 
     def _close(self, reason: str) -> None:
-        """End every request and notify all clients; wait for the step in progress for stop_timeout at most."""
+        """End every request and notify all clients; wait at most stop_timeout for the running step."""
         if self._engine is not None:
             closing = threading.Thread(target=self._engine.close, daemon=True)
             closing.start()

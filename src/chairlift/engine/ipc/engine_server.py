@@ -56,7 +56,7 @@ IDLE_SECONDS = 1.0
 MAX_BACKLOG = 100_000
 """Unread outputs at which a client is dropped: the memory of this process must stay bounded."""
 
-LONGEST_PAUSE_SECONDS = 0.2
+MAX_PAUSE_SECONDS = 0.2  # of a client without outputs
 
 Send = Callable[[bytes, bytes], bool]
 """Sends a message to a client by its identity; False when it has disconnected or does not read. Never waits."""
@@ -101,13 +101,13 @@ class ClientSession:
 
 
 class EngineServer:
-    """Serves clients while the engine starts, runs and stops. All methods but the sinks run in one thread."""
+    """Serves clients while the engine starts, runs and stops, in one thread except for the sinks."""
 
     def __init__(
         self, send: Send, post: Post, config: SchedulerConfig, pid: int, clock: Clock | None = None
     ) -> None:  # fmt: skip
         self._clock = clock or SystemClock()
-        self._pause = 0.0
+        self._output_interval = 0.0
         self._send = send
         self._post = post
         self._config = config
@@ -131,13 +131,13 @@ class EngineServer:
         """Number of connected clients."""
         return len(self._sessions)
 
-    def engine_started(self, engine: InlineClient, pause: float = 0.0) -> None:
+    def engine_started(self, engine: InlineClient, output_interval: float = 0.0) -> None:
         """Accept requests and send Ready to all clients, now that the engine has started.
 
-        `pause` is how many seconds a client gets no outputs for each choice in its last message; outputs that arrive
-        meanwhile are sent together. It is for clients that would take the processor from the engine.
+        After each message a client gets no outputs for `output_interval` seconds a choice in it; later outputs are sent
+        together. This spares the engine's CPUs; AsyncLLM's stream_interval spares the client's event loop in a flood.
         """
-        self._engine, self._pause = engine, pause
+        self._engine, self._output_interval = engine, output_interval
         self._update_watchers()
         self._load = replace(self._load, state=ReplicaState.READY)
         threading.Thread(target=self._run_calls, args=(engine,), name="chairlift-calls", daemon=True).start()
@@ -152,7 +152,7 @@ class EngineServer:
 
     def shutdown(self, reason: str) -> None:
         """Send the queued outputs to all clients, then Goodbye."""
-        self._pause = 0.0
+        self._output_interval = 0.0
         for session in list(self._sessions.values()):
             self._flush(session)
         for session in list(self._sessions.values()):
@@ -176,7 +176,7 @@ class EngineServer:
         if session is None:
             self._send(identity, encode(UnknownClient()))
             return
-        session.silence.heard(now)
+        session.silence.reset(now)
         match message:
             case Submit(request):
                 self._submit(session, request)
@@ -203,7 +203,7 @@ class EngineServer:
     def tick(self, now: float) -> float:
         """Disconnect silent clients, send due heartbeats and outputs; returns seconds until the next tick."""
         for session in list(self._sessions.values()):
-            if (silent := session.silence.look(now)) > session.silence_limit:
+            if (silent := session.silence.elapsed(now)) > session.silence_limit:
                 self._disconnect(session, f"silent for {silent:.1f} s, the limit is {session.silence_limit:g} s")
             elif now >= session.heartbeat_at and len(session.output_queue) > MAX_BACKLOG:
                 self._disconnect(session, f"more than {MAX_BACKLOG} unread outputs")
@@ -222,7 +222,7 @@ class EngineServer:
         return min(session.heartbeat_at, session.next_flush_at) if self._is_delayed(session) else session.heartbeat_at
 
     def _is_delayed(self, session: ClientSession) -> bool:
-        return self._pause > 0 and session.is_flush_scheduled and session.num_unread < ACK_WINDOW
+        return self._output_interval > 0 and session.is_flush_scheduled and session.num_unread < ACK_WINDOW
 
     def _on_hello(self, identity: bytes, hello: Hello, now: float) -> None:
         limits = (hello.interval, hello.silence_limit)
@@ -277,7 +277,7 @@ class EngineServer:
         if not self._is_connected(session):
             self._forget(session)
             return
-        if session.num_unread >= ACK_WINDOW or (self._pause and self._clock.now() < session.next_flush_at):
+        if session.num_unread >= ACK_WINDOW or (self._output_interval and self._clock.now() < session.next_flush_at):
             return
         session.is_flush_scheduled = False
         collector = OutputCollector()
@@ -288,8 +288,8 @@ class EngineServer:
         if outputs or stats:
             session.num_unread += 1
             self._send_message(session, Outputs(outputs, stats, dropped))
-            if self._pause:
-                session.next_flush_at = self._clock.now() + min(len(outputs) * self._pause, LONGEST_PAUSE_SECONDS)
+            if self._output_interval:
+                session.next_flush_at = self._clock.now() + min(len(outputs) * self._output_interval, MAX_PAUSE_SECONDS)
 
     def _forget(self, session: ClientSession) -> None:
         """Drop the outputs of a disconnected client, and the ids of its requests that have ended."""
@@ -322,8 +322,8 @@ class EngineServer:
     def _heartbeat(self, now: float) -> EngineHeartbeat:
         if (engine := self._engine) is None:
             return EngineHeartbeat(self._load)
-        load = replace(self._load, step_age_seconds=self._step_age.look(engine.step_started_at, now))
-        return EngineHeartbeat(load, self._warmup_age.look(engine.warmup_started_at, now))
+        load = replace(self._load, step_age_seconds=self._step_age.elapsed(engine.step_started_at, now))
+        return EngineHeartbeat(load, self._warmup_age.elapsed(engine.warmup_started_at, now))
 
     def _request_load(self) -> None:
         """Start a load call whose counts go into the next heartbeat, unless a long step goes on."""

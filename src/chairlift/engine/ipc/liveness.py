@@ -58,33 +58,33 @@ class SilenceTimer:
     """Counts how long the other side has sent nothing, only while this side was able to receive.
 
     A receiver that was stopped, swapped out or busy for a minute has not observed a minute of silence: one gap
-    between two look() calls counts as two intervals at most.
+    between two elapsed() calls counts as two intervals at most.
     """
 
     def __init__(self, interval: float, now: float) -> None:
         self._interval = interval
-        self._last_look = now
+        self._checked_at = now
         self._silent_seconds = 0.0
 
-    def heard(self, now: float) -> None:
+    def reset(self, now: float) -> None:
         """Reset the timer: a message arrived."""
-        self._last_look, self._silent_seconds = now, 0.0
+        self._checked_at, self._silent_seconds = now, 0.0
 
-    def look(self, now: float) -> float:
+    def elapsed(self, now: float) -> float:
         """Return the seconds of silence; call it after all messages that had arrived were received."""
-        self._silent_seconds += min(now - self._last_look, 2 * self._interval)
-        self._last_look = now
+        self._silent_seconds += min(now - self._checked_at, 2 * self._interval)
+        self._checked_at = now
         return self._silent_seconds
 
 
 class OperationTimer:
-    """Counts how long the latest operation has gone on, in the way of SilenceTimer."""
+    """Measures how long the latest operation takes, in waking time like SilenceTimer."""
 
     def __init__(self, interval: float) -> None:
         self._started_at: float | None = None
         self._silence = SilenceTimer(interval, 0.0)
 
-    def look(self, started_at: float | None, now: float) -> float:
+    def elapsed(self, started_at: float | None, now: float) -> float:
         """Return the seconds of the operation that started at `started_at`, 0 for None.
 
         Another start time means another operation.
@@ -93,8 +93,8 @@ class OperationTimer:
             return 0.0
         if started_at != self._started_at:
             self._started_at = started_at
-            self._silence.heard(started_at)
-        return max(0.0, self._silence.look(now))
+            self._silence.reset(started_at)
+        return max(0.0, self._silence.elapsed(now))
 
 
 class RestartBackoff:

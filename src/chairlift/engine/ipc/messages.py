@@ -65,7 +65,13 @@ class StartMessage:
 
 
 class Hello(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Connect a client: seconds between two heartbeats of the engine, and its own silence limit in seconds."""
+    """A client connects.
+
+    Attributes:
+        protocol: the client's protocol number.
+        interval: seconds between two heartbeats of the engine.
+        silence_limit: seconds without a message after which the engine disconnects the client.
+    """
 
     protocol: int
     interval: float
@@ -73,33 +79,33 @@ class Hello(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Submit(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Queue a request."""
+    """A new request."""
 
     request: GenerateRequest
 
 
 class Abort(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """End a request, or one choice of it."""
+    """The client aborts a request, or one choice of it."""
 
     request_id: str
     index: int | None = None
 
 
 class WatchSteps(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Start or stop sending the stats of every step to the client."""
+    """A request for the stats of every step, or the end of it."""
 
     is_enabled: bool
 
 
 class RemoteCall(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Call a method of REMOTE_METHODS; the reply carries the same number."""
+    """A call of a method of REMOTE_METHODS; the reply carries the same number."""
 
     number: int
     method: str
 
 
 class Ack(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Acknowledge `count` more messages with outputs; sent at least once in half an ACK_WINDOW."""
+    """The client has read `count` more messages with outputs; sent at least every ACK_WINDOW / 2."""
 
     count: int
 
@@ -133,7 +139,7 @@ class EngineHeartbeat(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class Outputs(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The outputs of one client's requests, of one step or of more for a slow client; one EngineOutput a choice.
+    """Outputs of one client's requests, one EngineOutput a choice; of several steps for a slow client.
 
     For a client that watches, also the step stats, never after the outputs of these steps; and how many were dropped
     before them because the client was slow.

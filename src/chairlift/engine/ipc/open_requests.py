@@ -36,7 +36,7 @@ class OpenRequest:
         return EngineOutput.ended(self.request, reason, error)
 
     def is_expired(self, now: float) -> bool:
-        """Return whether its own timeout is over."""
+        """Return whether the request's own timeout has passed."""
         return self.request.timeout is not None and now - self.since >= self.request.timeout
 
     def to_frame(self, now: float) -> bytes:

@@ -41,7 +41,7 @@ class OutputQueue:
         self._steps.append(outputs)
 
     def take(self) -> Iterator[EngineOutput]:
-        """Take the outputs queued now; later ones would let a fast engine hold its reader for ever."""
+        """Take the outputs queued now; later ones could keep the reader busy for ever."""
         for _ in range(len(self._steps)):
             outputs = self._steps.popleft()
             self._num_taken += len(outputs)
@@ -55,9 +55,8 @@ class OutputQueue:
         if self._num_taken != self._num_taken_before:
             self._waited_seconds, self._num_taken_before = 0.0, self._num_taken
         self._has_room.clear()
-        if (
-            len(self) > HIGH_WATER_MARK and self._waited_seconds < MAX_TOTAL_WAIT_SECONDS
-        ):  # still full: no take() came before the clear()
+        # If it is still full, no take() came before the clear().
+        if len(self) > HIGH_WATER_MARK and self._waited_seconds < MAX_TOTAL_WAIT_SECONDS:
             seconds = min(count * SECONDS_AN_OUTPUT, LONGEST_WAIT_SECONDS)
             self._has_room.wait(seconds)
             self._waited_seconds += seconds

@@ -31,7 +31,7 @@ class PendingCalls:
             return RemoteCall(self._last_number, method), future
 
     def forget(self, number: int) -> None:
-        """Drop a call whose reply is not awaited any more."""
+        """Drop a call that its caller does not wait for any more."""
         with self._lock:
             self._pending.pop(number, None)
 

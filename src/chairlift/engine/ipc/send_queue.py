@@ -15,7 +15,7 @@ OutgoingMessage = OpenRequest | Abort | RemoteCall | WatchSteps
 class SendQueue:
     """Any thread puts messages; the thread that owns the connection sends them.
 
-    A queued request can be aborted, and ends when its own timeout is over.
+    A queued request can be aborted, and ends when its own timeout has passed.
 
     Attributes:
         limit: requests that may be queued here; one more is rejected with QueueFull.

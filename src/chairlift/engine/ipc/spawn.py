@@ -31,7 +31,7 @@ SOCKET_NAME = "engine"
 
 
 class EngineProcess:
-    """A child process with an engine, its private folder, and the pipe that shows that this process lives.
+    """A child process with an engine, its private folder, and a pipe that ends with this process.
 
     The child exits when the pipe closes: on stop(), or when this process ends in any way.
     """
@@ -66,7 +66,7 @@ class EngineProcess:
                 remaining = remaining[os.write(self._process.stdin.fileno(), remaining) :]
 
     def stop(self) -> None:
-        """Stop the engine, kill it after stop_timeout; returns when it has ended. May be called more than once."""
+        """Stop the engine, or kill it after stop_timeout; wait for its end. May be called more than once."""
         self._close_pipe(STOP)
         try:
             self._process.wait(self._watch.stop_timeout)

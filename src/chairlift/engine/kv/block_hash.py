@@ -12,7 +12,10 @@ BlockHash = bytes
 
 
 def root_hash(model_id: str, adapter: str, tenant: str, salt: str = "") -> BlockHash:
-    """Return the start of a chain; each part has its length in front, so that no two lists of parts are equal."""
+    """Return the start of a chain of block hashes.
+
+    Each part is preceded by its length, so that different lists of parts give different bytes.
+    """
     parts = (part.encode("utf-8", "surrogatepass") for part in ("chairlift-1", model_id, adapter, tenant, salt))
     return sha256(b"".join(len(part).to_bytes(8, "little") + part for part in parts)).digest()
 

@@ -84,7 +84,7 @@ class BlockPool:
         self._references[block] += 1
 
     def free(self, blocks: Iterable[BlockId]) -> None:
-        """Drop one reference of each block, in this order; the last one makes it cached (with a key) or free."""
+        """Drop one reference of each block, in order; the last one makes it cached (with a key) or free."""
         references, keys = self._references, self._keys
         for block in blocks:
             remaining = references[block] - 1
@@ -99,7 +99,7 @@ class BlockPool:
                 self._num_cached += 1
 
     def publish(self, block: BlockId, key: BlockKey) -> None:
-        """Set the key of a held block whose contents are complete. An existing key stays with its first block."""
+        """Set the key of a held block with complete contents; an existing key stays with its first block."""
         assert self._references[block] > 0, f"block {block} is published without a reference"
         if self._keys[block] is None and key not in self._blocks_by_key:
             self._keys[block] = key

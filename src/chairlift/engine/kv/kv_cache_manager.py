@@ -117,7 +117,7 @@ class KVCacheManager:
         return length
 
     def _longest(self, hashes: Sequence[BlockHash], limit: int) -> int:
-        """Return the most leading blocks that full groups have all of, and window groups the last window of."""
+        """Return the longest prefix, in blocks, that every layer group has as far as its window needs it."""
         length = limit
         find = self.pool.lookup
         for group in self._full:
@@ -135,7 +135,7 @@ class KVCacheManager:
         return length
 
     def _longest_windowed(self, group: int, hashes: Sequence[BlockHash], limit: int) -> int:
-        """Return the longest prefix of at most `limit` blocks whose last window is cached in this group."""
+        """Return the longest prefix, at most `limit` blocks, with its last window cached in this group."""
         layout, size = self.layouts[group], self.config.block_size
         end = limit
         for index in reversed(range(limit)):
@@ -169,7 +169,7 @@ class KVCacheManager:
         return new
 
     def blocks_needed(self, hit: PrefixHit, num_tokens: int, lookahead: int, let_go: int = 0) -> int:
-        """Return the most available blocks that a sequence with this hit takes while it grows to num_tokens.
+        """Return the available blocks that a sequence with this hit takes until it has num_tokens.
 
         `let_go` is how many blocks of the hit lose their last reference until then: they are reactivated, too. Shared
         blocks save nothing in a window group: they are freed while new ones are allocated.
@@ -190,7 +190,7 @@ class KVCacheManager:
         return total
 
     def allocate_table(self, hit: PrefixHit, num_tokens: int, hashes: Sequence[BlockHash]) -> BlockTable:
-        """Create the table of a sequence that starts to run: it shares the hit's blocks and reserves num_tokens.
+        """Create the table of a starting sequence: it shares the hit's blocks and reserves num_tokens.
 
         The full blocks that it will compute are pending from now on, so that other sequences can wait for them.
         Raises OutOfBlocks without a change when the pool has too few.
@@ -265,7 +265,7 @@ class KVCacheManager:
         self._tables.remove(table)
 
     def num_unshared_tokens(self, table: BlockTable, num_computed: int) -> int:
-        """Return how many computed tokens would be lost if this table were released and its blocks allocated.
+        """Return how many computed tokens are lost if this table's blocks are released and reused.
 
         Blocks that other tables hold, too, stay; they are a prefix of the table, whose end is found by bisection.
         """
@@ -285,7 +285,7 @@ class KVCacheManager:
         return self.pool.evict_all_cached()
 
     def check_integrity(self) -> list[str]:
-        """Check that free + cached + held == total and that each reference is in a table; returns the errors."""
+        """Check that free + cached + held == total and that tables hold each reference; return errors."""
         errors = self.pool.check(block for table in self._tables for _, _, block in table.held())
         errors += [
             f"a table counts {table.num_held} blocks and holds {sum(1 for _ in table.held())}"

@@ -1,4 +1,4 @@
-"""LayerGroupLayout: says which blocks of a sequence a layer group keeps: all, or those in its sliding window."""
+"""LayerGroupLayout: defines which blocks of a sequence a layer group keeps: all, or those in its sliding window."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

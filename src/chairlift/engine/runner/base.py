@@ -1,4 +1,4 @@
-"""Runner: whoever turns a StepPlan into tokens. The engine knows this protocol and nothing of tensors."""
+"""Runner: the protocol of what turns a StepPlan into tokens. The engine has no other dependency on tensors."""
 
 import importlib
 from dataclasses import dataclass, field
@@ -10,21 +10,21 @@ from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunnerInfo:
-    """What a runner says of itself once it has started.
+    """Describes a runner that has started.
 
     Attributes:
-        vocab_size: ids are below this.
-        max_model_len: tokens of one sequence at most (prompt and output).
-        num_blocks: pages it has memory for.
-        block_size: tokens in a page.
-        windows: one entry a layer group, None for full attention.
-        page_bytes: memory of a page; 0 where there is none.
-        model_id: names the weights; part of the prefix cache's salt.
+        vocab_size: upper bound of token ids (exclusive).
+        max_model_len: maximum tokens of one sequence, prompt and output together.
+        num_blocks: KV cache blocks that fit in memory.
+        block_size: tokens in a block.
+        block_bytes: memory of a block; 0 if the runner has no KV cache.
+        windows: attention window of each layer group, None for full attention.
+        model_id: identifies the weights; part of the prefix cache's salt.
         logits_processors: names that requests may choose.
-        chunk_tokens: prompt tokens of one step, above which more of them make a step longer and nothing faster; None
-            where there is no such number.
-        cpus: processors that it keeps busy while it computes; none where it computes elsewhere, or little.
-        report: what was derived and how long each phase took, for people: (name, value).
+        preferred_prefill_tokens: prompt tokens of a step above which more tokens only make the step longer, at the same
+            tokens per second; None if there is no such number.
+        busy_cpus: CPUs that the runner keeps busy while it computes; empty if it computes on a device.
+        startup_report: derived values and the time of each start-up phase, for people: (name, value).
     """
 
     vocab_size: int
@@ -43,45 +43,47 @@ class RunnerInfo:
 class Runner(Protocol):
     """Runs plans in the order in which they are launched.
 
-    Contract: `collect` answers launches in order. When `launch` or `collect` raises, that step and every step launched
-    after it are void and forgotten: nothing of them will be collected, and none is still running. The engine then
-    admits their sequences afresh. Blocks of void steps hold nothing that anybody reads.
+    Contract: `collect` returns results in the order of the launches. When `launch` or `collect` raises, that step and
+    every later launched step are discarded: none of them is still running, and their results are never collected. The
+    engine then adds their sequences again from the start, and reads no block that a discarded step has written.
     """
 
     def start(self) -> RunnerInfo:
-        """Load what is needed; called once, before all else."""
+        """Load the model and allocate memory. Called once, before all other methods."""
         ...
 
     def launch(self, plan: StepPlan) -> None:
-        """Begin a step; may return before it is done."""
+        """Start a step. May return before the step is done."""
         ...
 
     def supply_masks(self, step_id: int, masks: TokenMasks) -> None:
-        """Say what may be drawn in the rows that the plan of a step calls masked; once, before its collect().
+        """Supply the token masks of a step's masked rows, once and before its collect().
 
-        They may come before the launch, and while the model runs: whatever follows the logits waits for them.
+        The call may come before the launch or while the model runs. Sampling waits for the masks.
         """
         ...
 
     def collect(self) -> StepResult:
-        """Wait for the oldest step that was launched and not collected."""
+        """Wait for the oldest step that is not collected yet, and return its result."""
         ...
 
     def warmup(self) -> None:
-        """Compute as much as the largest steps do, so that no later step is the first of its size; nothing in flight.
+        """Run steps of the largest sizes, so that no later step is the first of its size.
 
-        Nothing that a step reads or a caller sees changes. May raise what a step may; the runner works on.
+        No step may be in flight.
+
+        Changes no state that a step reads. May raise the errors of a step; the runner stays usable.
         """
         ...
 
     def stop(self) -> None:
-        """Free everything; may be called in any state, more than once."""
+        """Free all resources. May be called in any state and more than once."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RunnerSpec:
-    """How to make a runner somewhere else: a factory's name and the bytes it takes.
+    """How to build a runner in another process: a factory's name and its payload.
 
     Attributes:
         factory: "package.module:function"; the function takes the payload and returns a Runner.
@@ -92,7 +94,7 @@ class RunnerSpec:
     payload: bytes = field(default=b"", repr=False)
 
     def build(self) -> Runner:
-        """Import the factory and call it. Raises ConfigError when there is no such function."""
+        """Import the factory and call it. Raises ConfigError for a missing factory."""
         module_name, _, function = self.factory.partition(":")
         try:
             make = getattr(importlib.import_module(module_name), function)

@@ -1,8 +1,8 @@
-"""FakeRunner: a Runner without a model, and a strict one: it keeps a KV cache of token ids and reads it back.
+"""FakeRunner: a Runner without a model that keeps a KV cache of token ids and checks every plan strictly.
 
-The next token is a hash of the context *as found in the paged cache through the block tables*. So a block that is
-shared wrongly, freed too early, written twice or not computed gives another token than `expected_tokens()`, which
-knows nothing of blocks. Faults happen where they are asked for.
+The next token is a hash of the context *as read from the paged cache through the block tables*. A block that is shared
+wrongly, freed too early, written twice or not computed therefore gives another token than `expected_tokens()`, which
+does not use blocks. Tests configure where a step or a row fails.
 """
 
 import time
@@ -23,27 +23,28 @@ from chairlift.engine.runner.base import RunnerInfo
 from chairlift.engine.step_plan import LAST_SAMPLED, Int32, NewSequence, StepPlan, StepResult, TokenMasks
 
 NEVER_WRITTEN = -1
-_STRIDE = 40_503  # odd and large: neighbouring positions get tokens far apart
+"""Content of a KV token slot that no step has written."""
+_STRIDE = 40_503  # odd and large, so that neighbouring positions get very different tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FakeConfig:
-    """What the fake pretends to be.
+    """The properties of a fake model.
 
     Attributes:
-        vocab_size: ids are below this.
-        max_model_len: tokens of one sequence at most.
-        num_blocks: pages.
-        block_size: tokens in a page.
-        windows: one entry a layer group.
+        vocab_size: upper bound of token ids (exclusive).
+        max_model_len: maximum tokens of one sequence.
+        num_blocks: KV cache blocks.
+        block_size: tokens in a block.
+        windows: attention window of each layer group, None for full attention.
         seed: of all tokens.
-        seconds_per_step: how long a step takes, on the fake clock if one is given, else really.
-        seconds_per_token: added for each token of the step.
-        poison: a step with this input id raises, whoever brings it.
-        nan: a row with this input id has no finite logits.
-        busy_cpus: processors that the runner reports as busy.
-        verify: keep and read the cache; False makes a step cost next to nothing, and a token hangs on the prompt, its
-            seed and the position alone.
+        seconds_per_step: duration of a step, on the fake clock if there is one, otherwise in real time.
+        seconds_per_token: added to the duration for each token of the step.
+        poison: a step with this input id raises ValueError.
+        nan: a row with this input id fails with NonFiniteLogits.
+        busy_cpus: CPUs that the runner reports as busy.
+        verify: whether to write and read the KV cache. Without it a step costs almost nothing, and a token depends only
+            on the prompt, the request's seed and the position.
     """
 
     vocab_size: int = 256
@@ -61,19 +62,19 @@ class FakeConfig:
 
 
 def next_token(context: Sequence[int], params: SamplingParams, config: FakeConfig, choice: int = 0) -> int:
-    """Return the token that follows a context: a pure function of the ids that the windows see, seed and choice."""
+    """Return the token after a context: a pure function of visible ids, seeds and choice index."""
     narrowest = min((window for window in config.windows if window is not None), default=None)
-    whole = all(window is not None for window in config.windows)
-    widest = max((window or 0) for window in config.windows) if whole else len(context)
-    seen = np.asarray(context[-widest:] if widest else context, np.int64)
-    near = seen[-narrowest:] if narrowest else seen[:0]
+    all_windowed = all(window is not None for window in config.windows)
+    widest = max((window or 0) for window in config.windows) if all_windowed else len(context)
+    visible = np.asarray(context[-widest:] if widest else context, np.int64)
+    near = visible[-narrowest:] if narrowest else visible[:0]
     seed = 0 if params.greedy else params.seed
     salt = f"{config.seed} {seed} {0 if params.greedy else choice} {len(context)}".encode()
-    return zlib.crc32(near.tobytes(), zlib.crc32(seen.tobytes(), zlib.crc32(salt))) % config.vocab_size
+    return zlib.crc32(near.tobytes(), zlib.crc32(visible.tobytes(), zlib.crc32(salt))) % config.vocab_size
 
 
 def masked_token(token: int, bits: Int32, vocab_size: int) -> int | None:
-    """Return the token that a mask makes of the one that was drawn; None where it allows none."""
+    """Return the allowed token that replaces a sampled one; None if the mask allows no token."""
     allowed = np.flatnonzero(np.unpackbits(bits.view(np.uint8), bitorder="little")[:vocab_size])
     return int(allowed[token % len(allowed)]) if len(allowed) else None
 
@@ -82,7 +83,7 @@ def expected_tokens(
     prompt: Sequence[int], params: SamplingParams, config: FakeConfig, eos_token_ids: Sequence[int] = (),
     choice: int = 0,
 ) -> list[int]:  # fmt: skip
-    """Return the whole output of a request, without any cache or batch."""
+    """Compute the whole output of a request, without a KV cache and without batching."""
     assert params.max_tokens is not None
     context, stops = list(prompt), {*eos_token_ids, *params.stop_token_ids}
     while len(context) - len(prompt) < params.max_tokens:
@@ -93,7 +94,7 @@ def expected_tokens(
 
 
 def unverified_token(prompt: Sequence[int], params: SamplingParams, position: int, config: FakeConfig) -> int:
-    """Return the token at a position, counted from the prompt's begin, of a fake that does not verify."""
+    """Return the token at a position, counted from the prompt's start, of a fake with verify=False."""
     return (_salt(prompt, params) + position * _STRIDE) % config.vocab_size
 
 
@@ -103,44 +104,44 @@ def _salt(prompt: Sequence[int], params: SamplingParams) -> int:
 
 @dataclass(slots=True)
 class _Slot:
-    card: NewSequence
+    sequence: NewSequence
     salt: int = 0
     last_sampled: int | None = None
     tables: list[dict[int, int]] = field(default_factory=list)
 
 
 class FakeRunner:
-    """Runs plans on ids alone. Asserts on every breach of the plan's contract.
+    """Runs plans on token ids only. Asserts the plan's contract.
 
-    `hook(plan, stage)` is called at "launch" and "collect" and may raise; `row_faults(plan)` names rows that fail.
-    `step_time(plan)` is how many seconds of the fake clock a step takes, counted from its launch or from the end of the
-    step before it; they have passed when it is collected, so two launches in flight behave as on a device.
+    `hook(plan, stage)` is called at "launch" and "collect" and may raise. `row_errors(plan)` returns failing rows.
+    `step_time(plan)` returns the seconds of the fake clock that a step takes, from its launch or from the end of the
+    step before it. The clock advances when the step is collected, so two launches in flight behave as on a device.
     """
 
     def __init__(
         self, config: FakeConfig, *, clock: FakeClock | None = None,
         hook: Callable[[StepPlan, str], None] | None = None,
-        row_faults: Callable[[StepPlan], list[tuple[int, ChairliftError]]] | None = None,
+        row_errors: Callable[[StepPlan], list[tuple[int, ChairliftError]]] | None = None,
         step_time: Callable[[StepPlan], float] | None = None,
     ) -> None:  # fmt: skip
-        assert step_time is None or clock is not None, "only a fake clock can be moved by a step's time"
+        assert step_time is None or clock is not None, "step_time needs a fake clock"
         self.config = config
         self._clock = clock
         self._step_time = step_time
         self._done_at: deque[float] = deque()
         self._hook = hook or (lambda plan, stage: None)
-        self._row_faults = row_faults or (lambda plan: [])
-        self._plain = not (config.verify or row_faults or config.nan is not None or config.poison is not None)
+        self._row_errors = row_errors or (lambda plan: [])
+        self._is_fast = not (config.verify or row_errors or config.nan is not None or config.poison is not None)
         self._slots: dict[int, _Slot] = {}
         self._done: deque[tuple[StepPlan, StepResult]] = deque()
         self._masks: dict[int, TokenMasks] = {}
-        pages = config.num_blocks if config.verify else 0
-        self._memory = np.full((len(config.windows), pages, config.block_size), NEVER_WRITTEN, np.int64)
+        num_blocks = config.num_blocks if config.verify else 0
+        self._memory = np.full((len(config.windows), num_blocks, config.block_size), NEVER_WRITTEN, np.int64)
         self.started = self.stopped = False
         self.warmups = 0
 
     def start(self) -> RunnerInfo:
-        """Say what it pretends to be."""
+        """Return the properties of the fake model."""
         self.started, config = True, self.config
         return RunnerInfo(
             vocab_size=config.vocab_size, max_model_len=config.max_model_len, num_blocks=config.num_blocks,
@@ -149,36 +150,39 @@ class FakeRunner:
         )  # fmt: skip
 
     def stop(self) -> None:
-        """Remember that it was stopped."""
+        """Record that the runner was stopped."""
         self.stopped = True
 
     def warmup(self) -> None:
-        """Count it; there is nothing to warm."""
+        """Count the call; a fake needs no warm-up."""
         assert not self._done, "a warm-up while steps are in flight"
         self.warmups += 1
 
     def launch(self, plan: StepPlan) -> None:
-        """Run the step at once; raises what the hook raises, and for poison; masks that came before are gone then."""
+        """Run the step at once.
+
+        Raises the hook's error, and ValueError for a poison token; the masks of the step are lost then.
+        """
         masks = self._masks.pop(plan.step_id, None)
         self._hook(plan, "launch")
-        self._admit(plan)
-        self._done.append((plan, self._guess(plan) if self._plain else self._compute(plan)))
+        self._update_slots(plan)
+        self._done.append((plan, self._compute_fast(plan) if self._is_fast else self._compute(plan)))
         if masks is not None:
             self._masks[plan.step_id] = masks
         self._spend(self.config.seconds_per_step + self.config.seconds_per_token * plan.num_tokens)
         if self._step_time is not None and self._clock is not None:
-            began = max(self._clock.now(), self._done_at[-1] if self._done_at else 0.0)
-            self._done_at.append(began + self._step_time(plan))
+            started_at = max(self._clock.now(), self._done_at[-1] if self._done_at else 0.0)
+            self._done_at.append(started_at + self._step_time(plan))
 
     def supply_masks(self, step_id: int, masks: TokenMasks) -> None:
-        """Keep them until the step is collected."""
+        """Store the masks until the step is collected."""
         self._masks[step_id] = masks
 
     def collect(self) -> StepResult:
-        """Return the oldest result; raises what the hook raises."""
+        """Return the oldest result. Raises the hook's error."""
         plan, result = self._done.popleft()
         if len(plan.masked_samples):
-            result = self._masked(plan, result, self._masks.pop(plan.step_id))
+            result = self._apply_masks(plan, result, self._masks.pop(plan.step_id))
         if self._done_at and self._clock is not None:
             self._clock.advance(max(0.0, self._done_at.popleft() - self._clock.now()))
         try:
@@ -196,14 +200,16 @@ class FakeRunner:
         elif seconds:
             time.sleep(seconds)
 
-    def _admit(self, plan: StepPlan) -> None:
+    def _update_slots(self, plan: StepPlan) -> None:
         for slot in plan.released_slots:
             self._slots.pop(slot, None)
-        for card in plan.new_sequences:
-            prompt = card.token_ids[: len(card.token_ids) - card.num_output_tokens]
-            salt = 0 if self.config.verify else _salt(prompt, card.params)
-            self._slots[card.slot] = _Slot(card, salt, tables=[{} for _ in self.config.windows])
-            self._plain = self._plain and card.params.logprobs is None and card.params.prompt_logprobs is None
+        for sequence in plan.new_sequences:
+            prompt = sequence.token_ids[: len(sequence.token_ids) - sequence.num_output_tokens]
+            salt = 0 if self.config.verify else _salt(prompt, sequence.params)
+            self._slots[sequence.slot] = _Slot(sequence, salt, tables=[{} for _ in self.config.windows])
+            self._is_fast = (
+                self._is_fast and sequence.params.logprobs is None and sequence.params.prompt_logprobs is None
+            )
         if not self.config.verify:
             return
         for slot, group, index, block in plan.new_blocks.tolist():
@@ -212,25 +218,25 @@ class FakeRunner:
         source, target = plan.block_copies.T
         self._memory[:, target] = self._memory[:, source]
 
-    def _guess(self, plan: StepPlan) -> StepResult:
-        """Draw from prompt and position alone, and look at nothing else."""
+    def _compute_fast(self, plan: StepPlan) -> StepResult:
+        """Compute tokens from the prompts and positions only, for all rows at once."""
         ends = (plan.start_positions + plan.num_new_tokens)[plan.sample_rows]
         slots, vocab = self._slots, self.config.vocab_size
-        drawn = zip(plan.slots[plan.sample_rows].tolist(), ends.tolist(), strict=True)
-        tokens = [(slots[slot].salt + end * _STRIDE) % vocab for slot, end in drawn]
+        rows = zip(plan.slots[plan.sample_rows].tolist(), ends.tolist(), strict=True)
+        tokens = [(slots[slot].salt + end * _STRIDE) % vocab for slot, end in rows]
         return StepResult(plan.step_id, np.array(tokens, np.int32), np.arange(len(tokens) + 1, dtype=np.int32))
 
     def _compute(self, plan: StepPlan) -> StepResult:
-        faults = dict(self._row_faults(plan))
+        errors = dict(self._row_errors(plan))
         sampled = set(plan.sample_rows.tolist())
         tokens: list[int] = []
         logprobs: list[TokenLogprob | None] = []
-        scores: list[tuple[int, tuple[TokenLogprob, ...]]] = []
+        prompt_logprobs: list[tuple[int, tuple[TokenLogprob, ...]]] = []
         ids, at = plan.input_ids.tolist(), 0
         rows = zip(plan.slots.tolist(), plan.num_new_tokens.tolist(), plan.start_positions.tolist(), strict=True)
         assert plan.num_new_tokens.tolist() == sorted(plan.num_new_tokens.tolist(), key=lambda count: count != 1)
-        for row, (number, count, start) in enumerate(rows):
-            slot = self._slots[number]
+        for row, (slot_index, count, start) in enumerate(rows):
+            slot = self._slots[slot_index]
             new, at = ids[at : at + count], at + count
             if LAST_SAMPLED in new:
                 assert new.index(LAST_SAMPLED) == count - 1, "only the last id can be unknown"
@@ -239,56 +245,59 @@ class FakeRunner:
             if self.config.poison is not None and self.config.poison in new:
                 raise ValueError(f"the fake model cannot read token {self.config.poison}")
             if self.config.nan is not None and self.config.nan in new:
-                faults.setdefault(row, NonFiniteLogits("the fake logits are NaN"))
+                errors.setdefault(row, NonFiniteLogits("the fake logits are NaN"))
             context = self._write(slot, start, new) if self.config.verify else []
-            if len(scored := self._scored(slot.card, start, count)):
-                scores.append((row, scored))
+            if len(entries := self._prompt_logprobs(slot.sequence, start, count)):
+                prompt_logprobs.append((row, entries))
             if row in sampled:
-                if row in faults:
+                if row in errors:
                     token = 0
                 elif self.config.verify:
-                    token = next_token(context, slot.card.params, self.config, slot.card.choice_index)
+                    token = next_token(context, slot.sequence.params, self.config, slot.sequence.choice_index)
                 else:
                     token = (slot.salt + (start + count) * _STRIDE) % self.config.vocab_size
                 slot.last_sampled = token
                 tokens.append(token)
-                logprobs.append(None if slot.card.params.logprobs is None else TokenLogprob(token, -1.0))
+                logprobs.append(None if slot.sequence.params.logprobs is None else TokenLogprob(token, -1.0))
         assert at == len(ids), "input ids do not add up"
         bounds = np.arange(len(tokens) + 1, dtype=np.int32)
-        said = tuple(logprobs) if any(entry is not None for entry in logprobs) else ()
+        reported = tuple(logprobs) if any(entry is not None for entry in logprobs) else ()
         return StepResult(
-            plan.step_id, np.array(tokens, np.int32), bounds, said, tuple(faults.items()), tuple(scores)
+            plan.step_id, np.array(tokens, np.int32), bounds, reported, tuple(errors.items()), tuple(prompt_logprobs)
         )  # fmt: skip
 
     @staticmethod
-    def _scored(card: NewSequence, start: int, count: int) -> tuple[TokenLogprob, ...]:
-        """Pretend to score the prompt's tokens behind a row's, those that are wanted."""
-        if card.params.prompt_logprobs is None:
+    def _prompt_logprobs(sequence: NewSequence, start: int, count: int) -> tuple[TokenLogprob, ...]:
+        """Return made-up logprobs of the prompt tokens after a row's tokens, if requested."""
+        if sequence.params.prompt_logprobs is None:
             return ()
-        end = min(start + count + 1, len(card.token_ids) - card.num_output_tokens)
+        end = min(start + count + 1, len(sequence.token_ids) - sequence.num_output_tokens)
         return tuple(
-            TokenLogprob(card.token_ids[at], -1.0) for at in range(max(start + 1, card.prompt_logprobs_from), end)
+            TokenLogprob(sequence.token_ids[at], -1.0)
+            for at in range(max(start + 1, sequence.prompt_logprobs_from), end)
         )
 
-    def _masked(self, plan: StepPlan, result: StepResult, masks: TokenMasks) -> StepResult:
-        """Let each masked row take, of the tokens that it may, the one at the place of the token that it drew."""
-        assert masks.sample_indices.tolist() == plan.masked_samples.tolist(), "masks of other rows than those that wait"
-        tokens, logprobs, faults = result.tokens.copy(), list(result.logprobs), dict(result.row_errors)
-        for place, bits in masks.by_row().items():
-            row = int(plan.sample_rows[place])
-            if row in faults:
+    def _apply_masks(self, plan: StepPlan, result: StepResult, masks: TokenMasks) -> StepResult:
+        """Replace the sampled token of each masked row by an allowed one."""
+        assert masks.sample_indices.tolist() == plan.masked_samples.tolist(), (
+            "masks for other rows than the plan's masked samples"
+        )
+        tokens, logprobs, errors = result.tokens.copy(), list(result.logprobs), dict(result.row_errors)
+        for sample_index, bits in masks.by_row().items():
+            row = int(plan.sample_rows[sample_index])
+            if row in errors:
                 continue
-            token = masked_token(int(tokens[place]), bits, self.config.vocab_size)
+            token = masked_token(int(tokens[sample_index]), bits, self.config.vocab_size)
             if token is None:
-                faults[row] = NoAllowedToken("no token is left that the structure allows")
+                errors[row] = NoAllowedToken("no token is left that the structured output allows")
                 continue
-            tokens[place] = self._slots[int(plan.slots[row])].last_sampled = token
-            if logprobs and logprobs[place] is not None:
-                logprobs[place] = TokenLogprob(token, -1.0)
-        return replace(result, tokens=tokens, logprobs=tuple(logprobs), row_errors=tuple(faults.items()))
+            tokens[sample_index] = self._slots[int(plan.slots[row])].last_sampled = token
+            if logprobs and logprobs[sample_index] is not None:
+                logprobs[sample_index] = TokenLogprob(token, -1.0)
+        return replace(result, tokens=tokens, logprobs=tuple(logprobs), row_errors=tuple(errors.items()))
 
     def _write(self, slot: _Slot, start: int, new: list[int]) -> list[int]:
-        """Store new ids in every group, then read the context back as far as each group's window sees."""
+        """Write new ids to every group, then read the context back through each group's window."""
         size, end = self.config.block_size, start + len(new)
         for group, table in enumerate(slot.tables):
             for position, token in enumerate(new, start=start):
@@ -304,5 +313,5 @@ class FakeRunner:
 
 
 def build(payload: bytes) -> FakeRunner:
-    """Make a fake from the msgpack bytes of a FakeConfig: "chairlift.engine.runner.fake:build"."""
+    """Build a fake from a msgpack FakeConfig; "chairlift.engine.runner.fake:build" names this."""
     return FakeRunner(msgspec.msgpack.decode(payload, type=FakeConfig))

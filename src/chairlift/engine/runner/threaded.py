@@ -10,8 +10,8 @@ from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
 class ThreadedRunner:
     """Runs the inner runner's steps one after another in its own thread.
 
-    After a step that raised, the plans launched with it are dropped unseen: each plan carries the generation in which
-    it was launched, and a failure that was collected begins the next one.
+    After a step that raised, the plans launched after it are discarded: each plan has the generation in which it was
+    launched, and collecting the failure starts the next generation.
     """
 
     def __init__(self, inner: Runner) -> None:
@@ -34,7 +34,7 @@ class ThreadedRunner:
         self._plans.put((self._generation, plan))
 
     def supply_masks(self, step_id: int, masks: TokenMasks) -> None:
-        """Hand the masks to the thread, which waits for them where a step needs some."""
+        """Hand the masks to the thread, which waits for them in a step with masked rows."""
         self._masks.put((step_id, masks))
 
     def collect(self) -> StepResult:
@@ -85,7 +85,7 @@ class ThreadedRunner:
                 self._results.put(error)
 
     def _pass_masks(self, step_id: int) -> bool:
-        """Wait for the masks of a step, and drop those of void steps before it; False when it is time to leave."""
+        """Wait for the masks of a step and drop those of discarded steps; return False at shutdown."""
         while (item := self._masks.get()) is not None:
             if item[0] == step_id:
                 self._inner.supply_masks(*item)

@@ -84,7 +84,7 @@ class MixedBatching:
 
 
 class FifoBatching:
-    """Schedules only decoding sequences below a share of free blocks, as transformers' FIFO scheduler does."""
+    """Schedules only decoding sequences while few blocks are free, like transformers' FIFO scheduler."""
 
     keeps_prefill_share = False
 
@@ -92,7 +92,7 @@ class FifoBatching:
         self._margin = safety_margin
 
     def decide(self, context: StepContext) -> StepAllowance:
-        """Below the margin start no sequence; continue prompts only when no sequence decodes, so that one can."""
+        """Below the margin, start no sequence and continue prompts only if no sequence decodes."""
         if context.free_share >= self._margin or not context.num_decoding + context.num_prefilling:
             return StepAllowance(context.prefill_budget)
         return StepAllowance(0 if context.num_decoding else context.prefill_budget, may_schedule_waiting=False)
@@ -128,7 +128,7 @@ class DecodeFirstBatching:
 
 
 class StaticBatching:
-    """Static batching, the baseline: a batch is filled, prefilled and decoded before the next batch starts.
+    """Fills, prefills and decodes a whole batch before the next one starts; the baseline.
 
     A finished sequence leaves the computation; its slot stays empty until the whole batch has finished, also when it
     finishes while the batch is being filled. Filling ends when the waiting queue is empty, when blocks run out or when
@@ -179,7 +179,9 @@ def make_batching_policy(config: SchedulerConfig) -> BatchingPolicy:
             raise ConfigError(f"safety_margin must be at least 0 and less than 1, got {margin}", option="safety_margin")
         return FifoBatching(margin)
     if name not in BATCHING_POLICIES:
-        raise ConfigError(f"unknown batching_policy {name!r}; there is {', '.join(NAMES)}", option="batching_policy")
+        raise ConfigError(
+            f"unknown batching_policy {name!r}; available are {', '.join(NAMES)}", option="batching_policy"
+        )
     if margin is not None:
-        raise ConfigError("safety_margin belongs to batching_policy 'fifo'", option="safety_margin")
+        raise ConfigError("safety_margin needs batching_policy 'fifo'", option="safety_margin")
     return BATCHING_POLICIES[name]()

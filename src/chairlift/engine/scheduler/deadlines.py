@@ -1,4 +1,4 @@
-"""Deadlines: finds sequences whose deadline has passed or is unreachable, before a prompt is computed in vain."""
+"""Deadlines: finds sequences that have missed or cannot meet their deadline, before it computes their prompts."""
 
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
@@ -51,7 +51,7 @@ class Deadlines:
         heappush(self._heap, (latest, sequence.arrival_index, sequence))
 
     def unreachable_error(self, sequence: Sequence, cached_tokens: int, now: float) -> DeadlineUnreachable | None:
-        """Return why a deadline is unreachable even if the sequence starts now; None if reachable or started before."""
+        """Return why a deadline cannot be met even by a start now; None if it can, or after the start."""
         if sequence.deadline is None or sequence.epoch or sequence.choice_index or sequence is self._probe:
             return None  # a further choice starts with the first one
         needed = self._seconds(len(sequence.token_ids) - cached_tokens, _min_remaining_outputs(sequence))
@@ -96,6 +96,6 @@ class Deadlines:
 def _min_remaining_outputs(sequence: Sequence) -> int:
     """Return the output tokens that the sequence must still produce before it can end."""
     params = sequence.request.params
-    may_stop_early = sequence.stop_ids or params.stop or params.structured is not None
+    may_stop_early = sequence.stop_token_ids or params.stop or params.structured is not None
     min_outputs = params.min_tokens if may_stop_early else sequence.max_output_tokens
     return max(1, min_outputs - sequence.num_output_tokens)

@@ -27,7 +27,7 @@ class ItlController:
         self._times = times
 
     def remaining_ms(self, running_sets: RunningSets) -> float:
-        """Return the milliseconds that decoding sequences leave of the aim; negative when they exceed it."""
+        """Return the milliseconds of the target that decoding sequences leave; negative if they exceed it."""
         tokens = sum(each.num_scheduled_tokens for each in running_sets.decode_ready)
         tokens += sum(each.num_scheduled_tokens for each in running_sets.decode_needs_block)
         rows = running_sets.num_decoding
@@ -46,7 +46,7 @@ class ItlController:
         return PrefillTimeBudget(self._times, left_ms)
 
     def is_saturated(self, left_ms: float) -> bool:
-        """Whether decoding sequences alone use up the target, so that no other sequence should start.
+        """Return whether decoding sequences alone use up the target, so that no sequence should start.
 
         A target that even one request alone would miss rejects no sequence.
         """
@@ -66,7 +66,7 @@ class PrefillTimeBudget:
         self._charged = 0
 
     def fits(self, context_tokens: int) -> int:
-        """Return how many more tokens fit after that context; MIN_PREFILL_TOKENS of a step always do."""
+        """Return how many more tokens fit after this context, and at least MIN_PREFILL_TOKENS of a step."""
         affordable = min(self._times.prefill_tokens_within(self._left, context_tokens), MOST_PROMPT_TOKENS)
         return max(MIN_PREFILL_TOKENS - self._charged, int(affordable))
 

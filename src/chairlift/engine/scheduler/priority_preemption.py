@@ -14,7 +14,7 @@ RETRY_STEPS = 32
 
 
 class PreemptionTrial:
-    """Counts the blocks that the head would find if some running sequences were preempted; changes nothing.
+    """Counts the blocks that preempting some running sequences would give the head; changes nothing.
 
     A block becomes free when all its holders are preempted. A block that the head shares is both freed and needed.
     """
@@ -59,7 +59,7 @@ class PreemptionTrial:
 
 
 class PriorityPreemption:
-    """Preempts running sequences for the head of the waiting queue; remembers only the last search that failed."""
+    """Preempts running sequences for the head of the waiting queue; remembers the last failed search."""
 
     def __init__(
         self, config: SchedulerConfig, cache: KVCacheManager, sequence_table: SequenceTable,
@@ -118,7 +118,7 @@ class PriorityPreemption:
         return None
 
     def _has_failed(self, head: Sequence) -> bool:
-        """Whether the last failed search was for this head and the same running sequences."""
+        """Return whether the last failed search was for this head and the same running sequences."""
         return self._failed_state == self._state(head)
 
     def _state(self, head: Sequence) -> tuple[int, int, int]:

@@ -89,7 +89,7 @@ class RunningScheduler:
                 builder.add_decodes([sequence])
 
     def fair_chunk(self, builder: StepBuilder) -> int:
-        """Return the prompt tokens of one request, while others need some, for what the step has left.
+        """Return the prompt tokens that one of several prefilling sequences may get from this step.
 
         It is the configured share of them and at least 1 / MAX_PARALLEL_PREFILLS: even with a small budget several
         prompts advance, and a short prompt does not wait for a long one.
@@ -129,7 +129,7 @@ class RunningScheduler:
             self._add(builder, sequence, count)
 
     def _add(self, builder: StepBuilder, sequence: Sequence, count: int) -> None:
-        """Give more to a sequence that has `count` prompt tokens in this step, as far as free blocks allow."""
+        """Give a sequence more than its `count` prompt tokens of this step, as far as blocks are free."""
         context_tokens = sequence.num_scheduled_tokens + count
         more = self.bounded_chunk(
             builder, sequence.num_unscheduled_tokens - count, self._max_chunk - count, context_tokens

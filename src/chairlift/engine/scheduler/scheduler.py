@@ -86,7 +86,7 @@ class Scheduler:
         sequences, ended = self._create_sequences(request, grammars, now - waited)
         if grammars:
             for sequence in sequences:
-                sequence.timeline_recorder.record("compiled", now)
+                sequence.timeline_recorder.record("grammar_compiled", now)
         if sequences and sequences[0].deadline is not None:
             first = sequences[0]
             hit = (
@@ -112,7 +112,7 @@ class Scheduler:
     def _create_sequences(
         self, request: GenerateRequest, grammars: Items[Grammar], since: float
     ) -> tuple[list[Sequence], list[tuple[int, FinishReason]]]:
-        """Make the sequences of a request's open choices; also return the finished choices and their reasons."""
+        """Create the sequences of the open choices; also return the finished choices with reasons."""
         root = root_hash(self.cache.config.model_id, request.adapter, request.tenant, request.cache_salt)
         sequences: list[Sequence] = []
         ended: list[tuple[int, FinishReason]] = []
@@ -146,7 +146,7 @@ class Scheduler:
         return self.table.finish(sequence, FinishReason.ABORT, now, alone=index is not None)
 
     def expire(self, now: float) -> list[EngineOutput]:
-        """Fail requests past their deadline; returns their last outputs, and those of requests failed in a step."""
+        """Fail requests past their deadline; return their final outputs and those of failed steps."""
         ended, self.table.pending_outputs = self.table.pending_outputs, []
         for sequence, error in self._deadlines.expired(now):
             ended.append(self.table.finish(sequence, FinishReason.ERROR, now, error=error))
@@ -236,7 +236,7 @@ class Scheduler:
         return outputs
 
     def _commit_plain_decodes(self, step: InFlightStep, tokens: list[int], outputs: list[EngineOutput]) -> list[int]:
-        """Append one plain token for each decode row; returns the rows that need more, all chunks included.
+        """Append one token for each plain decode row; return all other rows, chunks included.
 
         Nearly every row of nearly every step takes this path, so this is the one loop here that is written for speed.
         A sequence that was preempted, finishes or fills a block has reached its fast_path_end.
@@ -244,8 +244,8 @@ class Scheduler:
         later: list[int] = []
         new = tuple.__new__
         for row, (sequence, end, token) in enumerate(zip(step.sequences, step.ends, tokens, strict=False)):
-            if end >= sequence.fast_path_end or token in sequence.stop_ids:
-                if token in sequence.stop_ids or self._needs_slow_path(sequence, step.epochs[row], end):
+            if end >= sequence.fast_path_end or token in sequence.stop_token_ids:
+                if token in sequence.stop_token_ids or self._needs_slow_path(sequence, step.epochs[row], end):
                     later.append(row)
                     continue
                 self._advance_computed(sequence, end)
@@ -265,7 +265,7 @@ class Scheduler:
 
     @staticmethod
     def _needs_slow_path(sequence: Sequence, epoch: int, num_computed: int) -> bool:
-        """Whether it was preempted or finished, ends with its next token, or has no token yet."""
+        """Return whether it was preempted or finished, ends with its next token, or has no token yet."""
         is_stale = sequence.status is not SequenceStatus.RUNNING or sequence.epoch != epoch
         ends = num_computed + 1 >= sequence.max_length
         return is_stale or ends or not sequence.has_first_token
@@ -285,7 +285,7 @@ class Scheduler:
             sequence.fast_path_end = min(self.cache.next_publish_at(num_computed), sequence.max_length - 1)
 
     def _record_step_time(self, step: InFlightStep, now: float) -> None:
-        """Record the duration of a step; with two in flight it began when the previous one was committed."""
+        """Record the duration of a step; with two in flight it starts when the previous one is committed."""
         seconds = now - max(step.scheduled_at, self._last_commit)
         self._last_commit = now
         if seconds > 0:
@@ -378,11 +378,11 @@ class Scheduler:
 
     @staticmethod
     def _append_token(sequence: Sequence, token: int) -> FinishReason | None:
-        """Append one token; returns why the choice ends with it, if it does. Raises StructuredOutputFailed."""
+        """Append a token; return the finish reason if it ends the choice. Raises StructuredOutputFailed."""
         grammar = sequence.grammar
         if grammar is not None:
             grammar.check()
-        if token in sequence.stop_ids:
+        if token in sequence.stop_token_ids:
             sequence.token_ids.append(token)
             return FinishReason.STOP
         if grammar is not None:

@@ -67,7 +67,7 @@ class SequenceTable:
             self.enqueue(sequence, now)
 
     def match(self, sequence: Sequence) -> PrefixHit:
-        """Return the computed prefix of a waiting sequence, from the cache or another choice of its request."""
+        """Return a waiting sequence's computed prefix, from the cache or another choice of its request."""
         if sequence.needs_prompt_logprobs:
             return self._cache.no_hit
         hit = self._cache.match(sequence.block_hashes, len(sequence.token_ids))
@@ -102,7 +102,7 @@ class SequenceTable:
         self.running[sequence.arrival_index] = sequence
 
     def preempt(self, sequence: Sequence, now: float) -> None:
-        """Return a running sequence to its place in the waiting queue; its computed blocks may stay cached."""
+        """Return a running sequence to its place in the waiting queue; its blocks may stay cached."""
         self._free(sequence)
         sequence.epoch += 1
         sequence.num_scheduled_tokens = sequence.num_computed_tokens = 0
@@ -175,7 +175,7 @@ class SequenceTable:
     # -- integrity -----------------------------------------------------------------------------------------------------
 
     def check(self) -> list[str]:
-        """Check that each sequence is in one list, has a slot if it runs, and has ordered counters; returns errors."""
+        """Check lists, slots and counters of every sequence; return the errors."""
         return [*self._check_lists(), *self._check_counters(self.sequences.values())]
 
     def _check_lists(self) -> list[str]:

@@ -49,7 +49,7 @@ MAX_SKIPPED_WAITING = 128
 
 
 class StepScheduler:
-    """Fills steps from one SequenceTable; remembers only the last start of waiting sequences and why it ended."""
+    """Fills steps from one SequenceTable; remembers only how the last pass over the queue ended."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class StepScheduler:
         )
 
     def _prefills_sequentially(self, prefilling: list[Sequence], may_schedule: bool) -> bool:
-        """Whether prompts may be prefilled one after the other: no next waiting sequence needs fewer tokens.
+        """Return whether prompts may be prefilled one by one: no next waiting sequence needs fewer tokens.
 
         ADR 0027.
         """
@@ -206,7 +206,7 @@ class StepScheduler:
         return WaitReason.RUNNING_LIMIT if len(self._sequence_table.running) + scheduled >= self._max_running else None
 
     def _prefix_still_pending(self, sequence: Sequence) -> bool:
-        """Whether the sequence keeps waiting for the same block, without a new match."""
+        """Return whether the sequence keeps waiting for the same block, without a new match."""
         if sequence.awaited_block_hash is None or not self._cache.is_pending(sequence.awaited_block_hash):
             return False
         return self._may_wait_for_prefix(sequence)

@@ -1,1 +1,1 @@
-"""Structured output: what a request's output has to be becomes masks of what may be drawn next."""
+"""Structured output: compiles a request's schema, regex, grammar or choice, and computes token masks from it."""

@@ -1,7 +1,7 @@
-"""Preparing: requests whose grammars are being made. They are in nobody's line yet, and can end there.
+"""CompileQueue: holds requests while their grammars are compiled, before the scheduler knows them.
 
-submit ──► threads make the grammars ──► the engine's line
-      └──► refused, aborted, too late ──► its last Output
+submit ──► threads compile the grammars ──► the scheduler's waiting queue
+      └──► rejected, aborted, timed out ──► the final EngineOutput
 """
 
 import logging
@@ -22,13 +22,13 @@ Grammars = tuple[Grammar, ...]
 
 @dataclass(slots=True)
 class CompiledRequest:
-    """A request that is ready for the line.
+    """A request whose grammars are compiled, ready for the scheduler.
 
     Attributes:
         validated: the request.
         grammars: one a choice.
-        waited: seconds since it was submitted.
-        unwanted: choices that were aborted meanwhile.
+        waited: seconds since the request was submitted.
+        aborted_choices: indices of choices that were aborted during compilation.
     """
 
     validated: ValidatedRequest
@@ -54,13 +54,13 @@ class _CompilingRequest:
 
 
 class CompileQueue:
-    """Owns what is between submission and the line. For one thread, the engine's."""
+    """Holds requests between submission and the scheduler. Only the engine thread uses it."""
 
     def __init__(self, limit: int) -> None:
-        """Make room for so many."""
+        """Create a queue that holds at most `limit` requests."""
         self._limit = limit
         self._waiting: dict[str, _CompilingRequest] = {}
-        self._earliest = inf  # nobody's time is up before
+        self._earliest_deadline = inf
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -70,79 +70,82 @@ class CompileQueue:
 
     @property
     def num_tokens(self) -> int:
-        """Prompt tokens of all of them."""
+        """Prompt tokens of all requests in the queue."""
         return sum(len(each.request.prompt_token_ids) for each in self._waiting.values())
 
     def add(self, validated: ValidatedRequest, grammars: "Future[Grammars]", since: float) -> list[EngineOutput]:
-        """Take a request in that was submitted at `since`, in seconds of time.monotonic().
+        """Add a request that was submitted at `since`, in seconds of time.monotonic().
 
-        Returns its last Output where there is no room for it.
+        Returns its final output if the queue is full.
         """
         if len(self._waiting) >= self._limit:
             grammars.cancel()
             return [EngineOutput.failed(validated.request, QueueFull(len(self._waiting), self._limit))]
         waiting = self._waiting[validated.request_id] = _CompilingRequest(validated, grammars, since)
-        self._earliest = min(self._earliest, waiting.deadline)
+        self._earliest_deadline = min(self._earliest_deadline, waiting.deadline)
         return []
 
     def take(self, request_id: str, grammars: "Future[Grammars]") -> CompiledRequest | list[EngineOutput]:
-        """Take the request out whose grammars these are, now that they are made.
+        """Remove and return the request whose grammars are compiled.
 
-        Its last Output where they cannot be; nothing where it has ended meanwhile.
+        Returns its final output if the compilation failed, an empty list if the request has already ended.
         """
-        assert grammars.done(), "a request is taken whose grammars are not made"
+        assert grammars.done(), "take() needs compiled grammars"
         waiting = self._waiting.get(request_id)
         if waiting is None or waiting.grammars is not grammars:
             return []
         request = waiting.request
         if waiting.grammars.cancelled():
-            return self._ended(request, EngineDead("the engine was closed"))
+            return self._fail(request, EngineDead("the engine was closed"))
         if (error := waiting.grammars.exception()) is not None:
             if not isinstance(error, ChairliftError):
-                log.error("a structure could not be compiled", exc_info=error)
-                error = StructuredOutputFailed(f"the structure could not be compiled: {error}")
-            return self._ended(request, error)
+                log.error("a structured output could not be compiled", exc_info=error)
+                error = StructuredOutputFailed(f"the structured output could not be compiled: {error}")
+            return self._fail(request, error)
         now = time.monotonic()
         if waiting.deadline <= now:
-            return self._ended(request, RequestTimeout(request.timeout or 0.0))
+            return self._fail(request, RequestTimeout(request.timeout or 0.0))
         del self._waiting[request.request_id]
         return CompiledRequest(
             waiting.validated, waiting.grammars.result(), now - waiting.since, waiting.aborted_choices
         )
 
     def abort(self, request_id: str, index: int | None) -> EngineOutput | None:
-        """End a request, or note that one choice of it is not wanted; its last Output if this is the end of it."""
+        """Abort a request, or one choice of it.
+
+        Returns the final output if the whole request has ended.
+        """
         waiting = self._waiting[request_id]
         if index is not None:
             waiting.aborted_choices.append(index)
             return None
-        self._leave(waiting)
+        self._remove(waiting)
         return EngineOutput.ended(waiting.request, FinishReason.ABORT)
 
     def expire(self) -> list[EngineOutput]:
-        """End those whose time is up; returns their last Outputs."""
+        """Remove the requests whose deadline has passed and return their final outputs."""
         now = time.monotonic()
-        if now < self._earliest:
+        if now < self._earliest_deadline:
             return []
-        late = [each for each in self._waiting.values() if each.deadline <= now]
-        for each in late:
-            self._leave(each)
-        self._earliest = min((each.deadline for each in self._waiting.values()), default=inf)
-        return [EngineOutput.failed(each.request, RequestTimeout(each.request.timeout or 0.0)) for each in late]
+        expired = [each for each in self._waiting.values() if each.deadline <= now]
+        for each in expired:
+            self._remove(each)
+        self._earliest_deadline = min((each.deadline for each in self._waiting.values()), default=inf)
+        return [EngineOutput.failed(each.request, RequestTimeout(each.request.timeout or 0.0)) for each in expired]
 
     def seconds_to_next_deadline(self) -> float | None:
-        """Return seconds until somebody's time may be up; None when that never happens."""
-        return None if self._earliest == inf else max(self._earliest - time.monotonic(), 0.0)
+        """Return the seconds until a deadline may pass; None if no request has a deadline."""
+        return None if self._earliest_deadline == inf else max(self._earliest_deadline - time.monotonic(), 0.0)
 
     def close(self) -> None:
-        """Forget them."""
+        """Remove all requests without a final output."""
         self._waiting.clear()
-        self._earliest = inf
+        self._earliest_deadline = inf
 
-    def _ended(self, request: GenerateRequest, error: ChairliftError) -> list[EngineOutput]:
+    def _fail(self, request: GenerateRequest, error: ChairliftError) -> list[EngineOutput]:
         del self._waiting[request.request_id]
         return [EngineOutput.failed(request, error)]
 
-    def _leave(self, waiting: _CompilingRequest) -> None:
+    def _remove(self, waiting: _CompilingRequest) -> None:
         del self._waiting[waiting.request.request_id]
         waiting.grammars.cancel()

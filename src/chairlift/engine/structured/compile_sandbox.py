@@ -1,13 +1,13 @@
-"""A process that tries grammars out before the engine compiles them, in a fork of it, which may hang or crash.
+"""CompileSandbox: compiles each grammar in a separate process first, which may hang or crash.
 
-    engine ──► vocabulary, vocab_size           once
-           ◄── ready
-           ──► StructuredOutput       ──► fork ──► source_of ─► compile ─► first mask
-           ◄── its source, or why it cannot be      └── killed after LIMIT_SECONDS; the next grammar gets another
+    engine ──► SandboxInit                      once
+           ◄── READY
+           ──► StructuredOutput  ──► fork ──► source_of ─► compile ─► first mask
+           ◄── CompileVerdict           └── killed after COMPILE_TIMEOUT_SECONDS; the next grammar gets a new fork
 
 The compiler is a native library: a chain of three thousand rules overflows its stack, and a multipleOf of 999,983
-keeps it busy for ten seconds, whatever its limits say. Making the vocabulary takes up to a second, forking what has it
-milliseconds. Frames are msgpack behind their length, in four bytes.
+keeps it busy for ten seconds, in spite of its limits. Building the tokenizer takes up to a second, forking a process
+that has it takes milliseconds. A frame is its length in four bytes and a msgpack message.
 """
 
 import os
@@ -37,53 +37,59 @@ if TYPE_CHECKING:
 
 COMMAND = ("-P", "-m", "chairlift.engine.structured.compile_sandbox")
 LENGTH_BYTES = 4
-LIMIT_SECONDS = 0.8
-"""For one grammar; an answer is to be there within a second."""
+COMPILE_TIMEOUT_SECONDS = 0.8
+"""How long a fork may take for one grammar, so that the client gets its response within a second."""
 
-PATIENCE_SECONDS = 5.0
-"""For the process that forks, which only waits: beyond that it is killed itself."""
+SANDBOX_GRACE_SECONDS = 5.0
+"""How much longer the engine waits for the sandbox process, which only waits for its fork, before it kills both."""
 
-CPU_SECONDS = 2
-"""For one grammar, in a fork that nobody is left to kill."""
+MAX_CPU_SECONDS = 2
+"""CPU time of one grammar. It ends a fork whose parent process is gone."""
 
-START_SECONDS = 60.0
-NO_TIME = f"it takes longer than {LIMIT_SECONDS:g} s"
-NO_LIFE = "the compiler cannot cope with it"
+START_TIMEOUT_SECONDS = 60.0
+TIMED_OUT = f"it takes longer than {COMPILE_TIMEOUT_SECONDS:g} s"
+CRASHED = "the compiler crashes on it"
 READY = b"ready"
-CRASHED = b""
-"""In place of a frame, which is never empty."""
+END_OF_STREAM = b""
+"""Returned instead of a frame, which is never empty."""
 
-STACK_BYTES = 1 << 20
-"""Of the thread that judges: less than any thread of the engine has, so that what fits here fits there."""
+COMPILE_STACK_BYTES = 1 << 20
+"""Stack of the compiling thread: less than any thread of the engine has, so a grammar that fits here fits there."""
 
-EXTRA_BYTES = 1 << 30
-"""Address space that a grammar may take besides what the fork has when it begins."""
+MAX_EXTRA_MEMORY_BYTES = 1 << 30
+"""Address space that a grammar may take in addition to what its fork already uses."""
 
 
 class SandboxKilled(Exception):
-    """A grammar was not lived through: by its own fault, or because the machine had no time for it."""
+    """The compilation of a grammar crashed or timed out; a busy machine can be the reason."""
 
 
 class SandboxInit(NamedTuple):
-    """The first message."""
+    """The first message to the sandbox process."""
 
     vocabulary: GrammarTokenizer
     vocab_size: int
 
 
 class CompileVerdict(NamedTuple):
-    """What came of a grammar: its source, what is wrong with it, or how the process ended that tried it."""
+    """The result of one compilation: the grammar's source, its error, or how the fork ended.
+
+    Attributes:
+        source: llguidance source of a grammar that compiles.
+        error: why the grammar is invalid.
+        failure: TIMED_OUT or CRASHED.
+    """
 
     source: str = ""
     error: str = ""
-    end: str = ""
+    failure: str = ""
 
 
 class CompileSandbox:
-    """The engine's end: one process, started when it is needed and again when it is gone. For one thread."""
+    """The engine's side of a sandbox process, which starts on demand. Not thread-safe."""
 
     def __init__(self, vocabulary: GrammarTokenizer, vocab_size: int) -> None:
-        self._begin = msgspec.msgpack.encode(SandboxInit(vocabulary, vocab_size))
+        self._init_frame = msgspec.msgpack.encode(SandboxInit(vocabulary, vocab_size))
         self._process: subprocess.Popen[bytes] | None = None
         self._is_ready = False
         self._closed = threading.Event()
@@ -91,78 +97,77 @@ class CompileSandbox:
     def check(self, structured: StructuredOutput) -> str:
         """Return the source of a grammar that compiles within the limits.
 
-        Raises InvalidRequest for one that means nothing, Killed for one that was not lived through,
-        StructuredOutputFailed
-        where there is nobody to try it.
+        Raises InvalidRequest for an invalid grammar, SandboxKilled if its compilation crashes or times out,
+        StructuredOutputFailed if there is no sandbox process.
         """
-        frame = self._asked(structured) or self._asked(structured)
+        frame = self._call(structured) or self._call(structured)
         if not frame:
-            raise StructuredOutputFailed("the process that checks grammars is gone")
+            raise StructuredOutputFailed("the grammar sandbox has ended")
         verdict = msgspec.msgpack.decode(frame, type=CompileVerdict)
-        if verdict.end:
-            raise SandboxKilled(f"structured.{structured.kind} cannot be compiled: {verdict.end}")
+        if verdict.failure:
+            raise SandboxKilled(f"structured.{structured.kind} cannot be compiled: {verdict.failure}")
         if verdict.error:
             raise InvalidRequest(f"structured.{structured.kind}: {verdict.error}", param="structured")
         return verdict.source
 
-    def _asked(self, structured: StructuredOutput) -> bytes | None:
-        """Return the answer; None from a process that has none, which is ended."""
-        process, frame = self._ready(), None
+    def _call(self, structured: StructuredOutput) -> bytes | None:
+        """Return the reply. Without one in time, kill the process and return nothing."""
+        process, frame = self._ready_process(), None
         try:
             _send(process, msgspec.msgpack.encode(structured))
-            frame = _received(_out(process), LIMIT_SECONDS + PATIENCE_SECONDS)
+            frame = _receive_frame(_stdout(process), COMPILE_TIMEOUT_SECONDS + SANDBOX_GRACE_SECONDS)
         finally:
             if not frame:
-                self.kill()  # also lest the next grammar gets this one's answer
+                self.kill()  # also because the next call must not get this call's reply
         return frame
 
     def start(self) -> None:
-        """Have the process there; returns before it is ready, and before it was told anything."""
+        """Start the process unless it runs. The first call sends SandboxInit and waits until it is ready."""
         if self._process is not None and self._process.poll() is not None:
-            self.kill()  # somebody else has ended it
+            self.kill()  # another process has ended it
         if self._process is None and not self._closed.is_set():
             self._is_ready = False
             self._process = subprocess.Popen(
                 [sys.executable, *COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
-                start_new_session=True,  # Ctrl-C is not for it, and it is killed with its fork
-                env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # no threads in what forks
+                start_new_session=True,  # Ctrl-C does not reach it, and it is killed with its fork
+                env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # a process that forks must have no threads
             )  # fmt: skip
             if self._closed.is_set():
-                _end(self._process)
+                _kill_group(self._process)
 
     def kill(self) -> None:
-        """End the process and wait until it is gone; the next check starts another."""
+        """Kill the process and wait for its end. The next check() starts another."""
         process, self._process = self._process, None
         if process is not None:
-            _end(process)
+            _kill_group(process)
             process.wait()
             for pipe in (process.stdin, process.stdout):
                 if pipe is not None:
                     pipe.close()
 
     def close(self) -> None:
-        """End the process for good; from any thread."""
+        """Kill the process for good. Safe to call from any thread."""
         self._closed.set()
         process = self._process
         if process is not None:
-            _end(process)
+            _kill_group(process)
 
-    def _ready(self) -> "subprocess.Popen[bytes]":
+    def _ready_process(self) -> "subprocess.Popen[bytes]":
         self.start()
         process = self._process
         if process is None or self._closed.is_set():
             raise EngineDead("the engine is closed")
         if not self._is_ready:
-            _send(process, self._begin)
-            if _received(_out(process), START_SECONDS) != READY:
+            _send(process, self._init_frame)
+            if _receive_frame(_stdout(process), START_TIMEOUT_SECONDS) != READY:
                 self.kill()
-                raise StructuredOutputFailed("the process that checks grammars does not start")
+                raise StructuredOutputFailed("the grammar sandbox does not start")
             self._is_ready = True
         return process
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
-    """Kill it, and the fork it has."""
+def _kill_group(process: "subprocess.Popen[bytes]") -> None:
+    """Kill the process and its fork."""
     with suppress(ProcessLookupError):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -170,119 +175,120 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 def _send(process: "subprocess.Popen[bytes]", frame: bytes) -> None:
     assert process.stdin is not None
-    with suppress(BrokenPipeError):  # it died; no answer will say so
-        _write(process.stdin.fileno(), frame)
+    with suppress(BrokenPipeError):  # the process has ended, which the missing reply shows
+        _write_frame(process.stdin.fileno(), frame)
 
 
-def _out(process: "subprocess.Popen[bytes]") -> int:
+def _stdout(process: "subprocess.Popen[bytes]") -> int:
     assert process.stdout is not None
     return process.stdout.fileno()
 
 
-def _write(target: int, frame: bytes) -> None:
-    left = memoryview(len(frame).to_bytes(LENGTH_BYTES, "big") + frame)
-    while left:
-        left = left[os.write(target, left) :]
+def _write_frame(target: int, frame: bytes) -> None:
+    remaining = memoryview(len(frame).to_bytes(LENGTH_BYTES, "big") + frame)
+    while remaining:
+        remaining = remaining[os.write(target, remaining) :]
 
 
-def _received(source: int, seconds: float) -> bytes | None:
-    """Read one frame; None when none comes in time, CRASHED when none ever will."""
-    until, parts, wanted = time.monotonic() + seconds, bytearray(), LENGTH_BYTES
+def _receive_frame(source: int, timeout_seconds: float) -> bytes | None:
+    """Read one frame. Returns None on a timeout, END_OF_STREAM if the other side has ended."""
+    deadline, received, num_bytes = time.monotonic() + timeout_seconds, bytearray(), LENGTH_BYTES
     readable = select.poll()
     readable.register(source, select.POLLIN)
-    while len(parts) < wanted:
-        left = until - time.monotonic()
-        if left <= 0 or not readable.poll(left * 1000):
+    while len(received) < num_bytes:
+        remaining_seconds = deadline - time.monotonic()
+        if remaining_seconds <= 0 or not readable.poll(remaining_seconds * 1000):
             return None
-        part = os.read(source, 1 << 16)
-        if not part:
-            return CRASHED
-        parts += part
-        if len(parts) >= LENGTH_BYTES:
-            wanted = LENGTH_BYTES + int.from_bytes(parts[:LENGTH_BYTES], "big")
-    return bytes(parts[LENGTH_BYTES:])
+        chunk = os.read(source, 1 << 16)
+        if not chunk:
+            return END_OF_STREAM
+        received += chunk
+        if len(received) >= LENGTH_BYTES:
+            num_bytes = LENGTH_BYTES + int.from_bytes(received[:LENGTH_BYTES], "big")
+    return bytes(received[LENGTH_BYTES:])
 
 
-# -- the process itself ------------------------------------------------------------------------------------------------
+# -- the sandbox process -----------------------------------------------------------------------------------------------
 
 
 def main() -> int:
-    """Answer until standard input ends; returns the exit code."""
+    """Reply to frames until standard input ends. Returns the exit code."""
     source, target = sys.stdin.buffer, os.dup(1)
-    os.dup2(2, 1)  # what a library prints is no answer
-    begin = msgspec.msgpack.decode(_read(source), type=SandboxInit)
-    tokenizer = make_tokenizer(begin.vocabulary, begin.vocab_size)
+    os.dup2(2, 1)  # a library's prints must not mix with the replies
+    init = msgspec.msgpack.decode(_read_frame(source), type=SandboxInit)
+    tokenizer = make_tokenizer(init.vocabulary, init.vocab_size)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     fork = _Fork(tokenizer, (0, target))
-    _write(target, READY)
-    with suppress(BrokenPipeError):  # nobody waits for the answer any more
-        while frame := _read(source):
-            if fork.has_ended():  # by somebody else: no grammar's fault
+    _write_frame(target, READY)
+    with suppress(BrokenPipeError):  # the engine has ended
+        while frame := _read_frame(source):
+            if fork.has_ended():  # another process has killed it, not a grammar
                 fork = _Fork(tokenizer, (0, target))
-            answer = fork.answer(frame)
-            _write(target, answer or msgspec.msgpack.encode(CompileVerdict(end=NO_TIME if answer is None else NO_LIFE)))
-            if not answer:
-                fork.end()
+            reply = fork.call(frame)
+            failure = TIMED_OUT if reply is None else CRASHED
+            _write_frame(target, reply or msgspec.msgpack.encode(CompileVerdict(failure=failure)))
+            if not reply:
+                fork.kill()
                 fork = _Fork(tokenizer, (0, target))
     return 0
 
 
 class _Fork:
-    """The process that tries grammars, one after another, until one of them ends it."""
+    """A forked process that compiles grammars one after another, until one of them kills it."""
 
-    def __init__(self, tokenizer: "LLTokenizer", own: tuple[int, ...]) -> None:
-        """Fork; the `own` files are not for the fork, which leaves when this end is closed."""
-        orders, self._orders = os.pipe()
-        self._answers, answers = os.pipe()
+    def __init__(self, tokenizer: "LLTokenizer", parent_fds: tuple[int, ...]) -> None:
+        """Fork. The fork closes `parent_fds`, and exits when the parent closes its end of the request pipe."""
+        request_fd, self._request_fd = os.pipe()
+        self._reply_fd, reply_fd = os.pipe()
         self._pid = os.fork()
         if not self._pid:
-            for file in (self._orders, self._answers, *own):
-                os.close(file)
-            _try(tokenizer, orders, answers)
-        os.close(orders)
-        os.close(answers)
+            for fd in (self._request_fd, self._reply_fd, *parent_fds):
+                os.close(fd)
+            _run_fork(tokenizer, request_fd, reply_fd)
+        os.close(request_fd)
+        os.close(reply_fd)
 
-    def answer(self, frame: bytes) -> bytes | None:
-        """Return the verdict on a grammar; None when there is none in time, CRASHED when there never will be one."""
+    def call(self, frame: bytes) -> bytes | None:
+        """Return the verdict on a grammar. Returns None on a timeout, END_OF_STREAM after a crash."""
         with suppress(BrokenPipeError):
-            _write(self._orders, frame)
-        return _received(self._answers, LIMIT_SECONDS)
+            _write_frame(self._request_fd, frame)
+        return _receive_frame(self._reply_fd, COMPILE_TIMEOUT_SECONDS)
 
     def has_ended(self) -> bool:
-        """Tell whether it is gone; then nothing is left of it."""
+        """Return whether the fork has ended, and release its files then."""
         if os.waitpid(self._pid, os.WNOHANG) == (0, 0):
             return False
         self._close()
         return True
 
-    def end(self) -> None:
-        """Kill it and wait until it is gone."""
+    def kill(self) -> None:
+        """Kill the fork and wait for its end."""
         os.kill(self._pid, signal.SIGKILL)
         os.waitpid(self._pid, 0)
         self._close()
 
     def _close(self) -> None:
-        os.close(self._orders)
-        os.close(self._answers)
+        os.close(self._request_fd)
+        os.close(self._reply_fd)
 
 
-def _try(tokenizer: "LLTokenizer", orders: int, answers: int) -> NoReturn:
-    """Judge grammars, as long as this process lives. What it complains of while it dies is not for the log."""
+def _run_fork(tokenizer: "LLTokenizer", request_fd: int, reply_fd: int) -> NoReturn:
+    """Compile grammars until the request pipe ends; crash messages of the library go to /dev/null."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-        threading.stack_size(STACK_BYTES)
-        judge = ThreadPoolExecutor(1)
-        source = os.fdopen(orders, "rb")
-        while frame := _read(source):
-            _bound()
+        threading.stack_size(COMPILE_STACK_BYTES)
+        executor = ThreadPoolExecutor(1)
+        source = os.fdopen(request_fd, "rb")
+        while frame := _read_frame(source):
+            _limit_resources()
             structured = msgspec.msgpack.decode(frame, type=StructuredOutput)
-            verdict = judge.submit(_judge, structured, tokenizer).result()
-            _write(answers, msgspec.msgpack.encode(verdict))
+            verdict = executor.submit(_compile, structured, tokenizer).result()
+            _write_frame(reply_fd, msgspec.msgpack.encode(verdict))
     finally:
         os._exit(0)
 
 
-def _judge(structured: StructuredOutput, tokenizer: "LLTokenizer") -> CompileVerdict:
+def _compile(structured: StructuredOutput, tokenizer: "LLTokenizer") -> CompileVerdict:
     try:
         source = source_of(structured)
         matcher = make_matcher(source, tokenizer)
@@ -296,26 +302,26 @@ def _judge(structured: StructuredOutput, tokenizer: "LLTokenizer") -> CompileVer
     return CompileVerdict(source=source)
 
 
-def _bound() -> None:
-    """No more time and memory for this process than a grammar may take on top of what was taken before."""
+def _limit_resources() -> None:
+    """Limit this process to the CPU time and memory of one grammar, beyond what it has used before."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    _limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + CPU_SECONDS)
+    _lower_limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + MAX_CPU_SECONDS)
     with suppress(OSError):  # a system without /proc
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-        _limit(resource.RLIMIT_AS, pages * resource.getpagesize() + EXTRA_BYTES)
+        _lower_limit(resource.RLIMIT_AS, pages * resource.getpagesize() + MAX_EXTRA_MEMORY_BYTES)
 
 
-def _limit(kind: int, amount: int) -> None:
-    """Set a limit that can be raised again, where the one that this process was given is not lower."""
-    _, most = resource.getrlimit(kind)
-    if most == resource.RLIM_INFINITY or amount < most:
-        resource.setrlimit(kind, (amount, most))
+def _lower_limit(kind: int, amount: int) -> None:
+    """Set a soft limit, unless the process's hard limit is lower."""
+    _, hard_limit = resource.getrlimit(kind)
+    if hard_limit == resource.RLIM_INFINITY or amount < hard_limit:
+        resource.setrlimit(kind, (amount, hard_limit))
 
 
-def _read(source: IO[bytes]) -> bytes:
-    """Read one frame; empty at the end."""
+def _read_frame(source: IO[bytes]) -> bytes:
+    """Read one frame. Returns END_OF_STREAM at the end."""
     length = source.read(LENGTH_BYTES)
-    return source.read(int.from_bytes(length, "big")) if len(length) == LENGTH_BYTES else b""
+    return source.read(int.from_bytes(length, "big")) if len(length) == LENGTH_BYTES else END_OF_STREAM
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Grammar: what one choice's output has to be, and how far it is: llguidance's matcher, confined to its request."""
+"""Grammar: follows the structured output of one choice with llguidance's matcher; its errors fail only that request."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -11,150 +11,152 @@ if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher
 
 BITS = 32
-MAX_SAID = 300
-"""Characters of what the library says that go into a sentence of ours."""
+"""Tokens in one int32 word of a mask."""
+MAX_ERROR_CHARS = 300
+"""Characters of a library's error that an error message repeats."""
 
 
 class MaskBatch:
-    """Masks that are made together.
+    """Masks that are computed together.
 
     Attributes:
-        bits: int32 [N, width], one row a grammar, good when `done`.
-        done: ends when they are made; nobody touches the grammars any more. Set by whoever has them made.
-        is_at_work: whether what makes them has no need of Python's lock any more.
+        bits: int32 [N, width], one row a grammar, valid when `done` is done.
+        done: done when all masks are computed and the grammars are unused again. MaskWorker sets it.
+        runs_without_gil: whether the thread that computes the masks does not need the GIL any more.
     """
 
-    __slots__ = ("bits", "done", "is_at_work")
+    __slots__ = ("bits", "done", "runs_without_gil")
 
     def __init__(self, bits: Int32) -> None:
         self.bits = bits
         self.done: Future[None]
-        self.is_at_work = False
+        self.runs_without_gil = False
 
 
 class Grammar:
-    """Follows one output, token by token. What goes wrong is kept, and raised by the next advance().
+    """Follows one output, token by token. Keeps the first error and raises it in the next advance().
 
     Attributes:
         width: int32 words of a mask.
-        is_over: whether nothing can follow.
-        coming: the mask of what may come next where somebody makes it, good when that is done; a new token ends it.
+        is_terminated: whether no token can follow.
+        pending_mask: batch and row of the mask of the next token, while or after it is computed; None after each token.
     """
 
-    __slots__ = ("_failure", "_is_taken", "_matcher", "is_terminated", "pending_mask", "width")
+    __slots__ = ("_failure", "_has_final_token", "_matcher", "is_terminated", "pending_mask", "width")
 
     def __init__(self, matcher: "LLMatcher", width: int) -> None:
         self._matcher = matcher
         self._failure: StructuredOutputFailed | None = None
-        self._is_taken = False  # the last token, which ends it
+        self._has_final_token = False  # try_advance() has consumed the token that terminates it
         self.width = width
         self.pending_mask: tuple[MaskBatch, int] | None = None
         self.is_terminated: bool = matcher.is_stopped()
 
     def copy(self) -> "Grammar":
-        """Return one that goes on from here by itself."""
+        """Return an independent copy in the same state."""
         return Grammar(self._matcher.deep_copy(), self.width)
 
     def fill(self, row: Int32) -> None:
         """Write which tokens may come next, int32 [width], one bit a token, lowest first.
 
-        Never raises: where that cannot be found out within the limits of a step, every token is allowed.
+        Never raises: allows every token where the mask exceeds the limits of a step, and keeps the error.
         """
-        wrong = ""
+        error_text = ""
         if self._failure is None:
             try:
                 self._matcher.unsafe_compute_mask_ptr(row.ctypes.data, row.nbytes)
-            except BaseException as error:  # a panic is no Exception
-                wrong = f"{type(error).__name__}: {error}"
-        self._filled(row, wrong)
+            except BaseException as error:  # a panic of the library is not an Exception
+                error_text = f"{type(error).__name__}: {error}"
+        self._finish_mask(row, error_text)
 
-    def _filled(self, row: Int32, wrong: str = "") -> None:
-        """Keep what went wrong with a mask, and allow every token then."""
+    def _finish_mask(self, row: Int32, error_text: str = "") -> None:
+        """Keep the error of a mask, if it has one, and allow every token then."""
         if self._failure is None and (
-            wrong := wrong or (self._matcher.get_error() if self._matcher.is_error() else "")
+            error_text := error_text or (self._matcher.get_error() if self._matcher.is_error() else "")
         ):
-            self._failure = StructuredOutputFailed(f"the structure cannot be followed: {short_message(wrong)}")
+            self._failure = StructuredOutputFailed(f"the grammar cannot be followed: {short_message(error_text)}")
         if self._failure is not None:
             row[:] = -1
 
     def check(self) -> None:
-        """Raise StructuredOutputFailed for what went wrong."""
+        """Raise the first error. Raises StructuredOutputFailed."""
         if self._failure is not None:
             raise self._failure
 
     def try_advance(self, token: int) -> bool:
-        """Take the next token; False where nothing may follow it, or advance() raises: that is to be called then."""
+        """Consume the next token if it is allowed and not the final one.
+
+        Returns False otherwise; the caller calls advance() then, which raises for a token that is not allowed.
+        """
         if self._failure is not None or not self._matcher.consume_token(token):
             return False
         self.pending_mask = None
-        self._is_taken = self.is_terminated = self._matcher.is_stopped()
+        self._has_final_token = self.is_terminated = self._matcher.is_stopped()
         return not self.is_terminated
 
     def advance(self, token: int) -> None:
-        """Take the next token.
+        """Consume the next token.
 
-        Raises StructuredOutputFailed for one that is not allowed, and for what went wrong before.
+        Raises StructuredOutputFailed for a token that is not allowed, and for an earlier error.
         """
         self.pending_mask = None
-        if self._is_taken:
+        if self._has_final_token:
             return
         if self._failure is None and not self._matcher.consume_token(token):
-            wrong = short_message(self._matcher.get_error())
-            self._failure = StructuredOutputFailed(f"the structure cannot be followed at token {token}: {wrong}")
+            reason = short_message(self._matcher.get_error())
+            self._failure = StructuredOutputFailed(f"the grammar cannot be followed at token {token}: {reason}")
         self.check()
         self.is_terminated = self._matcher.is_stopped()
 
-    def resumed(self, tokens: Sequence[int]) -> "Grammar":
-        """Take tokens that were delivered before; returns itself.
+    def resume(self, tokens: Sequence[int]) -> "Grammar":
+        """Consume the tokens of an earlier response that the request resumes, and return self.
 
-        Raises InvalidRequest where one does not follow, StructuredOutputFailed where finding that out costs too much.
+        Raises InvalidRequest for a token that is not allowed, StructuredOutputFailed where that exceeds the limits.
         """
         count = self._matcher.try_consume_tokens(list(tokens))
         if self._matcher.is_error():
-            raise StructuredOutputFailed(
-                f"the structure cannot be followed: {short_message(self._matcher.get_error())}"
-            )
+            raise StructuredOutputFailed(f"the grammar cannot be followed: {short_message(self._matcher.get_error())}")
         if count < len(tokens):
-            raise InvalidRequest(f"resume: token {tokens[count]} does not follow the structure", param="resume")
+            raise InvalidRequest(f"resume: token {tokens[count]} is not allowed by the grammar", param="resume")
         self.is_terminated = self._matcher.is_stopped()
         return self
 
 
 class MaskFiller:
-    """Makes masks together, without Python's lock; one a thread."""
+    """Computes several masks in one call without the GIL. Each thread needs its own."""
 
     def __init__(self) -> None:
         self._library: LLExecutor | None = None
 
     def fill(self, grammars: Sequence[Grammar], batch: MaskBatch) -> None:
-        """Write what may come next in each grammar into its row of a batch, as Grammar.fill does; never raises."""
+        """Write the mask of each grammar into its row of a batch, as Grammar.fill does. Never raises."""
         bits = batch.bits
         try:
             if self._library is None:
                 from llguidance import LLExecutor
 
-                self._library = LLExecutor(1)  # others have work for the other processors
+                self._library = LLExecutor(1)  # the runner needs the other CPUs
             alive = [(grammar._matcher, row) for row, grammar in enumerate(grammars) if grammar._failure is None]
-            batch.is_at_work = True
+            batch.runs_without_gil = True
             self._library.unsafe_compute_mask_ptr(alive, bits.ctypes.data, bits.strides[0], len(bits))
             for grammar, row in zip(grammars, bits, strict=True):
-                grammar._filled(row)
-        except BaseException:  # a panic is no Exception
+                grammar._finish_mask(row)
+        except BaseException:  # a panic of the library is not an Exception
             for grammar, row in zip(grammars, bits, strict=True):
                 self.fill_one(grammar, row)
 
     @staticmethod
     def fill_one(grammar: Grammar, row: Int32) -> None:
-        """Write what may come next in a grammar, int32 [width]; never raises."""
+        """Write the mask of one grammar, int32 [width]. Never raises."""
         try:
             grammar.fill(row)
-        except BaseException:  # not even room for words: then the next token is found to be wrong, or is right
+        except BaseException:  # no memory even for the message: advance() still rejects a token that is not allowed
             row.fill(-1)
 
 
 def short_message(error: str) -> str:
-    """Return what the library says of an error, on one line and not longer than a sentence may be."""
+    """Return an error of the library on one line, cut after MAX_ERROR_CHARS."""
     line = " ".join(error.replace("<non-verbose/>", "").split())
     if line == "NoExtensionBias":
         return "no output can follow it"
-    return line if len(line) <= MAX_SAID else line[:MAX_SAID] + " ..."
+    return line if len(line) <= MAX_ERROR_CHARS else line[:MAX_ERROR_CHARS] + " ..."

@@ -1,7 +1,7 @@
-"""Structures: grammars of requests, compiled in threads beside the engine; what was found out is kept.
+"""GrammarCompiler: compiles the grammars of requests in threads, and caches the result of each check.
 
-request ──► thread: known? ──► Checker (a process) ──► compile ──► a Grammar for each choice
-                     └────────────────────────────────────────────┘
+request ──► thread: cached? ──► CompileSandbox (a process) ──► compile ──► a Grammar for each choice
+                      └───────────────────────────────────────────┘
 """
 
 import threading
@@ -24,154 +24,155 @@ if TYPE_CHECKING:
     from llguidance import LLTokenizer
 
 THREADS = 2
-"""A grammar that has to be killed keeps one of them for a second; others go on."""
+"""Compiling threads. A grammar that times out occupies one of them for a second; the other one goes on."""
 
 MAX_CACHED = 128
-MAX_KEPT_CHARS = 1 << 20
-"""Of the structures of which it is remembered what came of them."""
+MAX_CACHED_CHARS = 1 << 20
+"""Characters of all structured outputs in the cache together."""
 
-KILLED_SECONDS = 60.0
-"""How long it is remembered that a grammar took too long: the machine may have been busy."""
+KILLED_TTL_SECONDS = 60.0
+"""How long the cache keeps the result of a crash or timeout, which may be due to a busy machine."""
 
 
 class _CachedResult(NamedTuple):
-    """What came of a structure: its source, or why there is none, and how long that holds.
+    """The result of checking a structured output: its source or its error, and when the entry expires.
 
-    A matcher is not kept: its copies share the states of its lexer, whose number is limited, so that what one request
-    wrote could fail another one.
+    The cache holds no matcher: copies of a matcher share its lexer states, whose number is limited, so the output of
+    one request could fail another request.
     """
 
     source: str = ""
-    refusal: str = ""
-    until: float = inf
+    error: str = ""
+    expires_at: float = inf
 
 
 class GrammarCompiler:
-    """Owns the threads, their checkers, and what was found out about structures. Safe to use from any thread."""
+    """Owns the compiling threads, their sandboxes and the cache of results. Thread-safe."""
 
     def __init__(self, vocabulary: GrammarTokenizer, vocab_size: int) -> None:
         self._vocabulary = vocabulary
         self._vocab_size = vocab_size
         self._lock = threading.Lock()
-        self._kept: OrderedDict[StructuredOutput, _CachedResult] = OrderedDict()
-        self._checkers: list[CompileSandbox] = []
-        self._own = threading.local()
-        self._making = threading.Lock()
+        self._cache: OrderedDict[StructuredOutput, _CachedResult] = OrderedDict()
+        self._sandboxes: list[CompileSandbox] = []
+        self._thread_local = threading.local()
+        self._tokenizer_lock = threading.Lock()
         self._tokenizer: LLTokenizer | None = None
-        self._refusal = ""
+        self._tokenizer_error = ""
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="chairlift-grammars")
-        self._quick = ThreadPoolExecutor(1, thread_name_prefix="chairlift-known")
+        self._cached_threads = ThreadPoolExecutor(1, thread_name_prefix="chairlift-cached")
 
     def tokenizer(self) -> "LLTokenizer":
-        """Return what every grammar needs, made once.
+        """Build llguidance's tokenizer in the first call, and return it.
 
-        That takes a second for 150,000 tokens, in which no thread of this process does anything else: a good time is
-        while there is nothing to do. Raises InvalidRequest for a vocabulary that grammars cannot be followed with,
-        which is not tried again, and StructuredOutputFailed where there is no memory for it now.
+        Building takes a second for 150,000 tokens and holds the GIL, so the first call should come while the engine is
+        idle. Raises InvalidRequest for a vocabulary that llguidance does not support, in this and every later call, and
+        StructuredOutputFailed if there is too little memory now.
         """
-        with self._making:
-            if self._tokenizer is None and not self._refusal:
+        with self._tokenizer_lock:
+            if self._tokenizer is None and not self._tokenizer_error:
                 try:
                     self._tokenizer = make_tokenizer(self._vocabulary, self._vocab_size)
                 except (KeyboardInterrupt, SystemExit):
                     raise
                 except MemoryError as error:
                     raise StructuredOutputFailed("there is no memory left for the tokenizer's grammars") from error
-                except BaseException as error:  # the library panics too, and that is no Exception
-                    self._refusal = (
+                except BaseException as error:  # a panic of the library is not an Exception
+                    self._tokenizer_error = (
                         f"structured: no output of this model's tokenizer can have one: {short_message(str(error))}"
                     )
             if self._tokenizer is None:
-                raise InvalidRequest(self._refusal, param="structured")
+                raise InvalidRequest(self._tokenizer_error, param="structured")
             return self._tokenizer
 
     def compile_request(self, request: GenerateRequest) -> "Future[tuple[Grammar, ...]]":
-        """Have the grammars of a request's choices made, each where its choice resumes.
+        """Submit the compilation of a request's grammars: one a choice, advanced by its resumed tokens.
 
-        The future raises InvalidRequest for a structure that means nothing or costs too much, and for tokens to resume
-        from that do not follow it; StructuredOutputFailed where following them costs too much. What is known already
-        does not
-        wait behind what is not. Raises RuntimeError when there can be no thread for it.
+        The future raises InvalidRequest for a grammar that is invalid or exceeds the limits and for resumed tokens that
+        it does not allow, StructuredOutputFailed if following them exceeds the limits. Cached grammars have a thread of
+        their own, so they do not wait for others. Raises RuntimeError if no thread can be started.
         """
         structured = request.params.structured
         assert structured is not None, "only structured requests have a grammar"
-        threads = self._threads if self._known(structured) is None else self._quick
-        return threads.submit(self._prepared, request, structured)
+        threads = self._threads if self._cached(structured) is None else self._cached_threads
+        return threads.submit(self._compile, request, structured)
 
     def close(self) -> None:
-        """Stop; what is not begun is cancelled, and what is compiled now is killed."""
-        for threads in (self._threads, self._quick):
+        """Cancel the waiting compilations, kill the running ones and stop the threads."""
+        for threads in (self._threads, self._cached_threads):
             threads.shutdown(wait=False, cancel_futures=True)
         with self._lock:
-            checkers = self._checkers[:]
-        for checker in checkers:
-            checker.close()
-        for threads in (self._threads, self._quick):
+            sandboxes = self._sandboxes[:]
+        for sandbox in sandboxes:
+            sandbox.close()
+        for threads in (self._threads, self._cached_threads):
             threads.shutdown()
-        for checker in self._checkers:  # and who came meanwhile
-            checker.kill()
+        for sandbox in self._sandboxes:  # also those that were created meanwhile
+            sandbox.kill()
 
-    def _prepared(self, request: GenerateRequest, structured: StructuredOutput) -> tuple[Grammar, ...]:
+    def _compile(self, request: GenerateRequest, structured: StructuredOutput) -> tuple[Grammar, ...]:
         tokenizer = self.tokenizer()
-        known = self._known(structured)
-        if known is None:
+        result = self._cached(structured)
+        if result is None:
             try:
-                known = _CachedResult(source=self._checked(structured))
+                result = _CachedResult(source=self._check(structured))
             except SandboxKilled as error:
-                known = _CachedResult(refusal=str(error), until=time.monotonic() + KILLED_SECONDS)
+                result = _CachedResult(error=str(error), expires_at=time.monotonic() + KILLED_TTL_SECONDS)
             except InvalidRequest as error:
-                known = _CachedResult(refusal=error.message)
-            self._keep(structured, known)
-        if known.refusal:
-            raise InvalidRequest(known.refusal, param="structured")
-        matcher = make_matcher(known.source, tokenizer)
+                result = _CachedResult(error=error.message)
+            self._cache_result(structured, result)
+        if result.error:
+            raise InvalidRequest(result.error, param="structured")
+        matcher = make_matcher(result.source, tokenizer)
         if matcher.is_error():
-            said_of_it = short_message(matcher.get_error())
-            raise InvalidRequest(f"structured.{structured.kind}: {said_of_it}", param="structured")
+            reason = short_message(matcher.get_error())
+            raise InvalidRequest(f"structured.{structured.kind}: {reason}", param="structured")
         first = Grammar(matcher, -(-tokenizer.vocab_size // BITS))
         grammars = [first, *(first.copy() for _ in range(1, request.params.num_choices))]
-        return tuple(_begun(grammar, request, index) for index, grammar in enumerate(grammars))
+        return tuple(_resume(grammar, request, index) for index, grammar in enumerate(grammars))
 
-    def _checked(self, structured: StructuredOutput) -> str:
-        checker = self._checker()
+    def _check(self, structured: StructuredOutput) -> str:
+        sandbox = self._sandbox()
         try:
-            return checker.check(structured)
+            return sandbox.check(structured)
         finally:
-            with suppress(OSError):  # what was found out counts more
-                checker.start()  # the next one does not wait for it
+            with suppress(OSError):  # the result of check() matters more
+                sandbox.start()  # so that the next call does not wait for a new process
 
-    def _checker(self) -> CompileSandbox:
-        """Return this thread's own."""
-        if not hasattr(self._own, "checker"):
-            self._own.checker = CompileSandbox(self._vocabulary, self._vocab_size)
+    def _sandbox(self) -> CompileSandbox:
+        """Return the sandbox of this thread, which is created in the first call."""
+        if not hasattr(self._thread_local, "sandbox"):
+            self._thread_local.sandbox = CompileSandbox(self._vocabulary, self._vocab_size)
             with self._lock:
-                self._checkers.append(self._own.checker)
-        checker: CompileSandbox = self._own.checker
-        return checker
+                self._sandboxes.append(self._thread_local.sandbox)
+        sandbox: CompileSandbox = self._thread_local.sandbox
+        return sandbox
 
-    def _known(self, structured: StructuredOutput) -> "_CachedResult | None":
+    def _cached(self, structured: StructuredOutput) -> _CachedResult | None:
+        """Return the cached result unless it has expired, and mark it as used."""
         with self._lock:
-            known = self._kept.get(structured)
-            if known is None:
+            result = self._cache.get(structured)
+            if result is None:
                 return None
-            if known.until < time.monotonic():
-                del self._kept[structured]
+            if result.expires_at < time.monotonic():
+                del self._cache[structured]
                 return None
-            self._kept.move_to_end(structured)
-            return known
+            self._cache.move_to_end(structured)
+            return result
 
-    def _keep(self, structured: StructuredOutput, known: "_CachedResult") -> None:
+    def _cache_result(self, structured: StructuredOutput, result: _CachedResult) -> None:
+        """Cache a result; evict the least recently used ones beyond the limits."""
         with self._lock:
-            self._kept[structured] = known
-            while len(self._kept) > MAX_CACHED or (
-                len(self._kept) > 1 and sum(each.size for each in self._kept) > MAX_KEPT_CHARS
+            self._cache[structured] = result
+            while len(self._cache) > MAX_CACHED or (
+                len(self._cache) > 1 and sum(each.size for each in self._cache) > MAX_CACHED_CHARS
             ):
-                self._kept.popitem(last=False)
+                self._cache.popitem(last=False)
 
 
-def _begun(grammar: Grammar, request: GenerateRequest, index: int) -> Grammar:
-    """Let the grammar of a choice go on where that was."""
+def _resume(grammar: Grammar, request: GenerateRequest, index: int) -> Grammar:
+    """Return the grammar after the tokens that its choice resumes from."""
     tokens = request.resumed_tokens(index)
     if tokens and tokens[-1] in request.all_stop_token_ids:
         tokens = tokens[:-1]
-    return grammar.resumed(tokens) if tokens else grammar
+    return grammar.resume(tokens) if tokens else grammar

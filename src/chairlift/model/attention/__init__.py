@@ -1,1 +1,1 @@
-"""Attention over the paged cache: one protocol, one slow and right reference, and backends that must equal it."""
+"""Attention over the paged KV cache: a protocol, a slow reference, and backends that must match the reference."""

@@ -1,8 +1,8 @@
-"""The seam of attention: ForwardBatch, what a layer says of itself, and the protocol of a backend.
+"""AttentionBackend: the protocol of attention over the paged KV cache; ForwardBatch and AttentionSpec: its inputs.
 
 tokens of a step, packed:   | seq 0 | seq 1 | ... decodes, one token each | seq d ........ | seq d+1 ... | chunks
-                            0       1       2                             cu_q[d]          cu_q[d+1]
-keys and values:            kv.key[block, offset] holds position index*block_size + offset of the sequence whose
+                            0       1       2                             cu_seqlens_q[d]  cu_seqlens_q[d+1]
+keys and values:            kv.key[block, offset] holds position index * block_size + offset of the sequence whose
                             block_table[index] is `block`
 """
 
@@ -15,10 +15,10 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class GroupBatch:
-    """Where the tokens of one layer group lie.
+    """KV cache addresses of the step's tokens in one layer group.
 
     Attributes:
-        block_table: int32 [S, max_blocks]; entries behind a sliding window may be stale and are never read.
+        block_table: int32 [S, max_blocks]; entries before a sliding window may be stale and are never read.
         slot_mapping: int64 [T], block * block_size + offset of each new token; -1 is padding.
     """
 
@@ -33,16 +33,16 @@ class ForwardBatch:
     Attributes:
         num_seqs: S.
         num_tokens: T.
-        num_decodes: rows [0, num_decodes) bring one token each, the rest are chunks.
-        max_q: most new tokens of a row.
-        max_kv: longest sequence after this step.
+        num_decodes: rows [0, num_decodes) have one new token each, the rest are chunks.
+        max_seqlen_q: largest number of new tokens of a row.
+        max_seqlen_k: longest sequence after this step.
         positions: int64 [T].
-        cu_q: int32 [S + 1], row s owns tokens cu_q[s]:cu_q[s + 1].
+        cu_seqlens_q: int32 [S + 1], row s owns tokens cu_seqlens_q[s]:cu_seqlens_q[s + 1].
         seq_lens: int32 [S], tokens of each sequence after this step.
-        logit_rows: int32 [R], indices into the T tokens whose logits are wanted.
-        groups: one entry a layer group.
-        cu_q_list: cu_q as Python ints, for backends that loop on the host.
-        seq_lens_list: seq_lens likewise.
+        logits_indices: int32 [R], indices of the tokens, of T, whose logits are needed.
+        groups: one entry per layer group.
+        cu_q_list: cu_seqlens_q as Python ints, for backends that loop on the host.
+        seq_lens_list: seq_lens as Python ints.
     """
 
     num_seqs: int
@@ -61,14 +61,14 @@ class ForwardBatch:
 
 @dataclass(frozen=True, slots=True)
 class AttentionSpec:
-    """What is a layer's own.
+    """Parameters of one layer's attention.
 
     Attributes:
         group: index of its layer group.
         scale: factor on q·k.
-        window: a token sees itself and window - 1 before it; None for all.
+        window: a token sees itself and the window - 1 tokens before it; None for all.
         softcap: logits become softcap * tanh(logits / softcap); None for no cap.
-        sinks: [query heads], logits of a virtual key without value; None for none.
+        sinks: [query heads], logits of a virtual key without a value; None for none.
     """
 
     group: int
@@ -80,7 +80,7 @@ class AttentionSpec:
 
 @dataclass(frozen=True, slots=True)
 class PagedKV:
-    """Paged keys and values of one layer index, shared by the layers at that index of all groups.
+    """Paged keys and values of one layer index, shared by the layers with that index in all groups.
 
     Attributes:
         key: [num_blocks, block_size, kv_heads, head_dim].
@@ -92,25 +92,25 @@ class PagedKV:
 
 
 def copy_blocks(kv: list[PagedKV], pairs: Tensor) -> None:
-    """Copy whole blocks in plain torch, all as they were before: pairs int [C, 2] of (from, to)."""
+    """Copy whole blocks in torch, as they were before the call: pairs int [C, 2] of (from, to)."""
     source, target = pairs.long().unbind(1)
-    for one in kv:
-        one.key.index_copy_(0, target, one.key.index_select(0, source))
-        one.value.index_copy_(0, target, one.value.index_select(0, source))
+    for layer in kv:
+        layer.key.index_copy_(0, target, layer.key.index_select(0, source))
+        layer.value.index_copy_(0, target, layer.value.index_select(0, source))
 
 
 class AttentionBackend(Protocol):
-    """Reads and writes the paged cache. Numerics of every backend equal the reference within its dtype's bound."""
+    """Writes and reads the paged KV cache. Results match the reference within the dtype's error bound."""
 
     def allocate_kv_cache(
         self, layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int,
         dtype: torch.dtype, device: torch.device,
     ) -> list[PagedKV]:  # fmt: skip
-        """Make one KV for each layer index of a group (groups are padded to equal layer counts)."""
+        """Allocate one PagedKV for each layer index of a group; all groups have the same number of layers."""
         ...
 
     def plan(self, batch: ForwardBatch) -> Any:
-        """Prepare what all layers of this step share; once a step."""
+        """Prepare the data that all layers of a step share; called once per step."""
         ...
 
     def write_kv(self, key: Tensor, value: Tensor, kv: PagedKV, slot_mapping: Tensor) -> None:
@@ -118,7 +118,7 @@ class AttentionBackend(Protocol):
         ...
 
     def copy_blocks(self, kv: list[PagedKV], pairs: Tensor) -> None:
-        """Copy whole blocks, pairs int [C, 2] of (from, to), in every KV."""
+        """Copy whole blocks in every PagedKV: pairs int [C, 2] of (from, to)."""
         ...
 
     def attend(

@@ -1,4 +1,4 @@
-"""Attention with a soft cap or sinks, which SDPA lacks, written out."""
+"""eager_attention: attention with a soft cap or sinks, which SDPA lacks."""
 
 import torch
 from torch import Tensor
@@ -7,12 +7,11 @@ from chairlift.model.attention.base import AttentionSpec
 
 
 def eager_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, spec: AttentionSpec) -> Tensor:
-    """Attend query [..., kv_heads, shared, Q, D] to key and value [..., kv_heads, 1 or shared, N, D].
+    """Compute attention of query [..., kv_heads, shared, Q, D] and key, value [..., kv_heads, 1 or shared, N, D].
 
     Args:
-        query: the query heads of one key head stand together.
-        key: any dtype; 16-bit inputs are computed in float32 and rounded once.
-        value: likewise.
+        query: grouped by KV head; `shared` query heads use the same KV head.
+        key, value: any dtype; 16-bit inputs are computed in float32 and rounded once.
         mask: added to the scores after the soft cap (0 or -inf), broadcast to [..., kv_heads, shared, Q, N]; None for
             none.
         spec: scale, soft cap and sinks.

@@ -1,4 +1,4 @@
-"""Rows of different lengths, parted so that those attended at once need little padding."""
+"""split_into_buckets: groups rows by length, so that rows computed together need little padding."""
 
 from collections.abc import Sequence
 
@@ -7,14 +7,14 @@ PADDING_SHARE = 0.25
 
 
 def split_into_buckets(spans: Sequence[int], most: int, operation: int) -> list[tuple[int, ...]]:
-    """Part rows into buckets of about equal spans.
+    """Split rows into buckets of about equal spans.
 
     Args:
-        spans: tokens that each row sees; a row that sees none is in no bucket.
-        most: tokens of a bucket, padding included; a longer row is a bucket of its own.
-        operation: tokens of padding that cost less than another bucket.
+        spans: number of tokens visible to each row; a row with none is in no bucket.
+        most: tokens of a bucket, with padding; a longer row is a bucket of its own.
+        operation: padding tokens that cost less than another bucket.
 
-    Returns rows by bucket; in their own order where there is one bucket only, else longest first.
+    Returns rows by bucket, longest first; with a single bucket, in their original order.
     """
     rows = [row for row, span in enumerate(spans) if span]
     order = sorted(rows, key=lambda row: -spans[row])

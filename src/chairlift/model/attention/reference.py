@@ -1,12 +1,12 @@
-"""ReferenceAttention: gathers each sequence's keys and values, then attends in plain torch. Slow and right.
+"""ReferenceAttention: gathers each sequence's keys and values and computes attention in torch. Slow and exact.
 
-    positions of a row:   0 ....... first ............ start ............ seq_len
-                          not read  what new tokens    the new tokens:
-                                    can see            cu_q[s + 1] - cu_q[s] of them
+    positions of a row:   0 ....... first ............ start ................................ seq_len
+                          not read  visible to         the new tokens:
+                                    new tokens         cu_seqlens_q[s + 1] - cu_seqlens_q[s] of them
 
-Only positions [first, seq_len) are read: nothing else in the cache can reach a result, whatever it holds. Each row is
-attended alone, so a row's result does not depend on its neighbours, and no mask grows with the batch. A long row is
-attended some tokens at a time, each time to what these can see: no mask is quadratic, and a window costs its width.
+Only positions [first, seq_len) are read, so no other contents of the KV cache can reach a result. Each row is computed
+alone: its result does not depend on its neighbours, and no mask grows with the batch. A long row is computed some
+tokens at a time, with the keys that are visible to these. So no mask is quadratic, and a window costs only its width.
 """
 
 from dataclasses import dataclass, field
@@ -20,18 +20,18 @@ from chairlift.model.attention.eager import eager_attention
 from chairlift.model.runner.page_prefault import lazy_zeros
 
 MAX_QUERIES = 1024
-"""New tokens of a row that are attended at once."""
+"""New tokens of a row that are computed at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReferencePlan:
-    """What layers of one step share.
+    """Data that the layers of one step share.
 
     Attributes:
-        max_new: most new tokens that are attended at once.
+        max_new: largest number of new tokens that are computed at once.
         max_keys: longest sequence.
-        masks: by window, made when a layer first needs it: for the most new tokens and the most keys before them. Every
-            other mask is a part of it.
+        masks: by window, built when a layer first needs it, for max_new tokens and the most keys before them. Every
+            other mask is a slice of it.
     """
 
     max_new: int
@@ -40,13 +40,13 @@ class ReferencePlan:
 
 
 class ReferenceAttention:
-    """AttentionBackend in plain torch, on any device and dtype: the oracle of every other backend."""
+    """AttentionBackend in torch, on any device and dtype. The tests compare every other backend with it."""
 
     def allocate_kv_cache(
         self, layers: int, num_blocks: int, block_size: int, kv_heads: int, head_dim: int,
         dtype: torch.dtype, device: torch.device,
     ) -> list[PagedKV]:  # fmt: skip
-        """Make one zeroed KV for each layer index."""
+        """Allocate one zeroed PagedKV for each layer index."""
         shape = (num_blocks, block_size, kv_heads, head_dim)
 
         def zeros() -> Tensor:
@@ -56,18 +56,18 @@ class ReferenceAttention:
         return [PagedKV(zeros(), zeros()) for _ in range(layers)]
 
     def plan(self, batch: ForwardBatch) -> ReferencePlan:
-        """Begin a step with no masks made."""
+        """Return a plan without masks."""
         return ReferencePlan(min(batch.max_seqlen_q, MAX_QUERIES), batch.max_seqlen_k)
 
     def write_kv(self, key: Tensor, value: Tensor, kv: PagedKV, slot_mapping: Tensor) -> None:
         """Store key and value [T, kv_heads, head_dim] at slot_mapping [T]; -1 is skipped."""
-        kept = slot_mapping >= 0
-        slots = slot_mapping[kept]
+        written = slot_mapping >= 0
+        slots = slot_mapping[written]
         for new, cache in ((key, kv.key), (value, kv.value)):
-            cache.view(-1, *cache.shape[2:]).index_copy_(0, slots, new[kept])
+            cache.view(-1, *cache.shape[2:]).index_copy_(0, slots, new[written])
 
     def copy_blocks(self, kv: list[PagedKV], pairs: Tensor) -> None:
-        """Copy whole blocks, all as they were before: pairs int [C, 2] of (from, to)."""
+        """Copy whole blocks, as they were before the call: pairs int [C, 2] of (from, to)."""
         copy_blocks(kv, pairs)
 
     def attend(
@@ -86,11 +86,11 @@ class ReferenceAttention:
             first = 0 if spec.window is None else max(0, seq_len - new - spec.window + 1)
             key, value = _gather(kv, table[row], first, seq_len)
             for start in range(rows.start, rows.stop, MAX_QUERIES):
-                some = slice(start, min(start + MAX_QUERIES, rows.stop))
-                end = seq_len - (rows.stop - some.stop)
-                begin = first if spec.window is None else max(0, end - (some.stop - start) - spec.window + 1)
-                seen = slice(begin - first, end - first)
-                out[some] = _attend_row(query[some], key[:, seen], value[:, seen], spec, plan)
+                part = slice(start, min(start + MAX_QUERIES, rows.stop))
+                end = seq_len - (rows.stop - part.stop)
+                begin = first if spec.window is None else max(0, end - (part.stop - start) - spec.window + 1)
+                visible = slice(begin - first, end - first)
+                out[part] = _attend_row(query[part], key[:, visible], value[:, visible], spec, plan)
 
 
 def _gather(kv: PagedKV, table: Tensor, first: int, end: int) -> tuple[Tensor, Tensor]:
@@ -104,10 +104,10 @@ def _gather(kv: PagedKV, table: Tensor, first: int, end: int) -> tuple[Tensor, T
 
 
 def _attend_row(query: Tensor, key: Tensor, value: Tensor, spec: AttentionSpec, plan: ReferencePlan) -> Tensor:
-    """Attend the new tokens [Q, heads, D] of one sequence to its keys and values [kv_heads, N, D]."""
+    """Compute attention of one sequence's new tokens [Q, heads, D] and its keys and values [kv_heads, N, D]."""
     new, heads, width = query.shape
     shared = heads // len(key)
-    # Query heads of one key head stand together: [kv_heads, shared, Q, D] against [kv_heads, 1, N, D].
+    # Group query heads by KV head: [kv_heads, shared, Q, D] against [kv_heads, 1, N, D].
     grouped = query.transpose(0, 1).reshape(len(key), shared, new, width)
     mask = _mask(new, key.shape[1], spec.window, query.device, plan)
     if spec.softcap is None and spec.sinks is None:
@@ -116,25 +116,29 @@ def _attend_row(query: Tensor, key: Tensor, value: Tensor, spec: AttentionSpec, 
                 grouped.transpose(1, 2), key[:, None], value[:, None], scale=spec.scale
             ).transpose(1, 2)
         else:
-            spread = (len(key), shared, -1, width)
+            expanded = (len(key), shared, -1, width)
             attended = functional.scaled_dot_product_attention(
-                grouped, key[:, None].expand(spread), value[:, None].expand(spread), attn_mask=mask, scale=spec.scale
+                grouped,
+                key[:, None].expand(expanded),
+                value[:, None].expand(expanded),
+                attn_mask=mask,
+                scale=spec.scale,
             )
     else:
-        added = None if mask is None else torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, -torch.inf)
-        attended = eager_attention(grouped, key[:, None], value[:, None], added, spec)
+        bias = None if mask is None else torch.zeros_like(mask, dtype=query.dtype).masked_fill_(~mask, -torch.inf)
+        attended = eager_attention(grouped, key[:, None], value[:, None], bias, spec)
     return attended.reshape(heads, new, width).transpose(0, 1)
 
 
 def _mask(new: int, keys: int, window: int | None, device: torch.device, plan: ReferencePlan) -> Tensor | None:
-    """Return bool [new, keys], true where a new token sees a key; None where each sees all."""
+    """Return bool [new, keys], true if a new token sees a key; None if each token sees all keys."""
     if new == 1:
         return None
     before = plan.max_keys if window is None else min(plan.max_keys, window - 1)
     if window not in plan.masks:
-        # Keys are counted from the first new token; those before it are negative.
+        # Keys are numbered relative to the first new token; earlier keys are negative.
         position = torch.arange(plan.max_new, device=device)[:, None]
         key = torch.arange(-before, plan.max_new, device=device)
-        seen = key <= position
-        plan.masks[window] = seen if window is None else seen & (key > position - window)
+        visible = key <= position
+        plan.masks[window] = visible if window is None else visible & (key > position - window)
     return plan.masks[window][:new, before + new - keys : before + new]

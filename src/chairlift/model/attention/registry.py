@@ -1,4 +1,4 @@
-"""Names of attention backends and where they live; a backend is imported when it is asked for."""
+"""BACKENDS, make_backend: attention backends by name, imported on demand."""
 
 import importlib
 from collections.abc import Mapping
@@ -7,23 +7,23 @@ from chairlift.core.errors import ConfigError
 from chairlift.model.attention.base import AttentionBackend
 
 AUTO = "auto"
-"""Stands for the backend that is best here."""
+"""Name of the best backend for this machine."""
 
 BACKENDS: Mapping[str, str] = {
     "torch": "chairlift.model.attention.torch_paged:TorchAttention",
     "reference": "chairlift.model.attention.reference:ReferenceAttention",
 }
-"""Name of an option `attention_backend` -> "module:class"; the class takes no arguments."""
+"""Value of the option `attention_backend` -> "module:class"; the class takes no arguments."""
 
 
-def resolved(name: str) -> str:
-    """Return the name of the backend that a name stands for."""
+def resolve_backend_name(name: str) -> str:
+    """Return the name of the backend that `name`, possibly "auto", selects."""
     return "torch" if name == AUTO else name
 
 
 def make_backend(name: str) -> AttentionBackend:
-    """Import and make the backend of a name, "auto" included. Raises ConfigError when there is none."""
-    name = resolved(name)
+    """Import a backend by name or "auto" and create it. Raises ConfigError for an unknown name."""
+    name = resolve_backend_name(name)
     if name not in BACKENDS:
         raise ConfigError(
             f"attention_backend {name!r} is unknown; known are {', '.join((AUTO, *BACKENDS))}",

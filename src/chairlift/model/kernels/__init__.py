@@ -1,1 +1,1 @@
-"""Kernels of our own, each beside the torch code that it must agree with."""
+"""Chairlift's own kernels. Their results must agree with those of the torch backend."""

@@ -22,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from chairlift.core.errors import ModelError
-from chairlift.model.dtypes import DEFAULT_DTYPE, SAFETENSORS_DTYPES
+from chairlift.model.dtypes import SAFETENSORS_DTYPES
 from chairlift.model.loading.model_config import ModelConfig, read_json
 from chairlift.model.loading.parameter_loader import ParameterLoader
 
@@ -74,7 +74,8 @@ class Checkpoint:
             absent = [name for name in indexed if name not in stored]
             if absent:
                 raise ModelError(
-                    f"{file} lacks tensor {_some(absent)}, which {INDEX_FILE} places there", file=str(file)
+                    f"{file} does not have tensor {_some(absent)}, which {INDEX_FILE} lists for this file",
+                    file=str(file),
                 )
             for tensor in stored.values():
                 name = canonical_name(tensor.name, architecture)
@@ -82,7 +83,7 @@ class Checkpoint:
                     continue
                 if name in tensors:
                     other = tensors[name]
-                    raise ModelError(f"tensor {name} is in {other.file.name} ({other.name}) and in {file.name}")
+                    raise ModelError(f"tensor {name} is in two files: {other.file.name} ({other.name}) and {file.name}")
                 tensors[name] = tensor
         return cls(tensors)
 
@@ -90,28 +91,30 @@ class Checkpoint:
         """Raise ModelError, with the tensor's name, unless names and shapes are exactly the expected ones."""
         missing = [name for name in expected if name not in self.tensors]
         if missing:
-            raise ModelError(f"the checkpoint lacks tensor {_some(missing)}", tensor=missing[0], count=len(missing))
+            raise ModelError(
+                f"the checkpoint does not have tensor {_some(missing)}", tensor=missing[0], count=len(missing)
+            )
         surplus = [stored.name for name, stored in self.tensors.items() if name not in expected]
         if surplus:
             place = next(stored.file for stored in self.tensors.values() if stored.name == surplus[0])
-            message = f"{place} has tensor {_some(surplus)}, which the architecture does not know"
+            message = f"{place} has tensor {_some(surplus)}, which the architecture does not use"
             raise ModelError(message, file=str(place), tensor=surplus[0], count=len(surplus))
         for name, shape in expected.items():
             stored = self.tensors[name]
             if stored.shape != shape:
                 message = (
-                    f"tensor {stored.name} in {stored.file} has shape {stored.shape}, config.json asks for {shape}"
+                    f"tensor {stored.name} in {stored.file} has shape {stored.shape}, config.json requires {shape}"
                 )
                 raise ModelError(message, file=str(stored.file), tensor=stored.name)
             if stored.dtype not in SAFETENSORS_DTYPES:
                 supported = ", ".join(SAFETENSORS_DTYPES)
-                message = f"tensor {stored.name} in {stored.file} is {stored.dtype}; supported are {supported}"
+                message = f"tensor {stored.name} in {stored.file} has dtype {stored.dtype}; supported are {supported}"
                 raise ModelError(message, file=str(stored.file), tensor=stored.name)
 
-    def dtype(self) -> str:
-        """Return the dtype of the embedding table, for a config.json without a dtype."""
+    def dtype(self) -> str | None:
+        """Return the dtype of the embedding table, for a config.json without a dtype; None if it is not supported."""
         table = self.tensors.get(EMBEDDING)
-        return DEFAULT_DTYPE if table is None else SAFETENSORS_DTYPES.get(table.dtype, DEFAULT_DTYPE)
+        return None if table is None else SAFETENSORS_DTYPES.get(table.dtype)
 
     def read(self, name: str) -> Tensor:
         """Return a tensor, mapped from its file, in its own dtype."""
@@ -208,23 +211,25 @@ def _files(folder: Path) -> dict[Path, tuple[str, ...]]:
         return {folder / SINGLE_FILE: ()}
     if not (folder / INDEX_FILE).is_file():
         others = sorted(path.name for path in folder.glob("*.bin"))
-        message = f" (only safetensors is read, not {others[0]})" if others else ""
-        raise ModelError(f"neither {SINGLE_FILE} nor {INDEX_FILE} in {folder}{message}", file=str(folder / SINGLE_FILE))
+        message = f"; Chairlift reads only safetensors, not {others[0]}" if others else ""
+        raise ModelError(
+            f"there is neither {SINGLE_FILE} nor {INDEX_FILE} in {folder}{message}", file=str(folder / SINGLE_FILE)
+        )
     places = read_json(folder / INDEX_FILE).get("weight_map")
     if not isinstance(places, dict) or not places:
         raise ModelError(f"{folder / INDEX_FILE} has no weight_map", file=str(folder / INDEX_FILE))
     files: dict[Path, tuple[str, ...]] = {}
     for name, shard in places.items():
         if not isinstance(shard, str) or shard != Path(shard).name or not shard.endswith(".safetensors"):
-            message = f"{folder / INDEX_FILE} places {name} in {shard!r}, which is no safetensors file of this folder"
+            message = f"{folder / INDEX_FILE} lists {name} in {shard!r}, which is not a safetensors file in this folder"
             raise ModelError(message, file=str(folder / INDEX_FILE), tensor=name)
         files[folder / shard] = (*files.get(folder / shard, ()), name)
     for file in files:
         if not file.is_file():
-            raise ModelError(f"no file {file.name} in {folder}, but {INDEX_FILE} names it", file=str(file))
+            raise ModelError(f"there is no file {file.name} in {folder}, but {INDEX_FILE} lists it", file=str(file))
     for file in sorted(folder.glob(SHARDS)):
         if file not in files:
-            message = f"{file} is a shard that {INDEX_FILE} does not name; the folder mixes two checkpoints"
+            message = f"{INDEX_FILE} does not list the shard {file}; the folder seems to mix two checkpoints"
             raise ModelError(message, file=str(file))
     return files
 

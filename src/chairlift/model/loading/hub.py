@@ -25,7 +25,7 @@ def resolve_model(name: str, revision: str | None = None) -> Path:
     Raises ModelError with one sentence if the folder or its config.json is missing, or the hub does not provide it.
     """
     if not name:
-        raise ModelError("no model is named", model=name)
+        raise ModelError("the name of the model is empty; name a folder or a hub id", model=name)
     folder = Path(name).expanduser()
     if folder.is_dir():
         if revision is not None:
@@ -34,13 +34,13 @@ def resolve_model(name: str, revision: str | None = None) -> Path:
     if folder.exists():
         raise ModelError(f"{name} is a file, not a model folder", model=name)
     if not HUB_ID.fullmatch(name) or ".." in name or "--" in name:
-        raise ModelError(f"no model folder {name!r}, and it is not a hub id like owner/name either", model=name)
+        raise ModelError(f"there is no model folder {name!r}, and it is not a hub id like owner/name", model=name)
     return _require_config(_download(name, revision))
 
 
 def _require_config(folder: Path) -> Path:
     if not (folder / "config.json").is_file():
-        raise ModelError(f"no config.json in {folder}", file=str(folder / "config.json"))
+        raise ModelError(f"there is no config.json in {folder}", file=str(folder / "config.json"))
     return folder
 
 
@@ -68,7 +68,7 @@ def _download(name: str, revision: str | None) -> Path:
     except Exception as error:
         where = name if revision is None else f"{name} at revision {revision}"
         raise ModelError(
-            f"no model folder {name!r}, and {where} cannot be had from the hub: {_reason(error)}",
+            f"there is no model folder {name!r}, and {where} cannot be downloaded from the hub: {_reason(error)}",
             model=name, revision=revision,
         ) from error  # fmt: skip
 

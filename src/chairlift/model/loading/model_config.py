@@ -118,7 +118,7 @@ class ModelConfig:
         if requested > self.max_context:
             reason = ', the original length of its RoPE "dynamic"' if self.rope.type == "dynamic" else ""
             raise ConfigError(
-                f"max_model_len {requested} is past the model's limit of {self.max_context}{reason}",
+                f"max_model_len is {requested}, the model's limit is {self.max_context}{reason}",
                 option="max_model_len",
             )
         return requested
@@ -134,11 +134,11 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ModelError(f"no file {path.name} in {path.parent}", file=str(path)) from error
+        raise ModelError(f"there is no file {path.name} in {path.parent}", file=str(path)) from error
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"cannot read {path}: {error}", file=str(path)) from error
     if not isinstance(content, dict):
-        raise ModelError(f"{path} holds {type(content).__name__}, not an object", file=str(path))
+        raise ModelError(f"{path} must contain a JSON object, got {type(content).__name__}", file=str(path))
     return content
 
 
@@ -218,9 +218,7 @@ def _llama_like(architecture: str, fields: ConfigReader) -> ModelConfig:
 def _gemma3(config: ModelConfig, fields: ConfigReader) -> ModelConfig:
     """Add Gemma 3's own fields. Its attn_logit_softcapping is ignored, as transformers' Gemma 3 never applies it."""
     if fields.flag_or("use_bidirectional_attention", False):
-        raise ModelError(
-            "config.json: use_bidirectional_attention is not supported; the engine generates left to right"
-        )
+        raise ModelError("config.json: use_bidirectional_attention is not supported; only causal attention is")
     return replace(
         config,
         attention_scale=fields.number("query_pre_attn_scalar") ** -0.5,

@@ -117,7 +117,8 @@ def _read_weights(report: ModelReport, folder: Path, config: ModelConfig) -> Mod
     if checkpoint is None:
         return config
     tied = checkpoint.resolve_tied_embeddings(config.tie_word_embeddings)
-    resolved = replace(config, dtype=config.dtype or checkpoint.dtype(), tie_word_embeddings=tied)
+    dtype = resolve_dtype("auto", config.dtype or checkpoint.dtype())
+    resolved = replace(config, dtype=dtype, tie_word_embeddings=tied)
     report.facts["checkpoint_dtype"] = resolved.dtype
     report.attempt(lambda: checkpoint.check(parameter_shapes(resolved)))
     return resolved

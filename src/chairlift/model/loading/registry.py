@@ -43,7 +43,7 @@ def architecture_module(architecture: str) -> Architecture:
     """Import the module of an architecture. Raises UnsupportedArchitecture."""
     if architecture not in ARCHITECTURES:
         raise UnsupportedArchitecture(
-            f"architecture {architecture} is unknown; supported are {', '.join(ARCHITECTURES)}"
+            f"architecture {architecture} is not supported; supported are {', '.join(ARCHITECTURES)}"
         )
     return cast("Architecture", importlib.import_module(f"chairlift.model.architectures.{ARCHITECTURES[architecture]}"))
 

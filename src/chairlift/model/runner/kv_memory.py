@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from chairlift.core.errors import ConfigError
-from chairlift.model.attention.torch_paged import GATHER_BYTES, KEPT_INDICES, MAX_QUERIES, SPARE_BLOCKS
+from chairlift.model.attention.torch_paged import GATHER_BYTES, MAX_CACHED_INDICES, MAX_QUERIES, SPARE_BLOCKS
 from chairlift.model.dtypes import dtype_bytes
 from chairlift.model.layers.causal_lm import LayerGroups
 from chairlift.model.loading.model_config import ModelConfig
@@ -73,7 +73,7 @@ class ActivationShape:
         # Backend "torch": a workspace for decoding rows or the longest sequence, and where in the cache their tokens
         # are. Backend "reference": the longest sequence is gathered twice over.
         gathered = max(2 * GATHER_BYTES, 4 * self.max_model_len * self.num_kv_heads * self.head_dim * self.itemsize)
-        indices = KEPT_INDICES * (8 + self.itemsize)
+        indices = MAX_CACHED_INDICES * (8 + self.itemsize)
         # One mask per kind is kept, in the model's dtype. Building one needs two in bool, and using one on a GPU needs
         # a copy of a part of it.
         queries, longest = min(self.max_batch_tokens, self.max_model_len, MAX_QUERIES), self.max_model_len

@@ -25,7 +25,7 @@ from chairlift.core.errors import ChairliftError, ConfigError
 from chairlift.engine.runner.base import Runner, RunnerInfo
 from chairlift.engine.step_plan import StepPlan, StepResult, TokenMasks
 from chairlift.model.attention.base import AttentionBackend, PagedKV
-from chairlift.model.attention.registry import make_backend, resolved
+from chairlift.model.attention.registry import make_backend, resolve_backend_name
 from chairlift.model.dtypes import DTYPES, torch_dtype
 from chairlift.model.layers.causal_lm import CausalLM, ForwardContext, TakesPlans
 from chairlift.model.loading.checkpoint import fingerprint
@@ -177,7 +177,7 @@ class TorchRunner:
                 ("model", f"{config.model or 'tiny random model'} ({loaded.config.architecture})"),
                 ("device", str(loaded.device)),
                 ("dtype", str(loaded.config.dtype)),
-                ("attention", "native" if loaded.attention else resolved(config.attention_backend)),
+                ("attention", "native" if loaded.attention else resolve_backend_name(config.attention_backend)),
                 *loaded.report,
                 ("max_model_len", f"{max_model_len} (the model's limit is {loaded.config.max_context})"),
                 *pool.report,

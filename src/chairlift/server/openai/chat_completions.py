@@ -19,7 +19,7 @@ PATH = "/v1/chat/completions"
 
 
 class ChatCompletions:
-    """Serve the route /v1/chat/completions."""
+    """The route /v1/chat/completions."""
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
@@ -34,7 +34,7 @@ class ChatCompletions:
 
 @dataclass(frozen=True, slots=True)
 class _ChatHandler:
-    """Prepare and render one chat request; see EndpointHandler."""
+    """Prepares and renders one chat request; see EndpointHandler."""
 
     context: RequestContext[ChatRequest]
 
@@ -45,10 +45,8 @@ class _ChatHandler:
     def processors(self) -> list[OutputProcessor]:
         request, tools = self.context.request, self.context.request.tools
         return [self.context.replica.service.prepare_chat(
-            parsed_arguments(request.messages), request.params, request_id=self.context.engine_id(),
-            priority=request.priority, tenant=self.context.tenant, timeout=self.context.timeout, resume=request.resume,
-            tools=None if tools is None else tools.tools, prefill="" if tools is None else tools.prefill,
-            cache_salt=request.cache_salt,
+            parsed_arguments(request.messages), request.params, tools=None if tools is None else tools.tools,
+            prefill="" if tools is None else tools.prefill, **self.context.engine_options(),
         )]  # fmt: skip
 
     def renderer(self, processors: Sequence[OutputProcessor]) -> ChatRenderer:

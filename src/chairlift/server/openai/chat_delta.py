@@ -11,7 +11,7 @@ Delta = dict[str, Any]
 
 
 class ChatDeltaBuilder:
-    """Build OpenAI's deltas from the text of one choice as it comes, or one message from all of it.
+    """Builds OpenAI's deltas of one choice as its text comes, or one message from all of it.
 
     Attributes:
         calls: number of tool calls so far.
@@ -24,7 +24,10 @@ class ChatDeltaBuilder:
         *,
         allows_parallel_calls: bool = True,
     ):
-        """Start a choice; without a parser, calls or reasoning stay text. `allows_parallel_calls`: more than one."""
+        """Start a choice. Without a parser, calls or reasoning stay text.
+
+        `allows_parallel_calls`: whether a message may have more than one call.
+        """
         self._tool_parser = calls
         self._reasoning_parser = reasoning
         self._allows_parallel_calls = allows_parallel_calls

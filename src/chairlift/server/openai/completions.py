@@ -15,7 +15,7 @@ PATH = "/v1/completions"
 
 
 class Completions:
-    """Serve the route /v1/completions."""
+    """The route /v1/completions."""
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
@@ -28,7 +28,7 @@ class Completions:
 
 @dataclass(frozen=True, slots=True)
 class _CompletionHandler:
-    """Prepare and render one completion request; see EndpointHandler."""
+    """Prepares and renders one completion request; see EndpointHandler."""
 
     context: RequestContext[CompletionRequest]
 
@@ -37,15 +37,11 @@ class _CompletionHandler:
         return len(self.context.request.prompts) == 1 and not self.context.request.params.bad_words
 
     def processors(self) -> list[OutputProcessor]:
-        request = self.context.request
+        request, service = self.context.request, self.context.replica.service
         return [
-            self.context.replica.service.prepare_completion(
-                prompt, request.params, request_id=self.context.engine_id(), priority=request.priority,
-                tenant=self.context.tenant, timeout=self.context.timeout, resume=request.resume,
-                cache_salt=request.cache_salt,
-            )
+            service.prepare_completion(prompt, request.params, **self.context.engine_options())
             for prompt in request.prompts
-        ]  # fmt: skip
+        ]
 
     def renderer(self, processors: Sequence[OutputProcessor]) -> CompletionRenderer:
         meta = ResponseMeta.of("cmpl", self.context.request_id, self.context.request.model)

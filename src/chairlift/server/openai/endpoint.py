@@ -6,6 +6,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from chairlift.llm.text_service import RequestOptions
 from chairlift.server.openai.generation import EndpointHandler, admit, prepare
 from chairlift.server.openai.parse_request import BaseRequest
 from chairlift.server.replica import Replica
@@ -18,7 +19,7 @@ RequestT = TypeVar("RequestT", bound=BaseRequest)
 
 @dataclass(frozen=True, slots=True)
 class RequestContext(Generic[RequestT]):
-    """Describe one parsed request.
+    """One parsed request.
 
     Attributes:
         replica: the replica that serves the request.
@@ -36,9 +37,13 @@ class RequestContext(Generic[RequestT]):
     timeout: float | None
     headers: tuple[Header, ...] = ()
 
-    def engine_id(self) -> str:
-        """Return a new id for one engine request of this HTTP request."""
-        return self.replica.new_engine_request_id(self.request_id)
+    def engine_options(self) -> RequestOptions:
+        """Return the options of one engine request of this HTTP request, with a new request id."""
+        request = self.request
+        return RequestOptions(
+            request_id=self.replica.new_engine_request_id(self.request_id), priority=request.priority,
+            tenant=self.tenant, timeout=self.timeout, resume=request.resume, cache_salt=request.cache_salt,
+        )  # fmt: skip
 
 
 async def handle_generation(

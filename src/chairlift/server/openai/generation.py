@@ -42,9 +42,6 @@ Batch = list[tuple[int, TextEvent]]
 SHORT_TOKENS = 4096
 """Tokens of a response, times its logprobs, that the event loop encodes as JSON itself: that takes a few ms."""
 
-REFUNDED_ERRORS = (Overloaded, QueueFull, DeadlineUnreachable)
-"""Rejections because of other requests' load; they do not count against the tenant's limit of requests."""
-
 REJECTION_STATUSES = frozenset({400, 429})
 """HTTP statuses of errors with which the engine rejects a request before any work."""
 
@@ -56,7 +53,7 @@ STREAM_HEADERS: tuple[Header, ...] = (
 
 
 class EndpointHandler(Protocol):
-    """Provide what differs between the generation routes."""
+    """What differs between the generation routes."""
 
     @property
     def is_quick(self) -> bool:
@@ -73,7 +70,7 @@ class EndpointHandler(Protocol):
 
 
 class _GenerationTracker:
-    """Track one request's tokens, usage and timeline for telemetry and admission while it runs."""
+    """Tracks a running request's tokens, usage and timeline for telemetry and admission."""
 
     def __init__(
         self,
@@ -95,7 +92,7 @@ class _GenerationTracker:
         self._reason = ""
 
     def take(self, batch: Batch) -> tuple[Batch, ChairliftError | None]:
-        """Record a batch of events; return the events to deliver, and the error that ends the request, if any."""
+        """Record a batch of events; return the events to deliver and the error that ends the request."""
         now = time.monotonic()
         for position, (number, event) in enumerate(batch):
             self._timeline = event.timeline or self._timeline
@@ -139,7 +136,7 @@ class _GenerationTracker:
         return bool(self._last) or any(moment.name == "scheduled" for moment in moments)
 
     def end(self, request_id: str, error: BaseException | None) -> None:
-        """Record the request's end, whatever it was, and end its permit."""
+        """Record the request's end, with or without an error, and end its permit."""
         usage = self.usage
         used = usage.prompt_tokens + usage.completion_tokens if self._was_scheduled else 0
         self._permit.end(used, makes_room=not isinstance(error, EngineDead))
@@ -161,7 +158,7 @@ class _GenerationTracker:
 
 
 class AdmittedRequest:
-    """Hold a request's tenant reservation and admission permit; leaving the context ends both and records the end.
+    """A request's tenant reservation and permit; leaving the context ends both and records the end.
 
     Attributes:
         replica: the replica that serves the request.
@@ -186,8 +183,7 @@ class AdmittedRequest:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, REFUNDED_ERRORS):
-            self.reservation.refund_request()
+        _refund_load_rejection(self.reservation, error)
         stream_error, self.stream_error = self.stream_error, None  # drops the frames that its traceback refers to
         if self.tracker is not None:
             self.tracker.end(self.scope["request_id"], stream_error if error is None else error)
@@ -207,11 +203,16 @@ def admit(replica: Replica, scope: Scope, timeout: float | None) -> AdmittedRequ
     try:
         permit = _acquire_permit(replica, scope, timeout, reservation)
     except BaseException as error:
-        if isinstance(error, REFUNDED_ERRORS):
-            reservation.refund_request()
+        _refund_load_rejection(reservation, error)
         reservation.end(0)
         raise
     return AdmittedRequest(replica, scope, reservation, permit)
+
+
+def _refund_load_rejection(reservation: TenantReservation, error: BaseException | None) -> None:
+    """Refund a request that was rejected because of other requests' load, before the reservation ends."""
+    if isinstance(error, Overloaded | QueueFull | DeadlineUnreachable):
+        reservation.refund_request()
 
 
 def _acquire_permit(replica: Replica, scope: Scope, timeout: float | None, reservation: TenantReservation) -> Permit:
@@ -226,7 +227,7 @@ def _acquire_permit(replica: Replica, scope: Scope, timeout: float | None, reser
 async def prepare(
     admitted: AdmittedRequest, handler: EndpointHandler, request: BaseRequest, started_at: float
 ) -> "Generation":
-    """Create the engine requests of a body, and reserve their tokens. Raises InvalidRequest and RateLimited."""
+    """Create a body's engine requests and reserve their tokens. Raises InvalidRequest, RateLimited."""
     replica, scope = admitted.replica, admitted.scope
     processors = await replica.run_by_body_size(handler.processors, scope, is_quick=handler.is_quick)
     prompt = sum(len(each.request.prompt_token_ids) for each in processors)
@@ -236,7 +237,7 @@ async def prepare(
     renderer = handler.renderer(processors)
     tracker = _GenerationTracker(replica.telemetry, admitted.permit, started_at, processors, request)
     admitted.tracker = tracker
-    scope["begun"] = True
+    scope["was_submitted"] = True
     return Generation(replica, scope, request, processors, renderer, tracker)
 
 
@@ -258,7 +259,7 @@ class Generation:
     async def respond(
         self, batches: AsyncGenerator[Batch, None], send: Send, headers: Sequence[Header]
     ) -> Exception | None:
-        """Send the response, streamed or whole; returns an error that the stream has reported to the client."""
+        """Send the response; return an error that a stream has reported to the client."""
         if not self.request.stream:
             await self._collect(batches)
             await send_bytes(send, await self._encode(), headers=[*headers])
@@ -299,7 +300,7 @@ def with_client_field(error: ChairliftError, structured_field: str) -> Chairlift
 
 
 class _StreamWriter:
-    """Write a streamed response; send nothing before the first output, so that earlier errors get a status."""
+    """Writes a streamed response; sends nothing before the first output, so early errors get a status."""
 
     def __init__(self, send: Send, headers: Sequence[Header], renderer: Renderer, tracker: _GenerationTracker) -> None:
         self._send = send
@@ -311,7 +312,7 @@ class _StreamWriter:
     async def run(
         self, batches: AsyncGenerator[Batch, None], request_id: str, *, with_usage: bool
     ) -> Exception | None:  # fmt: skip
-        """Send outputs as they come; an error after the first one is the stream's last event, and returned."""
+        """Send outputs as they come; report an error after the first one in the stream, and return it."""
         failure: ChairliftError | None = None
         try:
             async for batch in batches:

@@ -12,7 +12,7 @@ MIN_LOGPROB = -9999.0
 
 
 class ChatLogprobs:
-    """Format logprobs of /v1/chat/completions: one entry per token, each with its bytes."""
+    """Formats logprobs of /v1/chat/completions: one entry per token, each with its bytes."""
 
     def __init__(self, pieces: TokenPieces, top: int) -> None:
         self._pieces = pieces
@@ -33,7 +33,7 @@ class ChatLogprobs:
 
 
 class CompletionLogprobs:
-    """Format logprobs of one choice of /v1/completions: parallel lists, and the text offset of each token."""
+    """Formats logprobs of one choice of /v1/completions: parallel lists with each token's text offset."""
 
     def __init__(
         self, pieces: TokenPieces, prompt_token_ids: Sequence[int] | None, top: int, resumed: Sequence[int] = ()

@@ -21,7 +21,7 @@ FLAGS = {"add_special_tokens": True, "add_generation_prompt": True, "return_toke
 
 
 class ModelRoutes:
-    """Serve /v1/models, /tokenize and /detokenize."""
+    """The routes /v1/models, /tokenize and /detokenize."""
 
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
@@ -83,7 +83,7 @@ class ModelRoutes:
             raise InvalidRequest("the model has no tokenizer", param="prompt")
         messages, prompt, tools = fields.get("messages"), fields.get("prompt"), fields.get("tools")
         if (messages is None) == (prompt is None):
-            raise invalid_param("prompt", "or messages is needed, one of them")
+            raise invalid_param("prompt", "or messages is required, but not both")
         if tools is not None:
             tool_schemas(tools)
         if messages is not None:
@@ -108,5 +108,5 @@ class ModelRoutes:
         highest = min(service.client.limits.vocab_size - 1, MAX_TOKENS)
         for token in tokens:
             if type(token) is not int or not 0 <= token <= highest:
-                raise invalid_param("tokens", f"must hold token ids from 0 to {highest}")
+                raise invalid_param("tokens", f"must contain token ids from 0 to {highest}")
         return {"prompt": service.tokenizer.decode(tokens, skip_special_tokens=False)}

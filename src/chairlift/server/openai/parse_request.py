@@ -34,7 +34,7 @@ STRUCTURED_FIELDS = ("regex", "grammar", "choice")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseRequest:
-    """Hold the fields that both generation routes have.
+    """The fields that both generation routes have.
 
     Attributes:
         model: the model's name in the request.
@@ -67,7 +67,7 @@ class BaseRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRequest(BaseRequest):
-    """Hold a request to /v1/chat/completions."""
+    """A request to /v1/chat/completions."""
 
     messages: list[Any]
     tools: ToolChoice | None
@@ -76,18 +76,18 @@ class ChatRequest(BaseRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletionRequest(BaseRequest):
-    """Hold a request to /v1/completions; each prompt has `params.n` choices."""
+    """A request to /v1/completions; each prompt has `params.n` choices."""
 
     prompts: tuple[Prompt, ...]
 
 
 def read_chat(body: Mapping[str, Any], tool_format: str | None) -> ChatRequest:
-    """Parse a body of /v1/chat/completions; the model calls tools in `tool_format`. Raises InvalidRequest."""
+    """Parse a body of /v1/chat/completions for a model with this tool format. Raises InvalidRequest."""
     fields, ignored = split_fields(body, CHAT)
     messages = listed_messages(fields["messages"])
     for modality in as_tuple("modalities", fields.get("modalities"), MAX_MODALITIES, str):
         if modality != "text":
-            raise invalid_param("modalities", f"can only be text here, got {_format_short(modality)}")
+            raise invalid_param("modalities", f"must be text, the only supported output, got {_format_short(modality)}")
     tools = read_tools(fields, tool_format)
     has_logprobs = boolean("logprobs", fields.pop("logprobs", False))
     top = fields.pop("top_logprobs", None)
@@ -122,13 +122,16 @@ def read_completion(body: Mapping[str, Any]) -> CompletionRequest:
     common = _common(fields, ignored, more)
     params: SamplingParams = common["params"]
     if params.best_of is not None and common["stream"]:
-        raise invalid_param("best_of", "cannot go with stream: the best choice is known only at the end")
+        raise invalid_param(
+            "best_of", "cannot be combined with stream, because the best choice is known only at the end"
+        )
     if len(prompts) * params.num_choices > MAX_TOTAL_CHOICES:
         raise invalid_param(
-            "n", f"times the prompts may be {MAX_TOTAL_CHOICES}, got {len(prompts) * params.num_choices}"
+            "n",
+            f"times the number of prompts must be at most {MAX_TOTAL_CHOICES}, got {len(prompts) * params.num_choices}",
         )
     if len(prompts) > 1 and common["resume"]:
-        raise invalid_param("resume", f"goes with one prompt, got {len(prompts)}")
+        raise invalid_param("resume", f"needs exactly one prompt, got {len(prompts)}")
     return CompletionRequest(**common, prompts=prompts)
 
 
@@ -161,12 +164,12 @@ def listed_messages(messages: Any) -> list[Any]:
     if not isinstance(messages, list):
         raise invalid_param("messages", f"must be a list of messages, got {type(messages).__name__}")
     if not 0 < len(messages) <= MAX_MESSAGES:
-        raise invalid_param("messages", f"must hold 1 to {MAX_MESSAGES} messages, got {len(messages)}")
+        raise invalid_param("messages", f"must have 1 to {MAX_MESSAGES} messages, got {len(messages)}")
     return messages
 
 
 def _ignored_options(fields: Mapping[str, Any]) -> list[str]:
-    """Return the names of stream_options without effect: all of them where stream is not true."""
+    """Return the names of stream_options without effect: all of them unless stream is true."""
     options = fields["stream_options"]
     if not isinstance(options, dict):
         raise invalid_param("stream_options", f"must be an object, got {type(options).__name__}")
@@ -176,7 +179,7 @@ def _ignored_options(fields: Mapping[str, Any]) -> list[str]:
 
 
 def _common(fields: Mapping[str, Any], ignored: tuple[str, ...], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of BaseRequest; `more` are the sampling parameters that each route parses itself."""
+    """Return the fields of BaseRequest; `more` are sampling parameters that the route has parsed."""
     sampling = {
         name: value for name, value in fields.items() if name == "max_tokens" or (CHAT.get(name) or _NONE).sampling
     }
@@ -189,7 +192,7 @@ def _common(fields: Mapping[str, Any], ignored: tuple[str, ...], more: Mapping[s
     structured = _structured_output(fields)
     if structured is not None:
         if more.get("structured") is not None:
-            raise invalid_param("tool_choice", "cannot force a call in a request that also constrains the output")
+            raise invalid_param("tool_choice", "cannot force a call, because the request also has a structured output")
         sampling["structured"] = structured
     stream = boolean("stream", fields.get("stream", False))
     timeout = fields.get("timeout")
@@ -241,7 +244,7 @@ def _logit_bias(value: Any) -> dict[int, Any]:
         raise invalid_param("logit_bias", f"has {len(value)} entries, the limit is {MAX_LOGIT_BIAS}")
     for key in value:
         if not key.isascii() or not key.isdigit() or len(key) > 10:
-            raise invalid_param("logit_bias", f"must have token ids for keys, got {key[:40]!r}")
+            raise invalid_param("logit_bias", f"must have token ids as keys, got {key[:40]!r}")
     return {int(key): bias for key, bias in value.items()}
 
 
@@ -253,7 +256,7 @@ def _check_processors(value: Any) -> None:
         entries = as_tuple("logits_processors", value, MAX_LOGITS_PROCESSORS, str)
         arguments = [entry[1] for entry in entries if isinstance(entry, list) and len(entry) == 2]
     if not all(isinstance(each, dict | None) for each in arguments):
-        raise invalid_param("logits_processors", "must have an object for the arguments of each")
+        raise invalid_param("logits_processors", "must map each name to an object with its arguments")
 
 
 def _resume(value: Any) -> tuple[tuple[int, ...], ...]:
@@ -269,24 +272,24 @@ def _prompts(value: Any) -> tuple[Prompt, ...]:
     if isinstance(value, str):
         return (value,)
     if not isinstance(value, list) or not value:
-        raise invalid_param("prompt", "must be text, token ids, or a list of either that is not empty")
+        raise invalid_param("prompt", "must be text, token ids, or a non-empty list of one of them")
     if all(type(token) is int for token in value):
         return (_ids(value),)
     if len(value) > MAX_PROMPTS:
         raise invalid_param("prompt", f"has {len(value)} entries, the limit is {MAX_PROMPTS}")
     if all(isinstance(text, str) for text in value):
         if "" in value:
-            raise invalid_param("prompt", "must not hold empty texts")
+            raise invalid_param("prompt", "must not contain an empty text")
         return tuple(value)
     if all(isinstance(tokens, list) and tokens for tokens in value):
         return tuple(_ids(tokens) for tokens in value)
-    raise invalid_param("prompt", "must be text, token ids, or a list of one of them, none of them empty")
+    raise invalid_param("prompt", "must be text, token ids, or a non-empty list of one of them")
 
 
 def _ids(tokens: list[Any]) -> tuple[int, ...]:
     for token in tokens:
         if type(token) is not int or not 0 <= token <= MAX_TOKENS:
-            raise invalid_param("prompt", f"must hold token ids, got {_format_short(token)}")
+            raise invalid_param("prompt", f"must contain only token ids, got {_format_short(token)}")
     return tuple(tokens)
 
 
@@ -296,7 +299,7 @@ def _structured_output(fields: Mapping[str, Any]) -> StructuredOutput | None:
     response_format = _response_format(fields.get("response_format"))
     if len(kinds) + (response_format is not None) > 1:
         names = [*kinds, *(["response_format"] if response_format is not None else [])]
-        raise invalid_param(names[-1], f"cannot go with {' and '.join(names[:-1])}")
+        raise invalid_param(names[-1], f"cannot be combined with {' and '.join(names[:-1])}")
     for name, value in kinds.items():
         if value == []:
             raise invalid_param(name, "must not be empty")
@@ -308,7 +311,7 @@ def _structured_output(fields: Mapping[str, Any]) -> StructuredOutput | None:
 
 
 def _structured_field(fields: Mapping[str, Any], more: Mapping[str, Any]) -> str:
-    """Return the name of the field that constrains the output, "" where none does."""
+    """Return the name of the field that constrains the output, "" without one."""
     if more.get("structured") is not None:
         return "tools"
     return next((name for name in (*STRUCTURED_FIELDS, "response_format") if name in fields), "")

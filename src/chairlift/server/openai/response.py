@@ -23,7 +23,7 @@ FINGERPRINT = f"chairlift-{__version__}"
 
 @dataclass(frozen=True, slots=True)
 class ResponseMeta:
-    """Hold the fields that every part of one response repeats.
+    """The fields that every part of one response repeats.
 
     Attributes:
         id: the response's id.
@@ -49,7 +49,7 @@ class ResponseMeta:
 
 
 class Renderer(Protocol):
-    """Render one response. `number` is the index of the prompt in the request."""
+    """Renders one response. `number` is the index of the prompt in the request."""
 
     def event(self, number: int, event: TextEvent) -> bytes:
         """Return the server-sent events of one text event; empty where nothing is to be sent yet."""
@@ -65,7 +65,7 @@ class Renderer(Protocol):
 
 
 class _ChunkTemplate:
-    """Encode the chunks of one request around a fixed byte template."""
+    """Encodes the chunks of one request around a fixed byte template."""
 
     def __init__(self, meta: ResponseMeta, kind: str, *, with_usage: bool) -> None:
         envelope = orjson.dumps(meta.envelope(kind))[:-1]
@@ -83,7 +83,7 @@ class _ChunkTemplate:
 
 
 class ChatRenderer:
-    """Render responses of /v1/chat/completions. Owns one ChatDeltaBuilder for each choice."""
+    """Renders responses of /v1/chat/completions. Owns one ChatDeltaBuilder for each choice."""
 
     def __init__(
         self,
@@ -98,15 +98,15 @@ class ChatRenderer:
         self._builders = builders
         self._chunks = _ChunkTemplate(meta, "chat.completion.chunk", with_usage=request.include_usage)
         self._positions = [len(request.resume[i]) if i < len(request.resume) else 0 for i in range(len(builders))]
-        self._begun = [position > 0 for position in self._positions]
+        self._has_started = [position > 0 for position in self._positions]
 
     def event(self, number: int, event: TextEvent) -> bytes:
         """See Renderer."""
         builder, index = self._builders[event.index], event.index
         deltas = builder.push(event.delta) if event.finish_reason is None else builder.finish(event.delta)
-        begins = not self._begun[index]
-        if begins:
-            self._begun[index] = True
+        is_first = not self._has_started[index]
+        if is_first:
+            self._has_started[index] = True
             deltas.insert(0, {"role": "assistant", "content": ""})
         logprobs = None if self._logprobs_formatter is None else self._logprobs_formatter.of(event.logprobs)
         more: dict[str, Any] = {}
@@ -117,7 +117,7 @@ class ChatRenderer:
         if not deltas and (reason is not None or (event.token_ids and (more or logprobs is not None))):
             deltas = [{}]
         chunks: list[bytes] = []
-        token_delta = int(begins and len(deltas) > 1)  # the delta that carries tokens: not that of the role
+        token_delta = int(is_first and len(deltas) > 1)  # the delta that carries tokens: not that of the role
         for position, delta in enumerate(deltas):
             has_tokens, last = position == token_delta, position == len(deltas) - 1
             choice = {
@@ -154,12 +154,15 @@ class ChatRenderer:
 
 
 class CompletionRenderer:
-    """Render responses of /v1/completions."""
+    """Renders responses of /v1/completions."""
 
     def __init__(
         self, request: CompletionRequest, meta: ResponseMeta, logprobs_formatters: Sequence[CompletionLogprobs] | None
     ) -> None:
-        """Start a response; `logprobs_formatters` has one entry for each choice of all prompts, or is None."""
+        """Start a response.
+
+        `logprobs_formatters` has one entry for each choice of all prompts, or is None.
+        """
         self._request = request
         self._meta = meta
         self._logprobs_formatters = logprobs_formatters

@@ -29,7 +29,7 @@ _NAME = re.compile(rf"[A-Za-z0-9_.:-]{{1,{MAX_TOOL_NAME_CHARS}}}\Z")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolChoice:
-    """Hold the tools of a request.
+    """The tools of a request.
 
     Attributes:
         tools: the tools as the chat template takes them; None where none may be called.
@@ -57,12 +57,12 @@ class ToolChoice:
 
 
 def read_tools(fields: Mapping[str, Any], tool_format: str | None) -> ToolChoice | None:
-    """Parse tools, tool_choice and parallel_tool_calls; return None without tools. Raises InvalidRequest."""
+    """Parse tools, tool_choice and parallel_tool_calls; None without tools. Raises InvalidRequest."""
     tools, choice = fields.get("tools"), fields.get("tool_choice")
     allows_parallel = boolean("parallel_tool_calls", fields.get("parallel_tool_calls", True))
     if tools is None or tools == []:
         if choice not in (None, NONE, AUTO):
-            raise invalid_param("tool_choice", "needs tools to choose from")
+            raise invalid_param("tool_choice", "needs tools, got none")
         return None
     schemas = tool_schemas(tools)
     name = _forced_name(choice, schemas)
@@ -99,7 +99,7 @@ def check_messages(messages: list[Any]) -> None:
             call_id = message.get("tool_call_id")
             if not isinstance(call_id, str) or call_id not in open_calls:
                 raise invalid_param(
-                    f"{at}.tool_call_id", "must be the id of a call in an assistant's message before it"
+                    f"{at}.tool_call_id", "must be the id of a tool call in an earlier assistant message"
                 )
 
 
@@ -141,7 +141,7 @@ def _check_call(call: Any, at: str) -> str:
     except (ValueError, RecursionError):
         is_object = False
     if not is_object:
-        raise invalid_param(f"{at}.function.arguments", "must be a string with a JSON object in it")
+        raise invalid_param(f"{at}.function.arguments", "must be a string that contains a JSON object")
     call_id: str = call["id"]
     return call_id
 
@@ -171,7 +171,7 @@ def tool_schemas(tools: Any) -> dict[str, dict[str, Any]]:
         name, parameters = function.get("name"), function.get("parameters")
         if not isinstance(name, str) or not _NAME.match(name):
             raise invalid_param(
-                f"{at}.function.name", f"must be 1 to {MAX_TOOL_NAME_CHARS} characters of A-Z, a-z, 0-9 and _.:-"
+                f"{at}.function.name", f"must have 1 to {MAX_TOOL_NAME_CHARS} characters of A-Z, a-z, 0-9 and _.:-"
             )
         if name in schemas:
             raise invalid_param(f"{at}.function.name", f"appears twice: {name}")
@@ -182,7 +182,7 @@ def tool_schemas(tools: Any) -> dict[str, dict[str, Any]]:
 
 
 def _schema(parameters: dict[str, Any], at: str) -> dict[str, Any]:
-    """Return the schema of a tool's arguments, with type object added where it is missing.
+    """Return the schema of a tool's arguments; a missing type becomes object.
 
     A schema that names properties and does not mention others is closed: a forced call invents no arguments.
     """
@@ -197,7 +197,7 @@ def _schema(parameters: dict[str, Any], at: str) -> dict[str, Any]:
 
 
 def _names_all(parameters: Mapping[str, Any]) -> bool:
-    """Return whether a schema names properties, includes all required ones, and does not mention others."""
+    """Return whether a schema lists properties, among them all required ones, and no others."""
     properties, required = parameters.get("properties"), parameters.get("required", [])
     if not isinstance(properties, dict) or not isinstance(required, list) or _PROPERTY_KEYWORDS & parameters.keys():
         return False
@@ -209,11 +209,11 @@ def _forced_output(grammar: str) -> StructuredOutput:
         return StructuredOutput(grammar=grammar)
     except InvalidRequest as error:
         message = error.message.removeprefix("structured.grammar ")
-        raise invalid_param("tools", f"cannot be forced: the grammar of all tools {message}") from None
+        raise invalid_param("tools", f"cannot be enforced: the grammar of all tools {message}") from None
 
 
 def _forced_name(choice: Any, schemas: Mapping[str, Any]) -> str | None:
-    """Return the name of the one function that must be called, None where the model may choose."""
+    """Return the name of the one function that must be called, None if the model may choose."""
     if choice is None or choice in (NONE, AUTO, REQUIRED):
         return None
     function = choice.get("function") if isinstance(choice, dict) and choice.get("type") == "function" else None

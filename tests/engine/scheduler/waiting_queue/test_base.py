@@ -22,7 +22,7 @@ def test_a_queue_is_chosen_by_name(name: str) -> None:
 
 def test_an_unknown_name_is_refused_with_those_that_exist() -> None:
     with pytest.raises(
-        ConfigError, match="unknown scheduling_policy 'lifo'; there is cache_aware, fair, fifo, priority"
+        ConfigError, match="unknown scheduling_policy 'lifo'; available are cache_aware, fair, fifo, priority"
     ):
         check_policy("lifo")
     with pytest.raises(ConfigError, match="unknown scheduling_policy 'lifo'"):

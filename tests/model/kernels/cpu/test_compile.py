@@ -1,6 +1,7 @@
-"""Compiling: which compiler, what is said without one, and what makes a library stale."""
+"""compile_library: choice of the compiler, errors without one, and the check for a stale library."""
 
 import os
+import re
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from chairlift.model.kernels.cpu.compile import (
     is_current,
     main,
 )
+from support_source_tree import ROOT
 
 
 def test_cxx_names_the_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -27,7 +29,7 @@ def test_cxx_names_the_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 def test_a_compiler_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
-    with pytest.raises(CompileFailed, match="no no-such-compiler"):
+    with pytest.raises(CompileFailed, match=r"no-such-compiler that \$CXX names does not exist"):
         find_compiler()
 
 
@@ -37,10 +39,10 @@ def test_without_a_compiler_it_is_said_in_one_line(
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main() == 1
-    assert capsys.readouterr().err == "there is no C++ compiler: neither g++, c++ nor clang++\n"
+    assert capsys.readouterr().err == "no C++ compiler found: neither g++, c++ nor clang++\n"
 
 
-def test_other_systems_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_systems_get_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "win32")
     with pytest.raises(CompileFailed, match="win32"):
         find_compiler()
@@ -61,3 +63,8 @@ def test_a_library_is_stale_once_a_source_is_newer(monkeypatch: pytest.MonkeyPat
     assert is_current(tmp_path / "library.so")
     os.utime(tmp_path / "b.h", (time.time() + 100, time.time() + 100))
     assert not is_current(tmp_path / "library.so")
+
+
+def test_the_build_hook_uses_names_that_exist() -> None:
+    names = re.findall(r"\bmodule\.(\w+)", (ROOT / "hatch_build.py").read_text(encoding="utf-8"))
+    assert "CompileFailed" in names and [name for name in names if not hasattr(compiling, name)] == []

@@ -1,4 +1,4 @@
-"""Program: a plan gives the states, the cache and the scores of the step that is made of it by hand."""
+"""DecoderProgram: a plan and a step built from it give the same hidden states, KV cache and lm_head output."""
 
 from dataclasses import replace
 from typing import Any
@@ -25,7 +25,7 @@ VOCAB, SLOTS, BLOCK = 203, 6, 16
 
 
 class DecoderPair:
-    """One model and two caches: one of plans as they are, one of steps made of them by hand."""
+    """One model with two KV caches: one for plans, one for steps that SlotBlockTables builds from them."""
 
     def __init__(self, quantization: str = "none") -> None:
         need_native()
@@ -46,7 +46,7 @@ class DecoderPair:
         self.groups = len(made.groups.windows)
         self.backend = self.model_backend.attention()()
         self.tables = SlotBlockTables(SLOTS, self.groups, BLOCK, VOCAB)
-        self.direct, self.by_hand = self.cache(), self.cache()
+        self.from_plans, self.from_steps = self.cache(), self.cache()
         self.dice = np.random.default_rng(11)
         self.lengths = [0] * SLOTS
         self.next_block = 0
@@ -59,7 +59,7 @@ class DecoderPair:
         return kv
 
     def plan(self, counts: dict[int, int], samples: list[int] | None = None) -> StepPlan:
-        """Plan so many tokens of each slot, with the blocks they need, and have the tables take the news."""
+        """Plan this many tokens of each slot, with the blocks that they need, and apply the plan to the tables."""
         rows = sorted(counts.items(), key=lambda row: row[1] != 1)
         starts, blocks, ids = [self.lengths[slot] for slot, _ in rows], [], []
         for slot, count in rows:
@@ -79,16 +79,16 @@ class DecoderPair:
         self.tables.apply(plan)
         return plan
 
-    def states_by_hand(self, plan: StepPlan) -> Tensor:
-        """Make the step of the plan, and run it over the cache for that."""
+    def states_from_step(self, plan: StepPlan) -> Tensor:
+        """Build the step of the plan and run it over the second KV cache."""
         inputs = self.tables.inputs(plan, CPU)
-        context = ForwardContext(inputs.batch, self.by_hand, self.backend, None)
+        context = ForwardContext(inputs.batch, self.from_steps, self.backend, None)
         found: Tensor = self.model.forward(inputs.input_ids, context).clone()
         return found
 
     def same_caches(self) -> bool:
-        """Whether both caches have the same bits."""
-        pairs = zip(self.direct, self.by_hand, strict=True)
+        """Return whether both KV caches have the same bits."""
+        pairs = zip(self.from_plans, self.from_steps, strict=True)
         return all(torch.equal(one.key, two.key) and torch.equal(one.value, two.value) for one, two in pairs)
 
 
@@ -103,11 +103,11 @@ def test_a_plan_gives_what_the_step_made_of_it_gives(quantization: str) -> None:
         }
         samples = pair.dice.permutation(len(slots))[: pair.dice.integers(0, len(slots) + 1)].tolist()
         plan = pair.plan(counts, samples)
-        expected = pair.states_by_hand(plan)
+        expected = pair.states_from_step(plan)
         request = LogitsRequest(pair.dice.random(len(samples)) < 0.4)
         last = plan.num_new_tokens.cumsum()[plan.sample_rows] - 1
         if step % 3 and samples:
-            output = pair.model.score_plan(plan, pair.tables, pair.direct, request)
+            output = pair.model.score_plan(plan, pair.tables, pair.from_plans, request)
             max_logits, argmax_ids = output.max_logits.copy(), output.argmax_ids.copy()
             expected_output = pair.model.head(expected[torch.from_numpy(last)], request)
             assert np.array_equal(max_logits, expected_output.max_logits) and np.array_equal(
@@ -118,7 +118,7 @@ def test_a_plan_gives_what_the_step_made_of_it_gives(quantization: str) -> None:
             )
             assert len(output.masked_max_logits) == len(output.masked_argmax_ids) == 0
         else:
-            assert torch.equal(pair.model.forward_plan(plan, pair.tables, pair.direct), expected)
+            assert torch.equal(pair.model.forward_plan(plan, pair.tables, pair.from_plans), expected)
         assert pair.same_caches(), step
         slots = plan.slots.astype(np.int64)
         pair.tables.store_sampled(slots, pair.dice.integers(0, VOCAB, len(slots)).astype(np.int32))
@@ -128,9 +128,9 @@ def test_tables_that_do_not_write_leave_the_cache_as_it_is() -> None:
     pair = DecoderPair()
     pair.tables = SlotBlockTables(SLOTS, pair.groups, BLOCK, VOCAB, writes=False)
     plan = pair.plan({0: 30, 1: 7})
-    found = pair.model.forward_plan(plan, pair.tables, pair.direct)
-    assert torch.equal(found, pair.states_by_hand(plan))
-    assert not any(kv.key.any() or kv.value.any() for kv in pair.direct)
+    found = pair.model.forward_plan(plan, pair.tables, pair.from_plans)
+    assert torch.equal(found, pair.states_from_step(plan))
+    assert not any(kv.key.any() or kv.value.any() for kv in pair.from_plans)
 
 
 @pytest.mark.parametrize("token", [VOCAB, -2, 2**31 - 1])
@@ -139,8 +139,8 @@ def test_an_id_that_the_vocabulary_lacks_is_named_and_nothing_is_written(token: 
     plan = pair.plan({0: 4})
     plan.input_ids[2] = token
     with pytest.raises(TokenOutOfRange, match=rf"{token} .* {VOCAB}"):
-        pair.model.forward_plan(plan, pair.tables, pair.direct)
-    assert not any(kv.key.any() for kv in pair.direct)
+        pair.model.forward_plan(plan, pair.tables, pair.from_plans)
+    assert not any(kv.key.any() for kv in pair.from_plans)
 
 
 @pytest.mark.parametrize(
@@ -156,27 +156,27 @@ def test_a_plan_that_names_what_is_not_there_is_an_error_and_the_next_one_is_rig
     plan = pair.plan({0: 4})
     broken = replace(plan, **{name: np.array(value, np.int32) for name, value in change.items()})
     with pytest.raises(RuntimeError, match="not there"):
-        pair.model.score_plan(broken, pair.tables, pair.direct, LogitsRequest(np.zeros(1, bool)))
-    assert not any(kv.key.any() for kv in pair.direct)
-    assert torch.equal(pair.model.forward_plan(plan, pair.tables, pair.direct), pair.states_by_hand(plan))
+        pair.model.score_plan(broken, pair.tables, pair.from_plans, LogitsRequest(np.zeros(1, bool)))
+    assert not any(kv.key.any() for kv in pair.from_plans)
+    assert torch.equal(pair.model.forward_plan(plan, pair.tables, pair.from_plans), pair.states_from_step(plan))
 
 
 def test_other_tables_and_another_cache_are_seen() -> None:
     pair = DecoderPair()
     first = pair.plan({0: 20})
-    expected = pair.states_by_hand(first)
-    assert torch.equal(pair.model.forward_plan(first, pair.tables, pair.direct), expected)
+    expected = pair.states_from_step(first)
+    assert torch.equal(pair.model.forward_plan(first, pair.tables, pair.from_plans), expected)
     other, more = SlotBlockTables(SLOTS, pair.groups, BLOCK, VOCAB), pair.cache()
     other.apply(first)
     assert torch.equal(pair.model.forward_plan(first, other, more), expected)
-    for one, two in zip(pair.direct, more, strict=True):
+    for one, two in zip(pair.from_plans, more, strict=True):
         assert torch.equal(one.key, two.key) and torch.equal(one.value, two.value)
 
 
 def test_gates_and_ups_stand_in_runs_of_sixteen() -> None:
     pair = torch.arange(40.0)
-    placed = gated_rows(pair)
-    assert placed[:16].tolist() == list(range(16))
-    assert placed[16:32].tolist() == list(range(20, 36))
-    assert placed[32:36].tolist() == [16, 17, 18, 19] and placed[48:52].tolist() == [36, 37, 38, 39]
-    assert not placed[36:48].any() and len(placed) == 64
+    rows = gated_rows(pair)
+    assert rows[:16].tolist() == list(range(16))
+    assert rows[16:32].tolist() == list(range(20, 36))
+    assert rows[32:36].tolist() == [16, 17, 18, 19] and rows[48:52].tolist() == [36, 37, 38, 39]
+    assert not rows[36:48].any() and len(rows) == 64

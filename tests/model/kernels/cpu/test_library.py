@@ -1,4 +1,4 @@
-"""The library as Python sees it: structs of the same size, sets that run here, and a word where it is missing."""
+"""The ctypes interface: sizes of structs, available instruction sets, errors of a missing or stale library."""
 
 import ctypes
 from pathlib import Path
@@ -14,8 +14,8 @@ from support_native import need_native
 def test_structs_are_as_large_as_the_library_has_them() -> None:
     need_native()
     kinds = (
-        library.Weight, library.StepGroup, library.StepCache, library.Step, library.TruncationStruct, library.HeadRow,
-        library.Plan, library.HeadCall,
+        library.Weight, library.StepGroup, library.StepCache, library.Step, library.TruncationStruct,
+        library.LogitsRow, library.Plan, library.LMHeadCall,
     )  # fmt: skip
     sizes = (ctypes.c_size_t * len(kinds))()
     library.load().sizes(sizes)
@@ -24,19 +24,19 @@ def test_structs_are_as_large_as_the_library_has_them() -> None:
 
 def test_the_best_set_that_runs_here_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     need_native()
-    here = library.instruction_sets()
-    assert here[-1] == "portable" and set(here) <= set(instruction_set_flags())
-    monkeypatch.delenv(library.FORCED_SET, raising=False)
-    assert library.selected_instruction_set() == here[0]
-    monkeypatch.setenv(library.FORCED_SET, "portable")
+    available = library.instruction_sets()
+    assert available[-1] == "portable" and set(available) <= set(instruction_set_flags())
+    monkeypatch.delenv(library.INSTRUCTION_SET_VARIABLE, raising=False)
+    assert library.selected_instruction_set() == available[0]
+    monkeypatch.setenv(library.INSTRUCTION_SET_VARIABLE, "portable")
     assert library.selected_instruction_set() == "portable"
-    monkeypatch.setenv(library.FORCED_SET, "avx1024")
-    with pytest.raises(ConfigError, match=f"avx1024.*{here[0]}"):
+    monkeypatch.setenv(library.INSTRUCTION_SET_VARIABLE, "avx1024")
+    with pytest.raises(ConfigError, match=f"avx1024.*{available[0]}"):
         library.selected_instruction_set()
 
 
 def test_a_missing_library_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(library.OTHER_LIBRARY, raising=False)
+    monkeypatch.delenv(library.LIBRARY_VARIABLE, raising=False)
     monkeypatch.setattr(library, "LIBRARY", "not-compiled.so")
     with pytest.raises(ConfigError, match=r"not compiled; install a C\+\+ compiler, then run"):
         library.load.__wrapped__()
@@ -44,11 +44,11 @@ def test_a_missing_library_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_library_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "broken.so").write_bytes(b"no library")
-    monkeypatch.setenv(library.OTHER_LIBRARY, str(tmp_path / "broken.so"))
+    monkeypatch.setenv(library.LIBRARY_VARIABLE, str(tmp_path / "broken.so"))
     with pytest.raises(ConfigError, match="cannot be loaded"):
         library.load.__wrapped__()
     need_native()
     monkeypatch.setitem(library._SIGNATURES, "of_a_later_version", (None,))
-    monkeypatch.delenv(library.OTHER_LIBRARY)
-    with pytest.raises(ConfigError, match="of_a_later_version"):
+    monkeypatch.delenv(library.LIBRARY_VARIABLE)
+    with pytest.raises(ConfigError, match=r"of_a_later_version.*compile them again"):
         library.load.__wrapped__()

@@ -1,4 +1,4 @@
-"""The packed linear kernels against float64 products: every kind of weight, every instruction set, odd shapes."""
+"""Linear kernels against float64 products: every kind of weight, every instruction set, odd shapes."""
 
 import ctypes
 import random
@@ -29,12 +29,12 @@ WIDTHS = (torch.float64, torch.float32)
 KINDS = {"bfloat16": library.BFLOAT16, "int8-channel": library.INT8_CHANNEL, "int8": library.INT8_GROUP}
 
 
-def drawn(*shape: int, seed: int = 0) -> Tensor:
+def random_bf16(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).bfloat16()
 
 
 def quantized(x: Tensor, group: int | None) -> Tensor:
-    """Round rows of x [N, I] to int8 with one scale a group, in float64; a scale of a weight is not rounded."""
+    """Round rows of x [N, I] to int8 with one scale per group, in float64. Scales are not rounded."""
     wide = x.double()
     size = wide.shape[1] if group is None else group
     padded = functional.pad(wide, (0, -wide.shape[1] % size)).view(len(wide), -1, size)
@@ -48,7 +48,7 @@ def quantized(x: Tensor, group: int | None) -> Tensor:
 @pytest.mark.parametrize("name", instruction_sets())
 def test_products_equal_float64(name: str, kind: str, shape: tuple[int, int, int]) -> None:
     rows, inputs, outputs = shape
-    x, weight = drawn(rows, inputs, seed=1), drawn(outputs, inputs, seed=2)
+    x, weight = random_bf16(rows, inputs, seed=1), random_bf16(outputs, inputs, seed=2)
     found = linear(name, x, weight, KINDS[kind]).double()
     exact = x.double() @ weight.double().T
     if kind == "bfloat16":
@@ -56,9 +56,9 @@ def test_products_equal_float64(name: str, kind: str, shape: tuple[int, int, int
         assert ((found - exact).abs() <= bound * max(1.0, inputs**0.5)).all()
         return
     group = 32 if kind == "int8" else None
-    ours, ideal = (found - exact).norm(), (quantized(x, group) @ quantized(weight, group).T - exact).norm()
-    # int8 itself; scales of groups are other ones, which in so few numbers may be worse by chance
-    assert ours <= (1.2 if kind == "int8" else 1.05) * ideal + 1e-4 * exact.norm()
+    error, ideal = (found - exact).norm(), (quantized(x, group) @ quantized(weight, group).T - exact).norm()
+    # Groups have other scales than the ideal rounding. With so few numbers their error may be larger by chance.
+    assert error <= (1.2 if kind == "int8" else 1.05) * ideal + 1e-4 * exact.norm()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -67,7 +67,7 @@ def test_random_shapes(name: str, kind: str) -> None:
     dice = random.Random(f"{name} {kind}")
     for trial in range(12):
         rows, inputs, outputs = dice.randint(1, 300), dice.randint(1, 400), dice.randint(1, 300)
-        x, weight = drawn(rows, inputs, seed=trial), drawn(outputs, inputs, seed=trial + 100)
+        x, weight = random_bf16(rows, inputs, seed=trial), random_bf16(outputs, inputs, seed=trial + 100)
         exact = x.double() @ weight.double().T
         error = (linear(name, x, weight, KINDS[kind]).double() - exact).norm() / exact.norm()
         assert error <= (1e-6 if kind == "bfloat16" else 0.03), (rows, inputs, outputs)
@@ -78,7 +78,11 @@ def test_random_shapes(name: str, kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", instruction_sets())
 def test_gated_pairs(name: str, kind: str, inner: int, activation: str) -> None:
-    x, weight, bias = drawn(9, 64, seed=3), drawn(2 * inner, 64, seed=4) * 0.3, drawn(2 * inner, seed=5)
+    x, weight, bias = (
+        random_bf16(9, 64, seed=3),
+        random_bf16(2 * inner, 64, seed=4) * 0.3,
+        random_bf16(2 * inner, seed=5),
+    )
     found = linear(name, x, weight, KINDS[kind], bias=bias, mode=library.GATED, activation=activation).double()
     gate, up = (x.double() @ weight.double().T + bias.double()).chunk(2, dim=-1)
     kinds = {
@@ -103,19 +107,24 @@ def test_activations_at_the_ends_of_the_numbers(name: str, activation: str) -> N
 
 @pytest.mark.parametrize("name", instruction_sets())
 def test_sums_are_added_to_what_is_there(name: str) -> None:
-    x, weight, onto, bias = drawn(5, 48), drawn(70, 48), drawn(5, 70).float(), drawn(70).float()
-    found = linear(name, x, weight, library.BFLOAT16, mode=library.ADD, onto=onto, bias=bias)
-    assert torch.allclose(found, onto + bias + x.float() @ weight.float().T, atol=1e-4)
+    x, weight, initial, bias = (
+        random_bf16(5, 48),
+        random_bf16(70, 48),
+        random_bf16(5, 70).float(),
+        random_bf16(70).float(),
+    )
+    found = linear(name, x, weight, library.BFLOAT16, mode=library.ADD, initial=initial, bias=bias)
+    assert torch.allclose(found, initial + bias + x.float() @ weight.float().T, atol=1e-4)
 
 
 @pytest.mark.parametrize("mode", [library.STORE, library.GATED])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", instruction_sets())
 def test_a_row_has_the_same_bits_in_every_batch(name: str, kind: str, mode: int) -> None:
-    x, weight = drawn(61, 160, seed=6), drawn(192, 160, seed=7)
+    x, weight = random_bf16(61, 160, seed=6), random_bf16(192, 160, seed=7)
     together = linear(name, x, weight, KINDS[kind], mode=mode)
     for first, count in ((0, 1), (3, 2), (10, 3), (5, 4), (20, 5), (31, 6), (7, 7), (2, 23), (0, 60)):
-        alone = linear(name, x[first : first + count], weight, KINDS[kind], mode=mode, members=1 + count % 3)
+        alone = linear(name, x[first : first + count], weight, KINDS[kind], mode=mode, threads=1 + count % 3)
         assert torch.equal(alone, together[first : first + count])
 
 
@@ -123,7 +132,7 @@ def test_a_row_has_the_same_bits_in_every_batch(name: str, kind: str, mode: int)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", instruction_sets())
 def test_a_row_has_the_same_bits_where_many_rows_pass_over_a_panel_in_pieces(name: str, kind: str, rows: int) -> None:
-    x, weight = drawn(rows, 1130, seed=10), drawn(90, 1130, seed=11)  # inputs of 36 groups
+    x, weight = random_bf16(rows, 1130, seed=10), random_bf16(90, 1130, seed=11)  # inputs of 36 groups
     together = linear(name, x, weight, KINDS[kind])
     for first in sorted({0, 1, rows // 3, rows // 2, rows - 5}):
         assert torch.equal(linear(name, x[first : first + 2], weight, KINDS[kind]), together[first : first + 2])
@@ -135,12 +144,12 @@ def test_a_row_has_the_same_bits_where_many_rows_pass_over_a_panel_in_pieces(nam
 @pytest.mark.parametrize("name", instruction_sets())
 @pytest.mark.parametrize(("inputs", "place"), [(64, 5), (1100, 5), (1100, 300), (1100, 1099)])
 def test_what_is_no_number_stays_in_its_row(inputs: int, place: int, name: str, kind: str) -> None:
-    x, weight = drawn(8, inputs, seed=8), drawn(64, inputs, seed=9)
+    x, weight = random_bf16(8, inputs, seed=8), random_bf16(64, inputs, seed=9)
     clean = linear(name, x, weight, KINDS[kind])
     for bad in (torch.nan, -torch.nan, torch.inf, -torch.inf):
-        ill = x.clone()
-        ill[3, place] = bad
-        found = linear(name, ill, weight, KINDS[kind])
+        invalid = x.clone()
+        invalid[3, place] = bad
+        found = linear(name, invalid, weight, KINDS[kind])
         assert not found[3].isfinite().any()
         assert torch.equal(found[[0, 1, 2, 4, 5, 6, 7]], clean[[0, 1, 2, 4, 5, 6, 7]])
 
@@ -148,46 +157,47 @@ def test_what_is_no_number_stays_in_its_row(inputs: int, place: int, name: str, 
 @pytest.mark.parametrize("width", [32, 96, 600, 1100])
 @pytest.mark.parametrize("name", instruction_sets())
 def test_groups_are_quantised_to_the_bit(name: str, width: int) -> None:
-    """Side by side or each for itself: 127 / (largest of 32), ties to even; a group of zeros stays one."""
+    """Several groups at once or one alone: 127 / (largest of 32), ties to even; a group of zeros stays zeros."""
     on = Operations(name, 2)
-    x = drawn(5, width, seed=4).float() * torch.logspace(-30, 30, 5)[:, None]
+    x = random_bf16(5, width, seed=4).float() * torch.logspace(-30, 30, 5)[:, None]
     x[2, 32:64] = 0
-    source, target = on.buffer(library.FLOATS, width), on.buffer(library.QUANTIZED, width, library.INT8_GROUP)
+    source, target = on.buffer(library.F32, width), on.buffer(library.QUANTIZED, width, library.INT8_GROUP)
     on.native.add_quantize(on.handle, source, target)
     assert on.native.reserve(on.handle, len(x)) == 0
     on.rows(source, len(x), torch.float32)[:, :width] = x
     on.run(len(x))
     groups = functional.pad(x, (0, -width % 32)).view(len(x), -1, 32)
-    most = groups.abs().amax(-1, keepdim=True)
-    inverse = torch.where(most > 0, torch.full_like(most, 127) / most, 0)  # 127 / most is a product with 1 / most
+    max_abs = groups.abs().amax(-1, keepdim=True)
+    # torch computes 127 / max_abs as 127 * (1 / max_abs): divide tensors.
+    inverse = torch.where(max_abs > 0, torch.full_like(max_abs, 127) / max_abs, 0)
     once, twice = ((groups.to(dtype) * inverse).round().to(torch.int8).view(len(x), -1) for dtype in WIDTHS)
     found = on.rows(target, len(x), torch.int8)[:, : once.shape[1]]
     assert ((found == once) | (found == twice)).all(), "the product may be rounded to float32 first, or not"
 
 
 @pytest.mark.parametrize("kind", ["int8", "int8-channel"])
-@pytest.mark.parametrize(("members", "tokens"), [(1, 41), (2, 41), (5, 41), (5, 2)])
+@pytest.mark.parametrize(("threads", "tokens"), [(1, 41), (2, 41), (5, 41), (5, 2)])
 @pytest.mark.parametrize("name", instruction_sets())
 def test_a_norm_that_goes_on_into_int8_has_the_bits_of_both_after_another(
-    name: str, members: int, tokens: int, kind: str
+    name: str, threads: int, tokens: int, kind: str
 ) -> None:  # fmt: skip
-    on, width = Operations(name, members), 600
-    weight, _ = Packer(on.pool, KINDS[kind]).pack([drawn(70, width, seed=5)], gated=False)
-    scale = on.keep(drawn(width, seed=6).float())
-    source = on.buffer(library.FLOATS, width)
+    on, width = Operations(name, threads), 600
+    weight, _ = Packer(on.pool, KINDS[kind]).pack([random_bf16(70, width, seed=5)], gated=False)
+    scale = on.keep(random_bf16(width, seed=6).float())
+    source = on.buffer(library.F32, width)
     outs = []
     for fused in (False, True):
-        normed = on.buffer(library.FLOATS, width)
+        normed = on.buffer(library.F32, width)
         target = on.buffer(library.QUANTIZED, weight.struct.steps * 4, KINDS[kind])
         on.native.add_norm(on.handle, source, scale, 1e-6, normed, False, target if fused else -1)
         if not fused:
             on.native.add_quantize(on.handle, normed, target)
-        outs.append(on.buffer(library.FLOATS, 70))
+        outs.append(on.buffer(library.F32, 70))
         on.native.add_linear(
             on.handle, target, ctypes.byref(weight.struct), None, library.STORE, 0, None, outs[-1]
         )  # fmt: skip
     assert on.native.reserve(on.handle, tokens) == 0
-    on.rows(source, tokens, torch.float32)[:, :width] = drawn(tokens, width, seed=7).float()
+    on.rows(source, tokens, torch.float32)[:, :width] = random_bf16(tokens, width, seed=7).float()
     on.run(tokens)
     apart, together = (on.rows(out, tokens, torch.float32)[:, :70] for out in outs)
     assert apart.abs().sum() > 0 and torch.equal(apart, together)

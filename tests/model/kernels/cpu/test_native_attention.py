@@ -1,4 +1,4 @@
-"""NativeAttention beyond its contract (tests/model/attention): long contexts in parts, every instruction set."""
+"""NativeAttention beyond the contract in tests/model/attention: split contexts, every instruction set."""
 
 import itertools
 
@@ -24,8 +24,8 @@ def test_one_long_row_is_attended_in_parts_with_the_same_bits(name: str, dim: in
     query = torch.randn(1, 3, dim, generator=generator).bfloat16()
     batch = make_batch([Row(1, length, (blocks,))], 16)
     spec, found = AttentionSpec(0, dim**-0.5), []
-    for members in (1, 2, 3):  # one thread attends the row whole, more attend spans of it
-        backend = NativeAttention(get_thread_pool(members), name)
+    for threads in (1, 2, 3):  # one thread computes the row whole, more threads split its spans
+        backend = NativeAttention(get_thread_pool(threads), name)
         kv = backend.allocate_kv_cache(1, 100, 16, 1, dim, torch.bfloat16, CPU)[0]
         slots = torch.tensor([blocks[at // 16] * 16 + at % 16 for at in range(length)])
         backend.write_kv(key, value, kv, slots)
@@ -41,7 +41,7 @@ def test_one_long_row_is_attended_in_parts_with_the_same_bits(name: str, dim: in
 @pytest.mark.parametrize("size", [1.0, 1e3, 1e6, 1e9, 1e15])
 @pytest.mark.parametrize("name", instruction_sets())
 def test_scores_of_any_size_are_weighed(name: str, size: float) -> None:
-    """The largest score weighs one, however many bits it has."""
+    """The largest score has weight 1 at every magnitude."""
     need_native()
     length, generator = 600, torch.Generator().manual_seed(5)
     backend = NativeAttention(get_thread_pool(2), name)
@@ -57,7 +57,7 @@ def test_scores_of_any_size_are_weighed(name: str, size: float) -> None:
         scores = key[:seen, 0].double() @ query[row, 0].double() * 0.125
         exact = scores.softmax(-1) @ value[:seen, 0].double()
         second = scores.topk(2).values
-        if size == 1.0 or second[0] - second[1] > 1e-5 * second[0]:  # else float32 cannot tell them apart
+        if size == 1.0 or second[0] - second[1] > 1e-5 * second[0]:  # else float32 cannot distinguish them
             assert (out[row, 0].double() - exact).abs().max() <= 2e-2 * max(1.0, exact.abs().max()), row
 
 
@@ -66,14 +66,14 @@ def test_what_is_no_number_in_one_sequence_leaves_the_others_alone(which: int, b
     need_native()
     backend = NativeAttention(get_thread_pool(2), instruction_sets()[0])
     kv = backend.allocate_kv_cache(1, 10, 16, 2, 32, torch.bfloat16, CPU)[0]
-    drawn = torch.randn(3, 160, 2, 32, generator=torch.Generator().manual_seed(3)).bfloat16()
-    backend.write_kv(drawn[0], drawn[1], kv, torch.arange(160))
+    tensors = torch.randn(3, 160, 2, 32, generator=torch.Generator().manual_seed(3)).bfloat16()
+    backend.write_kv(tensors[0], tensors[1], kv, torch.arange(160))
     batch = make_batch([Row(1, 40, ((1, 2, 3),)), Row(1, 50, ((4, 5, 6, 7),))], 16)
-    query, before, after = drawn[2, :2], torch.empty(2, 2, 32).bfloat16(), torch.empty(2, 2, 32).bfloat16()
+    query, before, after = tensors[2, :2], torch.empty(2, 2, 32).bfloat16(), torch.empty(2, 2, 32).bfloat16()
     backend.attend(query, kv, batch, AttentionSpec(0, 0.2), None, before)
-    ill = drawn[:2, 21:22].clone()
-    ill[which, 0, 1] = bad
-    backend.write_kv(ill[0], ill[1], kv, torch.tensor([21]))
+    invalid = tensors[:2, 21:22].clone()
+    invalid[which, 0, 1] = bad
+    backend.write_kv(invalid[0], invalid[1], kv, torch.tensor([21]))
     backend.attend(query, kv, batch, AttentionSpec(0, 0.2), None, after)
     assert torch.equal(after[1], before[1]) and torch.equal(after[0, 0], before[0, 0])
     assert not after[0, 1].isfinite().all()
@@ -83,14 +83,16 @@ def test_what_is_no_number_in_one_sequence_leaves_the_others_alone(which: int, b
 @pytest.mark.parametrize("shared", [1, 2, 3])
 @pytest.mark.parametrize("name", instruction_sets())
 def test_a_token_has_the_same_bits_in_every_chunk(name: str, shared: int, window: int) -> None:
-    """Whoever else is in its item decides which tiles are read, and in which steps; sums keep their order."""
+    """The other rows of a tile change which key tiles are read together, but not the order of a row's sums."""
     need_native()
     length, dim, generator = 600, 80, torch.Generator().manual_seed(shared)
     blocks = tuple(torch.randperm(60, generator=generator)[: -(-length // 16)].tolist())
     backend = NativeAttention(get_thread_pool(2), name)
     kv = backend.allocate_kv_cache(1, 60, 16, 2, dim, torch.bfloat16, CPU)[0]
-    drawn = torch.randn(2, length, 2, dim, generator=generator).bfloat16()
-    backend.write_kv(drawn[0], drawn[1], kv, torch.tensor([blocks[at // 16] * 16 + at % 16 for at in range(length)]))
+    tensors = torch.randn(2, length, 2, dim, generator=generator).bfloat16()
+    backend.write_kv(
+        tensors[0], tensors[1], kv, torch.tensor([blocks[at // 16] * 16 + at % 16 for at in range(length)])
+    )
     query = torch.randn(length, 2 * shared, dim, generator=generator).bfloat16()
     spec, found = AttentionSpec(0, dim**-0.5, window=window or None), []
     for counts in ([length], [1] * length, [2, 3, 5, 7, 64, 19] * 6):

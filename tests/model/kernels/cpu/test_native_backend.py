@@ -1,4 +1,4 @@
-"""NativeExecution: which models the kernels can run, and why not the others."""
+"""NativeBackend: check_fit, the startup report, busy processors and torch's threads."""
 
 import threading
 from dataclasses import replace
@@ -22,18 +22,18 @@ FIT = replace(tiny_config(), dtype="bfloat16")
 
 
 @pytest.mark.parametrize(
-    ("config", "device", "block_size", "why"),
+    ("config", "device", "block_size", "reason"),
     [
         (replace(FIT, dtype="float32"), CPU, 16, "bfloat16, not in float32"),
         (FIT, torch.device("meta"), 16, "not on meta"),
         (FIT, CPU, 8, "block_size must be a multiple of 16, not 8"),
         (replace(FIT, head_dim=24), CPU, 16, "head_dim .* not 24"),
         (replace(FIT, head_dim=528), CPU, 16, "head_dim .* not 528"),
-        (replace(FIT, activation="relu"), CPU, 16, "no activation relu"),
+        (replace(FIT, activation="relu"), CPU, 16, "not support the activation relu"),
     ],
 )
-def test_what_does_not_fit_is_said(config: ModelConfig, device: torch.device, block_size: int, why: str) -> None:
-    with pytest.raises(ConfigError, match=why) as caught:
+def test_what_does_not_fit_is_said(config: ModelConfig, device: torch.device, block_size: int, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason) as caught:
         check_fit(config, device, block_size)
     assert caught.value.details["option"] == "kernels"
 
@@ -71,7 +71,7 @@ def test_tokens_and_scores_are_drawn_by_who_runs_the_model(dtype: str, kind: typ
 
 @pytest.mark.parametrize(("dtype", "threads"), [("bfloat16", 1), ("float32", 3)])
 def test_torch_has_one_thread_beside_the_kernels_and_elsewhere_what_it_had(dtype: str, threads: int) -> None:
-    """Its threads spin for a while behind an operation, on the processors that the kernels' pool wants."""
+    """Torch's threads spin after an operation, on the processors of the kernels' pool."""
     need_native()
     before, seen = torch.get_num_threads(), []
     runner = TorchRunner(RunnerConfig(model="", dtype=dtype, device="cpu", num_blocks=16, max_running_requests=2))

@@ -1,4 +1,4 @@
-"""Packing: every weight has its place in the panels, int8 is told how much it lost, memory is taken in large pieces."""
+"""Packer and Arena: positions of weights in the panels, rounding errors of int8, memory in large chunks."""
 
 import ctypes
 import hashlib
@@ -20,7 +20,7 @@ def packer(kind: int = library.BFLOAT16) -> Packer:
 
 
 def unpacked(weight: PackedWeight) -> torch.Tensor:
-    """Read a weight of bfloat16 back, as kernels.h says that it lies; float32 [outputs, inputs]."""
+    """Read a bfloat16 weight back from the layout in kernels.h; float32 [outputs, inputs]."""
     struct = weight.struct
     words = weight.memory[0].view(torch.bfloat16).view(struct.panels, struct.steps, 64, 2)
     return words.permute(0, 2, 1, 3).reshape(struct.panels * 64, -1)[: struct.outputs, : struct.inputs].float()
@@ -47,9 +47,9 @@ def test_gates_lie_beside_what_they_gate() -> None:
 @pytest.mark.parametrize("kind", [library.BFLOAT16, library.INT8_CHANNEL, library.INT8_GROUP])
 def test_a_packed_table_can_be_looked_up_in(kind: int) -> None:
     table = torch.randn(130, 70, generator=torch.Generator().manual_seed(1)).bfloat16()
-    packed, lost = packer(kind).pack([table])
+    packed, rounding_error = packer(kind).pack([table])
     on = Operations("portable")
-    x = on.buffer(library.FLOATS, 70)
+    x = on.buffer(library.F32, 70)
     on.native.add_embed(on.handle, None, ctypes.byref(packed.struct), 70, 2.0, x)
     ids = torch.randperm(130, generator=torch.Generator().manual_seed(2))
     assert on.native.reserve(on.handle, len(ids)) == 0
@@ -57,7 +57,11 @@ def test_a_packed_table_can_be_looked_up_in(kind: int) -> None:
     found = on.rows(x, len(ids), torch.float32)[:, :70] / 2
     error = (found - table[ids].float()).norm() / table[ids].float().norm()
     assert error <= {library.BFLOAT16: 0.0, library.INT8_CHANNEL: 0.01, library.INT8_GROUP: 0.007}[kind]
-    assert lost is None if kind == library.BFLOAT16 else lost == pytest.approx(float(error) ** 2, rel=1e-3)
+    assert (
+        rounding_error is None
+        if kind == library.BFLOAT16
+        else rounding_error == pytest.approx(float(error) ** 2, rel=1e-3)
+    )
 
 
 @pytest.mark.parametrize(
@@ -68,7 +72,7 @@ def test_a_packed_table_can_be_looked_up_in(kind: int) -> None:
     ],
 )  # fmt: skip
 def test_who_changes_the_layout_changes_its_number(kind: int, digest: str) -> None:
-    """Files of packed weights outlive the code that wrote them: raise LAYOUT, and write the new digests here."""
+    """Files of packed weights outlive the code that wrote them: raise LAYOUT with each change of the digests."""
     assert LAYOUT == 1
     rows = torch.arange(-3000, 3000).remainder(251).sub(125).float().div(64).view(75, 80).bfloat16()
     found = hashlib.sha256()
@@ -80,7 +84,7 @@ def test_who_changes_the_layout_changes_its_number(kind: int, digest: str) -> No
 
 def test_the_arena_gives_zeros_on_cache_lines_and_grows() -> None:
     arena = Arena()
-    pieces = [arena.take(size) for size in (1, 100, 64, CHUNK_BYTES, 10)]
+    pieces = [arena.allocate(size) for size in (1, 100, 64, CHUNK_BYTES, 10)]
     assert [len(piece) for piece in pieces] == [1, 100, 64, CHUNK_BYTES, 10]
     assert all(piece.data_ptr() % 64 == 0 for piece in pieces)
     ends = sorted((piece.data_ptr(), piece.data_ptr() + len(piece)) for piece in pieces)

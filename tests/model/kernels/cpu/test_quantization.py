@@ -1,7 +1,7 @@
-"""What int8 costs: distributions of next tokens, held against float32's and against those of llama.cpp's Q8_0.
+"""Accuracy of int8: next-token distributions against those of float32 and of llama.cpp's Q8_0.
 
-Q8_0 on a CPU, by its rules: weights and the inputs of every product in groups of 32, each with a scale of float16, the
-largest of the group at 127; sums in int32, everything else in float32.
+Q8_0 on a CPU quantises weights and the inputs of every product in groups of 32. Each group has a float16 scale that
+maps its largest value to 127. Sums are int32, everything else is float32.
 """
 
 from collections.abc import Callable
@@ -46,7 +46,7 @@ def q8_0(values: Tensor) -> Tensor:
 
 
 class Q8Ops(TorchOps):
-    """Products of a Q8_0 model."""
+    """Linear operations of a Q8_0 model."""
 
     def pack(self, weight: Tensor) -> Tensor:
         return q8_0(weight)
@@ -55,11 +55,11 @@ class Q8Ops(TorchOps):
         return super().linear(q8_0(x), weight, bias)
 
 
-class Q8Execution(TorchBackend):
-    """A Q8_0 model: also its table, which is the head as well."""
+class Q8Backend(TorchBackend):
+    """Backend of a Q8_0 model, which quantises its tied embedding table, too."""
 
-    def wrap_loader(self, take: ParameterLoader) -> ParameterLoader:
-        return replace(super().wrap_loader(take), packs_tables=True)
+    def wrap_loader(self, loader: ParameterLoader) -> ParameterLoader:
+        return replace(super().wrap_loader(loader), packs_tables=True)
 
 
 Loaded = Callable[[str, ModelBackend | None], tuple[CausalLM, ModelConfig]]
@@ -72,7 +72,7 @@ def demo(dtype: str, model_backend: ModelBackend | None) -> tuple[CausalLM, Mode
     return load_model(Path(folder), dtype=dtype, device=CPU, max_model_len=512, choose_backend=chosen)
 
 
-def drawn(dtype: str, model_backend: ModelBackend | None) -> tuple[CausalLM, ModelConfig]:
+def random_weights(dtype: str, model_backend: ModelBackend | None) -> tuple[CausalLM, ModelConfig]:
     chosen = None if model_backend is None else lambda _: model_backend
     return random_model(
         SHAPE, seed=3, dtype=dtype, device=CPU, max_model_len=512, scale=0.09, choose_backend=chosen,
@@ -82,9 +82,9 @@ def drawn(dtype: str, model_backend: ModelBackend | None) -> tuple[CausalLM, Mod
 
 @dataclass(frozen=True)
 class Kind:
-    """A model, and how far behind Q8_0 groups may be.
+    """A model, and the largest allowed ratio of the divergences of int8 and Q8_0.
 
-    The mean over text of a trained model hangs on few tokens: it wavers by a tenth between instruction sets, which
+    The mean over text of a trained model depends on few tokens. It varies by a tenth between instruction sets, which
     differ in the last bits of sums.
     """
 
@@ -92,11 +92,11 @@ class Kind:
     limit: float
 
 
-KINDS = {"demo": Kind(demo, 1.1), "random": Kind(drawn, 1.0)}
+KINDS = {"demo": Kind(demo, 1.1), "random": Kind(random_weights, 1.0)}
 
 
 def distributions(load: Loaded, model_backend: ModelBackend | None, ids: Tensor) -> Tensor:
-    """Return the logarithms of the distributions behind every token of ids [S, L]: float64 [S * L, V]."""
+    """Return the log-probabilities of the token after every token of ids [S, L]: float64 [S * L, V]."""
     is_native = isinstance(model_backend, NativeBackend)
     model, _ = load("bfloat16" if is_native else "float32", model_backend)
     backend = model_backend.attention()() if isinstance(model_backend, NativeBackend) else ReferenceAttention()
@@ -113,7 +113,7 @@ def distributions(load: Loaded, model_backend: ModelBackend | None, ids: Tensor)
 
 
 def sequences(load: Loaded) -> Tensor:
-    """Return ids [S, L] that the float32 model drew itself, as text that it finds likely."""
+    """Return ids [S, L] sampled from the float32 model, so that they are likely under it."""
     generator = torch.Generator().manual_seed(5)
     _, config = load("float32", None)
     ids = torch.randint(config.vocab_size, (SEQUENCES, 1), generator=generator)
@@ -124,7 +124,7 @@ def sequences(load: Loaded) -> Tensor:
 
 
 def divergence(true: Tensor, other: Tensor) -> float:
-    """Mean Kullback-Leibler divergence of other from true, in nats."""
+    """Return the mean Kullback-Leibler divergence of `other` from `true`, in nats."""
     return float((true.exp() * (true - other)).sum(-1).mean())
 
 
@@ -138,7 +138,7 @@ def test_groups_are_no_worse_than_q8_0_and_better_than_channels(kind: str) -> No
         name: divergence(true, distributions(load, model_backend, ids))
         for name, model_backend in {
             "bf16": NativeBackend(), "int8": NativeBackend("int8"), "int8-channel": NativeBackend("int8-channel"),
-            "q8_0": Q8Execution(Q8Ops()),
+            "q8_0": Q8Backend(Q8Ops()),
         }.items()
     }  # fmt: skip
     assert 0 <= found["int8"] <= KINDS[kind].limit * found["q8_0"], found

@@ -1,4 +1,4 @@
-"""Threads: one a physical core, no more than the cgroup pays for, one left to others where there are some."""
+"""ThreadPool: one thread per physical core, at most the cgroup quota, one core left free from three cores on."""
 
 import os
 import time
@@ -15,9 +15,9 @@ from support_native import need_native
 def siblings(folder: Path, *groups: str) -> Path:
     for group in groups:
         for cpu in group.split(","):
-            place = folder / f"cpu{cpu}" / "topology"
-            place.mkdir(parents=True)
-            (place / "thread_siblings_list").write_text(f"{group}\n")
+            topology = folder / f"cpu{cpu}" / "topology"
+            topology.mkdir(parents=True)
+            (topology / "thread_siblings_list").write_text(f"{group}\n")
     return folder
 
 
@@ -31,14 +31,14 @@ def test_one_processor_of_every_core(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(
-    ("cores", "asked", "chosen"),
+    ("cores", "threads_option", "chosen"),
     [(1, None, (0,)), (2, None, (0, 1)), (4, None, (1, 2, 3)), (4, 4, (0, 1, 2, 3)), (4, 2, (2, 3)), (2, 3, (-1,) * 3)],
 )
 def test_cores_are_left_to_others_where_there_are_more_than_two(
-    cores: int, asked: int | None, chosen: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+    cores: int, threads_option: int | None, chosen: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threads, "usable_cores", lambda: tuple(range(cores)))
-    assert chosen_cpus(asked) == chosen
+    assert chosen_cpus(threads_option) == chosen
 
 
 def test_no_threads_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""The weight store: a second start reads what the first one packed, and only that; any other file is passed over."""
+"""WeightStore: a second start reads the weights that the first one packed. Any other file is ignored."""
 
 import logging
 import os
@@ -16,7 +16,7 @@ from chairlift.model.kernels.cpu.weight_store import WeightStore
 from chairlift.model.loading.parameter_loader import Part
 from support_native import need_native
 
-ASKED: list[tuple[tuple[Part, ...], bool]] = [
+REQUESTS: list[tuple[tuple[Part, ...], bool]] = [
     ((("table", (130, 70)),), False),
     ((("q", (20, 70)), ("k", (10, 70))), False),
     ((("gate", (40, 70)), ("up", (40, 70))), True),
@@ -24,7 +24,7 @@ ASKED: list[tuple[tuple[Part, ...], bool]] = [
 
 
 class Source:
-    """A checkpoint that notes what is read."""
+    """A checkpoint that records the names of the parameters it reads."""
 
     def __init__(self, seed: int = 0) -> None:
         self.read: list[str] = []
@@ -36,12 +36,15 @@ class Source:
         return torch.randn(shape, generator=generator).bfloat16()
 
 
-def taken(
-    path: Path | None, source: Source, kind: int = library.BFLOAT16, asked: Sequence[tuple[tuple[Part, ...], bool]] = ()
+def load_weights(
+    path: Path | None,
+    source: Source,
+    kind: int = library.BFLOAT16,
+    requests: Sequence[tuple[tuple[Part, ...], bool]] = (),
 ) -> tuple[WeightStore, list[PackedWeight]]:
     need_native()
     store = WeightStore(Packer(get_thread_pool(2), kind), path)
-    weights = [store(parts, source, gated=gated) for parts, gated in asked or ASKED]
+    weights = [store(parts, source, gated=gated) for parts, gated in requests or REQUESTS]
     store.finish()
     return store, weights
 
@@ -56,23 +59,23 @@ def test_a_second_start_reads_no_checkpoint(kind: int, tmp_path: Path, monkeypat
     monkeypatch.setattr(weight_store, "READ_BYTES", 1000)
     path = tmp_path / "new" / "weights"
     first, again = Source(), Source()
-    one, packed = taken(path, first, kind)
-    other, read = taken(path, again, kind)
+    one, packed = load_weights(path, first, kind)
+    other, read = load_weights(path, again, kind)
     assert first.read == ["table", "q", "k", "gate", "up"] and again.read == []
     assert same(packed, read) and one.errors == other.errors
     assert list(one.errors) == ([] if kind == library.BFLOAT16 else ["table", "q + k", "gate + up"])
     assert [each.struct.panels for each in packed] == [each.struct.panels for each in read]
-    assert os.listdir(path.parent) == ["weights"], "nothing unfinished is left"
+    assert os.listdir(path.parent) == ["weights"], "no unfinished file is left"
 
 
 def test_without_a_folder_nothing_is_kept(tmp_path: Path) -> None:
     source = Source()
-    taken(None, source)
+    load_weights(None, source)
     assert len(source.read) == 5 and not list(tmp_path.iterdir())
 
 
-def test_errors_are_told_of_each_weight() -> None:
-    store, _ = taken(None, Source(), library.INT8_GROUP)
+def test_errors_are_reported_by_weight() -> None:
+    store, _ = load_weights(None, Source(), library.INT8_GROUP)
     assert all(0.001 < error < 0.01 for error in store.errors.values()) and len(store.errors) == 3
 
 
@@ -81,14 +84,14 @@ def test_a_file_that_does_not_fit_is_passed_over_and_written_again(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "weights"
-    _, packed = taken(path, Source())
+    _, packed = load_weights(path, Source())
     whole = path.read_bytes()
     if how == "kind":
-        taken(path, Source(), library.INT8_GROUP)
+        load_weights(path, Source(), library.INT8_GROUP)
     elif how == "layout":
         with monkeypatch.context() as patch:
             patch.setattr(weight_store, "LAYOUT", 2)
-            taken(path, Source())
+            load_weights(path, Source())
     elif how == "folder":
         path.unlink()
         path.mkdir()
@@ -99,7 +102,7 @@ def test_a_file_that_does_not_fit_is_passed_over_and_written_again(
         }[how])  # fmt: skip
     source = Source()
     with caplog.at_level(logging.WARNING, logger="chairlift"):
-        _, read = taken(path, source)
+        _, read = load_weights(path, source)
     assert len(source.read) == 5 and same(packed, read)
     assert "packed weights" in caplog.text
     if how != "folder":
@@ -107,18 +110,18 @@ def test_a_file_that_does_not_fit_is_passed_over_and_written_again(
 
 
 def test_what_another_program_would_ask_for_is_packed_anew(tmp_path: Path) -> None:
-    """As after an update of Chairlift that joins other parameters: what is alike up to there is still read."""
+    """An update of Chairlift may join other parameters. The weights before the first other request are still read."""
     path, source = tmp_path / "weights", Source()
-    taken(path, Source())
-    other = [ASKED[0], ((("q", (20, 70)),), False), ((("k", (10, 70)),), False)]
-    _, read = taken(path, source, asked=other)
+    load_weights(path, Source())
+    other = [REQUESTS[0], ((("q", (20, 70)),), False), ((("k", (10, 70)),), False)]
+    _, read = load_weights(path, source, requests=other)
     assert source.read == ["q", "k"]
     again = Source()
-    assert same(read, taken(path, again, asked=other)[1]) and again.read == []
+    assert same(read, load_weights(path, again, requests=other)[1]) and again.read == []
 
 
-def test_a_folder_that_cannot_be_written_stops_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_folder_that_cannot_be_written_is_not_an_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("")
     source = Source()
-    _, packed = taken(tmp_path / "file" / "weights", source)
-    assert same(packed, taken(None, Source())[1]) and "cannot be" in caplog.text
+    _, packed = load_weights(tmp_path / "file" / "weights", source)
+    assert same(packed, load_weights(None, Source())[1]) and "cannot be" in caplog.text

@@ -70,11 +70,12 @@ def check_policy(name: str) -> None:
     """Raise ConfigError with the known names when no policy has that name."""
     if name not in POLICIES:
         raise ConfigError(
-            f"unknown scheduling_policy {name!r}; there is {', '.join(sorted(POLICIES))}", option="scheduling_policy"
+            f"unknown scheduling_policy {name!r}; available are {', '.join(sorted(POLICIES))}",
+            option="scheduling_policy",
         )
 
 
 def make_waiting_queue(config: SchedulerConfig, cache: KVCacheManager) -> WaitingQueue:
-    """Make the waiting queue that config.scheduling_policy names. Raises ConfigError for an unknown name."""
+    """Make the waiting queue of config.scheduling_policy. Raises ConfigError for an unknown name."""
     check_policy(config.scheduling_policy)
     return POLICIES[config.scheduling_policy](config, cache)

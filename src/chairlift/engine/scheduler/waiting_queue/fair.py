@@ -143,7 +143,7 @@ class FairQueue:
         del self._order[bisect_left(self._order, self._keys.pop(tenant))]
 
     def _forget_idle(self) -> None:
-        """Drop tenants whose service is not above the floor.
+        """Drop tenants with no more service than the floor.
 
         A tenant charged since the last time may still have running sequences, so it is kept: later charges add to it.
         """

@@ -1,1 +1,1 @@
-"""C++ kernels for CPUs: a library without torch behind a C interface, compiled when Chairlift is installed."""
+"""Native CPU kernels: a C++ library with a C interface and without torch, compiled when Chairlift is installed."""

@@ -1,6 +1,8 @@
-"""Compile the kernels: `python -m chairlift.model.kernels.cpu.compile [--sanitize] [LIBRARY]`; the build does it, too.
+"""compile_library: compiles the native kernels.
 
-This file uses the standard library only: the build loads it by its path, before Chairlift is installed.
+Command: `python -m chairlift.model.kernels.cpu.compile [--sanitize] [LIBRARY]`. The build of a wheel compiles them, too
+(hatch_build.py). It loads this file by its path before Chairlift is installed, so the file imports the standard library
+only.
 """
 
 import os
@@ -25,98 +27,104 @@ INSTRUCTION_SETS: Mapping[str, tuple[str, ...]] = {
     "avx2": ("-mavx2", "-mfma"),
     "portable": (),
 }
-"""Instruction set -> flags of its kernels; the best one first. All but the last are x86-64's."""
+"""Instruction set -> compiler flags of its kernels, the best set first. All but the last are of x86-64."""
 
-PLAIN = ("api.cpp", "decoder.cpp", "draw.cpp", "pack.cpp", "pool.cpp", "step.cpp")
+COMMON_SOURCES = ("api.cpp", "decoder.cpp", "pack.cpp", "sampling.cpp", "step.cpp", "thread_pool.cpp")
+"""Sources that are compiled once. isa.cpp is compiled once per instruction set."""
+
 FLAGS = ("-std=c++20", "-O3", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra")
-NOISE = ("-Wno-uninitialized", "-Wno-maybe-uninitialized", "-Wno-unused-function")
-"""GCC 12's own headers of AVX-512 read what was not initialised, on purpose."""
+WARNING_FLAGS = ("-Wno-uninitialized", "-Wno-maybe-uninitialized", "-Wno-unused-function")
+"""GCC 12 warns about its own AVX-512 headers, which read uninitialised values on purpose."""
 
-SANITIZED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g1", "-O1")
+SANITIZE_FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-g1", "-O1")
 
 
 class CompileFailed(Exception):
-    """There is no compiler, or it failed; says which and how."""
+    """The kernels could not be compiled. The message names the compiler and its error."""
 
 
 def compile_library(target: Path, extra: Sequence[str] = ()) -> Path:
-    """Compile all sources into the library `target`; `extra` are more flags, such as a sanitizer's.
+    """Compile all sources into the library `target`.
 
-    The compiler is $CXX, else g++, c++ or clang++. Raises CannotCompile.
+    The compiler is $CXX, else g++, c++ or clang++. `extra` are more flags, such as a sanitizer's. Raises CompileFailed.
     """
     compiler = find_compiler()
-    jobs: list[tuple[str, str, tuple[str, ...]]] = [(name, name, ()) for name in PLAIN]
+    jobs: list[tuple[str, str, tuple[str, ...]]] = [(name, name, ()) for name in COMMON_SOURCES]
     for name, flags in instruction_set_flags().items():
         jobs.append(("isa.cpp", f"isa_{name}", (f"-DCHAIRLIFT_SET={name}", *flags)))
     with tempfile.TemporaryDirectory() as folder:
         objects = [Path(folder) / f"{name}.o" for _, name, _ in jobs]
 
-        def build(job: tuple[str, str, tuple[str, ...]], to: Path) -> None:
+        def compile_object(job: tuple[str, str, tuple[str, ...]], to: Path) -> None:
             source, _, flags = job
-            _run([*compiler, *FLAGS, *NOISE, *flags, *extra, "-c", str(SOURCES / source), "-o", str(to)])
+            _run([*compiler, *FLAGS, *WARNING_FLAGS, *flags, *extra, "-c", str(SOURCES / source), "-o", str(to)])
 
         with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2) as pool:
-            list(pool.map(build, jobs[::-1], objects[::-1]))
-        made = Path(folder) / LIBRARY
-        _run([*compiler, "-shared", "-pthread", *extra, *map(str, objects), "-o", str(made)])
+            list(pool.map(compile_object, jobs[::-1], objects[::-1]))
+        linked = Path(folder) / LIBRARY
+        _run([*compiler, "-shared", "-pthread", *extra, *map(str, objects), "-o", str(linked)])
         target.parent.mkdir(parents=True, exist_ok=True)
-        beside = target.with_name(f".{target.name}.{os.getpid()}")  # whoever runs has the old one mapped
-        shutil.copyfile(made, beside)
-        beside.chmod(0o755)
-        beside.replace(target)
+        # A running process may have the old library mapped: replace the file, do not overwrite it.
+        temporary = target.with_name(f".{target.name}.{os.getpid()}")
+        shutil.copyfile(linked, temporary)
+        temporary.chmod(0o755)
+        temporary.replace(target)
     return target
 
 
 def is_current(library: Path) -> bool:
     """Return whether a library is newer than every source."""
-    made = library.stat().st_mtime
-    return all(source.stat().st_mtime < made for source in SOURCES.iterdir() if source.suffix in (".cpp", ".h"))
+    compiled_at = library.stat().st_mtime
+    return all(source.stat().st_mtime < compiled_at for source in SOURCES.iterdir() if source.suffix in (".cpp", ".h"))
 
 
 def instruction_set_flags() -> Mapping[str, tuple[str, ...]]:
-    """Return the instruction sets that this kind of processor may have, with their flags."""
+    """Return the instruction sets of this processor architecture, with their compiler flags."""
     if platform.machine().lower() in ("x86_64", "amd64"):
         return INSTRUCTION_SETS
     return {"portable": INSTRUCTION_SETS["portable"]}
 
 
 def find_compiler() -> list[str]:
-    """Return the command of a C++ compiler. Raises CannotCompile where there is none, or none that is known to do."""
+    """Return the command of a C++ compiler.
+
+    Raises CompileFailed if there is none, and on every system but Linux.
+    """
     if sys.platform != "linux":
-        raise CompileFailed(f"the kernels are made for Linux, this is {sys.platform}")
-    given = shlex.split(os.environ.get("CXX", ""))
-    if given:
-        if shutil.which(given[0]) is None:
-            raise CompileFailed(f"there is no {given[0]}, which $CXX names")
-        return given
+        raise CompileFailed(f"the native kernels need Linux, this is {sys.platform}")
+    command = shlex.split(os.environ.get("CXX", ""))
+    if command:
+        if shutil.which(command[0]) is None:
+            raise CompileFailed(f"the compiler {command[0]} that $CXX names does not exist")
+        return command
     for name in ("g++", "c++", "clang++"):
         if shutil.which(name):
             return [name]
-    raise CompileFailed("there is no C++ compiler: neither g++, c++ nor clang++")
+    raise CompileFailed("no C++ compiler found: neither g++, c++ nor clang++")
 
 
 def _run(command: Sequence[str]) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
         raise CompileFailed(f"{command[0]} cannot be run: {error}") from error
-    if done.returncode:
-        raise CompileFailed(f"{shlex.join(command)} failed with {done.returncode}:\n{done.stderr.strip()[-4000:]}")
+    if result.returncode:
+        raise CompileFailed(f"{shlex.join(command)} failed with {result.returncode}:\n{result.stderr.strip()[-4000:]}")
 
 
-def main(words: Sequence[str] = ()) -> int:
-    """Compile the library into its place beside this file, or into the file named; returns the exit code.
+def main(arguments: Sequence[str] = ()) -> int:
+    """Compile the library beside this file, or into the file that `arguments` name; return the exit code.
 
-    With --sanitize it stops a program that reads or writes beyond its memory, or whose arithmetic is undefined.
+    With --sanitize, the library aborts on out-of-bounds memory accesses and undefined behaviour.
     """
-    targets = [word for word in words if word != "--sanitize"]
+    targets = [argument for argument in arguments if argument != "--sanitize"]
     target = Path(targets[0]).resolve() if targets else HERE / LIBRARY
     try:
-        made = compile_library(target, SANITIZED if "--sanitize" in words else ())
+        library = compile_library(target, SANITIZE_FLAGS if "--sanitize" in arguments else ())
     except CompileFailed as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    sys.stdout.write(f"compiled {made}\n")
+    sys.stdout.write(f"compiled {library}\n")
     return 0
 
 

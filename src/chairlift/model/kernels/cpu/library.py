@@ -1,6 +1,6 @@
-"""The compiled kernels as Python sees them: finding the library, its functions and its structs.
+"""NativeLibrary: the functions and structs of the compiled kernels, loaded by ctypes.
 
-The structs mirror those of the headers field for field; tests compare their sizes with what the library says.
+The structs have the fields of the C++ headers in the same order. A test compares their sizes with the library's.
 """
 
 import ctypes
@@ -14,17 +14,17 @@ from chairlift.model.kernels.cpu.compile import LIBRARY, instruction_set_flags
 
 BFLOAT16, INT8_CHANNEL, INT8_GROUP = 0, 1, 2
 PANEL, GROUP, KEY_TILE = 64, 32, 16
-FLOATS, HALVES, QUANTIZED = 0, 1, 2
+F32, BF16, QUANTIZED = 0, 1, 2
 STORE, ADD, GATED = 0, 1, 2
 ACTIVATIONS = {"silu": 0, "gelu": 1, "gelu_pytorch_tanh": 2}
-BELOW, GATES, UPS = 0, 1, 2
-NO_MEMORY, NO_SUCH_TOKEN = -1, -2
+STACKED, GATES, UPS = 0, 1, 2
+OUT_OF_MEMORY, INVALID_TOKEN = -1, -2
 
-FORCED_SET = "CHAIRLIFT_CPU_KERNELS"
-"""Environment variable: the instruction set whose kernels are taken, for tests and for measuring."""
+INSTRUCTION_SET_VARIABLE = "CHAIRLIFT_CPU_KERNELS"
+"""Environment variable: the instruction set to use instead of the best one, for tests and comparisons."""
 
-OTHER_LIBRARY = "CHAIRLIFT_CPU_LIBRARY"
-"""Environment variable: the library's file, where it is not the one beside this module: one with sanitizers."""
+LIBRARY_VARIABLE = "CHAIRLIFT_CPU_LIBRARY"
+"""Environment variable: the library file to use instead of the one beside this module, such as one with sanitizers."""
 
 
 class Weight(ctypes.Structure):
@@ -39,7 +39,7 @@ class Weight(ctypes.Structure):
 class StepGroup(ctypes.Structure):
     """step.h: StepGroup."""
 
-    _fields_ = (("block_table", c_void_p), ("max_blocks", c_int32), ("slots", c_void_p))
+    _fields_ = (("block_table", c_void_p), ("max_blocks", c_int32), ("slot_mapping", c_void_p))
 
 
 class StepCache(ctypes.Structure):
@@ -52,8 +52,9 @@ class Step(ctypes.Structure):
     """step.h: Step."""
 
     _fields_ = (
-        ("tokens", c_int32), ("sequences", c_int32), ("ids", c_void_p), ("positions", c_void_p), ("cu_q", c_void_p),
-        ("seq_lens", c_void_p), ("groups", POINTER(StepGroup)), ("caches", POINTER(StepCache)),
+        ("num_tokens", c_int32), ("num_seqs", c_int32), ("ids", c_void_p), ("positions", c_void_p),
+        ("cu_seqlens_q", c_void_p), ("seq_lens", c_void_p), ("groups", POINTER(StepGroup)),
+        ("caches", POINTER(StepCache)),
     )  # fmt: skip
 
 
@@ -61,32 +62,33 @@ class Plan(ctypes.Structure):
     """step.h: Plan."""
 
     _fields_ = (
-        ("rows", c_int32), ("tokens", c_int32), ("samples", c_int32), ("numbers", c_void_p),
-        ("last_sampled", c_void_p), ("blocks", c_void_p),
-        ("groups", c_int32), ("num_slots", c_int32), ("width", c_int32), ("block_size", c_int32),
-        ("vocab_size", c_int32), ("writes", c_int32), ("caches", POINTER(StepCache)), ("refused", c_int32),
+        ("num_rows", c_int32), ("num_tokens", c_int32), ("num_samples", c_int32), ("packed_inputs", c_void_p),
+        ("last_sampled", c_void_p), ("block_tables", c_void_p),
+        ("num_groups", c_int32), ("num_slots", c_int32), ("max_blocks", c_int32), ("block_size", c_int32),
+        ("vocab_size", c_int32), ("writes_kv", c_int32), ("caches", POINTER(StepCache)), ("invalid_token", c_int32),
     )  # fmt: skip
 
 
-class HeadRow(ctypes.Structure):
-    """kernels.h: HeadRow."""
+class LogitsRow(ctypes.Structure):
+    """kernels.h: LogitsRow."""
 
-    _fields_ = (("logits", c_void_p), ("allowed", c_void_p))
+    _fields_ = (("logits", c_void_p), ("bitmask", c_void_p))
 
 
-class HeadCall(ctypes.Structure):
-    """decoder.h: HeadCall."""
+class LMHeadCall(ctypes.Structure):
+    """decoder.h: LMHeadCall."""
 
     _fields_ = (
-        ("weight", POINTER(Weight)), ("wanted", c_void_p), ("words", c_int32), ("values", c_void_p), ("ids", c_void_p),
+        ("weight", POINTER(Weight)), ("rows", c_void_p), ("mask_words", c_int32), ("values", c_void_p),
+        ("ids", c_void_p),
     )  # fmt: skip
 
 
 class TruncationStruct(ctypes.Structure):
-    """draw.h: Rule."""
+    """sampling.h: TruncationParams."""
 
     _fields_ = (
-        ("temperature", c_double), ("top_p", c_double), ("min_p", c_double), ("number", c_double), ("top_k", c_int64),
+        ("temperature", c_double), ("top_p", c_double), ("min_p", c_double), ("uniform", c_double), ("top_k", c_int64),
     )  # fmt: skip
 
 
@@ -104,26 +106,29 @@ _SIGNATURES = {
     "add_norm": (None, _pointer, _int, _pointer, _float, _int, _int, _int),
     "add_quantize": (None, _pointer, _int, _int),
     "add_linear": (None, _pointer, _int, POINTER(Weight), _pointer, _int, _int, POINTER(Weight), _int),
-    "add_heads": (None, *[_pointer] + [_int] * 8, _pointer, _float, _pointer, _pointer),
-    "add_attend": (None, *[_pointer] + [_int] * 8, _float, _float, _int, _pointer),
+    "add_rope_cache": (None, *[_pointer] + [_int] * 8, _pointer, _float, _pointer, _pointer),
+    "add_attention": (None, *[_pointer] + [_int] * 8, _float, _float, _int, _pointer),
     "reserve": (_int, _pointer, _int),
     "run": (_int, _pointer, POINTER(Step)),
-    "run_plan": (_int, _pointer, POINTER(Plan), _int, POINTER(HeadCall)),
+    "run_plan": (_int, _pointer, POINTER(Plan), _int, POINTER(LMHeadCall)),
     "buffer": (_pointer, _pointer, _int, POINTER(c_size_t)),
-    "head": (_int, _pointer, _pointer, c_size_t, _int, POINTER(HeadCall)),
-    "draw": (_int, _pointer, c_char_p, _pointer, _int, _int, c_size_t, _pointer, _pointer),
-    "likeliest": (_int, _pointer, c_char_p, _pointer, _int, _int, c_size_t, _int, _pointer, _pointer),
-    "log_sums": (_int, _pointer, c_char_p, _pointer, _int, _int, c_size_t, _pointer),
-    "spent": (_int, _pointer, POINTER(c_char_p), POINTER(c_double), _int),
+    "lm_head": (_int, _pointer, _pointer, c_size_t, _int, POINTER(LMHeadCall)),
+    "sample": (_int, _pointer, c_char_p, _pointer, _int, _int, c_size_t, _pointer, _pointer),
+    "top_k": (_int, _pointer, c_char_p, _pointer, _int, _int, c_size_t, _int, _pointer, _pointer),
+    "logsumexp": (_int, _pointer, c_char_p, _pointer, _int, _int, c_size_t, _pointer),
+    "op_seconds": (_int, _pointer, POINTER(c_char_p), POINTER(c_double), _int),
 }
-"""Function, less "chairlift_" -> result and arguments."""
+"""Name of a function without its prefix "chairlift_" -> types of its result and its arguments."""
 
 
 class NativeLibrary:
-    """The library: its functions by their names, less "chairlift_"."""
+    """The library. Its attributes are its functions, named without their prefix "chairlift_"."""
 
     def __init__(self, path: Path) -> None:
-        """Load it. Raises OSError, and AttributeError where it is another version's."""
+        """Load the library.
+
+        Raises OSError if it cannot be loaded, and AttributeError if it lacks a function: it belongs to another version.
+        """
         loaded = ctypes.CDLL(str(path))
         for name, (result, *arguments) in _SIGNATURES.items():
             function = getattr(loaded, f"chairlift_{name}")
@@ -131,13 +136,16 @@ class NativeLibrary:
             setattr(self, name, function)
 
     def __getattr__(self, name: str) -> "ctypes._NamedFuncPointer":
-        raise AttributeError(f"the kernels have no function {name}")
+        raise AttributeError(f"the native kernels have no function {name}")
 
 
 @cache
 def load() -> NativeLibrary:
-    """Return the library. Raises ConfigError that says why there is none."""
-    path = Path(__file__).parent / os.environ.get(OTHER_LIBRARY, LIBRARY)
+    """Load the library once per process.
+
+    Raises ConfigError, with the remedy, if it is not compiled, cannot be loaded or belongs to another version.
+    """
+    path = Path(__file__).parent / os.environ.get(LIBRARY_VARIABLE, LIBRARY)
     if not path.exists():
         raise ConfigError(
             "the native kernels are not compiled; install a C++ compiler, then run "
@@ -147,21 +155,28 @@ def load() -> NativeLibrary:
     try:
         return NativeLibrary(path)
     except (OSError, AttributeError) as error:
-        raise ConfigError(f"the native kernels cannot be loaded: {error}", option="kernels") from error
+        raise ConfigError(
+            f"the native kernels cannot be loaded: {error}; compile them again with "
+            "python -m chairlift.model.kernels.cpu.compile",
+            option="kernels",
+        ) from error
 
 
 def instruction_sets() -> tuple[str, ...]:
-    """Return those whose kernels are here and run on this processor, the best first. Raises ConfigError."""
+    """Return the instruction sets whose kernels are compiled in and run on this processor, the best first.
+
+    Raises ConfigError.
+    """
     native = load()
     return tuple(name for name in instruction_set_flags() if native.has(name.encode()))
 
 
 def selected_instruction_set() -> str:
-    """Return the instruction set to compute with. Raises ConfigError for a forced one that is not here."""
-    here = instruction_sets()
-    forced = os.environ.get(FORCED_SET)
+    """Return the instruction set to compute with. Raises ConfigError if the forced one is not available."""
+    available = instruction_sets()
+    forced = os.environ.get(INSTRUCTION_SET_VARIABLE)
     if forced is None:
-        return here[0]
-    if forced not in here:
-        raise ConfigError(f"{FORCED_SET}={forced}: this machine has kernels for {', '.join(here)}")
+        return available[0]
+    if forced not in available:
+        raise ConfigError(f"{INSTRUCTION_SET_VARIABLE}={forced}: this machine has kernels for {', '.join(available)}")
     return forced

@@ -1,4 +1,4 @@
-"""NativeExecution: decoders on the C++ kernels, with bfloat16 activations and cache."""
+"""NativeBackend: runs decoders on the native kernels, with bfloat16 activations and KV cache."""
 
 import logging
 from collections.abc import Callable
@@ -26,12 +26,13 @@ from chairlift.model.sampling.sampling_ops import SamplingOps
 log = logging.getLogger(__name__)
 
 MAX_HEAD_DIM = 512
+"""Largest supported head dimension."""
 
 CHUNK_TOKENS = 256
-"""Prompt tokens of one step. 64 rows keep the multipliers as busy as 2,048 do, and fewer rows leave steps short.
+"""Preferred number of prompt tokens of one step. 64 rows use the multipliers as well as 2,048, with shorter steps.
 
-32 requests at once of 16..256 prompt and 16..128 output tokens (0.6B), output tokens/s by this number: 64: 167, 128:
-185, 256: 190, 2,048: 179.
+Output tokens/s of 32 concurrent requests of 16..256 prompt and 16..128 output tokens (0.6B model), by this number:
+64: 167, 128: 185, 256: 190, 2,048: 179.
 """
 
 
@@ -39,62 +40,62 @@ class NativeBackend:
     """Runs all layers of a step in one call of the library.
 
     Attributes:
-        quantization: of weights.
-        instruction_set: whose kernels compute.
-        threads: members of the pool.
+        quantization: kind of the weights, a value of the option `quantization`.
+        instruction_set: the instruction set of the kernels.
+        threads: threads of the pool.
         chunk_tokens, cpus: see RunnerInfo.
-        torch_threads: see Execution. Others would spin behind every operation where the pool's want to compute.
+        torch_threads: see ModelBackend. More torch threads would spin after each operation on the pool's processors.
     """
 
     chunk_tokens = CHUNK_TOKENS
     torch_threads = 1
 
-    def __init__(self, quantization: str = "none", threads: int | None = None, kept: Path | None = None) -> None:
-        """Choose kernels and threads; `kept` is a file of packed weights.
+    def __init__(self, quantization: str = "none", threads: int | None = None, packed_file: Path | None = None) -> None:
+        """Choose kernels and threads; `packed_file` stores packed weights.
 
-        Raises ConfigError where they cannot be had.
+        Raises ConfigError if the kernels are not available or the threads cannot be started.
         """
         self.quantization = quantization
         self._pool = get_thread_pool(threads)
-        self._store = WeightStore(Packer(self._pool, KINDS[quantization]), kept)
+        self._store = WeightStore(Packer(self._pool, KINDS[quantization]), packed_file)
         self.instruction_set = selected_instruction_set()
         self.threads = len(self._pool.cpus)
         self.cpus = tuple(sorted(usable_cpus())) if ANYWHERE in self._pool.cpus else self._pool.cpus
 
-    def wrap_loader(self, take: ParameterLoader) -> ParameterLoader:
-        """See Execution: weights go into panels, a table that is the head as well, too."""
-        return replace(take, pack=self._store, packs_tables=True)
+    def wrap_loader(self, loader: ParameterLoader) -> ParameterLoader:
+        """See ModelBackend: weights are packed, and so is an embedding table that is also the lm_head."""
+        return replace(loader, pack=self._store, packs_tables=True)
 
     def rope_dtype(self, dtype: torch.dtype) -> torch.dtype:
-        """See Execution: rotations are float32."""
+        """See ModelBackend: cosines and sines are float32."""
         return torch.float32
 
     def decoder(self, parts: DecoderSpec) -> CausalLM:
-        """See Execution."""
+        """See ModelBackend."""
         self._store.finish()
         for name, error in self._store.errors.items():
             log.debug("%s of %s: relative error %.3f%%", self.quantization, name, 100 * error)
         return NativeDecoder(parts, self._pool, self.instruction_set)
 
     def attention(self) -> Callable[[], AttentionBackend]:
-        """See Execution."""
+        """See ModelBackend."""
         return lambda: NativeAttention(self._pool, self.instruction_set)
 
     def sampling_ops(self) -> SamplingOps:
-        """See Execution."""
+        """See ModelBackend."""
         return NativeSamplingOps(self._pool, self.instruction_set)
 
     def report(self) -> tuple[tuple[str, str], ...]:
-        """See Execution."""
-        found = [("kernels", f"native ({self.instruction_set}), threads: {self.threads}")]
+        """See ModelBackend."""
+        lines = [("kernels", f"native ({self.instruction_set}), threads: {self.threads}")]
         if errors := self._store.errors:
             worst = max(errors, key=lambda name: errors[name])
-            found.append(("quantization", f"{self.quantization}, largest error {errors[worst]:.2%} ({worst})"))
-        return tuple(found)
+            lines.append(("quantization", f"{self.quantization}, largest error {errors[worst]:.2%} ({worst})"))
+        return tuple(lines)
 
 
 def check_fit(config: ModelConfig, device: torch.device, block_size: int) -> None:
-    """Raise ConfigError, which says why, unless the kernels can run such a model; its dtype is the one as loaded."""
+    """Raise ConfigError, with the reason, unless the kernels can run the model; config.dtype is the dtype as loaded."""
     if device.type != "cpu":
         raise _unfit(f"they run on the CPU, not on {device}")
     if config.dtype != "bfloat16":
@@ -104,9 +105,9 @@ def check_fit(config: ModelConfig, device: torch.device, block_size: int) -> Non
     if config.head_dim % KEY_TILE or config.head_dim > MAX_HEAD_DIM:
         raise _unfit(f"head_dim must be a multiple of {KEY_TILE} up to {MAX_HEAD_DIM}, not {config.head_dim}")
     if config.activation not in ACTIVATIONS:
-        raise _unfit(f"they have no activation {config.activation}")
+        raise _unfit(f"they do not support the activation {config.activation}")
     selected_instruction_set()
 
 
-def _unfit(why: str) -> ConfigError:
-    return ConfigError(f"the native kernels cannot run this model: {why}", option="kernels")
+def _unfit(reason: str) -> ConfigError:
+    return ConfigError(f"the native kernels cannot run this model: {reason}", option="kernels")

@@ -1,4 +1,4 @@
-"""NativeDecoder: a family's decoder on the kernels, which runs its layers as a program (program.py)."""
+"""NativeDecoder: an architecture's decoder on the native kernels; runs its layers as a DecoderProgram."""
 
 import numpy as np
 import torch
@@ -15,15 +15,15 @@ from chairlift.model.sampling.lm_head_output import LMHeadOutput, LogitsRequest
 
 
 class NativeDecoder:
-    """A CausalLM (causal_lm.py) on the kernels.
+    """A CausalLM (layers/causal_lm.py) on the native kernels.
 
     Attributes:
-        groups, vocab_size, num_kv_heads, head_dim: as the protocol says.
-        dtype: bfloat16, of hidden states and cache.
+        groups, vocab_size, num_kv_heads, head_dim: see CausalLM.
+        dtype: of hidden states and KV cache: bfloat16.
     """
 
     def __init__(self, parts: DecoderSpec, pool: ThreadPool, instruction_set: str) -> None:
-        """Take parts whose matrices are PackedWeights and whose rotation tables are float32."""
+        """Store the parts. Their matrices must be PackedWeights and their rope tables float32."""
         config = parts.config
         self.groups = LayerGroups.of(config.layer_windows)
         self.vocab_size = config.vocab_size
@@ -36,37 +36,37 @@ class NativeDecoder:
         self._program: DecoderProgram | None = None
 
     def padded_size(self, num_tokens: int) -> int:
-        """Return the same number: every number of rows is as good as its neighbours."""
+        """Return the same number: padding would not make the step faster."""
         return num_tokens
 
     def forward(self, input_ids: Tensor, context: ForwardContext) -> Tensor:
         """Run input_ids [T] int64 at context.batch.positions through all layers.
 
-        Returns normed states [T, H], good until the next call.
+        Returns hidden states [T, H] after the final norm, valid until the next call.
         """
         return self._program_of(context.kv).run(input_ids, context)
 
     def forward_plan(self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV]) -> Tensor:
-        """See TakesPlans; the states are good until the next call."""
+        """See TakesPlans."""
         return self._program_of(kv).run_plan(plan, tables, kv)
 
     def score_plan(
-        self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV], wanted: LogitsRequest
+        self, plan: StepPlan, tables: SlotBlockTables, kv: list[PagedKV], request: LogitsRequest
     ) -> LMHeadOutput:
         """See TakesPlans."""
-        return self._program_of(kv).score_plan(plan, tables, kv, wanted)
+        return self._program_of(kv).score_plan(plan, tables, kv, request)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Turn hidden states [R, H] into logits float32 [R, V]."""
+        """Compute logits float32 [R, V] from hidden states [R, H]."""
         return self.head(hidden, LogitsRequest(np.ones(len(hidden), bool))).logits
 
-    def head(self, hidden: Tensor, wanted: LogitsRequest) -> LMHeadOutput:
-        """Say of R hidden states what is wanted of their logits, float32; what is not wanted is written nowhere."""
+    def head(self, hidden: Tensor, request: LogitsRequest) -> LMHeadOutput:
+        """See CausalLM; logits are float32, and those that are not requested are not stored."""
         assert self._program is not None, "logits before the first step"
-        return self._program.score(hidden, wanted)
+        return self._program.score(hidden, request)
 
     def op_seconds(self) -> dict[str, float]:
-        """Return seconds of one thread by kind of operation, since the last call."""
+        """Return the seconds of one thread by kind of operation since the last call."""
         return {} if self._program is None else self._program.op_seconds()
 
     def _program_of(self, kv: list[PagedKV]) -> DecoderProgram:

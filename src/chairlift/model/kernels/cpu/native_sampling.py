@@ -1,7 +1,7 @@
-"""NativeDrawing: draws and likeliest tokens in one or two passes over each row, row by row on the kernels' threads.
+"""NativeSamplingOps: sampling, top-k and logsumexp in one or two passes over each row, on the kernels' threads.
 
-A row takes no memory but a few blocks: weights are summed as they are made, and made again where the draw fell. What
-needs the order of tokens looks only at those that the largest of each block leave in question.
+A row needs only a few blocks of memory. Its weights are summed as they are computed, and the block of the sampled token
+is computed again. Top-k and top-p sort only the logits that the block maxima leave undecided.
 """
 
 import ctypes
@@ -18,67 +18,68 @@ from chairlift.model.sampling.truncated_sampling import Float64, Rows, Truncatio
 
 
 class NativeSamplingOps:
-    """A Drawing for float32 on the CPU; other logits, and rules that look at the whole distribution, are torch's.
+    """SamplingOps for float32 logits on the CPU. TorchSamplingOps handles other logits, and truncation by entropy.
 
-    Sums are in float64, by blocks of ids instead of one after another: a draw differs from torch's where a sum lies
-    within the last places of a border (of the number, of top_p), and a row's token still depends on that row alone.
+    Sums are float64, by blocks of ids instead of one id after another. So a token differs from torch's if a sum is
+    within rounding of a threshold (the random number, top_p). A row's token still depends on that row alone.
     """
 
     def __init__(self, pool: ThreadPool, instruction_set: str) -> None:
         self._pool = pool
         self._native = load()
-        self._set = instruction_set.encode()
+        self._instruction_set = instruction_set.encode()
         self._torch = TorchSamplingOps()
 
     def sample_tokens(self, logits: Tensor, rules: TruncationParams, numbers: Float64) -> Rows:
-        """See Drawing."""
-        ours = ~rules.by_entropy
-        if not _fits(logits) or not ours.any():
+        """See SamplingOps."""
+        is_native = ~rules.by_entropy
+        if not _fits(logits) or not is_native.any():
             return self._torch.sample_tokens(logits, rules, numbers)
-        if ours.all():
-            return self._draw(logits, rules, numbers)
+        if is_native.all():
+            return self._sample(logits, rules, numbers)
         tokens = np.empty(len(numbers), np.int64)
         for rows, sample_tokens in (
-            (np.flatnonzero(ours), self._draw),
-            (np.flatnonzero(~ours), self._torch.sample_tokens),
+            (np.flatnonzero(is_native), self._sample),
+            (np.flatnonzero(~is_native), self._torch.sample_tokens),
         ):
             tokens[rows] = sample_tokens(logits[torch.from_numpy(rows)], rules.take(rows), numbers[rows])
         return tokens
 
-    def _draw(self, logits: Tensor, rules: TruncationParams, numbers: Float64) -> Rows:
+    def _sample(self, logits: Tensor, rules: TruncationParams, numbers: Float64) -> Rows:
         tokens = np.empty(len(numbers), np.int64)
         columns = (rules.temperature, rules.top_p, rules.min_p, numbers, rules.top_k)
-        each = zip(*(column.tolist() for column in columns), strict=True)
-        asked = (TruncationStruct * len(numbers))(*(TruncationStruct(*values) for values in each))
-        self._run("draw", logits, ctypes.addressof(asked), tokens.ctypes.data)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        params = (TruncationStruct * len(numbers))(*(TruncationStruct(*values) for values in rows))
+        self._run("sample", logits, ctypes.addressof(params), tokens.ctypes.data)
         return tokens
 
     def top_k_tokens(self, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """See Drawing."""
+        """See SamplingOps."""
         if not _fits(logits):
             return self._torch.top_k_tokens(logits, count)
         shape = len(logits), min(count, logits.shape[1])
         values = torch.empty(shape, dtype=torch.float32, device="cpu")
         ids = torch.empty(shape, dtype=torch.int64, device="cpu")
         if values.numel():
-            self._run("likeliest", logits, shape[1], values.data_ptr(), ids.data_ptr())
+            self._run("top_k", logits, shape[1], values.data_ptr(), ids.data_ptr())
         return values, ids
 
-    def logsumexp(self, logits: Tensor, peaks: Tensor) -> Tensor:
-        """See Drawing."""
+    def logsumexp(self, logits: Tensor, max_logits: Tensor) -> Tensor:
+        """See SamplingOps."""
         if not _fits(logits):
-            return self._torch.logsumexp(logits, peaks)
+            return self._torch.logsumexp(logits, max_logits)
         sums = torch.empty((len(logits), 1), dtype=torch.float64, device="cpu")
-        self._run("log_sums", logits, sums.data_ptr())
+        self._run("logsumexp", logits, sums.data_ptr())
         return sums
 
-    def _run(self, name: str, logits: Tensor, *more: Any) -> None:
+    def _run(self, name: str, logits: Tensor, *arguments: Any) -> None:
+        """Call a function of the library. Raises MemoryError."""
         logits = logits if logits.stride(1) == 1 else logits.contiguous()
         code = getattr(self._native, name)(
-            self._pool.handle, self._set, logits.data_ptr(), *logits.shape, logits.stride(0), *more
+            self._pool.handle, self._instruction_set, logits.data_ptr(), *logits.shape, logits.stride(0), *arguments
         )
         if code:
-            raise MemoryError(f"the kernels could not do {name} ({code})")
+            raise MemoryError(f"the native kernels failed in {name} (code {code})")
 
 
 def _fits(logits: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""Weights in the layout that the kernels multiply with (kernels.h), packed one after another as they are loaded."""
+"""Packer: packs weights into the kernels' layout (kernels.h), one after another as they are loaded."""
 
 import ctypes
 from collections.abc import Sequence
@@ -12,31 +12,31 @@ from chairlift.model.kernels.cpu.threads import ThreadPool
 from chairlift.model.runner.host_memory import huge_pages
 
 KINDS = {"none": library.BFLOAT16, "int8-channel": library.INT8_CHANNEL, "int8": library.INT8_GROUP}
-"""What an option `quantization` may be -> a kind of weight."""
+"""Value of the option `quantization` -> kind of weight."""
 
 LAYOUT = 1
-"""Counts how often the layout of packed weights has changed; files of another one are not read."""
+"""Version of the layout of packed weights. Files with another version are not read."""
 
 CHUNK_BYTES = 64 * 2**20
 LINE = 64
 
 
 class Arena:
-    """Memory for weights, on huge pages where the kernel gives them; a page is real once it is written to.
+    """Memory for weights, on huge pages if the operating system provides them. A page is allocated when first written.
 
-    Owns: chunks, which live as long as any tensor in them.
+    Owns: chunks, each of which lives as long as a tensor in it.
     """
 
     def __init__(self) -> None:
-        self._left = torch.empty(0, dtype=torch.uint8)
+        self._free = torch.empty(0, dtype=torch.uint8)
 
-    def take(self, num_bytes: int) -> Tensor:
-        """Return zeros, uint8 [num_bytes], that begin on a cache line. Raises MemoryError or OSError."""
+    def allocate(self, num_bytes: int) -> Tensor:
+        """Return zeros, uint8 [num_bytes], aligned to a cache line. Raises MemoryError or OSError."""
         size = -(-num_bytes // LINE) * LINE
-        if size > len(self._left):
-            self._left = huge_pages(max(size, CHUNK_BYTES))
-        taken, self._left = self._left[:num_bytes], self._left[size:]
-        return taken
+        if size > len(self._free):
+            self._free = huge_pages(max(size, CHUNK_BYTES))
+        allocated, self._free = self._free[:num_bytes], self._free[size:]
+        return allocated
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,8 +44,8 @@ class PackedWeight:
     """A weight [outputs, inputs] in panels.
 
     Attributes:
-        struct: for the library; it names the memory below.
-        memory: data, scales.
+        struct: the library's view of the weight, with pointers into `memory`.
+        memory: data, and scales of the int8 kinds.
     """
 
     struct: library.Weight
@@ -54,10 +54,10 @@ class PackedWeight:
 
 @dataclass(slots=True)
 class Packer:
-    """Packs weights of bfloat16 into one kind.
+    """Packs bfloat16 weights into one kind.
 
     Attributes:
-        pool: whose threads do it.
+        pool: the threads that pack.
         kind: one of KINDS' values.
     """
 
@@ -66,45 +66,45 @@ class Packer:
     _arena: Arena = field(default_factory=Arena)
 
     def pack(self, parts: Sequence[Tensor], *, gated: bool = False) -> tuple[PackedWeight, float | None]:
-        """Pack bfloat16 weights [O_i, I] below one another; `gated`: the two, gates and ups, of a gated pair.
+        """Pack bfloat16 weights [O_i, I] as one, stacked by rows; `gated`: the parts are gates and ups of a gated pair.
 
-        Returns the weight and, for the kinds of int8, what rounding did: squared errors over squares.
-        Raises MemoryError or OSError when there is not so much memory.
+        Returns the weight and, for the int8 kinds, the relative rounding error: squared errors over squares.
+        Raises MemoryError or OSError if there is too little memory.
         """
-        made = self.room([tuple(part.shape) for part in parts], gated=gated)
-        weight = made.struct
+        packed = self.allocate([tuple(part.shape) for part in parts], gated=gated)
+        weight = packed.struct
         errors = (ctypes.c_double * 2)()
         first = 0
-        placements = (library.GATES, library.UPS) if gated else (library.BELOW,) * len(parts)
+        placements = (library.GATES, library.UPS) if gated else (library.STACKED,) * len(parts)
         for part, placement in zip(parts, placements, strict=True):
             rows = part.to(torch.bfloat16).contiguous()
-            done = library.load().pack(
+            code = library.load().pack(
                 self.pool.handle, ctypes.byref(weight), rows.data_ptr(), len(rows), placement, first, errors
             )
-            if done < 0:
+            if code < 0:
                 raise MemoryError("no memory to pack a weight")
             first += len(rows)
         if self.kind == library.BFLOAT16:
-            return made, None
-        return made, errors[0] / errors[1] if errors[1] else 0.0
+            return packed, None
+        return packed, errors[0] / errors[1] if errors[1] else 0.0
 
-    def room(self, shapes: Sequence[tuple[int, ...]], *, gated: bool) -> PackedWeight:
-        """Return a packed weight of zeros, which weights of these shapes [O_i, I] fill."""
+    def allocate(self, shapes: Sequence[tuple[int, ...]], *, gated: bool) -> PackedWeight:
+        """Return a packed weight of zeros for parts of these shapes [O_i, I]."""
         inputs, outputs = shapes[0][1], sum(rows for rows, _ in shapes)
-        if gated:  # whole runs of 16 gates beside 16 ups
+        if gated:  # 16 gates and 16 ups alternate
             outputs = 2 * -(-shapes[0][0] // 16) * 16
         panels = -(-outputs // library.PANEL)
         per_step = 2 if self.kind == library.BFLOAT16 else 4
         unit = library.GROUP if self.kind == library.INT8_GROUP else per_step
         steps = -(-inputs // unit) * unit // per_step
-        data = self._arena.take(panels * steps * library.PANEL * 4)
+        data = self._arena.allocate(panels * steps * library.PANEL * 4)
         memory: tuple[Tensor, ...] = (data,)
         scales, group_scales = None, None
         if self.kind == library.INT8_CHANNEL:
-            memory = (data, self._arena.take(panels * library.PANEL * 4))
+            memory = (data, self._arena.allocate(panels * library.PANEL * 4))
             scales = memory[1].data_ptr()
         elif self.kind == library.INT8_GROUP:
-            memory = (data, self._arena.take(panels * library.PANEL * (steps * 4 // library.GROUP) * 2))
+            memory = (data, self._arena.allocate(panels * library.PANEL * (steps * 4 // library.GROUP) * 2))
             group_scales = memory[1].data_ptr()
         weight = library.Weight(outputs, inputs, panels, steps, self.kind, data.data_ptr(), scales, group_scales)
         return PackedWeight(weight, memory)

@@ -1,8 +1,8 @@
-"""Which processors the kernels compute on, and the pool of threads that does.
+"""ThreadPool: the native kernels' threads, pinned to processors.
 
-    usable = those of the affinity mask, one of every physical core, at most as many as the cgroup's quota pays for
+    usable = processors of the affinity mask, one per physical core, at most as many as the cgroup quota allows
 
-Where there are more than two of these, one is left to everybody else: the API process, and the engine's own Python.
+With more than two usable processors, the kernels leave one to the API process and the engine's Python code.
 """
 
 import ctypes
@@ -17,19 +17,19 @@ from chairlift.model.kernels.cpu.library import load
 ANYWHERE = -1
 
 SHARED_WITH_OTHERS = 2
-"""Up to so many processors the kernels take all."""
+"""Up to this many usable processors, the kernels use all of them."""
 
 
 class ThreadPool:
-    """Threads that stay on processors, and the caller's among them; several callers take turns.
+    """Threads that are pinned to processors. The calling thread is the first of them; concurrent callers wait.
 
     Attributes:
-        cpus: where each member stays, or ANYWHERE.
-        handle: for the library.
+        cpus: the processor of each thread, or ANYWHERE.
+        handle: the library's pool.
     """
 
     def __init__(self, cpus: tuple[int, ...]) -> None:
-        """Start the threads. Raises ConfigError where they cannot be had."""
+        """Start the threads. Raises ConfigError if they cannot be started."""
         self.cpus = cpus
         self._native = load()
         self.handle = self._native.pool_new((ctypes.c_int32 * len(cpus))(*cpus), len(cpus))
@@ -37,7 +37,7 @@ class ThreadPool:
             raise ConfigError(f"cannot start {len(cpus)} threads", option="cpu_threads")
 
     def close(self) -> None:
-        """End the threads; nothing may be computed any more."""
+        """End the threads. The pool cannot be used afterwards."""
         handle, self.handle = self.handle, None
         if handle:
             self._native.pool_free(handle)
@@ -45,12 +45,15 @@ class ThreadPool:
 
 @cache
 def get_thread_pool(threads: int | None) -> ThreadPool:
-    """Return this process's pool of so many members; None is what suits this machine."""
+    """Return the process's pool of this many threads; None chooses the number for this machine."""
     return ThreadPool(chosen_cpus(threads))
 
 
 def chosen_cpus(threads: int | None) -> tuple[int, ...]:
-    """Return the processor of each member of a pool of so many. Raises ConfigError for fewer than one."""
+    """Return the processor of each thread of a pool of this many; ANYWHERE if there are too few processors.
+
+    Raises ConfigError for less than one thread.
+    """
     cores = usable_cores()
     if threads is None:
         threads = len(cores) if len(cores) <= SHARED_WITH_OTHERS else len(cores) - 1
@@ -58,11 +61,11 @@ def chosen_cpus(threads: int | None) -> tuple[int, ...]:
         raise ConfigError(f"cpu_threads must be at least 1, got {threads}", option="cpu_threads")
     if threads > len(cores):
         return (ANYWHERE,) * threads
-    return cores[-threads:]  # the first one takes most of the system's interrupts
+    return cores[-threads:]  # the first core handles most interrupts
 
 
 def usable_cores(*, sys_cpu: Path = Path("/sys/devices/system/cpu"), quota: float | None = None) -> tuple[int, ...]:
-    """Return one processor of each physical core that this process may use, in order; `quota` limits their number."""
+    """Return one processor per physical core that this process may use, ascending; `quota` limits their number."""
     cores: dict[str, int] = {}
     for cpu in sorted(usable_cpus()):
         try:
@@ -71,28 +74,28 @@ def usable_cores(*, sys_cpu: Path = Path("/sys/devices/system/cpu"), quota: floa
             siblings = str(cpu)
         cores.setdefault(siblings, cpu)
     quota = cpu_quota() if quota is None else quota
-    most = len(cores) if quota is None else max(1, math.floor(quota))
-    return tuple(cores.values())[:most]
+    num_cores = len(cores) if quota is None else max(1, math.floor(quota))
+    return tuple(cores.values())[:num_cores]
 
 
 def cpu_quota(*, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> float | None:
-    """Return how many processors' time the cgroups above this process allow; None for no limit."""
-    found = []
+    """Return the number of processors that the process's cgroups allow, as a fraction; None without a limit."""
+    quotas = []
     for line in _lines(proc / "self/cgroup"):
         _, controllers, path = (*line.split(":", 2), "", "")[:3]
         if controllers and "cpu" not in controllers.split(","):
             continue
         parts = [part for part in path.split("/") if part not in ("", "..")]
         for depth in range(len(parts) + 1):
-            below = Path(*parts[:depth])
+            group = Path(*parts[:depth])
             if controllers:
-                folder = cgroup / controllers / below
-                both = [*_lines(folder / "cpu.cfs_quota_us"), *_lines(folder / "cpu.cfs_period_us")]
+                folder = cgroup / controllers / group
+                words = [*_lines(folder / "cpu.cfs_quota_us"), *_lines(folder / "cpu.cfs_period_us")]
             else:
-                both = [word for text in _lines(cgroup / below / "cpu.max") for word in text.split()]
-            if len(both) == 2 and both[0].isdigit() and both[1].isdigit() and int(both[1]):
-                found.append(int(both[0]) / int(both[1]))
-    return min(found, default=None)
+                words = [word for text in _lines(cgroup / group / "cpu.max") for word in text.split()]
+            if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[1]):
+                quotas.append(int(words[0]) / int(words[1]))
+    return min(quotas, default=None)
 
 
 def _lines(file: Path) -> list[str]:

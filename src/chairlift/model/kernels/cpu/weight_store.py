@@ -1,11 +1,11 @@
-"""WeightStore: packs the weights that a family asks for, or reads what an earlier start packed from a file.
+"""WeightStore: packs the weights that an architecture requests, or reads them from a file that an earlier start wrote.
 
-    "CHAIRWGT" | bytes of the header | header: JSON | padding | pieces, each on a page boundary
+    "CHAIRWGT" | header size in bytes | header: JSON | padding | pieces, each on a page boundary
 
-The header names the layout and, of each weight in the order of asking, the parameters that it was packed from. The
-file's own name says of which checkpoint it is. A file that does not fit, for whatever reason, is passed over and
-written again; what does not fit in the middle is packed from the checkpoint. A file is renamed into its place when it
-is whole.
+The header holds the version of the layout and, for each weight in the order of the requests, the parameters that it was
+packed from. The name of the file identifies the checkpoint. An unreadable file, or one of another layout, is ignored
+and written again. From the first weight that differs from the request on, weights are packed from the checkpoint. A
+file gets its final name when it is complete.
 """
 
 import contextlib
@@ -27,9 +27,9 @@ log = logging.getLogger(__name__)
 MAGIC = b"CHAIRWGT"
 PAGE = 4096
 READ_BYTES = 16 * 2**20
-"""That one thread reads at a time."""
+"""Bytes that one thread reads at a time."""
 
-READERS = 4
+MAX_READ_THREADS = 4
 
 
 class PackedEntry(msgspec.Struct, frozen=True):
@@ -37,9 +37,9 @@ class PackedEntry(msgspec.Struct, frozen=True):
 
     Attributes:
         parts: names and shapes of the parameters that it was packed from.
-        gated: as it was packed.
-        error: relative, squared; what rounding to int8 did.
-        places: offset and bytes of each piece of its memory.
+        gated: whether it is a gated pair.
+        error: squared relative error of rounding to int8; None for bfloat16.
+        places: offset and size in bytes of each piece of its memory.
     """
 
     parts: tuple[Part, ...]
@@ -49,7 +49,7 @@ class PackedEntry(msgspec.Struct, frozen=True):
 
 
 class PackedHeader(msgspec.Struct, frozen=True):
-    """What the file holds: its layout, the kind of its weights, and each of them."""
+    """The file's header: the version of the layout, the kind of the weights, and the weights."""
 
     layout: int
     kind: int
@@ -57,18 +57,18 @@ class PackedHeader(msgspec.Struct, frozen=True):
 
 
 class WeightStore:
-    """Hands out packed weights; see `Pack` in take.py for how it is asked.
+    """Returns packed weights; implements `Pack` of loading/parameter_loader.py.
 
     Attributes:
-        errors: names of parameters -> relative error of their int8 weights, in the order of asking.
+        errors: names of parameters -> relative error of their int8 weight, in the order of the requests.
     """
 
     def __init__(self, packer: Packer, path: Path | None = None) -> None:
-        """`path` is the file; None for no file."""
+        """Open the file `path`, if it exists; None stores no weights."""
         self.errors: dict[str, float] = {}
         self._packer = packer
         self._path = path
-        self._made: list[tuple[tuple[Part, ...], bool, float | None, PackedWeight]] = []
+        self._weights: list[tuple[tuple[Part, ...], bool, float | None, PackedWeight]] = []
         self._is_new = False
         self._file: BinaryIO | None = None
         self._entries: Sequence[PackedEntry] = ()
@@ -76,17 +76,17 @@ class WeightStore:
             self._open(path)
 
     def __call__(self, parts: Sequence[Part], read: Read, *, gated: bool) -> PackedWeight:
-        """Return the weight that these parameters make. Raises MemoryError or OSError."""
-        asked = tuple((name, tuple(shape)) for name, shape in parts)
-        weight, error = self._read_next(asked, gated) or self._packed(asked, read, gated)
+        """Return the packed weight of these parameters. Raises MemoryError or OSError."""
+        requested = tuple((name, tuple(shape)) for name, shape in parts)
+        weight, error = self._read_next(requested, gated) or self._pack(requested, read, gated)
         if error is not None:
-            self.errors[" + ".join(name for name, _ in asked)] = error**0.5
+            self.errors[" + ".join(name for name, _ in requested)] = error**0.5
         if self._path is not None:
-            self._made.append((asked, gated, error, weight))
+            self._weights.append((requested, gated, error, weight))
         return weight
 
     def finish(self) -> None:
-        """Write the file where anything was packed anew, and let go of it. What cannot be written is logged."""
+        """Close the file, and write it again if a weight was packed. An error of writing is logged."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -94,12 +94,12 @@ class WeightStore:
             try:
                 self._write(self._path)
             except OSError as error:
-                log.warning("packed weights cannot be kept in %s: %s", self._path, error.strerror or error)
-        self._made.clear()
+                log.warning("packed weights cannot be written to %s: %s", self._path, error.strerror or error)
+        self._weights.clear()
 
     # -- from the checkpoint ---------------------------------------------------------------------------------------
 
-    def _packed(self, parts: tuple[Part, ...], read: Read, gated: bool) -> tuple[PackedWeight, float | None]:
+    def _pack(self, parts: tuple[Part, ...], read: Read, gated: bool) -> tuple[PackedWeight, float | None]:
         self._is_new = True
         return self._packer.pack([read(name, shape) for name, shape in parts], gated=gated)
 
@@ -116,19 +116,19 @@ class WeightStore:
         try:
             header = _read_header(file)
             if (header.layout, header.kind) != (LAYOUT, self._packer.kind):
-                raise ValueError("they are of another layout")
+                raise ValueError("they have another layout")
             self._entries = header.entries
             self._file = file
         except (OSError, ValueError, msgspec.DecodeError) as error:
             file.close()
-            log.warning("packed weights in %s are passed over: %s", path, error)
+            log.warning("packed weights in %s are ignored: %s", path, error)
 
     def _read_next(self, parts: tuple[Part, ...], gated: bool) -> tuple[PackedWeight, float | None] | None:
-        """Read the next weight of the file, if it is the one that is asked for; if not, nothing more is read."""
-        if self._file is None or self._is_new or len(self._made) >= len(self._entries):
+        """Read the next weight of the file if it is the requested one; return None for it and all later ones if not."""
+        if self._file is None or self._is_new or len(self._weights) >= len(self._entries):
             return None
-        entry = self._entries[len(self._made)]
-        weight = self._packer.room([shape for _, shape in parts], gated=gated)
+        entry = self._entries[len(self._weights)]
+        weight = self._packer.allocate([shape for _, shape in parts], gated=gated)
         sizes = [piece.nbytes for piece in weight.memory]
         if (entry.parts, entry.gated) != (parts, gated) or [size for _, size in entry.places] != sizes:
             return None
@@ -140,18 +140,18 @@ class WeightStore:
         return weight, entry.error
 
     def _read(self, file: BinaryIO, pieces: Iterator[tuple[Tensor, tuple[int, int]]]) -> None:
-        """Read pieces into their memory, by several threads at once, because pages are made real meanwhile."""
+        """Read pieces into their memory, with several threads because reading also allocates the pages."""
 
-        def one(target: memoryview, offset: int) -> None:
+        def read_range(target: memoryview, offset: int) -> None:
             while len(target):
                 count = os.preadv(file.fileno(), [target], offset)
                 if count == 0:
-                    raise OSError("it ends too early")
+                    raise OSError("the file ends too early")
                 target, offset = target[count:], offset + count
 
-        with ThreadPoolExecutor(min(READERS, len(self._packer.pool.cpus))) as readers:
+        with ThreadPoolExecutor(min(MAX_READ_THREADS, len(self._packer.pool.cpus))) as readers:
             futures = [
-                readers.submit(one, whole[begin : begin + READ_BYTES], offset + begin)
+                readers.submit(read_range, whole[begin : begin + READ_BYTES], offset + begin)
                 for memory, (offset, size) in pieces
                 for whole in [_bytes(memory)]
                 for begin in range(0, size, READ_BYTES)
@@ -169,38 +169,39 @@ class WeightStore:
             with unfinished.open("wb") as file:
                 file.write(MAGIC + len(header).to_bytes(8, "little") + header)
                 file.seek(begin)
-                for _, _, _, weight in self._made:
+                for _, _, _, weight in self._weights:
                     for piece in weight.memory:
                         file.write(_bytes(piece))
-                        file.seek(_paged(file.tell()))
-                file.truncate(_paged(file.tell()))
+                        file.seek(_page_aligned(file.tell()))
+                file.truncate(_page_aligned(file.tell()))
             unfinished.replace(path)
         finally:
             with contextlib.suppress(FileNotFoundError):
                 unfinished.unlink()
 
     def _header(self) -> tuple[bytes, int]:
-        """Return the header, and the offset of the first piece: places are counted from there, then moved."""
+        """Return the header and the offset of the first piece, which depends on the size of the header."""
 
-        def made(begin: int) -> bytes:
+        def encode(begin: int) -> bytes:
             entries, offset = [], begin
-            for parts, gated, error, weight in self._made:
+            for parts, gated, error, weight in self._weights:
                 places = []
                 for piece in weight.memory:
                     places.append((offset, piece.nbytes))
-                    offset = _paged(offset + piece.nbytes)
+                    offset = _page_aligned(offset + piece.nbytes)
                 entries.append(PackedEntry(parts, gated, error, tuple(places)))
             return msgspec.json.encode(PackedHeader(LAYOUT, self._packer.kind, tuple(entries)))
 
-        room = _paged(len(MAGIC) + 8 + 2 * len(made(0)))  # offsets become longer, by less than all that there is
-        return made(room), room
+        # Larger offsets make the header longer, but not twice as long.
+        begin = _page_aligned(len(MAGIC) + 8 + 2 * len(encode(0)))
+        return encode(begin), begin
 
 
 def _read_header(file: BinaryIO) -> PackedHeader:
     start = file.read(len(MAGIC) + 8)
     length, size = int.from_bytes(start[len(MAGIC) :], "little"), os.fstat(file.fileno()).st_size
     if len(start) < len(MAGIC) + 8 or not start.startswith(MAGIC) or length > size:
-        raise ValueError("this is no file of packed weights")
+        raise ValueError("it is not a file of packed weights")
     header = msgspec.json.decode(file.read(length), type=PackedHeader)
     if any(offset + count > size for entry in header.entries for offset, count in entry.places):
         raise ValueError("it is truncated")
@@ -211,5 +212,5 @@ def _bytes(memory: Tensor) -> memoryview:
     return memoryview(cast("Any", memory.numpy()))
 
 
-def _paged(offset: int) -> int:
+def _page_aligned(offset: int) -> int:
     return -(-offset // PAGE) * PAGE

@@ -1,10 +1,10 @@
-// What Python calls (library.py). Functions that can fail return null or a number below 0; none throws.
+// C interface for Python (library.py). A function that fails returns null or a number below 0. None throws.
 #include <cstring>
 #include <new>
 
-#include "draw.h"
 #include "operations.h"
 #include "pack.h"
+#include "sampling.h"
 
 #define API extern "C" __attribute__((visibility("default")))
 
@@ -12,7 +12,7 @@ using namespace chairlift;
 
 namespace {
 
-const Kernels* kernels_named(const char* name) {
+const Kernels* kernels_of(const char* name) {
     if (!strcmp(name, "portable")) return kernels_portable();
 #if defined(__x86_64__)
     __builtin_cpu_init();
@@ -29,40 +29,41 @@ const Kernels* kernels_named(const char* name) {
 
 }  // namespace
 
-// 1 where the kernels of this name are compiled in and this processor has what they need.
-API int chairlift_has(const char* name) { return kernels_named(name) != nullptr; }
+// Returns 1 if the kernels of this instruction set are compiled in and this processor has the instructions, else 0.
+API int chairlift_has(const char* name) { return kernels_of(name) != nullptr; }
 
-// Bytes of the structs that Python fills in: Weight, StepGroup, StepCache, Step, Rule.
+// Writes the sizes in bytes of the structs that Python fills in, in this order.
 API void chairlift_sizes(size_t* sizes) {
     sizes[0] = sizeof(Weight), sizes[1] = sizeof(StepGroup), sizes[2] = sizeof(StepCache), sizes[3] = sizeof(Step);
-    sizes[4] = sizeof(Rule), sizes[5] = sizeof(HeadRow), sizes[6] = sizeof(Plan), sizes[7] = sizeof(HeadCall);
+    sizes[4] = sizeof(TruncationParams), sizes[5] = sizeof(LogitsRow), sizes[6] = sizeof(Plan);
+    sizes[7] = sizeof(LMHeadCall);
 }
 
 API void* chairlift_pool_new(const int32_t* cpus, int count) {
     try {
-        return new Pool(std::vector<int>(cpus, cpus + count));
+        return new ThreadPool(std::vector<int>(cpus, cpus + count));
     } catch (...) {
         return nullptr;
     }
 }
 
-API void chairlift_pool_free(void* pool) { delete (Pool*)pool; }
+API void chairlift_pool_free(void* pool) { delete (ThreadPool*)pool; }
 
-// errors: squared errors and squares of what was packed so far, added to.
+// errors: adds the sums of squared errors and of squares of the packed values.
 API int chairlift_pack(
     void* pool, const Weight* weight, const uint16_t* rows, int count, int placement, int first, double* errors) {
     try {
-        const Error error = pack(*(Pool*)pool, *weight, rows, count, (Placement)placement, first);
-        errors[0] += error.squares, errors[1] += error.of;
+        const QuantizationError error = pack(*(ThreadPool*)pool, *weight, rows, count, (Placement)placement, first);
+        errors[0] += error.squared_error, errors[1] += error.squared_norm;
         return 0;
     } catch (...) {
         return -1;
     }
 }
 
-API void* chairlift_decoder_new(void* pool, const char* kernels) {
-    const Kernels* found = kernels_named(kernels);
-    return found ? new (std::nothrow) Decoder(*(Pool*)pool, *found) : nullptr;
+API void* chairlift_decoder_new(void* pool, const char* instruction_set) {
+    const Kernels* kernels = kernels_of(instruction_set);
+    return kernels ? new (std::nothrow) Decoder(*(ThreadPool*)pool, *kernels) : nullptr;
 }
 
 API void chairlift_decoder_free(void* decoder) { delete (Decoder*)decoder; }
@@ -77,11 +78,11 @@ API void chairlift_add_embed(
     to.add(std::make_unique<Embed>(to, table, packed, width, factor, out));
 }
 
-// quantized: the buffer that the norm goes on into, or -1; `out` is not to be read then.
+// quantized: the buffer for the quantized norm, or -1. With a buffer, `out` is scratch memory.
 API void chairlift_add_norm(
-    void* decoder, int in, const float* weight, float eps, int out, int added, int quantized) {
+    void* decoder, int in, const float* weight, float eps, int out, int adds, int quantized) {
     Decoder& to = *(Decoder*)decoder;
-    to.add(std::make_unique<Norm>(to, in, weight, eps, out, added != 0, quantized));
+    to.add(std::make_unique<Norm>(to, in, weight, eps, out, adds != 0, quantized));
 }
 
 API void chairlift_add_quantize(void* decoder, int in, int out) {
@@ -89,35 +90,38 @@ API void chairlift_add_quantize(void* decoder, int in, int out) {
     to.add(std::make_unique<Quantize>(to, in, out));
 }
 
-// after: the weight of the linear operation that will follow, or null.
+// next_weight: the weight of the next linear operation, or null.
 API void chairlift_add_linear(
-    void* decoder, int in, const Weight* weight, const float* bias, int mode, int activation, const Weight* after, int out) {
+    void* decoder, int in, const Weight* weight, const float* bias, int mode, int activation, const Weight* next_weight,
+    int out) {
     Decoder& to = *(Decoder*)decoder;
     auto linear = std::make_unique<Linear>(to, in, weight, bias, (LinearMode)mode, (Activation)activation, out);
-    linear->after = after;
+    linear->next_weight = next_weight;
     to.add(std::move(linear));
 }
 
-API void chairlift_add_heads(
-    void* decoder, int in, int out, int group, int cache_index, int heads, int kv_heads, int head_dim, int block_size,
-    const float* norm, float eps, const float* cosines, const float* sines) {
+API void chairlift_add_rope_cache(
+    void* decoder, int in, int out, int group, int cache_index, int num_heads, int num_kv_heads, int head_dim,
+    int block_size, const float* norm, float eps, const float* cosines, const float* sines) {
     Decoder& to = *(Decoder*)decoder;
-    HeadsCall shape = {};
-    shape.heads = heads, shape.norm = norm, shape.eps = eps, shape.cosines = cosines, shape.sines = sines;
-    shape.cache = {nullptr, nullptr, block_size, kv_heads, head_dim};
-    to.add(std::make_unique<Heads>(to, in, out, group, cache_index, shape));
+    RopeCacheCall shape = {};
+    shape.num_heads = num_heads, shape.norm = norm, shape.eps = eps, shape.cosines = cosines, shape.sines = sines;
+    shape.cache = {nullptr, nullptr, block_size, num_kv_heads, head_dim};
+    to.add(std::make_unique<RopeCache>(to, in, out, group, cache_index, shape));
 }
 
-API void chairlift_add_attend(
-    void* decoder, int in, int out, int group, int cache_index, int heads, int kv_heads, int head_dim, int block_size,
-    float scale, float softcap, int window, const float* sinks) {
+API void chairlift_add_attention(
+    void* decoder, int in, int out, int group, int cache_index, int num_heads, int num_kv_heads, int head_dim,
+    int block_size, float scale, float softcap, int window, const float* sinks) {
     Decoder& to = *(Decoder*)decoder;
-    AttendCall shape = {};
-    shape.cache = {nullptr, nullptr, block_size, kv_heads, head_dim};
-    shape.heads = heads, shape.scale = scale, shape.softcap = softcap, shape.window = window, shape.sinks = sinks;
-    const size_t kinds = to.items.size();
-    const int kind = to.add_kind({group, window});
-    to.add(std::make_unique<Attend>(to, in, out, kind, cache_index, shape, to.items.size() > kinds));
+    AttentionCall shape = {};
+    shape.cache = {nullptr, nullptr, block_size, num_kv_heads, head_dim};
+    shape.num_heads = num_heads, shape.scale = scale, shape.softcap = softcap, shape.window = window;
+    shape.sinks = sinks;
+    const size_t num_plans = to.attention_plans.size();
+    const int plan_index = to.add_attention_plan({group, window});
+    const bool is_new = to.attention_plans.size() > num_plans;
+    to.add(std::make_unique<AttentionOp>(to, in, out, plan_index, cache_index, shape, is_new));
 }
 
 API int chairlift_reserve(void* decoder, int tokens) {
@@ -138,82 +142,87 @@ API int chairlift_run(void* decoder, const Step* step) {
     }
 }
 
-// Runs a plan, and where there is a head says of its samples what is wanted; returns 0, or why not.
-API int chairlift_run_plan(void* decoder, Plan* plan, int states, const HeadCall* head) {
+// Runs a plan and, if lm_head is not null, the lm_head on its sample rows. Returns 0 or a PlanError.
+// states: the buffer of the final hidden states.
+API int chairlift_run_plan(void* decoder, Plan* plan, int states, const LMHeadCall* lm_head) {
     try {
-        Decoder& runs = *(Decoder*)decoder;
-        const PlanFault fault = runs.planned.fill(*plan);
-        if (fault) return fault;
-        runs.run(runs.planned.step);
-        const Buffer& found = runs.buffers[states];
-        if (head) runs.head((const uint16_t*)found.data, found.stride, runs.planned.samples(), plan->samples, *head);
-        return NO_FAULT;
+        Decoder& on = *(Decoder*)decoder;
+        const PlanError error = on.planned_step.fill(*plan);
+        if (error) return error;
+        on.run(on.planned_step.step);
+        const Buffer& hidden = on.buffers[states];
+        if (lm_head)
+            on.lm_head(
+                (const uint16_t*)hidden.data, hidden.stride, on.planned_step.sample_tokens(), plan->num_samples,
+                *lm_head);
+        return NO_ERROR;
     } catch (...) {
-        return NO_MEMORY;
+        return OUT_OF_MEMORY;
     }
 }
 
-// Where a buffer lies, and the bytes between its rows.
+// Returns the address of a buffer. stride: bytes between its rows.
 API void* chairlift_buffer(void* decoder, int index, size_t* stride) {
     const Buffer& buffer = ((Decoder*)decoder)->buffers[index];
     *stride = buffer.bytes(1);
     return buffer.data;
 }
 
-API int chairlift_head(
-    void* decoder, const uint16_t* rows, size_t stride, int count, const HeadCall* call) {
+API int chairlift_lm_head(
+    void* decoder, const uint16_t* rows, size_t stride, int count, const LMHeadCall* call) {
     try {
-        ((Decoder*)decoder)->head(rows, stride, nullptr, count, *call);
+        ((Decoder*)decoder)->lm_head(rows, stride, nullptr, count, *call);
         return 0;
     } catch (...) {
         return -1;
     }
 }
 
-// Seconds of each kind of operation in member 0 since the last call; returns how many there are.
-API int chairlift_spent(void* decoder, const char** names, double* seconds, int room) {
+// Writes the seconds of each kind of operation in thread 0 since the last call. Returns the number of kinds.
+API int chairlift_op_seconds(void* decoder, const char** names, double* seconds, int capacity) {
     Decoder& from = *(Decoder*)decoder;
     int count = 0;
-    for (const Spent& one : from.spent()) {
-        if (count == room) break;
-        names[count] = one.name, seconds[count] = one.seconds, count++;
+    for (const OpTime& entry : from.op_times()) {
+        if (count == capacity) break;
+        names[count] = entry.name, seconds[count] = entry.seconds, count++;
     }
-    from.forget_spent();
+    from.clear_op_times();
     return count;
 }
 
-// Calls each(kernels) of an instruction set; returns 0, or a number below 0 where there is no such set, or no memory.
-template <typename Each>
-static int with_kernels(const char* name, Each each) {
-    const Kernels* found = kernels_named(name);
-    if (!found) return -2;
+// Calls function(kernels) with the kernels of an instruction set. Returns 0; -1 without memory, -2 for an unknown set.
+template <typename Function>
+static int with_kernels(const char* instruction_set, Function function) {
+    const Kernels* kernels = kernels_of(instruction_set);
+    if (!kernels) return -2;
     try {
-        each(*found);
+        function(*kernels);
         return 0;
     } catch (...) {
         return -1;
     }
 }
 
-API int chairlift_draw(
-    void* pool, const char* kernels, const float* logits, int rows, int vocabulary, size_t stride, const Rule* rules,
-    int64_t* tokens) {
-    return with_kernels(kernels, [=](const Kernels& found) {
-        draw(*(Pool*)pool, found, {logits, rows, vocabulary, stride}, rules, tokens);
+API int chairlift_sample(
+    void* pool, const char* instruction_set, const float* logits, int rows, int vocabulary, size_t stride,
+    const TruncationParams* params, int64_t* tokens) {
+    return with_kernels(instruction_set, [=](const Kernels& kernels) {
+        sample(*(ThreadPool*)pool, kernels, {logits, rows, vocabulary, stride}, params, tokens);
     });
 }
 
-API int chairlift_likeliest(
-    void* pool, const char* kernels, const float* logits, int rows, int vocabulary, size_t stride, int count,
+API int chairlift_top_k(
+    void* pool, const char* instruction_set, const float* logits, int rows, int vocabulary, size_t stride, int count,
     float* values, int64_t* ids) {
-    return with_kernels(kernels, [=](const Kernels& found) {
-        likeliest(*(Pool*)pool, found, {logits, rows, vocabulary, stride}, count, values, ids);
+    return with_kernels(instruction_set, [=](const Kernels& kernels) {
+        top_k(*(ThreadPool*)pool, kernels, {logits, rows, vocabulary, stride}, count, values, ids);
     });
 }
 
-API int chairlift_log_sums(
-    void* pool, const char* kernels, const float* logits, int rows, int vocabulary, size_t stride, double* sums) {
-    return with_kernels(kernels, [=](const Kernels& found) {
-        log_sums(*(Pool*)pool, found, {logits, rows, vocabulary, stride}, sums);
+API int chairlift_logsumexp(
+    void* pool, const char* instruction_set, const float* logits, int rows, int vocabulary, size_t stride,
+    double* sums) {
+    return with_kernels(instruction_set, [=](const Kernels& kernels) {
+        logsumexp(*(ThreadPool*)pool, kernels, {logits, rows, vocabulary, stride}, sums);
     });
 }

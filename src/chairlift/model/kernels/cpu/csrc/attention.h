@@ -1,11 +1,12 @@
-// Grouped-query attention over the paged cache: rows of one sequence and one key head against spans of 256 keys.
+// Grouped-query attention over the paged cache: rows of one sequence and one KV head, in spans of 256 keys.
 //
-//     span     scores [rows, 256] = queries times keys      tiles of a few rows by 64 keys, sums in registers
-//              weights = e**(score - largest of the span)   rounded to bfloat16
-//              sums [rows, head_dim] = weights times values tiles of a few rows by 64 dimensions
-//     then     the spans of a row are joined in order: a flash attention of two levels.
+//     span     scores [rows, 256] = queries times keys          tiles of a few rows by 64 keys, sums in registers
+//              weights = e**(score - max score of the span)   rounded to bfloat16
+//              sums [rows, head_dim] = weights times values   tiles of a few rows by 64 dimensions
+//     then     the spans of a row are combined in order: a flash attention of two levels.
 //
-// Spans begin at multiples of 256 positions whatever the batch, so a row's bits do not depend on who works on it.
+// Spans begin at multiples of 256 positions in every batch, so a row's bits do not depend on the thread that computes
+// it.
 #pragma once
 
 #include <cmath>
@@ -17,41 +18,42 @@
 namespace chairlift::CHAIRLIFT_SET {
 
 constexpr int SPAN_TILES = SPAN / KEY_TILE, KEY_VECTORS = KEY_TILE / LANES;
-constexpr int ATTEND_ROWS = LANES == 16 ? 6 : 2, ATTEND_VECTORS = 4;
-constexpr int WIDE_ROWS = LANES == 16 ? 2 : 0, WIDE_VECTORS = 8;  // so few rows have registers for more at a time
+constexpr int REGISTER_ROWS = LANES == 16 ? 6 : 2, REGISTER_VECTORS = 4;
+constexpr int WIDE_ROWS = LANES == 16 ? 2 : 0, WIDE_VECTORS = 8;  // up to WIDE_ROWS rows: more registers per row
 constexpr float LOG2_E = 1.44269504f;
-constexpr int SCORED_TILES = ATTEND_VECTORS / KEY_VECTORS, LINES_FETCHED = 4;
+constexpr int SCORE_TILES = REGISTER_VECTORS / KEY_VECTORS, PREFETCH_LINES = 4;
 
-// What is known of the rows of an item.
-struct Asking {
+// The rows of a tile.
+struct TileRows {
     int count;
-    const uint16_t* queries[MAX_ITEM_ROWS];
-    int last[MAX_ITEM_ROWS];   // the position of the row's token: the last key that it sees
-    int first[MAX_ITEM_ROWS];  // the first key that it sees
-    int lowest() const { return first[0]; }
-    int highest() const { return last[count - 1]; }
+    const uint16_t* queries[MAX_TILE_ROWS];
+    int last[MAX_TILE_ROWS];   // last visible key: the position of the row's token
+    int first[MAX_TILE_ROWS];  // first visible key
+    int first_key() const { return first[0]; }
+    int last_key() const { return last[count - 1]; }
 };
 
-// Finds `count` tiles of keys, or values, of the item's sequence and head: 16 positions each, from tile `first` on; and the
-// last one again, up to a multiple of SCORED_TILES.
-static void find_tiles(
-    const AttendCall& call, const AttendItem& item, const uint16_t* cache, int first, int count, const uint16_t** tiles) {
+// Finds the addresses of `count` tiles of keys or values of the tile's sequence and KV head, from tile `first` on. A
+// tile has 16 positions. The last address is repeated up to a multiple of SCORE_TILES.
+static void find_cache_tiles(
+    const AttentionCall& call, const AttentionTile& tile, const uint16_t* cache, int first, int count,
+    const uint16_t** tiles) {
     const int per_block = call.cache.block_size / KEY_TILE, tile_elements = KEY_TILE * call.cache.head_dim;
-    const auto* block = call.block_table + (size_t)item.sequence * call.max_blocks + first / per_block;
-    cache += item.kv_head * call.cache.head_elements();
+    const auto* block = call.block_table + (size_t)tile.sequence * call.max_blocks + first / per_block;
+    cache += tile.kv_head * call.cache.head_elements();
     for (int i = 0, within = first % per_block; i < count; i++) {
         tiles[i] = cache + *block * call.cache.block_elements() + (size_t)within * tile_elements;
         if (++within == per_block) within = 0, block++;
     }
-    for (int more = count; more % SCORED_TILES; more++) tiles[more] = tiles[more - 1];
+    for (int more = count; more % SCORE_TILES; more++) tiles[more] = tiles[more - 1];
 }
 
-// Scores of ROWS rows and SCORED_TILES key tiles, [rows][SPAN] from column 0. Where FETCHES, the tiles `ahead` are
-// fetched, a line of each in every step.
-template <int ROWS, bool FETCHES>
-static void score(
+// Computes scores of ROWS rows and SCORE_TILES key tiles into [rows][SPAN], from column 0. With PREFETCHES, each
+// iteration prefetches one line of each tile in `ahead`.
+template <int ROWS, bool PREFETCHES>
+static void compute_scores(
     const uint16_t* const* queries, const uint16_t* const* keys, const uint16_t* const* ahead, int dim, float* scores) {
-    constexpr int VECTORS = SCORED_TILES * KEY_VECTORS;
+    constexpr int VECTORS = SCORE_TILES * KEY_VECTORS;
     Floats sums[ROWS][VECTORS];
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; r++)
@@ -62,13 +64,13 @@ static void score(
 #pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++)
             columns[v] = load<Ints>(keys[v / KEY_VECTORS] + (pair * KEY_TILE + v % KEY_VECTORS * LANES) * 2);
-        if constexpr (FETCHES) {
+        if constexpr (PREFETCHES) {
 #pragma GCC unroll 8
-            for (int tile = 0; tile < SCORED_TILES; tile++) fetch(ahead[tile] + pair * KEY_TILE * 2);
+            for (int t = 0; t < SCORE_TILES; t++) prefetch(ahead[t] + pair * KEY_TILE * 2);
         }
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; r++) {
-            Ints row = all_of(queries[r] + 2 * pair);
+            Ints row = broadcast_word(queries[r] + 2 * pair);
 #pragma GCC unroll 8
             for (int v = 0; v < VECTORS; v++) sums[r][v] = dot_pairs(sums[r][v], columns[v], row);
         }
@@ -79,37 +81,37 @@ static void score(
         for (int v = 0; v < VECTORS; v++) store(scores + r * SPAN + v * LANES, sums[r][v]);
 }
 
-// The values of an item's tiles, from slot `first` of the first tile to before slot `end` of the last. What lies outside
-// belongs to nobody, may be NaN, and is never multiplied.
-struct Values {
+// Value tiles of a span, from slot `first` of the first tile to before slot `end` of the last. Slots outside this range
+// may hold other sequences' values or NaN and are never multiplied.
+struct ValueTiles {
     const uint16_t* tiles[SPAN_TILES];
     int count, first, end;
 };
 
-// Sums of ROWS rows over all values, VECTORS vectors of dimensions from `column` on; out [ROWS][dim]. Beside each tile
-// the one `ahead` of it is fetched, where there is one.
+// Computes the weighted sums of ROWS rows over all values, for VECTORS vectors of dimensions from `column` on, into out
+// [ROWS][dim]. With each tile, the tile of the same index in `ahead` is prefetched, if there is one.
 template <int ROWS, int VECTORS>
-static void weigh(
-    const uint16_t* weights, const Values& values, const uint16_t* const* ahead, int dim, int column, float* out) {
+static void weighted_sum(
+    const uint16_t* weights, const ValueTiles& values, const uint16_t* const* ahead, int dim, int column, float* out) {
     Floats sums[ROWS][VECTORS];
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++) sums[r][v] = Floats{};
-    for (int tile = 0; tile < values.count; tile++, weights += KEY_TILE) {
-        const int first = tile ? 0 : values.first, end = tile + 1 < values.count ? KEY_TILE : values.end;
-        const uint16_t* from = values.tiles[tile] + (first / 2 * dim + column) * 2;
-        const uint16_t* line = ahead ? ahead[tile] : nullptr;
+    for (int t = 0; t < values.count; t++, weights += KEY_TILE) {
+        const int first = t ? 0 : values.first, end = t + 1 < values.count ? KEY_TILE : values.end;
+        const uint16_t* from = values.tiles[t] + (first / 2 * dim + column) * 2;
+        const uint16_t* line = ahead ? ahead[t] : nullptr;
         for (int slot = first / 2 * 2; slot < end; slot += 2, from += dim * 2) {
-            const Ints seen = all((slot < first ? 0 : 0xffff) | (slot + 1 < end ? (int32_t)0xffff0000 : 0));
+            const Ints in_range = broadcast((slot < first ? 0 : 0xffff) | (slot + 1 < end ? (int32_t)0xffff0000 : 0));
             if (line)
-                for (int end = slot * dim + 2 * dim, at = slot * dim; at < end; at += LINE / 2) fetch(line + at);
+                for (int end = slot * dim + 2 * dim, at = slot * dim; at < end; at += LINE / 2) prefetch(line + at);
             Ints columns[VECTORS];
 #pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; v++) columns[v] = load<Ints>(from + v * LANES * 2) & seen;
+            for (int v = 0; v < VECTORS; v++) columns[v] = load<Ints>(from + v * LANES * 2) & in_range;
 #pragma GCC unroll 8
             for (int r = 0; r < ROWS; r++) {
-                Ints row = all_of(weights + r * SPAN + slot);
+                Ints row = broadcast_word(weights + r * SPAN + slot);
 #pragma GCC unroll 8
                 for (int v = 0; v < VECTORS; v++) sums[r][v] = dot_pairs(sums[r][v], columns[v], row);
             }
@@ -121,232 +123,249 @@ static void weigh(
         for (int v = 0; v < VECTORS; v++) store(out + r * dim + column + v * LANES, sums[r][v]);
 }
 
-template <bool FETCHES>
-CHAIRLIFT_INLINE void score_of(
+template <bool PREFETCHES>
+CHAIRLIFT_INLINE void dispatch_scores(
     int rows, const uint16_t* const* queries, const uint16_t* const* keys, const uint16_t* const* ahead, int dim,
     float* to) {
     switch (rows) {
-        case 1: return score<1, FETCHES>(queries, keys, ahead, dim, to);
-        case 2: return score<2, FETCHES>(queries, keys, ahead, dim, to);
-        case 3: if constexpr (ATTEND_ROWS >= 3) return score<3, FETCHES>(queries, keys, ahead, dim, to);
-        case 4: if constexpr (ATTEND_ROWS >= 4) return score<4, FETCHES>(queries, keys, ahead, dim, to);
-        case 5: if constexpr (ATTEND_ROWS >= 5) return score<5, FETCHES>(queries, keys, ahead, dim, to);
-        case 6: if constexpr (ATTEND_ROWS >= 6) return score<6, FETCHES>(queries, keys, ahead, dim, to);
+        case 1: return compute_scores<1, PREFETCHES>(queries, keys, ahead, dim, to);
+        case 2: return compute_scores<2, PREFETCHES>(queries, keys, ahead, dim, to);
+        case 3: if constexpr (REGISTER_ROWS >= 3) return compute_scores<3, PREFETCHES>(queries, keys, ahead, dim, to);
+        case 4: if constexpr (REGISTER_ROWS >= 4) return compute_scores<4, PREFETCHES>(queries, keys, ahead, dim, to);
+        case 5: if constexpr (REGISTER_ROWS >= 5) return compute_scores<5, PREFETCHES>(queries, keys, ahead, dim, to);
+        case 6: if constexpr (REGISTER_ROWS >= 6) return compute_scores<6, PREFETCHES>(queries, keys, ahead, dim, to);
     }
 }
 
 template <int VECTORS>
-CHAIRLIFT_INLINE void weigh_of(
-    int rows, const uint16_t* weights, const Values& values, const uint16_t* const* ahead, int dim, int column,
+CHAIRLIFT_INLINE void dispatch_weighted_sum(
+    int rows, const uint16_t* weights, const ValueTiles& values, const uint16_t* const* ahead, int dim, int column,
     float* to) {
-    constexpr int MOST = VECTORS > ATTEND_VECTORS ? WIDE_ROWS : ATTEND_ROWS;
+    constexpr int MAX_ROWS = VECTORS > REGISTER_VECTORS ? WIDE_ROWS : REGISTER_ROWS;
     switch (rows) {
-        case 1: return weigh<1, VECTORS>(weights, values, ahead, dim, column, to);
-        case 2: return weigh<2, VECTORS>(weights, values, ahead, dim, column, to);
-        case 3: if constexpr (MOST >= 3) return weigh<3, VECTORS>(weights, values, ahead, dim, column, to);
-        case 4: if constexpr (MOST >= 4) return weigh<4, VECTORS>(weights, values, ahead, dim, column, to);
-        case 5: if constexpr (MOST >= 5) return weigh<5, VECTORS>(weights, values, ahead, dim, column, to);
-        case 6: if constexpr (MOST >= 6) return weigh<6, VECTORS>(weights, values, ahead, dim, column, to);
+        case 1: return weighted_sum<1, VECTORS>(weights, values, ahead, dim, column, to);
+        case 2: return weighted_sum<2, VECTORS>(weights, values, ahead, dim, column, to);
+        case 3: if constexpr (MAX_ROWS >= 3) return weighted_sum<3, VECTORS>(weights, values, ahead, dim, column, to);
+        case 4: if constexpr (MAX_ROWS >= 4) return weighted_sum<4, VECTORS>(weights, values, ahead, dim, column, to);
+        case 5: if constexpr (MAX_ROWS >= 5) return weighted_sum<5, VECTORS>(weights, values, ahead, dim, column, to);
+        case 6: if constexpr (MAX_ROWS >= 6) return weighted_sum<6, VECTORS>(weights, values, ahead, dim, column, to);
     }
 }
 
-// The largest score of one row, not scaled; -inf where no key is seen. Those of keys that are not seen are -inf then, and
-// capped ones lie within 1.
-static float peak_of(const AttendCall& call, float* scores, int begin, int width, int first, int last) {
+// Returns the largest score of one row, unscaled; -inf without a visible key. Sets the scores of invisible keys to
+// -inf. With a soft cap, replaces scores by tanh(scaled score / cap), which lies within -1 and 1.
+static float mask_and_max(const AttentionCall& call, float* scores, int begin, int width, int first, int last) {
     const bool is_whole = first <= begin && begin + width - 1 <= last, is_capped = call.softcap > 0;
-    Ints position = all(begin);
+    Ints position = broadcast(begin);
     for (int lane = 0; lane < LANES; lane++) position[lane] += lane;
     for (int i = 0; i < width && (is_capped || !is_whole); i += LANES, position += LANES) {
         Floats x = load<Floats>(scores + i);
         if (is_capped) x = hyperbolic_tangent(x * call.scale / call.softcap);
-        if (!is_whole) x = (position >= first) & (position <= last) ? x : all(-INFINITY);
+        if (!is_whole) x = (position >= first) & (position <= last) ? x : broadcast(-INFINITY);
         store(scores + i, x);
     }
-    Floats most = load<Floats>(scores);
-    for (int i = LANES; i < width; i += LANES) most = larger(most, load<Floats>(scores + i));
-    return largest(most);
+    Floats max_values = load<Floats>(scores);
+    for (int i = LANES; i < width; i += LANES) max_values = maximum(max_values, load<Floats>(scores + i));
+    return reduce_max(max_values);
 }
 
-// Turns the scores of one row into weights, 2**((score - peak) * factor); returns their total.
-static float weights_of(const float* scores, uint16_t* weights, int width, float factor, float peak) {
-    const float bound = peak == -INFINITY ? 0.0f : peak;
+// Converts the scores of one row to weights 2**((score - max_score) * factor) in bfloat16. Returns the sum of the
+// weights before they are rounded.
+static float exp_weights_bf16(const float* scores, uint16_t* weights, int width, float factor, float max_score) {
+    const float bound = max_score == -INFINITY ? 0.0f : max_score;
     Floats total = {};
     for (int i = 0; i < width; i += LANES) {
         const Floats weight = power_of_two((load<Floats>(scores + i) - bound) * factor);
         total += weight;
-        narrow(weights + i, weight);
+        store_bf16(weights + i, weight);
     }
-    return sum(total);
+    return reduce_sum(total);
 }
 
-// Partial results of a row: sums over the values, the largest score, the total of the weights.
-CHAIRLIFT_INLINE void join_row(float* sums, float& peak, float& total, const float* more, float new_peak, float new_total, int dim) {
-    const float most = peak > new_peak || peak != peak ? peak : new_peak;
-    if (most == -INFINITY) return;
-    const float keep = exp2f(peak - most), take = exp2f(new_peak - most);
+// Adds partial results to a row's: weighted sums of the values, the largest score, the total of the weights.
+CHAIRLIFT_INLINE void combine_row(
+    float* sums, float& max_score, float& total, const float* new_sums, float new_max, float new_total, int dim) {
+    const float max_of_both = max_score > new_max || max_score != max_score ? max_score : new_max;
+    if (max_of_both == -INFINITY) return;
+    const float factor = exp2f(max_score - max_of_both), new_factor = exp2f(new_max - max_of_both);
     for (int i = 0; i < dim; i += LANES)
-        store(sums + i, fma(load<Floats>(more + i), all(take), load<Floats>(sums + i) * keep));
-    total = total * keep + new_total * take;
-    peak = most;
+        store(sums + i, fma(load<Floats>(new_sums + i), broadcast(new_factor), load<Floats>(sums + i) * factor));
+    total = total * factor + new_total * new_factor;
+    max_score = max_of_both;
 }
 
-// The key tiles of one span that any of the rows sees. Blocks before them may be others' by now.
-struct Seen {
-    int first_tile, tiles, first, end;
+// The key tiles of one span that are visible to any row. Blocks before them may belong to other sequences by now.
+struct SpanTiles {
+    int first_tile, num_tiles, first, end;
     const uint16_t* keys[SPAN_TILES];
 };
 
-static Seen seen_of(const AttendCall& call, const AttendItem& item, int first, int last, int span) {
-    Seen seen;
-    seen.end = last + 1 < (span + 1) * SPAN ? last + 1 : (span + 1) * SPAN;
-    seen.first = first > span * SPAN ? first : span * SPAN;
-    seen.first_tile = seen.first / KEY_TILE;
-    seen.tiles = (seen.end - seen.first_tile * KEY_TILE + KEY_TILE - 1) / KEY_TILE;
-    find_tiles(call, item, call.cache.keys, seen.first_tile, seen.tiles, seen.keys);
-    return seen;
+static SpanTiles find_span_tiles(const AttentionCall& call, const AttentionTile& tile, int first, int last, int span) {
+    SpanTiles span_tiles;
+    span_tiles.end = last + 1 < (span + 1) * SPAN ? last + 1 : (span + 1) * SPAN;
+    span_tiles.first = first > span * SPAN ? first : span * SPAN;
+    span_tiles.first_tile = span_tiles.first / KEY_TILE;
+    span_tiles.num_tiles = (span_tiles.end - span_tiles.first_tile * KEY_TILE + KEY_TILE - 1) / KEY_TILE;
+    find_cache_tiles(call, tile, call.cache.keys, span_tiles.first_tile, span_tiles.num_tiles, span_tiles.keys);
+    return span_tiles;
 }
 
-// Fetches `count` lines of each tile, from line `first` on.
-CHAIRLIFT_INLINE void fetch_lines(const uint16_t* const* tiles, int number, int first, int count) {
-    for (int tile = 0; tile < number; tile++)
-        for (int line = first; line < first + count; line++) fetch(tiles[tile] + line * LINE / 2);
+// Prefetches `count` lines of each tile, from line `first` on.
+CHAIRLIFT_INLINE void prefetch_lines(const uint16_t* const* tiles, int num_tiles, int first, int count) {
+    for (int t = 0; t < num_tiles; t++)
+        for (int line = first; line < first + count; line++) prefetch(tiles[t] + line * LINE / 2);
 }
 
-// One span: leaves sums [rows][dim], and of each row the largest score, as an exponent of two, and the total of its
-// weights. With few rows it is memory that takes long. For one or two the processor fetches ahead by itself, better than
-// we do; only the first lines of the values are fetched, while weights are made and nothing else is read. For some more,
-// values are fetched while keys are read, and while values are read the keys of the span that comes `next`: ADR 0025.
-static void attend_span(
-    const AttendCall& call, const AttendItem& item, const Asking& asking, const Seen& seen, const Seen& next,
-    float* sums, float* peaks, float* totals) {
-    const int dim = call.cache.head_dim, rows = asking.count, begin = seen.first_tile * KEY_TILE;
-    const int width = seen.tiles * KEY_TILE;
+// Computes one span. Writes the weighted sums [rows][dim] and, per row, the largest score as an exponent of two and the
+// total of the weights.
+//
+// With few rows, memory is the bottleneck. With one or two rows the hardware prefetcher does better than software
+// prefetching; only the first lines of the values are prefetched, while weights are computed and memory is idle. With
+// more rows in one group, values are prefetched while keys are read, and the keys of the span `next` while values are
+// read: see ADR 0025.
+static void compute_span(
+    const AttentionCall& call, const AttentionTile& tile, const TileRows& tile_rows, const SpanTiles& span_tiles,
+    const SpanTiles& next, float* sums, float* max_scores, float* totals) {
+    const int dim = call.cache.head_dim, rows = tile_rows.count, begin = span_tiles.first_tile * KEY_TILE;
+    const int width = span_tiles.num_tiles * KEY_TILE;
     const float factor = (call.softcap > 0 ? call.softcap : call.scale) * LOG2_E;
-    alignas(64) float scores[MAX_ITEM_ROWS * SPAN];
-    alignas(64) uint16_t weights[MAX_ITEM_ROWS * SPAN];
-    Values values = {{}, seen.tiles, seen.first - begin, seen.end - begin - (seen.tiles - 1) * KEY_TILE};
-    find_tiles(call, item, call.cache.values, seen.first_tile, seen.tiles, values.tiles);
-    const int groups = (rows + ATTEND_ROWS - 1) / ATTEND_ROWS;
-    const bool is_left_alone = rows <= WIDE_ROWS, is_fetched = groups == 1 && !is_left_alone;
-    for (int tile = 0; tile < seen.tiles; tile += SCORED_TILES)
+    alignas(64) float scores[MAX_TILE_ROWS * SPAN];
+    alignas(64) uint16_t weights[MAX_TILE_ROWS * SPAN];
+    ValueTiles values = {
+        {}, span_tiles.num_tiles, span_tiles.first - begin,
+        span_tiles.end - begin - (span_tiles.num_tiles - 1) * KEY_TILE};
+    find_cache_tiles(call, tile, call.cache.values, span_tiles.first_tile, span_tiles.num_tiles, values.tiles);
+    const int groups = (rows + REGISTER_ROWS - 1) / REGISTER_ROWS;
+    const bool hardware_prefetches = rows <= WIDE_ROWS, software_prefetches = groups == 1 && !hardware_prefetches;
+    for (int t = 0; t < span_tiles.num_tiles; t += SCORE_TILES)
         for (int group = 0, r = 0, count; group < groups; group++, r += count) {
             count = rows / groups + (group < rows % groups);
-            const uint16_t *const *keys = seen.keys + tile, *const *ahead = values.tiles + tile;
-            float* to = scores + r * SPAN + tile * KEY_TILE;
-            if (is_fetched)
-                score_of<true>(count, asking.queries + r, keys, ahead, dim, to);
+            const uint16_t *const *keys = span_tiles.keys + t, *const *ahead = values.tiles + t;
+            float* to = scores + r * SPAN + t * KEY_TILE;
+            if (software_prefetches)
+                dispatch_scores<true>(count, tile_rows.queries + r, keys, ahead, dim, to);
             else
-                score_of<false>(count, asking.queries + r, keys, ahead, dim, to);
+                dispatch_scores<false>(count, tile_rows.queries + r, keys, ahead, dim, to);
         }
     for (int r = 0; r < rows; r++) {
-        if (is_left_alone) fetch_lines(values.tiles, seen.tiles, r * LINES_FETCHED, LINES_FETCHED);
-        peaks[r] = peak_of(call, scores + r * SPAN, begin, width, asking.first[r], asking.last[r]);
+        if (hardware_prefetches) prefetch_lines(values.tiles, span_tiles.num_tiles, r * PREFETCH_LINES, PREFETCH_LINES);
+        max_scores[r] = mask_and_max(call, scores + r * SPAN, begin, width, tile_rows.first[r], tile_rows.last[r]);
     }
     for (int r = 0; r < rows; r++) {
-        totals[r] = weights_of(scores + r * SPAN, weights + r * SPAN, width, factor, peaks[r]);
-        peaks[r] *= factor;
+        totals[r] = exp_weights_bf16(scores + r * SPAN, weights + r * SPAN, width, factor, max_scores[r]);
+        max_scores[r] *= factor;
     }
     const uint16_t* ahead[SPAN_TILES];
-    for (int tile = 0; tile < seen.tiles; tile++) ahead[tile] = tile < next.tiles ? next.keys[tile] : nullptr;
+    for (int t = 0; t < span_tiles.num_tiles; t++) ahead[t] = t < next.num_tiles ? next.keys[t] : nullptr;
     for (int group = 0, r = 0, count; group < groups; group++, r += count) {
         count = rows / groups + (group < rows % groups);
-        for (int column = 0, taken; column < dim; column += taken) {
-            const int left = (dim - column) / LANES;
-            const int vectors = count <= WIDE_ROWS && left >= WIDE_VECTORS ? WIDE_VECTORS
-                              : left >= ATTEND_VECTORS                     ? ATTEND_VECTORS
-                                                                           : 1;
-            taken = vectors * LANES;
-            const uint16_t* const* fetched = is_fetched && column == 0 ? ahead : nullptr;
+        for (int column = 0, step_width; column < dim; column += step_width) {
+            const int remaining = (dim - column) / LANES;
+            const int vectors = count <= WIDE_ROWS && remaining >= WIDE_VECTORS ? WIDE_VECTORS
+                              : remaining >= REGISTER_VECTORS                   ? REGISTER_VECTORS
+                                                                                : 1;
+            step_width = vectors * LANES;
+            const uint16_t* const* tiles = software_prefetches && column == 0 ? ahead : nullptr;
             if (vectors == WIDE_VECTORS)
-                weigh_of<WIDE_VECTORS>(count, weights + r * SPAN, values, fetched, dim, column, sums + r * dim);
-            else if (vectors == ATTEND_VECTORS)
-                weigh_of<ATTEND_VECTORS>(count, weights + r * SPAN, values, fetched, dim, column, sums + r * dim);
+                dispatch_weighted_sum<WIDE_VECTORS>(
+                    count, weights + r * SPAN, values, tiles, dim, column, sums + r * dim);
+            else if (vectors == REGISTER_VECTORS)
+                dispatch_weighted_sum<REGISTER_VECTORS>(
+                    count, weights + r * SPAN, values, tiles, dim, column, sums + r * dim);
             else
-                weigh_of<1>(count, weights + r * SPAN, values, fetched, dim, column, sums + r * dim);
+                dispatch_weighted_sum<1>(count, weights + r * SPAN, values, tiles, dim, column, sums + r * dim);
         }
     }
 }
 
-static Asking asking_of(const AttendCall& call, const AttendItem& item) {
-    const int shared = call.heads / call.cache.kv_heads, dim = call.cache.head_dim;
-    const int begin = call.cu_q[item.sequence], end = call.cu_q[item.sequence + 1];
-    Asking asking;
-    asking.count = item.row_count;
-    for (int i = 0; i < item.row_count; i++) {
-        const int token = begin + (item.first_row + i) / shared, head = (item.first_row + i) % shared;
-        asking.queries[i] = call.queries + token * call.queries_stride + (item.kv_head * shared + head) * dim;
-        asking.last[i] = call.seq_lens[item.sequence] - (end - token);
-        asking.first[i] = call.window && asking.last[i] >= call.window ? asking.last[i] - call.window + 1 : 0;
+static TileRows make_tile_rows(const AttentionCall& call, const AttentionTile& tile) {
+    const int heads_per_kv = call.num_heads / call.cache.num_kv_heads, dim = call.cache.head_dim;
+    const int begin = call.cu_seqlens_q[tile.sequence], end = call.cu_seqlens_q[tile.sequence + 1];
+    TileRows tile_rows;
+    tile_rows.count = tile.num_rows;
+    for (int i = 0; i < tile.num_rows; i++) {
+        const int token = begin + (tile.first_row + i) / heads_per_kv, head = (tile.first_row + i) % heads_per_kv;
+        tile_rows.queries[i] = call.queries + token * call.queries_stride + (tile.kv_head * heads_per_kv + head) * dim;
+        tile_rows.last[i] = call.seq_lens[tile.sequence] - (end - token);
+        tile_rows.first[i] = call.window && tile_rows.last[i] >= call.window ? tile_rows.last[i] - call.window + 1 : 0;
     }
-    return asking;
+    return tile_rows;
 }
 
-static void begin_row(const AttendCall& call, const AttendItem& item, int row, float* sums, float& peak, float& total) {
-    const int shared = call.heads / call.cache.kv_heads;
+static void init_row(
+    const AttentionCall& call, const AttentionTile& tile, int row, float* sums, float& max_score, float& total) {
+    const int heads_per_kv = call.num_heads / call.cache.num_kv_heads;
     for (int i = 0; i < call.cache.head_dim; i++) sums[i] = 0.0f;
-    peak = call.sinks ? LOG2_E * call.sinks[item.kv_head * shared + (item.first_row + row) % shared] : -INFINITY;
+    max_score = call.sinks ? LOG2_E * call.sinks[tile.kv_head * heads_per_kv + (tile.first_row + row) % heads_per_kv]
+                           : -INFINITY;
     total = call.sinks ? 1.0f : 0.0f;
 }
 
-static void end_row(const AttendCall& call, const AttendItem& item, int row, const float* sums, float total) {
-    const int shared = call.heads / call.cache.kv_heads, dim = call.cache.head_dim;
-    const int token = call.cu_q[item.sequence] + (item.first_row + row) / shared;
-    const int head = item.kv_head * shared + (item.first_row + row) % shared;
-    const size_t place = token * call.out_stride + head * dim;
+static void write_row(const AttentionCall& call, const AttentionTile& tile, int row, const float* sums, float total) {
+    const int heads_per_kv = call.num_heads / call.cache.num_kv_heads, dim = call.cache.head_dim;
+    const int token = call.cu_seqlens_q[tile.sequence] + (tile.first_row + row) / heads_per_kv;
+    const int head = tile.kv_head * heads_per_kv + (tile.first_row + row) % heads_per_kv;
+    const size_t offset = token * call.out_stride + head * dim;
     const float inverse = 1.0f / total;
     for (int i = 0; i < dim; i += LANES) {
         const Floats value = load<Floats>(sums + i) * inverse;
-        if (call.to_floats)
-            store((float*)call.out + place + i, value);
+        if (call.out_is_f32)
+            store((float*)call.out + offset + i, value);
         else
-            narrow((uint16_t*)call.out + place + i, value);
+            store_bf16((uint16_t*)call.out + offset + i, value);
     }
 }
 
-static void attend(const AttendCall& call, const AttendItem& item, const AttendItem* after) {
+// Computes one tile. A tile with all spans of its row block writes the output, any other its partial results.
+static void attention(const AttentionCall& call, const AttentionTile& tile, const AttentionTile* next_tile) {
     const int dim = call.cache.head_dim;
-    const Asking asking = asking_of(call, item);
-    Seen seen = seen_of(call, item, asking.lowest(), asking.highest(), item.first_span), next;
-    alignas(64) float sums[MAX_ITEM_ROWS * MAX_HEAD_DIM], joined[MAX_ITEM_ROWS * MAX_HEAD_DIM];
-    float peaks[MAX_ITEM_ROWS], totals[MAX_ITEM_ROWS], joined_peaks[MAX_ITEM_ROWS], joined_totals[MAX_ITEM_ROWS];
-    const bool is_whole = item.partial < 0;
-    for (int r = 0; is_whole && r < asking.count; r++)
-        begin_row(call, item, r, joined + r * dim, joined_peaks[r], joined_totals[r]);
-    for (int i = 0; i < item.span_count; i++) {
-        next.tiles = 0;
-        if (i + 1 < item.span_count)
-            next = seen_of(call, item, asking.lowest(), asking.highest(), item.first_span + i + 1);
-        else if (after) {
-            const Asking others = asking_of(call, *after);
-            next = seen_of(call, *after, others.lowest(), others.highest(), after->first_span);
+    const TileRows tile_rows = make_tile_rows(call, tile);
+    SpanTiles span_tiles =
+        find_span_tiles(call, tile, tile_rows.first_key(), tile_rows.last_key(), tile.first_span), next;
+    alignas(64) float sums[MAX_TILE_ROWS * MAX_HEAD_DIM], combined[MAX_TILE_ROWS * MAX_HEAD_DIM];
+    float max_scores[MAX_TILE_ROWS], totals[MAX_TILE_ROWS], combined_max[MAX_TILE_ROWS], combined_totals[MAX_TILE_ROWS];
+    const bool is_whole = tile.partial_index < 0;
+    for (int r = 0; is_whole && r < tile_rows.count; r++)
+        init_row(call, tile, r, combined + r * dim, combined_max[r], combined_totals[r]);
+    for (int i = 0; i < tile.num_spans; i++) {
+        next.num_tiles = 0;
+        if (i + 1 < tile.num_spans)
+            next = find_span_tiles(call, tile, tile_rows.first_key(), tile_rows.last_key(), tile.first_span + i + 1);
+        else if (next_tile) {
+            const TileRows next_rows = make_tile_rows(call, *next_tile);
+            next =
+                find_span_tiles(call, *next_tile, next_rows.first_key(), next_rows.last_key(), next_tile->first_span);
         }
-        attend_span(call, item, asking, seen, next, sums, peaks, totals);
-        seen = next;
-        for (int r = 0; r < asking.count; r++) {
+        compute_span(call, tile, tile_rows, span_tiles, next, sums, max_scores, totals);
+        span_tiles = next;
+        for (int r = 0; r < tile_rows.count; r++) {
             if (is_whole) {
-                join_row(
-                    joined + r * dim, joined_peaks[r], joined_totals[r], sums + r * dim, peaks[r], totals[r], dim);
+                combine_row(
+                    combined + r * dim, combined_max[r], combined_totals[r], sums + r * dim, max_scores[r], totals[r],
+                    dim);
                 continue;
             }
-            float* to = call.partials + ((size_t)item.partial + i * asking.count + r) * (dim + 2);
+            float* to = call.partials + ((size_t)tile.partial_index + i * tile_rows.count + r) * (dim + 2);
             memcpy(to, sums + r * dim, dim * sizeof(float));
-            to[dim] = peaks[r], to[dim + 1] = totals[r];
+            to[dim] = max_scores[r], to[dim + 1] = totals[r];
         }
     }
-    for (int r = 0; is_whole && r < asking.count; r++) end_row(call, item, r, joined + r * dim, joined_totals[r]);
+    for (int r = 0; is_whole && r < tile_rows.count; r++)
+        write_row(call, tile, r, combined + r * dim, combined_totals[r]);
 }
 
-static void join(const AttendCall& call, const AttendItem& item, int spans) {
+// Combines the partial results of a row block and writes its output. tile: the first tile of the row block.
+static void combine(const AttentionCall& call, const AttentionTile& tile, int spans) {
     const int dim = call.cache.head_dim;
     alignas(64) float sums[MAX_HEAD_DIM];
-    float peak, total;
-    for (int r = 0; r < item.row_count; r++) {
-        begin_row(call, item, r, sums, peak, total);
+    float max_score, total;
+    for (int r = 0; r < tile.num_rows; r++) {
+        init_row(call, tile, r, sums, max_score, total);
         for (int span = 0; span < spans; span++) {
-            const float* from = call.partials + ((size_t)item.partial + span * item.row_count + r) * (dim + 2);
-            join_row(sums, peak, total, from, from[dim], from[dim + 1], dim);
+            const float* from = call.partials + ((size_t)tile.partial_index + span * tile.num_rows + r) * (dim + 2);
+            combine_row(sums, max_score, total, from, from[dim], from[dim + 1], dim);
         }
-        end_row(call, item, r, sums, total);
+        write_row(call, tile, r, sums, total);
     }
 }
 

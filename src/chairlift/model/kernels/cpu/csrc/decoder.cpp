@@ -16,11 +16,11 @@ namespace {
 
 constexpr size_t HUGE_PAGE = 2u << 20, LINE_BYTES = 64;
 
-size_t rounded(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
+size_t round_up(size_t value, size_t unit) { return (value + unit - 1) / unit * unit; }
 
-// Zeros on huge pages where the kernel gives them.
-void* pages(size_t bytes) {
-    const size_t size = rounded(bytes, bytes < HUGE_PAGE ? 4096 : HUGE_PAGE);
+// Allocates zeroed memory, on huge pages if the operating system provides them. Throws std::bad_alloc.
+void* zeroed_pages(size_t bytes) {
+    const size_t size = round_up(bytes, bytes < HUGE_PAGE ? 4096 : HUGE_PAGE);
     void* memory = aligned_alloc(bytes < HUGE_PAGE ? 4096 : HUGE_PAGE, size);
     if (!memory) throw std::bad_alloc();
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
@@ -38,12 +38,12 @@ double now() {
 }  // namespace
 
 size_t Buffer::bytes(size_t tokens) const {
-    return tokens * stride * (kind == FLOATS ? 4 : kind == HALVES ? 2 : 1);
+    return tokens * stride * (kind == F32 ? 4 : kind == BF16 ? 2 : 1);
 }
 
-size_t Buffer::runs() const { return quantization == INT8_GROUP ? stride / GROUP : 1; }
+size_t Buffer::scales_per_row() const { return quantization == INT8_GROUP ? stride / GROUP : 1; }
 
-Rows Buffer::rows(int count) const {
+Activations Buffer::rows(int count) const {
     return {(const uint8_t*)data, bytes(1), count, scales, sums};
 }
 
@@ -53,174 +53,187 @@ Decoder::~Decoder() {
 
 int Decoder::add_buffer(BufferKind kind, int width, WeightKind quantization) {
     Buffer buffer = {kind, width, quantization};
-    // Whole panels of a weight; of bfloat16 one line more, so that rows do not share the sets of a cache.
-    buffer.stride = kind == QUANTIZED ? rounded(width, GROUP)
-                                      : rounded(width, PANEL) + (kind == HALVES ? LINE_BYTES / 2 : 0);
+    // Rows are padded to whole panels of a weight. A bfloat16 row has one cache line more, so that rows do not map to
+    // the same cache sets.
+    buffer.stride = kind == QUANTIZED ? round_up(width, GROUP)
+                                      : round_up(width, PANEL) + (kind == BF16 ? LINE_BYTES / 2 : 0);
     buffers.push_back(buffer);
     return (int)buffers.size() - 1;
 }
 
-int Decoder::add_kind(AttendKind kind) {
-    for (size_t i = 0; i < items.size(); i++)
-        if (items[i].kind.group == kind.group && items[i].kind.window == kind.window) return (int)i;
-    items.push_back({kind, {}, {}, {}, {}, 0});
-    return (int)items.size() - 1;
+int Decoder::add_attention_plan(AttentionKind kind) {
+    for (size_t i = 0; i < attention_plans.size(); i++)
+        if (attention_plans[i].kind.group == kind.group && attention_plans[i].kind.window == kind.window) return (int)i;
+    attention_plans.push_back({kind, {}, {}, {}, {}, 0});
+    return (int)attention_plans.size() - 1;
 }
 
 void Decoder::reserve(int tokens) {
-    tokens = std::max(tokens, pool.size());  // each member may keep a row for itself
+    tokens = std::max(tokens, pool.size());  // a fused norm keeps one row per thread
     for (Buffer& buffer : buffers) {
         free(buffer.data), free(buffer.scales), free(buffer.sums);
         buffer.data = buffer.scales = nullptr, buffer.sums = nullptr;
     }
     for (Buffer& buffer : buffers) {
-        buffer.data = pages(buffer.bytes(tokens));
+        buffer.data = zeroed_pages(buffer.bytes(tokens));
         if (buffer.kind != QUANTIZED) continue;
-        buffer.scales = (float*)pages(tokens * buffer.runs() * sizeof(float));
-        buffer.sums = (int32_t*)pages(tokens * buffer.runs() * sizeof(int32_t));
+        buffer.scales = (float*)zeroed_pages(tokens * buffer.scales_per_row() * sizeof(float));
+        buffer.sums = (int32_t*)zeroed_pages(tokens * buffer.scales_per_row() * sizeof(int32_t));
     }
 }
 
 void Decoder::run(const Step& step) {
-    if (counters_ != operations_.size()) {
-        counters_ = operations_.size();
-        handed_out_ = std::make_unique<std::atomic<int>[]>(counters_);
+    if (num_counters_ != operations_.size()) {
+        num_counters_ = operations_.size();
+        next_tasks_ = std::make_unique<std::atomic<int>[]>(num_counters_);
     }
-    for (size_t i = 0; i < counters_; i++) handed_out_[i].store(0, std::memory_order_relaxed);
-    const double began = now();
+    for (size_t i = 0; i < num_counters_; i++) next_tasks_[i].store(0, std::memory_order_relaxed);
+    const double started_at = now();
     for (auto& operation : operations_) operation->prepare(step);
-    spend("prepare", now() - began);
-    struct Both { Decoder* decoder; const Step* step; } both = {this, &step};
+    record_time("prepare", now() - started_at);
+    struct Job { Decoder* decoder; const Step* step; } job = {this, &step};
     pool.run(
-        [](void* context, int member) { ((Both*)context)->decoder->take_part(*((Both*)context)->step, member); }, &both);
+        [](void* context, int thread_index) {
+            ((Job*)context)->decoder->run_worker(*((Job*)context)->step, thread_index);
+        },
+        &job);
 }
 
-void Decoder::take_part(const Step& step, int member) {
-    const int members = pool.size();
-    double began = member ? 0 : now();
+void Decoder::run_worker(const Step& step, int thread_index) {
+    const int num_threads = pool.size();
+    double started_at = thread_index ? 0 : now();
     for (size_t index = 0; index < operations_.size(); index++) {
         Operation& operation = *operations_[index];
-        std::atomic<int>& counter = handed_out_[index];
-        const int total = operation.tasks(step);
+        std::atomic<int>& counter = next_tasks_[index];
+        const int total = operation.num_tasks(step);
         int end;
-        auto take = [&]() -> int {
+        auto take_tasks = [&]() -> int {
             int begin = counter.load(std::memory_order_relaxed);
             do {
                 if (begin >= total) return -1;
-                end = std::min(total, begin + operation.grain(total - begin, members));
+                end = std::min(total, begin + operation.chunk_size(total - begin, num_threads));
             } while (!counter.compare_exchange_weak(begin, end, std::memory_order_relaxed));
             return begin;
         };
-        for (int begin = take(); begin >= 0;) {
-            const int stop = end, next = take();
-            operation.work(step, begin, stop, next, member);
+        for (int begin = take_tasks(); begin >= 0;) {
+            const int stop = end, next = take_tasks();
+            operation.run(step, begin, stop, next, thread_index);
             begin = next;
         }
-        if (index + 1 < operations_.size()) pool.meet();
-        if (member == 0) {
+        if (index + 1 < operations_.size()) pool.barrier();
+        if (thread_index == 0) {
             const double time = now();
-            spend(operation.name(), time - began);
-            began = time;
+            record_time(operation.name(), time - started_at);
+            started_at = time;
         }
     }
 }
 
-void Decoder::head(const uint16_t* rows, size_t stride, const int32_t* places, int count, const HeadCall& asked) {
-    const double began = now();
-    const Weight& weight = *asked.weight;
+void Decoder::lm_head(
+    const uint16_t* rows, size_t stride, const int32_t* row_indices, int count, const LMHeadCall& request) {
+    const double started_at = now();
+    const Weight& weight = *request.weight;
     const bool quantized = weight.kind != BFLOAT16;
-    const size_t runs = weight.kind == INT8_GROUP ? weight.groups() : 1, width = (size_t)weight.steps * (quantized ? 4 : 2);
-    const int members = pool.size();
+    const size_t scales_per_row = weight.kind == INT8_GROUP ? weight.groups() : 1;
+    const size_t width = (size_t)weight.steps * (quantized ? 4 : 2);
+    const int num_threads = pool.size();
     std::vector<uint16_t> padded(count * width);
     std::vector<int8_t> bytes(quantized ? count * width : 0);
-    std::vector<float> scales(quantized ? count * runs : 0);
-    std::vector<int32_t> sums(quantized ? count * runs : 0);
-    std::vector<Best> bests((size_t)members * 2 * count, Best{-INFINITY, INT32_MAX});
+    std::vector<float> scales(quantized ? count * scales_per_row : 0);
+    std::vector<int32_t> sums(quantized ? count * scales_per_row : 0);
+    std::vector<ArgMax> argmaxes((size_t)num_threads * 2 * count, ArgMax{-INFINITY, INT32_MAX});
     for (int row = 0; row < count; row++)
-        memcpy(&padded[row * width], rows + (places ? places[row] : row) * stride, weight.inputs * sizeof *rows);
+        memcpy(
+            &padded[row * width], rows + (row_indices ? row_indices[row] : row) * stride,
+            weight.inputs * sizeof *rows);
     LinearCall call = {&weight, {(const uint8_t*)padded.data(), width * 2, count, nullptr, nullptr}, nullptr, LOGITS,
-                       SILU, nullptr, 0, false, asked.wanted, asked.words};
+                       SILU, nullptr, 0, false, request.rows, request.mask_words};
     if (quantized) {
         kernels.quantize(
-            {padded.data(), false, width, (int32_t)width, weight.kind, bytes.data(), width, scales.data(), sums.data()}, 0,
-            count);
+            {padded.data(), false, width, (int32_t)width, weight.kind, bytes.data(), width, scales.data(), sums.data()},
+            0, count);
         call.rows = {(const uint8_t*)bytes.data(), width, count, scales.data(), sums.data()};
     }
     struct Job {
         Decoder& decoder;
         const LinearCall& call;
-        Best* bests;
+        ArgMax* argmaxes;
         std::atomic<int> next{0};
-    } job = {*this, call, bests.data()};
+    } job = {*this, call, argmaxes.data()};
     pool.run(
-        [](void* context, int member) {
+        [](void* context, int thread_index) {
             Job& job = *(Job*)context;
             const Weight& weight = *job.call.weight;
-            Best* bests = job.bests + (size_t)member * 2 * job.call.rows.count;
+            ArgMax* argmaxes = job.argmaxes + (size_t)thread_index * 2 * job.call.rows.count;
             for (int panel = job.next++, next; panel < weight.panels; panel = next) {
                 next = job.next++;
-                const bool more = next < weight.panels;
-                const uint8_t* ahead = more ? weight.data + next * weight.panel_bytes() : nullptr;
-                job.decoder.kernels.linear(job.call, 2 * panel, 2, ahead, more ? weight.panel_bytes() : 0, bests);
+                const bool has_next = next < weight.panels;
+                const uint8_t* ahead = has_next ? weight.data + next * weight.panel_bytes() : nullptr;
+                job.decoder.kernels.linear(
+                    job.call, 2 * panel, 2, ahead, has_next ? weight.panel_bytes() : 0, argmaxes);
             }
         },
         &job);
-    for (int place = 0; place < 2 * count; place++) {
-        Best best = bests[place];
-        for (int member = 1; member < members; member++) {
-            const Best& other = bests[(size_t)member * 2 * count + place];
-            if (best.is_beaten_by(other)) best = other;
+    for (int index = 0; index < 2 * count; index++) {
+        ArgMax argmax = argmaxes[index];
+        for (int thread_index = 1; thread_index < num_threads; thread_index++) {
+            const ArgMax& other = argmaxes[(size_t)thread_index * 2 * count + index];
+            if (argmax.is_less_than(other)) argmax = other;
         }
-        asked.values[place] = best.value, asked.ids[place] = best.id;
+        request.values[index] = argmax.value, request.ids[index] = argmax.id;
     }
-    spend("head", now() - began);
+    record_time("lm_head", now() - started_at);
 }
 
-void Decoder::spend(const char* name, double seconds) {
-    for (Spent& one : spent_)
-        if (one.name == name) return void(one.seconds += seconds);
-    spent_.push_back({name, seconds});
+void Decoder::record_time(const char* name, double seconds) {
+    for (OpTime& entry : op_times_)
+        if (entry.name == name) return void(entry.seconds += seconds);
+    op_times_.push_back({name, seconds});
 }
 
-void plan_items(Items& plan, const Step& step, int shared_heads, int kv_heads, int head_dim, int members) {
-    plan.items.clear(), plan.piece.clear(), plan.pieces.clear(), plan.spans.clear();
-    struct Tile { int sequence, first_row, rows, first_span, spans; };
-    std::vector<Tile> tiles;
+void plan_attention(
+    AttentionPlan& plan, const Step& step, int heads_per_kv, int num_kv_heads, int head_dim, int num_threads) {
+    plan.tiles.clear(), plan.split_index.clear(), plan.num_splits.clear(), plan.num_spans.clear();
+    struct RowBlock { int sequence, first_row, num_rows, first_span, num_spans; };
+    std::vector<RowBlock> row_blocks;
     int64_t cost = 0;
-    const int most = shared_heads > MAX_ITEM_ROWS ? MAX_ITEM_ROWS : MAX_ITEM_ROWS / shared_heads * shared_heads;
-    for (int sequence = 0; sequence < step.sequences; sequence++) {
-        const int tokens = step.cu_q[sequence + 1] - step.cu_q[sequence], length = step.seq_lens[sequence];
-        for (int row = 0; row < tokens * shared_heads && length > 0; row += most) {
-            const int rows = std::min(most, tokens * shared_heads - row);
-            const int first = length - tokens + row / shared_heads;
-            const int last = length - tokens + (row + rows - 1) / shared_heads;
-            const int seen = plan.kind.window && first >= plan.kind.window ? first - plan.kind.window + 1 : 0;
-            const Tile tile = {sequence, row, rows, seen / SPAN, last / SPAN - seen / SPAN + 1};
-            tiles.push_back(tile);
-            cost += (int64_t)tile.spans * kv_heads;
+    const int max_rows = heads_per_kv > MAX_TILE_ROWS ? MAX_TILE_ROWS : MAX_TILE_ROWS / heads_per_kv * heads_per_kv;
+    for (int sequence = 0; sequence < step.num_seqs; sequence++) {
+        const int tokens = step.cu_seqlens_q[sequence + 1] - step.cu_seqlens_q[sequence];
+        const int length = step.seq_lens[sequence];
+        for (int row = 0; row < tokens * heads_per_kv && length > 0; row += max_rows) {
+            const int rows = std::min(max_rows, tokens * heads_per_kv - row);
+            const int first = length - tokens + row / heads_per_kv;
+            const int last = length - tokens + (row + rows - 1) / heads_per_kv;
+            const int first_key = plan.kind.window && first >= plan.kind.window ? first - plan.kind.window + 1 : 0;
+            const RowBlock row_block = {sequence, row, rows, first_key / SPAN, last / SPAN - first_key / SPAN + 1};
+            row_blocks.push_back(row_block);
+            cost += (int64_t)row_block.num_spans * num_kv_heads;
         }
     }
-    const int64_t share = std::max<int64_t>(1, cost / (16 * members));
-    size_t partial = 0;
-    for (const Tile& tile : tiles)
-        for (int head = 0; head < kv_heads; head++) {
-            const int parts = (int)std::min<int64_t>(tile.spans, (tile.spans + share - 1) / share);
-            AttendItem item = {tile.sequence, head, tile.first_row, tile.rows, tile.first_span, tile.spans, -1};
-            if (parts <= 1) {
-                plan.items.push_back(item), plan.piece.push_back(-1);
+    const int64_t max_spans = std::max<int64_t>(1, cost / (16 * num_threads));  // of a tile
+    size_t partial_index = 0;
+    for (const RowBlock& block : row_blocks)
+        for (int head = 0; head < num_kv_heads; head++) {
+            const int num_parts =
+                (int)std::min<int64_t>(block.num_spans, (block.num_spans + max_spans - 1) / max_spans);
+            AttentionTile tile = {
+                block.sequence, head, block.first_row, block.num_rows, block.first_span, block.num_spans, -1};
+            if (num_parts <= 1) {
+                plan.tiles.push_back(tile), plan.split_index.push_back(-1);
                 continue;
             }
-            for (int part = 0, span = 0; part < parts; part++) {
-                const int count = tile.spans / parts + (part < tile.spans % parts);
-                item.first_span = tile.first_span + span, item.span_count = count;
-                item.partial = (int32_t)(partial + (size_t)span * tile.rows);
-                plan.items.push_back(item), plan.piece.push_back((int32_t)plan.pieces.size());
+            for (int part = 0, span = 0; part < num_parts; part++) {
+                const int count = block.num_spans / num_parts + (part < block.num_spans % num_parts);
+                tile.first_span = block.first_span + span, tile.num_spans = count;
+                tile.partial_index = (int32_t)(partial_index + (size_t)span * block.num_rows);
+                plan.tiles.push_back(tile), plan.split_index.push_back((int32_t)plan.num_splits.size());
                 span += count;
             }
-            plan.pieces.push_back(parts), plan.spans.push_back(tile.spans);
-            partial += (size_t)tile.spans * tile.rows;
+            plan.num_splits.push_back(num_parts), plan.num_spans.push_back(block.num_spans);
+            partial_index += (size_t)block.num_spans * block.num_rows;
         }
-    plan.partial_floats = partial * (head_dim + 2);
+    plan.partial_floats = partial_index * (head_dim + 2);
 }
 
 }  // namespace chairlift

@@ -1,12 +1,13 @@
-// A decoder as a list of operations over buffers, run by a pool: all layers of a step in one call.
+// Decoder: runs all layers of a step in one call, as a list of operations over buffers.
 //
-//     Python walks a model's layers once and adds an operation for each; a step gives them its tokens.
+// Python iterates over a model's layers once and adds their operations; a step brings the tokens.
 //
-//     ids -> embed -> [x] -> norm -> [n] -> linear -> [p] -> heads -> [q], cache -> attend -> [a] -> linear, added to [x]
-//                      ^                                                                              |
-//                      +------------------------------------------------------------------------------+
+//     ids -> embed -> [x] -> norm -> [n] -> linear -> [p] -> rope_cache -> [q], cache
+//                      ^                                                    |
+//                      +---------- linear, added to [x] <- [a] <- attention +
 //
-// An operation is cut into tasks, which members of the pool take as they become free; between two operations all meet.
+// An operation is a number of tasks. The threads of the pool take tasks as they become free, and all threads wait at a
+// barrier between two operations.
 #pragma once
 
 #include <array>
@@ -16,23 +17,23 @@
 #include <vector>
 
 #include "kernels.h"
-#include "pool.h"
 #include "step.h"
+#include "thread_pool.h"
 
 namespace chairlift {
 
-// What a head is multiplied by, and what there is to say of each row.
-struct HeadCall {
+// The lm_head's weight, and the outputs of each row.
+struct LMHeadCall {
     const Weight* weight;
-    const HeadRow* wanted;  // [count]
-    int32_t words;
-    float* values;          // [2 * count] the largest logits of all, then of those that are allowed
-    int64_t* ids;           // [2 * count] where they are
+    const LogitsRow* rows;  // [count]
+    int32_t mask_words;     // words per bitmask
+    float* values;          // [2 * count] max logits over all tokens, then over the allowed tokens
+    int64_t* ids;           // [2 * count] their token ids
 };
 
-enum BufferKind : int32_t { FLOATS = 0, HALVES = 1, QUANTIZED = 2 };
+enum BufferKind : int32_t { F32 = 0, BF16 = 1, QUANTIZED = 2 };
 
-// Activations of up to `reserved` tokens, [token][stride].
+// Activations [token][stride] of up to as many tokens as Decoder::reserve() allocated.
 struct Buffer {
     BufferKind kind;
     int32_t width;
@@ -42,26 +43,29 @@ struct Buffer {
     float* scales = nullptr;
     int32_t* sums = nullptr;
     size_t bytes(size_t tokens) const;
-    size_t runs() const;  // scales of a row
-    float* floats() const { return (float*)data; }
-    uint16_t* halves() const { return (uint16_t*)data; }
-    Rows rows(int count) const;
+    size_t scales_per_row() const;
+    float* f32() const { return (float*)data; }
+    uint16_t* bf16() const { return (uint16_t*)data; }
+    Activations rows(int count) const;
     void clear(size_t row) const { memset((char*)data + row * bytes(1), 0, bytes(1)); }
 };
 
-// Attention as layers of one kind share it.
-struct AttendKind {
+// Layers with the same layer group and window share an attention plan.
+struct AttentionKind {
     int32_t group, window;
 };
 
-// The items of one kind of attention in this step.
-struct Items {
-    AttendKind kind;
-    std::vector<AttendItem> items;
-    std::vector<int32_t> piece;      // of each item: which tile of rows it is a part of, -1 where it is the whole
-    std::vector<int32_t> pieces;     // of each tile in parts: how many items
-    std::vector<int32_t> spans;      // and how many spans
-    size_t partial_floats = 0;
+// The attention tiles of one kind in this step.
+//
+// A row block is some query rows of one sequence and one KV head. A row block with many spans is split into several
+// tiles, whose partial results are combined (flash-decoding).
+struct AttentionPlan {
+    AttentionKind kind;
+    std::vector<AttentionTile> tiles;
+    std::vector<int32_t> split_index;  // by tile: index of its split row block; -1: the tile is a whole row block
+    std::vector<int32_t> num_splits;   // by split row block: its tiles
+    std::vector<int32_t> num_spans;    // by split row block: its spans
+    size_t partial_floats = 0;         // floats of all partial results
 };
 
 class Decoder;
@@ -69,57 +73,62 @@ class Decoder;
 struct Operation {
     virtual ~Operation() = default;
     virtual const char* name() const = 0;
-    virtual int tasks(const Step& step) const = 0;
-    // Tasks [begin, end) of it; `next` is a task that this member will do after them, -1 where there is none.
-    virtual void work(const Step& step, int begin, int end, int next, int member) = 0;
-    virtual int grain(int left, int members) const { return left > 2 * members ? left / (2 * members) : 1; }
+    virtual int num_tasks(const Step& step) const = 0;
+    // Runs tasks [begin, end). next: the task that this thread runs after them, or -1.
+    virtual void run(const Step& step, int begin, int end, int next, int thread_index) = 0;
+    // Returns how many tasks a thread takes at once.
+    virtual int chunk_size(int remaining, int num_threads) const {
+        return remaining > 2 * num_threads ? remaining / (2 * num_threads) : 1;
+    }
+    // Runs in the calling thread, before the first operation of a step.
     virtual void prepare(const Step&) {}
 };
 
-struct Spent {
+struct OpTime {
     const char* name;
     double seconds;
 };
 
 class Decoder {
 public:
-    Decoder(Pool& pool, const Kernels& kernels) : pool(pool), kernels(kernels) {}
+    Decoder(ThreadPool& pool, const Kernels& kernels) : pool(pool), kernels(kernels) {}
     ~Decoder();
 
     int add_buffer(BufferKind kind, int width, WeightKind quantization);
     void add(std::unique_ptr<Operation> operation) { operations_.push_back(std::move(operation)); }
-    int add_kind(AttendKind kind);
+    int add_attention_plan(AttentionKind kind);
 
-    // Makes room for steps of so many tokens. Throws std::bad_alloc.
+    // Allocates the buffers for steps of up to `tokens` tokens. Throws std::bad_alloc.
     void reserve(int tokens);
-    // Runs all operations. Throws std::bad_alloc before any of them.
+    // Runs all operations. Throws std::bad_alloc before the first of them.
     void run(const Step& step);
 
-    // Rows [count, weight.inputs], `stride` apart (bfloat16; quantised first where the head is), times a head; those at
-    // these places, or where that is null the first ones. Throws std::bad_alloc.
-    void head(const uint16_t* rows, size_t stride, const int32_t* places, int count, const HeadCall& call);
+    // Multiplies bfloat16 rows [count, weight.inputs], `stride` elements apart, by the lm_head. Rows are quantized
+    // first if the lm_head is. row_indices: which rows; null: the first `count`. Throws std::bad_alloc.
+    void lm_head(const uint16_t* rows, size_t stride, const int32_t* row_indices, int count, const LMHeadCall& call);
 
-    const std::vector<Spent>& spent() const { return spent_; }
-    void forget_spent() { spent_.clear(); }
+    const std::vector<OpTime>& op_times() const { return op_times_; }
+    void clear_op_times() { op_times_.clear(); }
 
-    Pool& pool;
+    ThreadPool& pool;
     const Kernels& kernels;
     std::vector<Buffer> buffers;
-    std::vector<Items> items;
+    std::vector<AttentionPlan> attention_plans;
     std::vector<float> partials;
-    PlannedStep planned;
+    PlannedStep planned_step;
 
 private:
-    void take_part(const Step& step, int member);
-    void spend(const char* name, double seconds);
+    void run_worker(const Step& step, int thread_index);
+    void record_time(const char* name, double seconds);
 
     std::vector<std::unique_ptr<Operation>> operations_;
-    std::unique_ptr<std::atomic<int>[]> handed_out_;
-    size_t counters_ = 0;
-    std::vector<Spent> spent_;
+    std::unique_ptr<std::atomic<int>[]> next_tasks_;
+    size_t num_counters_ = 0;
+    std::vector<OpTime> op_times_;
 };
 
-// Plans the items of one kind of attention: enough of them that all members have work to the end.
-void plan_items(Items& items, const Step& step, int shared_heads, int kv_heads, int head_dim, int members);
+// Plans the tiles of one kind of attention: enough that every thread has work until the end.
+void plan_attention(
+    AttentionPlan& plan, const Step& step, int heads_per_kv, int num_kv_heads, int head_dim, int num_threads);
 
 }  // namespace chairlift

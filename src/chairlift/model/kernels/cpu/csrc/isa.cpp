@@ -1,22 +1,22 @@
-// The kernels of one instruction set: this file is compiled once for each (compile.py says with which flags).
+// The kernels of one instruction set. compile.py compiles this file once per set, with that set's flags.
 #include "attention.h"
 #include "kernels.h"
 #include "linear.h"
-#include "rows.h"
-#include "weighing.h"
+#include "rowwise.h"
+#include "softmax.h"
 
-#define CHAIRLIFT_JOINED(left, right) left##right
-#define CHAIRLIFT_NAMED(left, right) CHAIRLIFT_JOINED(left, right)
-#define CHAIRLIFT_TEXT(name) #name
-#define CHAIRLIFT_QUOTED(name) CHAIRLIFT_TEXT(name)
+#define CHAIRLIFT_CONCAT(left, right) left##right
+#define CHAIRLIFT_EXPAND_CONCAT(left, right) CHAIRLIFT_CONCAT(left, right)
+#define CHAIRLIFT_STRINGIZE(name) #name
+#define CHAIRLIFT_EXPAND_STRINGIZE(name) CHAIRLIFT_STRINGIZE(name)
 
 namespace chairlift {
 
-const Kernels* CHAIRLIFT_NAMED(kernels_, CHAIRLIFT_SET)() {
+const Kernels* CHAIRLIFT_EXPAND_CONCAT(kernels_, CHAIRLIFT_SET)() {
     using namespace CHAIRLIFT_SET;
     static const Kernels kernels = {
-        CHAIRLIFT_QUOTED(CHAIRLIFT_SET), embed, norm, quantize, linear, heads, attend, join, peaks,
-        weigh,
+        CHAIRLIFT_EXPAND_STRINGIZE(CHAIRLIFT_SET), embed, norm, quantize, linear, rope_cache, attention, combine,
+        block_max, exp_weights,
     };
     return &kernels;
 }

@@ -1,4 +1,5 @@
-// Rows times a packed weight: tiles of a few rows by a panel, sums in registers from the first input to the last.
+// Multiplies rows by a packed weight, in tiles of a few rows by a panel. Sums stay in registers from the first input to
+// the last.
 //
 //                       64 outputs (or 32)
 //     step k:          [  panel, 4 bytes each  ]
@@ -6,7 +7,7 @@
 //     row 1  [4 bytes]  sums[1][0..]                 so a row's product has the same bits in every batch.
 //     ...
 //
-// While a panel is multiplied, lines of the next one are fetched: memory has work for as long as the multipliers have.
+// While a panel is multiplied, the next one is prefetched, so that memory and multipliers work at the same time.
 #pragma once
 
 #include <cmath>
@@ -16,20 +17,20 @@
 
 namespace chairlift::CHAIRLIFT_SET {
 
-// Rows of a tile, by what fits the registers beside the panel's vectors.
+// Rows of a tile: as many as fit the registers beside the panel's vectors.
 constexpr int TILE_ROWS = LANES == 16 ? 6 : LANES == 8 ? 2 : 1;
 constexpr int GROUP_TILE_ROWS = LANES == 16 ? 3 : 1;
-// Vectors of a tile at most: a whole panel, or half of one where registers are short and few.
+// Vectors of a tile: a whole panel, or half of one if the registers are short and few.
 constexpr int TILE_VECTORS = LANES == 16 ? 4 : HALF_PANEL / LANES;
 constexpr int HALF_VECTORS = HALF_PANEL / LANES;
 constexpr int LINE = 64;
-// Of int8 in groups: how many groups of a panel stay in the nearest cache while so many tiles of rows pass over them.
-constexpr int RUN_GROUPS = 16, RUN_TILES = 32;
+// INT8_GROUP: groups of a panel that stay in the L1 cache while RANGE_TILES tiles of rows are multiplied by them.
+constexpr int RANGE_GROUPS = 16, RANGE_TILES = 32;
 
 CHAIRLIFT_INLINE Floats dot(Floats sum, Ints column, Ints row) { return dot_pairs(sum, column, row); }
 CHAIRLIFT_INLINE Ints dot(Ints sum, Ints column, Ints row) { return dot_quads(sum, column, row); }
 
-// Adds the products of some steps to the sums: of bfloat16 where these are Floats, of int8 where they are Ints.
+// Adds the products of some steps to the sums: of bfloat16 if Sum is Floats, of int8 if it is Ints.
 template <int LINES, typename Sum, int ROWS, int VECTORS>
 CHAIRLIFT_INLINE void accumulate(
     Sum (&sums)[ROWS][VECTORS], const uint8_t* rows, size_t stride, const uint8_t* panel, int steps,
@@ -39,31 +40,31 @@ CHAIRLIFT_INLINE void accumulate(
 #pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++) {
             columns[v] = load<Ints>(panel + v * sizeof(Ints));
-            if constexpr (__is_same(Sum, Ints)) hold(columns[v]);  // bfloat16's stay without being told
+            if constexpr (__is_same(Sum, Ints)) keep_in_register(columns[v]);  // bfloat16 columns stay by themselves
         }
 #pragma GCC unroll 4
-        for (int line = 0; line < LINES; line++) fetch(ahead + line * LINE);
+        for (int line = 0; line < LINES; line++) prefetch(ahead + line * LINE);
         ahead += LINES * LINE;
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; r++) {
-            Ints row = all_of(rows + r * stride);
+            Ints row = broadcast_word(rows + r * stride);
 #pragma GCC unroll 8
             for (int v = 0; v < VECTORS; v++) sums[r][v] = dot(sums[r][v], columns[v], row);
         }
     }
 }
 
-// A run of groups of a panel; where it is not the first, sums of rows are carried on, [rows][PANEL], and where it is not
-// the last, they are left there. Of other kinds a run is the whole panel.
-struct Run {
+// A range of the groups of a panel. Partial sums [rows][PANEL] are read from carried_sums unless the range is the
+// first, and written there unless it is the last. For the other kinds of weight a range is the whole panel.
+struct GroupRange {
     int begin, end;
-    float* carried;
+    float* carried_sums;
 };
 
-// The products of rows [first, first + ROWS) with VECTORS vectors of a panel, at `column` of it.
+// Multiplies rows [first, first + ROWS) by VECTORS vectors of a panel, from `column` of the panel on.
 template <WeightKind KIND, int ROWS, int VECTORS, int LINES>
 CHAIRLIFT_INLINE void multiply(
-    Floats (&sums)[ROWS][VECTORS], const LinearCall& call, int first, int panel, int column, const Run& run,
+    Floats (&sums)[ROWS][VECTORS], const LinearCall& call, int first, int panel, int column, const GroupRange& range,
     const uint8_t* ahead) {
     const Weight& weight = *call.weight;
     const uint8_t* rows = call.rows.data + first * call.rows.stride;
@@ -75,17 +76,18 @@ CHAIRLIFT_INLINE void multiply(
             for (int v = 0; v < VECTORS; v++) sums[r][v] = Floats{};
         accumulate<LINES>(sums, rows, call.rows.stride, data, weight.steps, ahead);
     } else if constexpr (KIND == INT8_CHANNEL) {
-        Ints whole[ROWS][VECTORS];
+        Ints int_sums[ROWS][VECTORS];
 #pragma GCC unroll 8
         for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
-            for (int v = 0; v < VECTORS; v++) whole[r][v] = all(call.rows.sums[first + r]);
-        accumulate<LINES>(whole, rows, call.rows.stride, data, weight.steps, ahead);
+            for (int v = 0; v < VECTORS; v++) int_sums[r][v] = broadcast(call.rows.sums[first + r]);
+        accumulate<LINES>(int_sums, rows, call.rows.stride, data, weight.steps, ahead);
 #pragma GCC unroll 8
         for (int v = 0; v < VECTORS; v++) {
             Floats scale = load<Floats>(weight.scales + panel * PANEL + column + v * LANES);
 #pragma GCC unroll 8
-            for (int r = 0; r < ROWS; r++) sums[r][v] = to_floats(whole[r][v]) * (scale * call.rows.scales[first + r]);
+            for (int r = 0; r < ROWS; r++)
+                sums[r][v] = to_floats(int_sums[r][v]) * (scale * call.rows.scales[first + r]);
         }
     } else {
         const int groups = weight.groups(), steps = GROUP / 4;
@@ -96,31 +98,31 @@ CHAIRLIFT_INLINE void multiply(
         for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
             for (int v = 0; v < VECTORS; v++)
-                sums[r][v] = run.begin ? load<Floats>(run.carried + r * PANEL + v * LANES) : Floats{};
-        rows += run.begin * GROUP, data += run.begin * steps * STEP_BYTES;
-        for (int group = run.begin; group < run.end; group++) {
-            Ints whole[ROWS][VECTORS];
+                sums[r][v] = range.begin ? load<Floats>(range.carried_sums + r * PANEL + v * LANES) : Floats{};
+        rows += range.begin * GROUP, data += range.begin * steps * STEP_BYTES;
+        for (int group = range.begin; group < range.end; group++) {
+            Ints int_sums[ROWS][VECTORS];
 #pragma GCC unroll 8
             for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
-                for (int v = 0; v < VECTORS; v++) whole[r][v] = all(row_sums[r * groups + group]);
-            accumulate<LINES>(whole, rows, call.rows.stride, data, steps, ahead);
+                for (int v = 0; v < VECTORS; v++) int_sums[r][v] = broadcast(row_sums[r * groups + group]);
+            accumulate<LINES>(int_sums, rows, call.rows.stride, data, steps, ahead);
             rows += GROUP, data += steps * STEP_BYTES, ahead += steps * LINES * LINE;
 #pragma GCC unroll 8
             for (int v = 0; v < VECTORS; v++) {
-                Floats scale = widened(scales + group * PANEL + v * LANES);
+                Floats scale = bf16_to_f32(scales + group * PANEL + v * LANES);
 #pragma GCC unroll 8
                 for (int r = 0; r < ROWS; r++)
-                    sums[r][v] = fma(to_floats(whole[r][v]), scale * row_scales[r * groups + group], sums[r][v]);
+                    sums[r][v] = fma(to_floats(int_sums[r][v]), scale * row_scales[r * groups + group], sums[r][v]);
             }
         }
     }
 }
 
-CHAIRLIFT_INLINE Floats activated(Floats x, Activation activation) {
-    if (activation == SILU) return x / (1.0f + exponential(x < -88.0f ? all(88.0f) : -x));
+CHAIRLIFT_INLINE Floats activate(Floats x, Activation activation) {
+    if (activation == SILU) return x / (1.0f + exponential(x < -88.0f ? broadcast(88.0f) : -x));
     if (activation == GELU_TANH) {
-        Floats inner = 0.7978845608f * fma(x * x * x, all(0.044715f), x);
+        Floats inner = 0.7978845608f * fma(x * x * x, broadcast(0.044715f), x);
         return 0.5f * x * (1.0f + hyperbolic_tangent(inner));
     }
     Floats value;
@@ -128,82 +130,86 @@ CHAIRLIFT_INLINE Floats activated(Floats x, Activation activation) {
     return value;
 }
 
-// Takes one more run of `width` logits into the best of a row.
-static void improve(Best& best, const float* logits, int width, int column, int outputs) {
-    Floats peak = load<Floats>(logits), nothing = peak * 0.0f;
+// Updates the argmax of a row with `width` more logits.
+static void update_argmax(ArgMax& argmax, const float* logits, int width, int column, int outputs) {
+    Floats max_values = load<Floats>(logits), zero_products = max_values * 0.0f;
     for (int i = LANES; i < width; i += LANES) {
         Floats more = load<Floats>(logits + i);
-        peak = larger(peak, more), nothing += more * 0.0f;
+        max_values = maximum(max_values, more), zero_products += more * 0.0f;
     }
-    const float most = largest(peak);
-    const bool is_plain = sum(nothing) == 0.0f && column + width <= outputs;
-    if (is_plain && !(most > best.value || (most == best.value && column < best.id))) return;
+    const float max_value = reduce_max(max_values);
+    // A NaN or infinity makes the sum of products with 0 NaN.
+    const bool max_is_exact = reduce_sum(zero_products) == 0.0f && column + width <= outputs;
+    if (max_is_exact && !(max_value > argmax.value || (max_value == argmax.value && column < argmax.id))) return;
     for (int i = 0; i < width && column + i < outputs; i++) {
-        const Best other = {logits[i], column + i};
-        if (best.is_beaten_by(other)) best = other;
+        const ArgMax other = {logits[i], column + i};
+        if (argmax.is_less_than(other)) argmax = other;
     }
 }
 
-// Takes off what a row's bits do not allow of a run of logits, and the rest into the best of it.
-static void improve_among(
-    Best& best, const uint32_t* allowed, int words, float* logits, int width, int column, int outputs, bool is_kept) {
-    const Floats nothing = all(-INFINITY);
+// Sets logits that the row's bitmask does not allow to -INFINITY and updates its argmax with the others.
+static void update_masked_argmax(
+    ArgMax& argmax, const uint32_t* bitmask, int mask_words, float* logits, int width, int column, int outputs,
+    bool keeps_logits) {
+    const Floats disallowed = broadcast(-INFINITY);
     for (int half = 0; half < width; half += HALF_PANEL, column += HALF_PANEL, logits += HALF_PANEL) {
-        const int place = column / HALF_PANEL;
-        const uint32_t bits = place < words ? allowed[place] : 0;
-        if (!bits && !is_kept) continue;
-        Floats peak = nothing;
+        const int word = column / HALF_PANEL;
+        const uint32_t bits = word < mask_words ? bitmask[word] : 0;
+        if (!bits && !keeps_logits) continue;
+        Floats max_values = disallowed;
         for (int i = 0; i < HALF_PANEL; i += LANES) {
-            const Floats left = bits ? where(bits >> i, load<Floats>(logits + i), nothing) : nothing;
-            peak = larger(peak, left);
-            store(logits + i, left);
+            const Floats masked = bits ? select(bits >> i, load<Floats>(logits + i), disallowed) : disallowed;
+            max_values = maximum(max_values, masked);
+            store(logits + i, masked);
         }
-        const float most = largest(peak);
-        if (!(most > best.value || (most == best.value && column < best.id))) continue;
+        const float max_value = reduce_max(max_values);
+        if (!(max_value > argmax.value || (max_value == argmax.value && column < argmax.id))) continue;
         for (int i = 0; i < HALF_PANEL && column + i < outputs; i++) {
-            const Best other = {logits[i], column + i};
-            if ((bits >> i & 1) && best.is_beaten_by(other)) best = other;
+            const ArgMax other = {logits[i], column + i};
+            if ((bits >> i & 1) && argmax.is_less_than(other)) argmax = other;
         }
     }
 }
 
-// Gives a run of one row's logits to the best of it, and to where they are kept.
-static void judge(const LinearCall& call, float* logits, int width, int row, int column, Best* best) {
-    const HeadRow& wanted = call.head[row];
-    improve(best[row], logits, width, column, call.weight->outputs);
-    if (wanted.allowed)
-        improve_among(
-            best[call.rows.count + row], wanted.allowed, call.words, logits, width, column, call.weight->outputs,
-            wanted.logits != nullptr);
-    if (!wanted.logits) return;
-    for (int i = 0; i < width; i += LANES) store(wanted.logits + column + i, load<Floats>(logits + i));
+// Updates the argmax of a row with `width` logits and writes them if the row needs logits.
+static void write_logits(const LinearCall& call, float* logits, int width, int row, int column, ArgMax* argmax) {
+    const LogitsRow& row_output = call.logits_rows[row];
+    update_argmax(argmax[row], logits, width, column, call.weight->outputs);
+    if (row_output.bitmask)
+        update_masked_argmax(
+            argmax[call.rows.count + row], row_output.bitmask, call.mask_words, logits, width, column,
+            call.weight->outputs, row_output.logits != nullptr);
+    if (!row_output.logits) return;
+    for (int i = 0; i < width; i += LANES) store(row_output.logits + column + i, load<Floats>(logits + i));
 }
 
-// Of 32 outputs the first 16 are gates, the others what they let through.
-static void gate(const LinearCall& call, const float* sums, int width, size_t place) {
+// Writes activation(gate) * up. Of 32 outputs, the first 16 are gates and the others their ups.
+static void apply_gate(const LinearCall& call, const float* sums, int width, size_t offset) {
     for (int half = 0; half < width; half += HALF_PANEL)
         for (int i = 0; i < HALF_PANEL / 2; i += LANES) {
             Floats gates = load<Floats>(sums + half + i), ups = load<Floats>(sums + half + HALF_PANEL / 2 + i);
-            const Floats gated = activated(gates, call.activation) * ups;
-            if (call.to_floats)
-                store((float*)call.out + place + half / 2 + i, gated);
+            const Floats value = activate(gates, call.activation) * ups;
+            if (call.out_is_f32)
+                store((float*)call.out + offset + half / 2 + i, value);
             else
-                narrow((uint16_t*)call.out + place + half / 2 + i, gated);
+                store_bf16((uint16_t*)call.out + offset + half / 2 + i, value);
         }
 }
 
-// Gives the sums [rows][PANEL] of rows from `first` on, `width` outputs from `column` of all, to where they belong.
-static void finish(const LinearCall& call, float* sums, int rows, int width, int first, int column, Best* best) {
+// Adds the bias to sums [rows][PANEL] and writes them as the mode requires: rows from `first` on, `width` outputs from
+// `column` of all outputs on.
+static void write_output(
+    const LinearCall& call, float* sums, int rows, int width, int first, int column, ArgMax* argmax) {
     for (int r = 0; r < rows; r++, sums += PANEL) {
         if (call.bias)
             for (int i = 0; i < width; i += LANES)
                 store(sums + i, load<Floats>(sums + i) + load<Floats>(call.bias + column + i));
         if (call.mode == GATED) {
-            gate(call, sums, width, (first + r) * call.out_stride + column / 2);
+            apply_gate(call, sums, width, (first + r) * call.out_stride + column / 2);
             continue;
         }
         if (call.mode == LOGITS) {
-            judge(call, sums, width, first + r, column, best);
+            write_logits(call, sums, width, first + r, column, argmax);
             continue;
         }
         float* out = (float*)call.out + (first + r) * call.out_stride + column;
@@ -215,87 +221,106 @@ static void finish(const LinearCall& call, float* sums, int rows, int width, int
 }
 
 template <WeightKind KIND, int ROWS, int VECTORS, int LINES>
-__attribute__((noinline)) static void tile(
-    const LinearCall& call, int first, int panel, int column, const Run& run, const uint8_t* ahead, Best* best) {
+__attribute__((noinline)) static void multiply_tile(
+    const LinearCall& call, int first, int panel, int column, const GroupRange& range, const uint8_t* ahead,
+    ArgMax* argmax) {
     Floats sums[ROWS][VECTORS];
-    multiply<KIND, ROWS, VECTORS, LINES>(sums, call, first, panel, column, run, ahead);
-    const bool is_last = KIND != INT8_GROUP || run.end == call.weight->groups();
-    alignas(64) float own[ROWS * PANEL];
-    float* found = is_last ? own : run.carried;
+    multiply<KIND, ROWS, VECTORS, LINES>(sums, call, first, panel, column, range, ahead);
+    const bool is_last = KIND != INT8_GROUP || range.end == call.weight->groups();
+    alignas(64) float local_sums[ROWS * PANEL];
+    float* results = is_last ? local_sums : range.carried_sums;
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; r++)
 #pragma GCC unroll 8
-        for (int v = 0; v < VECTORS; v++) store(found + r * PANEL + v * LANES, sums[r][v]);
-    if (is_last) finish(call, found, ROWS, VECTORS * LANES, first, panel * PANEL + column, best);
+        for (int v = 0; v < VECTORS; v++) store(results + r * PANEL + v * LANES, sums[r][v]);
+    if (is_last) write_output(call, results, ROWS, VECTORS * LANES, first, panel * PANEL + column, argmax);
 }
 
 template <WeightKind KIND, int VECTORS, int LINES>
-CHAIRLIFT_INLINE void tile_of(
-    int rows, const LinearCall& call, int first, int panel, int column, const Run& run, const uint8_t* ahead,
-    Best* best) {
-    constexpr int MOST = KIND == INT8_GROUP ? GROUP_TILE_ROWS : TILE_ROWS;
+CHAIRLIFT_INLINE void dispatch_tile(
+    int rows, const LinearCall& call, int first, int panel, int column, const GroupRange& range, const uint8_t* ahead,
+    ArgMax* argmax) {
+    constexpr int MAX_ROWS = KIND == INT8_GROUP ? GROUP_TILE_ROWS : TILE_ROWS;
     switch (rows) {
-        case 1: return tile<KIND, 1, VECTORS, LINES>(call, first, panel, column, run, ahead, best);
-        case 2: if constexpr (MOST >= 2) return tile<KIND, 2, VECTORS, LINES>(call, first, panel, column, run, ahead, best);
-        case 3: if constexpr (MOST >= 3) return tile<KIND, 3, VECTORS, LINES>(call, first, panel, column, run, ahead, best);
-        case 4: if constexpr (MOST >= 4) return tile<KIND, 4, VECTORS, LINES>(call, first, panel, column, run, ahead, best);
-        case 5: if constexpr (MOST >= 5) return tile<KIND, 5, VECTORS, LINES>(call, first, panel, column, run, ahead, best);
-        case 6: if constexpr (MOST >= 6) return tile<KIND, 6, VECTORS, LINES>(call, first, panel, column, run, ahead, best);
+        case 1:
+            return multiply_tile<KIND, 1, VECTORS, LINES>(call, first, panel, column, range, ahead, argmax);
+        case 2:
+            if constexpr (MAX_ROWS >= 2)
+                return multiply_tile<KIND, 2, VECTORS, LINES>(call, first, panel, column, range, ahead, argmax);
+            [[fallthrough]];
+        case 3:
+            if constexpr (MAX_ROWS >= 3)
+                return multiply_tile<KIND, 3, VECTORS, LINES>(call, first, panel, column, range, ahead, argmax);
+            [[fallthrough]];
+        case 4:
+            if constexpr (MAX_ROWS >= 4)
+                return multiply_tile<KIND, 4, VECTORS, LINES>(call, first, panel, column, range, ahead, argmax);
+            [[fallthrough]];
+        case 5:
+            if constexpr (MAX_ROWS >= 5)
+                return multiply_tile<KIND, 5, VECTORS, LINES>(call, first, panel, column, range, ahead, argmax);
+            [[fallthrough]];
+        case 6:
+            if constexpr (MAX_ROWS >= 6)
+                return multiply_tile<KIND, 6, VECTORS, LINES>(call, first, panel, column, range, ahead, argmax);
     }
 }
 
-// All rows against VECTORS vectors of a panel; rows are cut into tiles that differ by one row at most. Of the cache
-// lines ahead as many are fetched in each step of the first tiles as brings all of them in before the last one; of three
-// tiles that would be too many at once, so they are cut into four.
+// Multiplies all rows by VECTORS vectors of a panel. The rows are divided into tiles that differ by at most one row.
+//
+// Each step prefetches as many lines of the panel ahead as needed to have all of it before the last tile ends. With
+// three tiles that would be too many lines at once, so the rows are divided into four.
 template <WeightKind KIND, int VECTORS>
-static void tiles(const LinearCall& call, int panel, int column, const uint8_t* ahead, size_t ahead_bytes, Best* best) {
-    constexpr int MOST = KIND == INT8_GROUP ? GROUP_TILE_ROWS : TILE_ROWS;
-    const int count = call.rows.count, least = (count + MOST - 1) / MOST;
-    const int number = ahead_bytes && least == 3 ? 4 : least;
+static void multiply_panel(
+    const LinearCall& call, int panel, int column, const uint8_t* ahead, size_t ahead_bytes, ArgMax* argmax) {
+    constexpr int MAX_ROWS = KIND == INT8_GROUP ? GROUP_TILE_ROWS : TILE_ROWS;
+    const int count = call.rows.count, min_tiles = (count + MAX_ROWS - 1) / MAX_ROWS;
+    const int num_tiles = ahead_bytes && min_tiles == 3 ? 4 : min_tiles;
     const int groups = KIND == INT8_GROUP ? call.weight->groups() : 1;
-    const bool in_runs = KIND == INT8_GROUP && number > 2;
-    const int tiles_at_once = in_runs ? RUN_TILES : number, groups_at_once = in_runs ? RUN_GROUPS : groups;
-    alignas(64) float carried[KIND == INT8_GROUP ? RUN_TILES * MOST * PANEL : 1];
-    for (int begin = 0, begin_row = 0, row = 0; begin < number; begin += tiles_at_once, begin_row = row) {
-        const int end = begin + tiles_at_once < number ? begin + tiles_at_once : number;
-        for (Run run = {0, 0, carried}; run.begin < groups; run.begin = run.end) {
-            run.end = run.begin + groups_at_once < groups ? run.begin + groups_at_once : groups;
-            const size_t steps = in_runs ? (run.end - run.begin) * (GROUP / 4) : call.weight->steps;
-            run.carried = carried, row = begin_row;
+    const bool in_ranges = KIND == INT8_GROUP && num_tiles > 2;
+    const int tiles_at_once = in_ranges ? RANGE_TILES : num_tiles, groups_at_once = in_ranges ? RANGE_GROUPS : groups;
+    alignas(64) float carried_sums[KIND == INT8_GROUP ? RANGE_TILES * MAX_ROWS * PANEL : 1];
+    for (int begin = 0, begin_row = 0, row = 0; begin < num_tiles; begin += tiles_at_once, begin_row = row) {
+        const int end = begin + tiles_at_once < num_tiles ? begin + tiles_at_once : num_tiles;
+        for (GroupRange range = {0, 0, carried_sums}; range.begin < groups; range.begin = range.end) {
+            range.end = range.begin + groups_at_once < groups ? range.begin + groups_at_once : groups;
+            const size_t steps = in_ranges ? (range.end - range.begin) * (GROUP / 4) : call.weight->steps;
+            range.carried_sums = carried_sums, row = begin_row;
             for (int tile = begin, rows; tile < end; tile++, row += rows) {
-                rows = count / number + (tile < count % number);
-                const int lines = !ahead_bytes ? 0 : number == 1 ? 4 : number < 4 ? 2 : 1;
+                rows = count / num_tiles + (tile < count % num_tiles);
+                const int lines = !ahead_bytes ? 0 : num_tiles == 1 ? 4 : num_tiles < 4 ? 2 : 1;
                 if (lines == 0)
-                    tile_of<KIND, VECTORS, 0>(rows, call, row, panel, column, run, ahead, best);
+                    dispatch_tile<KIND, VECTORS, 0>(rows, call, row, panel, column, range, ahead, argmax);
                 else if (lines == 4)
-                    tile_of<KIND, VECTORS, 4>(rows, call, row, panel, column, run, ahead, best);
+                    dispatch_tile<KIND, VECTORS, 4>(rows, call, row, panel, column, range, ahead, argmax);
                 else if (lines == 2)
-                    tile_of<KIND, VECTORS, 2>(rows, call, row, panel, column, run, ahead, best);
+                    dispatch_tile<KIND, VECTORS, 2>(rows, call, row, panel, column, range, ahead, argmax);
                 else
-                    tile_of<KIND, VECTORS, 1>(rows, call, row, panel, column, run, ahead, best);
-                const size_t done = steps * lines * LINE;
-                ahead += done, ahead_bytes -= done < ahead_bytes ? done : ahead_bytes;
-                if (in_runs) run.carried += rows * PANEL;
+                    dispatch_tile<KIND, VECTORS, 1>(rows, call, row, panel, column, range, ahead, argmax);
+                const size_t prefetched = steps * lines * LINE;
+                ahead += prefetched, ahead_bytes -= prefetched < ahead_bytes ? prefetched : ahead_bytes;
+                if (in_ranges) range.carried_sums += rows * PANEL;
             }
         }
     }
 }
 
 template <WeightKind KIND>
-static void panels(const LinearCall& call, int half, int count, const uint8_t* ahead, size_t bytes, Best* best) {
+static void multiply_half_panels(
+    const LinearCall& call, int half, int count, const uint8_t* ahead, size_t bytes, ArgMax* argmax) {
     if constexpr (TILE_VECTORS == 2 * HALF_VECTORS)
-        if (count == 2) return tiles<KIND, TILE_VECTORS>(call, half / 2, 0, ahead, bytes, best);
+        if (count == 2) return multiply_panel<KIND, TILE_VECTORS>(call, half / 2, 0, ahead, bytes, argmax);
     for (int i = 0; i < count; i++) {
-        tiles<KIND, HALF_VECTORS>(call, (half + i) / 2, (half + i) % 2 * HALF_PANEL, ahead, bytes, best);
+        multiply_panel<KIND, HALF_VECTORS>(call, (half + i) / 2, (half + i) % 2 * HALF_PANEL, ahead, bytes, argmax);
         bytes = 0;
     }
 }
 
-static void linear(const LinearCall& call, int half, int count, const uint8_t* ahead, size_t bytes, Best* best) {
+static void linear(const LinearCall& call, int half, int count, const uint8_t* ahead, size_t bytes, ArgMax* argmax) {
     switch (call.weight->kind) {
-        case BFLOAT16: return panels<BFLOAT16>(call, half, count, ahead, bytes, best);
-        case INT8_CHANNEL: return panels<INT8_CHANNEL>(call, half, count, ahead, bytes, best);
-        case INT8_GROUP: return panels<INT8_GROUP>(call, half, count, ahead, bytes, best);
+        case BFLOAT16: return multiply_half_panels<BFLOAT16>(call, half, count, ahead, bytes, argmax);
+        case INT8_CHANNEL: return multiply_half_panels<INT8_CHANNEL>(call, half, count, ahead, bytes, argmax);
+        case INT8_GROUP: return multiply_half_panels<INT8_GROUP>(call, half, count, ahead, bytes, argmax);
     }
 }
 

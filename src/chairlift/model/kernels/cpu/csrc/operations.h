@@ -1,4 +1,4 @@
-// The operations of a decoder (decoder.h): each binds a kernel to buffers and weights, and says what its tasks are.
+// Operations of a decoder (decoder.h). Each binds a kernel to buffers and weights and defines its tasks.
 #pragma once
 
 #include <algorithm>
@@ -17,37 +17,37 @@ struct Embed : Operation {
     Embed(Decoder& decoder, const uint16_t* table, const Weight* packed, int width, float factor, int out)
         : decoder(decoder), table(table), packed(packed), width(width), out(out), factor(factor) {}
     const char* name() const override { return "embed"; }
-    int tasks(const Step& step) const override { return step.tokens; }
-    void work(const Step& step, int begin, int end, int, int) override {
+    int num_tasks(const Step& step) const override { return step.num_tokens; }
+    void run(const Step& step, int begin, int end, int, int) override {
         const Buffer& to = decoder.buffers[out];
-        decoder.kernels.embed({step.ids, table, packed, width, factor, to.floats(), to.stride}, begin, end);
+        decoder.kernels.embed({step.ids, table, packed, width, factor, to.f32(), to.stride}, begin, end);
     }
 };
 
-static QuantizeCall quantizing(const Buffer& from, const Buffer& to) {
-    return {from.data, from.kind == FLOATS, from.stride, (int32_t)to.stride, to.quantization, (int8_t*)to.data, to.stride,
+static QuantizeCall quantize_call(const Buffer& from, const Buffer& to) {
+    return {from.data, from.kind == F32, from.stride, (int32_t)to.stride, to.quantization, (int8_t*)to.data, to.stride,
             to.scales, to.sums};
 }
 
-// out = norm(in), or added: out += norm(in), which is float32 then. Or quantized = norm(in), where that is a buffer: a row
-// of `out` for each member is all that is written then.
+// out = norm(in). With `adds`: out += norm(in), and out is float32. With a buffer `quantized`: quantized = norm(in),
+// and only one row of `out` per thread is written.
 struct Norm : Operation {
     Decoder& decoder;
     int in, out, quantized;
     const float* weight;
     float eps;
-    bool added;
-    Norm(Decoder& decoder, int in, const float* weight, float eps, int out, bool added, int quantized)
-        : decoder(decoder), in(in), out(out), quantized(quantized), weight(weight), eps(eps), added(added) {}
+    bool adds;
+    Norm(Decoder& decoder, int in, const float* weight, float eps, int out, bool adds, int quantized)
+        : decoder(decoder), in(in), out(out), quantized(quantized), weight(weight), eps(eps), adds(adds) {}
     const char* name() const override { return "norm"; }
-    int tasks(const Step& step) const override { return step.tokens; }
-    void work(const Step&, int begin, int end, int, int member) override {
+    int num_tasks(const Step& step) const override { return step.num_tokens; }
+    void run(const Step&, int begin, int end, int, int thread_index) override {
         const Buffer &from = decoder.buffers[in], &to = decoder.buffers[out];
-        const NormMode mode = to.kind == HALVES ? NORM_HALVES : added ? NORM_ADD : NORM_FLOATS;
-        NormCall norm = {from.floats(), from.stride, weight, eps, from.width, mode, to.data, to.stride};
+        const NormMode mode = to.kind == BF16 ? NORM_BF16 : adds ? NORM_ADD : NORM_F32;
+        NormCall norm = {from.f32(), from.stride, weight, eps, from.width, mode, to.data, to.stride};
         if (quantized < 0) return decoder.kernels.norm(norm, begin, end);
-        QuantizeCall quantize = quantizing(to, decoder.buffers[quantized]);
-        norm.out = (char*)to.data + to.bytes(member), norm.out_stride = 0;
+        QuantizeCall quantize = quantize_call(to, decoder.buffers[quantized]);
+        norm.out = (char*)to.data + to.bytes(thread_index), norm.out_stride = 0;
         quantize.in = norm.out, quantize.in_stride = 0;
         for (int row = begin; row < end; row++) {
             decoder.kernels.norm(norm, row, row + 1);
@@ -61,13 +61,13 @@ struct Quantize : Operation {
     int in, out;
     Quantize(Decoder& decoder, int in, int out) : decoder(decoder), in(in), out(out) {}
     const char* name() const override { return "quantize"; }
-    int tasks(const Step& step) const override { return step.tokens; }
-    void work(const Step&, int begin, int end, int, int) override {
-        decoder.kernels.quantize(quantizing(decoder.buffers[in], decoder.buffers[out]), begin, end);
+    int num_tasks(const Step& step) const override { return step.num_tokens; }
+    void run(const Step&, int begin, int end, int, int) override {
+        decoder.kernels.quantize(quantize_call(decoder.buffers[in], decoder.buffers[out]), begin, end);
     }
 };
 
-// Tasks are half panels; two at a time while there are plenty.
+// A task is a half panel. A thread takes two at once while more than two per thread remain.
 struct Linear : Operation {
     Decoder& decoder;
     int in, out;
@@ -75,88 +75,100 @@ struct Linear : Operation {
     const float* bias;
     LinearMode mode;
     Activation activation;
-    const Weight* after = nullptr;  // of the next linear operation
-    Linear(Decoder& decoder, int in, const Weight* weight, const float* bias, LinearMode mode, Activation activation, int out)
+    const Weight* next_weight = nullptr;  // of the next linear operation; its first panels are prefetched
+    Linear(
+        Decoder& decoder, int in, const Weight* weight, const float* bias, LinearMode mode, Activation activation,
+        int out)
         : decoder(decoder), in(in), out(out), weight(weight), bias(bias), mode(mode), activation(activation) {}
     const char* name() const override { return "linear"; }
-    int tasks(const Step&) const override { return 2 * weight->panels; }
-    int grain(int left, int members) const override { return left > 2 * members && left % 2 == 0 ? 2 : 1; }
-    void work(const Step& step, int begin, int end, int next, int member) override {
+    int num_tasks(const Step&) const override { return 2 * weight->panels; }
+    int chunk_size(int remaining, int num_threads) const override {
+        return remaining > 2 * num_threads && remaining % 2 == 0 ? 2 : 1;
+    }
+    void run(const Step& step, int begin, int end, int next, int thread_index) override {
         const Buffer &from = decoder.buffers[in], &to = decoder.buffers[out];
-        const LinearCall call = {weight, from.rows(step.tokens), bias, mode, activation, to.data, to.stride,
-                                 mode == GATED && to.kind == FLOATS, nullptr, 0};
+        const LinearCall call = {weight, from.rows(step.num_tokens), bias, mode, activation, to.data, to.stride,
+                                 mode == GATED && to.kind == F32, nullptr, 0};
         const uint8_t* ahead = nullptr;
         size_t bytes = 0;
         if (next >= 0)
             ahead = weight->data + next / 2 * weight->panel_bytes(), bytes = weight->panel_bytes();
-        else if (after && member < after->panels)
-            ahead = after->data + member * after->panel_bytes(), bytes = after->panel_bytes();
+        else if (next_weight && thread_index < next_weight->panels)
+            ahead = next_weight->data + thread_index * next_weight->panel_bytes(), bytes = next_weight->panel_bytes();
         decoder.kernels.linear(call, begin, end - begin, ahead, bytes, nullptr);
     }
 };
 
-struct Heads : Operation {
+struct RopeCache : Operation {
     Decoder& decoder;
     int in, out, group, cache_index;
-    HeadsCall shape;  // what does not change from step to step
-    Heads(Decoder& decoder, int in, int out, int group, int cache_index, const HeadsCall& shape)
+    RopeCacheCall shape;  // the fields that are the same in every step
+    RopeCache(Decoder& decoder, int in, int out, int group, int cache_index, const RopeCacheCall& shape)
         : decoder(decoder), in(in), out(out), group(group), cache_index(cache_index), shape(shape) {}
-    const char* name() const override { return "heads"; }
-    int tasks(const Step& step) const override { return step.tokens; }
-    void work(const Step& step, int begin, int end, int, int) override {
+    const char* name() const override { return "rope_cache"; }
+    int num_tasks(const Step& step) const override { return step.num_tokens; }
+    void run(const Step& step, int begin, int end, int, int) override {
         const Buffer &from = decoder.buffers[in], &to = decoder.buffers[out];
-        HeadsCall call = shape;
-        call.in = from.floats(), call.in_stride = from.stride;
-        call.positions = step.positions, call.slots = step.groups[group].slots;
+        RopeCacheCall call = shape;
+        call.in = from.f32(), call.in_stride = from.stride;
+        call.positions = step.positions, call.slot_mapping = step.groups[group].slot_mapping;
         call.cache.keys = step.caches[cache_index].keys, call.cache.values = step.caches[cache_index].values;
-        call.queries = to.halves(), call.queries_stride = to.stride;
-        decoder.kernels.heads(call, begin, end);
+        call.queries = to.bf16(), call.queries_stride = to.stride;
+        decoder.kernels.rope_cache(call, begin, end);
     }
 };
 
-struct Attend : Operation {
+struct AttentionOp : Operation {
     Decoder& decoder;
-    int in, out, kind, cache_index;
-    AttendCall shape;
-    bool plans;  // the first of its kind plans for all
-    std::vector<std::atomic<int>> done{};
-    Attend(Decoder& decoder, int in, int out, int kind, int cache_index, const AttendCall& shape, bool plans)
-        : decoder(decoder), in(in), out(out), kind(kind), cache_index(cache_index), shape(shape), plans(plans) {}
-    const char* name() const override { return "attend"; }
-    int tasks(const Step&) const override { return (int)decoder.items[kind].items.size(); }
-    int grain(int left, int members) const override { return left > 16 * members ? 2 : 1; }
+    int in, out, plan_index, cache_index;
+    AttentionCall shape;  // the fields that are the same in every step
+    bool makes_plan;      // the first operation of a kind plans for all of that kind
+    std::vector<std::atomic<int>> finished_parts{};
+    AttentionOp(
+        Decoder& decoder, int in, int out, int plan_index, int cache_index, const AttentionCall& shape, bool makes_plan)
+        : decoder(decoder), in(in), out(out), plan_index(plan_index), cache_index(cache_index), shape(shape),
+          makes_plan(makes_plan) {}
+    const char* name() const override { return "attention"; }
+    int num_tasks(const Step&) const override { return (int)decoder.attention_plans[plan_index].tiles.size(); }
+    int chunk_size(int remaining, int num_threads) const override { return remaining > 16 * num_threads ? 2 : 1; }
     void prepare(const Step& step) override {
-        Items& items = decoder.items[kind];
-        const int kv_heads = shape.cache.kv_heads, dim = shape.cache.head_dim;
-        if (plans) plan_items(items, step, shape.heads / kv_heads, kv_heads, dim, decoder.pool.size());
-        if (decoder.partials.size() < items.partial_floats) decoder.partials.resize(items.partial_floats);
-        if (done.size() < items.pieces.size()) done = std::vector<std::atomic<int>>(items.pieces.size());
-        for (auto& one : done) one.store(0, std::memory_order_relaxed);
-        const Buffer& to = decoder.buffers[out];  // tokens without a key to see: padding
-        for (int token = step.cu_q[step.sequences]; token < step.tokens; token++)
+        AttentionPlan& plan = decoder.attention_plans[plan_index];
+        const int num_kv_heads = shape.cache.num_kv_heads, dim = shape.cache.head_dim;
+        if (makes_plan)
+            plan_attention(plan, step, shape.num_heads / num_kv_heads, num_kv_heads, dim, decoder.pool.size());
+        if (decoder.partials.size() < plan.partial_floats) decoder.partials.resize(plan.partial_floats);
+        if (finished_parts.size() < plan.num_splits.size())
+            finished_parts = std::vector<std::atomic<int>>(plan.num_splits.size());
+        for (auto& counter : finished_parts) counter.store(0, std::memory_order_relaxed);
+        const Buffer& to = decoder.buffers[out];
+        // No tile writes the output of padding tokens and of empty sequences.
+        for (int token = step.cu_seqlens_q[step.num_seqs]; token < step.num_tokens; token++)
             to.clear(token);
-        for (int sequence = 0; sequence < step.sequences; sequence++)
+        for (int sequence = 0; sequence < step.num_seqs; sequence++)
             if (step.seq_lens[sequence] == 0)
-                for (int token = step.cu_q[sequence]; token < step.cu_q[sequence + 1]; token++) to.clear(token);
+                for (int token = step.cu_seqlens_q[sequence]; token < step.cu_seqlens_q[sequence + 1]; token++)
+                    to.clear(token);
     }
-    void work(const Step& step, int begin, int end, int next, int) override {
+    void run(const Step& step, int begin, int end, int next, int) override {
         const Buffer &from = decoder.buffers[in], &to = decoder.buffers[out];
-        Items& items = decoder.items[kind];
-        AttendCall call = shape;
-        call.queries = from.halves(), call.queries_stride = from.stride, call.out = to.data, call.out_stride = to.stride;
-        call.to_floats = to.kind == FLOATS;
+        AttentionPlan& plan = decoder.attention_plans[plan_index];
+        AttentionCall call = shape;
+        call.queries = from.bf16(), call.queries_stride = from.stride, call.out = to.data, call.out_stride = to.stride;
+        call.out_is_f32 = to.kind == F32;
         call.cache.keys = step.caches[cache_index].keys, call.cache.values = step.caches[cache_index].values;
-        call.block_table = step.groups[items.kind.group].block_table;
-        call.max_blocks = step.groups[items.kind.group].max_blocks;
-        call.cu_q = step.cu_q, call.seq_lens = step.seq_lens, call.partials = decoder.partials.data();
+        call.block_table = step.groups[plan.kind.group].block_table;
+        call.max_blocks = step.groups[plan.kind.group].max_blocks;
+        call.cu_seqlens_q = step.cu_seqlens_q, call.seq_lens = step.seq_lens, call.partials = decoder.partials.data();
         for (int i = begin; i < end; i++) {
-            const int following = i + 1 < end ? i + 1 : next;
-            decoder.kernels.attend(call, items.items[i], following < 0 ? nullptr : &items.items[following]);
-            const int piece = items.piece[i];
-            if (piece < 0 || done[piece].fetch_add(1, std::memory_order_acq_rel) + 1 < items.pieces[piece]) continue;
-            AttendItem whole = items.items[i];  // whoever finishes last joins; parts of a tile stand together
-            for (int first = i; first >= 0 && items.piece[first] == piece; first--) whole = items.items[first];
-            decoder.kernels.join(call, whole, items.spans[piece]);
+            const int next_index = i + 1 < end ? i + 1 : next;
+            decoder.kernels.attention(call, plan.tiles[i], next_index < 0 ? nullptr : &plan.tiles[next_index]);
+            const int split = plan.split_index[i];
+            if (split < 0 || finished_parts[split].fetch_add(1, std::memory_order_acq_rel) + 1 < plan.num_splits[split])
+                continue;
+            // The thread that finishes the last part combines all. The parts of a row block are adjacent in the plan.
+            AttentionTile row_block = plan.tiles[i];
+            for (int first = i; first >= 0 && plan.split_index[first] == split; first--) row_block = plan.tiles[first];
+            decoder.kernels.combine(call, row_block, plan.num_spans[split]);
         }
     }
 };

@@ -8,60 +8,61 @@ namespace chairlift {
 
 namespace {
 
-float widened(uint16_t half) {
+float bf16_to_f32(uint16_t half) {
     const uint32_t bits = (uint32_t)half << 16;
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
 
-// The next bfloat16 not below a positive float.
-uint16_t narrowed_up(float value) {
+// Returns the smallest bfloat16 that is at least a positive float.
+uint16_t round_up_to_bf16(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     return (uint16_t)((bits + 0xffff) >> 16);
 }
 
-typedef float Lanes __attribute__((vector_size(16)));  // which every machine of 64 bits has
+typedef float Lanes __attribute__((vector_size(16)));  // every 64-bit processor has such vectors
 
-// Numbers of steps of a scale, to nearest: the sum of 1.5 * 2**23 rounds without a call.
-inline Lanes rounded(Lanes steps) {
+// Rounds to nearest. Adding and subtracting 1.5 * 2**23 rounds without a function call.
+inline Lanes round_to_nearest(Lanes steps) {
     const Lanes shift = {12582912.0f, 12582912.0f, 12582912.0f, 12582912.0f};
     return steps + shift - shift;
 }
 
-// As far as int8 goes.
-inline Lanes bounded(Lanes steps) {
+// Clamps to -127..127.
+inline Lanes clamp_to_int8(Lanes steps) {
     const Lanes high = {127.0f, 127.0f, 127.0f, 127.0f};
     steps = steps > high ? high : steps;
     return steps < -high ? -high : steps;
 }
 
-// What rounding a group to a scale loses; `clips`: whether some may be beyond 127 steps.
-template <bool clips>
-inline float lost(const Lanes* values, float scale) {
+// Returns the squared error of a group under a scale. CLIPS: some values may exceed 127 scales.
+template <bool CLIPS>
+inline float rounding_loss(const Lanes* values, float scale) {
     const float inverse = 1.0f / scale;
     Lanes sums = {};
     for (int i = 0; i < GROUP / 4; i++) {
-        Lanes steps = rounded(values[i] * inverse);
-        const Lanes error = values[i] - (clips ? bounded(steps) : steps) * scale;
+        Lanes steps = round_to_nearest(values[i] * inverse);
+        const Lanes error = values[i] - (CLIPS ? clamp_to_int8(steps) : steps) * scale;
         sums += error * error;
     }
     return sums[0] + sums[1] + sums[2] + sums[3];
 }
 
-// The bfloat16 scale near largest / 127 with which a group loses least. Which of the values fall close to a step is luck,
-// and the best of a few draws has a tenth less of squared error than the first.
-uint16_t best_scale(const Lanes* values, float largest) {
+// Returns the bfloat16 scale near max_abs / 127 with the least squared error. How close the values are to multiples of
+// a scale is random, and the best of nine scales has a tenth less squared error than the first.
+uint16_t best_scale(const Lanes* values, float max_abs) {
     const int below = 2, above = 6;
-    const uint16_t plain = narrowed_up(largest / 127);
-    if (plain <= below || largest == 0.0f) return plain;
-    uint16_t best = plain;
-    float least = lost<false>(values, widened(plain));
-    for (int candidate = plain - below; candidate <= plain + above; candidate++) {
-        const float scale = widened((uint16_t)candidate);
-        const float squares = candidate < plain ? lost<true>(values, scale) : lost<false>(values, scale);
-        if (squares < least) least = squares, best = (uint16_t)candidate;
+    const uint16_t first_scale = round_up_to_bf16(max_abs / 127);
+    if (first_scale <= below || max_abs == 0.0f) return first_scale;
+    uint16_t best = first_scale;
+    float least_loss = rounding_loss<false>(values, bf16_to_f32(first_scale));
+    for (int scale_bits = first_scale - below; scale_bits <= first_scale + above; scale_bits++) {
+        const float scale = bf16_to_f32((uint16_t)scale_bits);
+        const bool clips = scale_bits < first_scale;
+        const float loss = clips ? rounding_loss<true>(values, scale) : rounding_loss<false>(values, scale);
+        if (loss < least_loss) least_loss = loss, best = (uint16_t)scale_bits;
     }
     return best;
 }
@@ -71,11 +72,11 @@ struct Job {
     const uint16_t* rows;
     int count;
     Placement placement;
-    int first, members;
-    std::vector<Error> errors;
+    int first, num_threads;
+    std::vector<QuantizationError> errors;
 
     int output(int row) const {
-        if (placement == BELOW) return first + row;
+        if (placement == STACKED) return first + row;
         return row / 16 * HALF_PANEL + row % 16 + (placement == UPS ? 16 : 0);
     }
 
@@ -91,72 +92,74 @@ struct Job {
         if (i < weight.inputs) memcpy(to, from + i, 2);
     }
 
-    // Four weights of a row, with zeros behind its end.
-    Lanes four(int row, int i) const {
+    // Returns four weights of a row; zeros follow its end.
+    Lanes load_four(int row, int i) const {
         const uint16_t* from = rows + (size_t)row * weight.inputs;
         Lanes values = {};
-        for (int lane = 0; lane < 4 && i + lane < weight.inputs; lane++) values[lane] = widened(from[i + lane]);
+        for (int lane = 0; lane < 4 && i + lane < weight.inputs; lane++) values[lane] = bf16_to_f32(from[i + lane]);
         return values;
     }
 
-    void quantize(int row, int begin, int end, float scale, Error& error) const {
+    void quantize(int row, int begin, int end, float scale, QuantizationError& error) const {
         uint8_t* to = at(output(row));
         const float inverse = scale > 0 ? 1.0f / scale : 0.0f;
         for (int i = begin; i < end; i += 4) {
-            const Lanes values = four(row, i), levels = bounded(rounded(values * inverse));
-            const Lanes off = values - levels * scale;
+            const Lanes values = load_four(row, i), levels = clamp_to_int8(round_to_nearest(values * inverse));
+            const Lanes errors = values - levels * scale;
             for (int lane = 0; lane < 4; lane++) {
                 to[(size_t)(i / 4) * STEP_BYTES + lane] = (uint8_t)((int)levels[lane] + 128);
-                error.squares += (double)off[lane] * off[lane];
-                error.of += (double)values[lane] * values[lane];
+                error.squared_error += (double)errors[lane] * errors[lane];
+                error.squared_norm += (double)values[lane] * values[lane];
             }
         }
     }
 
-    float largest(int row, int begin, int end) const {
+    float max_abs(int row, int begin, int end) const {
         const uint16_t* from = rows + (size_t)row * weight.inputs;
-        float most = 0;
-        for (int i = begin; i < end; i++) most = fmaxf(most, fabsf(widened(from[i])));
-        return most;
+        float max_value = 0;
+        for (int i = begin; i < end; i++) max_value = fmaxf(max_value, fabsf(bf16_to_f32(from[i])));
+        return max_value;
     }
 
-    void work(int row, Error& error) const {
+    void pack_row(int row, QuantizationError& error) const {
         if (weight.kind == BFLOAT16) return copy(row);
         const int to = output(row), panel = to / PANEL;
         if (weight.kind == INT8_CHANNEL) {
-            const float scale = largest(row, 0, weight.inputs) / 127;
+            const float scale = max_abs(row, 0, weight.inputs) / 127;
             const_cast<float*>(weight.scales)[to] = scale;
             return quantize(row, 0, weight.inputs, scale, error);
         }
         for (int group = 0, begin = 0; begin < weight.inputs; group++, begin += GROUP) {
             const int end = begin + GROUP < weight.inputs ? begin + GROUP : weight.inputs;
             Lanes values[GROUP / 4] = {};
-            for (int i = begin; i < end; i += 4) values[(i - begin) / 4] = four(row, i);
-            const uint16_t scale = best_scale(values, largest(row, begin, end));
-            const size_t place = ((size_t)panel * weight.groups() + group) * PANEL + to % PANEL;
-            const_cast<uint16_t*>(weight.group_scales)[place] = scale;
-            quantize(row, begin, end, widened(scale), error);
+            for (int i = begin; i < end; i += 4) values[(i - begin) / 4] = load_four(row, i);
+            const uint16_t scale = best_scale(values, max_abs(row, begin, end));
+            const size_t index = ((size_t)panel * weight.groups() + group) * PANEL + to % PANEL;
+            const_cast<uint16_t*>(weight.group_scales)[index] = scale;
+            quantize(row, begin, end, bf16_to_f32(scale), error);
         }
     }
 };
 
 }  // namespace
 
-Error pack(Pool& pool, const Weight& weight, const uint16_t* rows, int count, Placement placement, int first) {
-    Job job = {weight, rows, count, placement, first, pool.size(), std::vector<Error>(pool.size())};
+QuantizationError pack(
+    ThreadPool& pool, const Weight& weight, const uint16_t* rows, int count, Placement placement, int first) {
+    Job job = {weight, rows, count, placement, first, pool.size(), std::vector<QuantizationError>(pool.size())};
     pool.run(
-        [](void* context, int member) {
+        [](void* context, int thread_index) {
             Job& job = *(Job*)context;
-            Error error = {};
-            // Whole panels to one member, so that no cache line is written by two.
-            const int run = job.placement == BELOW ? PANEL : PANEL / 2;
-            for (int begin = member * run; begin < job.count; begin += job.members * run)
-                for (int row = begin; row < begin + run && row < job.count; row++) job.work(row, error);
-            job.errors[member] = error;
+            QuantizationError error = {};
+            // One thread packs a whole panel, so that no two threads write the same cache line.
+            const int run = job.placement == STACKED ? PANEL : PANEL / 2;
+            for (int begin = thread_index * run; begin < job.count; begin += job.num_threads * run)
+                for (int row = begin; row < begin + run && row < job.count; row++) job.pack_row(row, error);
+            job.errors[thread_index] = error;
         },
         &job);
-    Error total = {};
-    for (const Error& error : job.errors) total.squares += error.squares, total.of += error.of;
+    QuantizationError total = {};
+    for (const QuantizationError& error : job.errors)
+        total.squared_error += error.squared_error, total.squared_norm += error.squared_norm;
     return total;
 }
 

@@ -1,4 +1,4 @@
-// One vector of floats of the instruction set that this file is compiled for, and what C++ has no operator for.
+// Vector types of the instruction set that this file is compiled for, and the operations that C++ has no operator for.
 //
 //     set            lanes   bfloat16 pairs            int8 quads
 //     avx512_bf16    16      vdpbf16ps                 vpdpbusd
@@ -6,9 +6,9 @@
 //     avx2           8       widened, two FMA          widened, multiply and add
 //     portable       4       widened                   widened
 //
-// Vectors are GCC's and clang's own, so + - * / and comparisons work on them in every set. Everything lies in a namespace
-// of the set's name, and no inline function of the standard library is used: the linker keeps one copy of such a
-// function, and it might be the one with instructions that this machine does not have.
+// Vectors are those of GCC and clang, so + - * / and comparisons work on them in every set. Everything is in a
+// namespace named after the set, and no inline function of the standard library is used. The linker keeps one copy of
+// such a function, which could be one with instructions that this processor lacks.
 #pragma once
 
 #include <cstddef>
@@ -52,18 +52,18 @@ CHAIRLIFT_INLINE void store(Element* to, Vector vector) {
     memcpy(to, &vector, sizeof vector);
 }
 
-CHAIRLIFT_INLINE Floats all(float value) { return value - Floats{}; }
-CHAIRLIFT_INLINE Ints all(int32_t value) { return value - Ints{}; }
+CHAIRLIFT_INLINE Floats broadcast(float value) { return value - Floats{}; }
+CHAIRLIFT_INLINE Ints broadcast(int32_t value) { return value - Ints{}; }
 
-// Four bytes from memory in every lane: two bfloat16 or four int8 of one row.
-CHAIRLIFT_INLINE Ints all_of(const void* four_bytes) {
+// Loads four bytes (two bfloat16 or four int8 of one row) into every lane.
+CHAIRLIFT_INLINE Ints broadcast_word(const void* four_bytes) {
     int32_t word;
     memcpy(&word, four_bytes, sizeof word);
-    return all(word);
+    return broadcast(word);
 }
 
-// Keeps a vector in its register: compilers would rather load it again for each use.
-CHAIRLIFT_INLINE void hold([[maybe_unused]] Ints& vector) {
+// Keeps a vector in a register. Without it, compilers load the vector again for each use.
+CHAIRLIFT_INLINE void keep_in_register([[maybe_unused]] Ints& vector) {
 #if defined(__AVX512F__)
     asm("" : "+v"(vector));
 #endif
@@ -71,7 +71,7 @@ CHAIRLIFT_INLINE void hold([[maybe_unused]] Ints& vector) {
 
 CHAIRLIFT_INLINE Floats as_floats(Ints bits) { return (Floats)bits; }
 
-// a * b + c, rounded once where the set can.
+// Returns a * b + c, rounded once if the set has FMA.
 CHAIRLIFT_INLINE Floats fma(Floats a, Floats b, Floats c) {
 #if defined(__AVX512F__)
     return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
@@ -82,7 +82,7 @@ CHAIRLIFT_INLINE Floats fma(Floats a, Floats b, Floats c) {
 #endif
 }
 
-CHAIRLIFT_INLINE Floats larger(Floats a, Floats b) {
+CHAIRLIFT_INLINE Floats maximum(Floats a, Floats b) {
 #if defined(__AVX512F__)
     return (Floats)_mm512_max_ps((__m512)a, (__m512)b);
 #elif defined(__AVX2__)
@@ -92,20 +92,20 @@ CHAIRLIFT_INLINE Floats larger(Floats a, Floats b) {
 #endif
 }
 
-// Lanes of `a` where the lowest bits are set, one a lane, else those of `b`.
-CHAIRLIFT_INLINE Floats where(uint32_t bits, Floats a, Floats b) {
+// Returns lane i of `a` if bit i is set, else of `b`.
+CHAIRLIFT_INLINE Floats select(uint32_t bits, Floats a, Floats b) {
 #if defined(__AVX512F__)
     return (Floats)_mm512_mask_blend_ps((__mmask16)bits, (__m512)b, (__m512)a);
 #else
     Words lanes;
     for (int i = 0; i < LANES; i++) lanes[i] = 1u << i;
-    return ((Words)all((int32_t)bits) & lanes) != 0 ? a : b;
+    return ((Words)broadcast((int32_t)bits) & lanes) != 0 ? a : b;
 #endif
 }
 
-// Every lane moved to the one `by` (a power of two) away.
+// Swaps every lane i with lane i ^ BY. BY is a power of two.
 template <int BY, typename Vector>
-CHAIRLIFT_INLINE Vector crossed(Vector vector) {
+CHAIRLIFT_INLINE Vector swap_lanes(Vector vector) {
 #if defined(__AVX512F__)
     return __builtin_shufflevector(
         vector, vector, 0 ^ BY, 1 ^ BY, 2 ^ BY, 3 ^ BY, 4 ^ BY, 5 ^ BY, 6 ^ BY, 7 ^ BY, 8 ^ BY, 9 ^ BY, 10 ^ BY, 11 ^ BY,
@@ -118,49 +118,50 @@ CHAIRLIFT_INLINE Vector crossed(Vector vector) {
 #endif
 }
 
-// Of each lane whose number has no bit BY that of `a`, of the others that of `b`; and likewise of the lane BY away.
-struct Mixed {
+// own: lane i of `a` if i has no bit BY, else lane i of `b`. other: likewise lane i ^ BY.
+struct Interleaved {
     Ints own, other;
 };
 
 template <int BY>
-CHAIRLIFT_INLINE Mixed mixed(Ints a, Ints b) {
+CHAIRLIFT_INLINE Interleaved interleave(Ints a, Ints b) {
     Ints number = {};
     for (int lane = 0; lane < LANES; lane++) number[lane] = lane;
     const Ints is_clear = (number & BY) == 0;
-    return {is_clear ? a : b, is_clear ? crossed<BY>(a) : crossed<BY>(b)};
+    return {is_clear ? a : b, is_clear ? swap_lanes<BY>(a) : swap_lanes<BY>(b)};
 }
 
-// Reduces LANES vectors at once, each over its lanes: lane i is what becomes of vectors[i], which is overwritten.
+// Reduces LANES vectors over their lanes at once. Lane i of the result is the reduction of vectors[i]. Overwrites
+// vectors.
 template <int BY = LANES / 2, typename Reduce>
-CHAIRLIFT_INLINE Ints across(Ints* vectors, Reduce reduce) {
+CHAIRLIFT_INLINE Ints reduce_lanes(Ints* vectors, Reduce reduce) {
     for (int i = 0; i < BY; i++) {
-        const Mixed both = mixed<BY>(vectors[i], vectors[i + BY]);
+        const Interleaved both = interleave<BY>(vectors[i], vectors[i + BY]);
         vectors[i] = reduce(both.own, both.other);
     }
-    if constexpr (BY > 1) return across<BY / 2>(vectors, reduce);
+    if constexpr (BY > 1) return reduce_lanes<BY / 2>(vectors, reduce);
     return vectors[0];
 }
 
-// Sums and maxima over the lanes are taken pairwise, in one order for all.
+// Sums and maxima over the lanes are computed pairwise, in the same order in every set.
 template <typename Vector>
-CHAIRLIFT_INLINE auto sum(Vector vector) {
-    if constexpr (LANES > 8) vector += crossed<8>(vector);
-    if constexpr (LANES > 4) vector += crossed<4>(vector);
-    vector += crossed<2>(vector);
-    vector += crossed<1>(vector);
+CHAIRLIFT_INLINE auto reduce_sum(Vector vector) {
+    if constexpr (LANES > 8) vector += swap_lanes<8>(vector);
+    if constexpr (LANES > 4) vector += swap_lanes<4>(vector);
+    vector += swap_lanes<2>(vector);
+    vector += swap_lanes<1>(vector);
     return vector[0];
 }
 
-CHAIRLIFT_INLINE float largest(Floats vector) {
-    if constexpr (LANES > 8) vector = larger(vector, crossed<8>(vector));
-    if constexpr (LANES > 4) vector = larger(vector, crossed<4>(vector));
-    vector = larger(vector, crossed<2>(vector));
-    return larger(vector, crossed<1>(vector))[0];
+CHAIRLIFT_INLINE float reduce_max(Floats vector) {
+    if constexpr (LANES > 8) vector = maximum(vector, swap_lanes<8>(vector));
+    if constexpr (LANES > 4) vector = maximum(vector, swap_lanes<4>(vector));
+    vector = maximum(vector, swap_lanes<2>(vector));
+    return maximum(vector, swap_lanes<1>(vector))[0];
 }
 
-// bfloat16 -> float32: the upper half of its bits.
-CHAIRLIFT_INLINE Floats widened(const uint16_t* from) {
+// Converts bfloat16 to float32: a bfloat16 is the upper half of the float32.
+CHAIRLIFT_INLINE Floats bf16_to_f32(const uint16_t* from) {
 #if defined(__AVX512F__)
     __m256i halves = _mm256_loadu_si256((const __m256i*)from);
     return (Floats)_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
@@ -172,8 +173,8 @@ CHAIRLIFT_INLINE Floats widened(const uint16_t* from) {
 #endif
 }
 
-// float32 -> bfloat16, to nearest, ties to even; NaN stays NaN.
-CHAIRLIFT_INLINE void narrow(uint16_t* to, Floats values) {
+// Converts float32 to bfloat16, rounding to nearest, ties to even. NaN stays NaN.
+CHAIRLIFT_INLINE void store_bf16(uint16_t* to, Floats values) {
 #if defined(__AVX512BF16__)
     _mm256_storeu_si256((__m256i*)to, (__m256i)_mm512_cvtneps_pbh((__m512)values));
 #else
@@ -189,32 +190,32 @@ CHAIRLIFT_INLINE void narrow(uint16_t* to, Floats values) {
 #endif
 }
 
-CHAIRLIFT_INLINE float widened(uint16_t half) {
+CHAIRLIFT_INLINE float bf16_to_f32(uint16_t half) {
     uint32_t bits = (uint32_t)half << 16;
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
 
-CHAIRLIFT_INLINE uint16_t narrowed(float value) {
+CHAIRLIFT_INLINE uint16_t f32_to_bf16(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     if (value != value) return (uint16_t)(bits >> 16) | 0x40;
     return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-// Each lane: sum + left[0] * right[0] + left[1] * right[1], of two bfloat16 that share a word.
+// Returns, per lane, sum + left[0] * right[0] + left[1] * right[1] of the two bfloat16 in a word.
 CHAIRLIFT_INLINE Floats dot_pairs(Floats sum, Ints left, Ints right) {
 #if defined(__AVX512BF16__)
     return (Floats)_mm512_dpbf16_ps((__m512)sum, (__m512bh)left, (__m512bh)right);
 #else
-    const Ints upper = all((int32_t)0xffff0000);
+    const Ints upper = broadcast((int32_t)0xffff0000);
     sum = fma(as_floats(left << 16), as_floats(right << 16), sum);
     return fma(as_floats(left & upper), as_floats(right & upper), sum);
 #endif
 }
 
-// Each lane: sum + the four products of unsigned bytes of `left` and signed bytes of `right`.
+// Returns, per lane, sum + the four products of unsigned bytes of `left` and signed bytes of `right`.
 CHAIRLIFT_INLINE Ints dot_quads(Ints sum, Ints left, Ints right) {
 #if defined(__AVX512VNNI__)
     return (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)left, (__m512i)right);
@@ -244,49 +245,49 @@ CHAIRLIFT_INLINE Ints dot_quads(Ints sum, Ints left, Ints right) {
 
 CHAIRLIFT_INLINE Floats to_floats(Ints values) { return __builtin_convertvector(values, Floats); }
 
-// To nearest, ties to even, for |value| < 2**22.
-CHAIRLIFT_INLINE Ints to_ints(Floats values) {
-    const Floats shift = all(12582912.0f);  // 1.5 * 2**23: what is added lands in the lowest bits
+// Rounds to nearest, ties to even, for |value| < 2**22.
+CHAIRLIFT_INLINE Ints round_to_ints(Floats values) {
+    const Floats shift = broadcast(12582912.0f);  // 1.5 * 2**23: the sum has the integer in its lowest bits
     return (Ints)(values + shift) - (Ints)shift;
 }
 
-// e**x, relative error below 2e-7; 0 below -87.3 (also for -inf), x at most 88.
+// Returns e**x for x <= 88, with a relative error below 2e-7; 0 for x < -87.3 and for -inf.
 CHAIRLIFT_INLINE Floats exponential(Floats x) {
-    const Floats lowest = all(-87.33654f);
-    Floats bounded = larger(lowest, x);  // in this order NaN stays NaN
-    Ints power = to_ints(bounded * 1.442695041f);
+    const Floats lowest = broadcast(-87.33654f);
+    Floats bounded = maximum(lowest, x);  // NaN stays NaN only in this order
+    Ints power = round_to_ints(bounded * 1.442695041f);
     Floats whole = to_floats(power);
-    Floats rest = fma(whole, all(-0.693359375f), bounded);  // ln 2 in two parts
-    rest = fma(whole, all(2.12194440e-4f), rest);
-    Floats series = all(1.9875691500e-4f);
-    series = fma(series, rest, all(1.3981999507e-3f));
-    series = fma(series, rest, all(8.3334519073e-3f));
-    series = fma(series, rest, all(4.1665795894e-2f));
-    series = fma(series, rest, all(1.6666665459e-1f));
-    series = fma(series, rest, all(5.0000001201e-1f));
+    Floats rest = fma(whole, broadcast(-0.693359375f), bounded);  // ln 2 in two parts
+    rest = fma(whole, broadcast(2.12194440e-4f), rest);
+    Floats series = broadcast(1.9875691500e-4f);
+    series = fma(series, rest, broadcast(1.3981999507e-3f));
+    series = fma(series, rest, broadcast(8.3334519073e-3f));
+    series = fma(series, rest, broadcast(4.1665795894e-2f));
+    series = fma(series, rest, broadcast(1.6666665459e-1f));
+    series = fma(series, rest, broadcast(5.0000001201e-1f));
     Floats value = fma(series, rest * rest, rest + 1.0f);
     Floats scaled = value * as_floats((power + 127) << 23);
     return x < lowest ? Floats{} : scaled;
 }
 
-// 2**x, relative error below 3e-6; 0 below -126, x at most 127.
+// Returns 2**x for x <= 127, with a relative error below 3e-6; 0 for x < -126.
 CHAIRLIFT_INLINE Floats power_of_two(Floats x) {
-    const Floats shift = all(12582912.0f), bounded = larger(all(-126.0f), x);
+    const Floats shift = broadcast(12582912.0f), bounded = maximum(broadcast(-126.0f), x);
     const Floats moved = bounded + shift, rest = bounded - (moved - shift);
-    Floats series = all(9.5701e-3f);
-    series = fma(series, rest, all(5.591786e-2f));
-    series = fma(series, rest, all(0.24024745f));
-    series = fma(series, rest, all(0.69312181f));
-    series = fma(series, rest, all(0.99999926f));
+    Floats series = broadcast(9.5701e-3f);
+    series = fma(series, rest, broadcast(5.591786e-2f));
+    series = fma(series, rest, broadcast(0.24024745f));
+    series = fma(series, rest, broadcast(0.69312181f));
+    series = fma(series, rest, broadcast(0.99999926f));
     const Floats scaled = series * as_floats(((Ints)moved + 127) << 23);
     return x < -126.0f ? Floats{} : scaled;
 }
 
 CHAIRLIFT_INLINE Floats hyperbolic_tangent(Floats x) {
-    Floats bounded = x > 9.0f ? all(9.0f) : (x < -9.0f ? all(-9.0f) : x);
+    Floats bounded = x > 9.0f ? broadcast(9.0f) : (x < -9.0f ? broadcast(-9.0f) : x);
     return 1.0f - 2.0f / (exponential(2.0f * bounded) + 1.0f);
 }
 
-CHAIRLIFT_INLINE void fetch(const void* line) { __builtin_prefetch(line, 0, 2); }
+CHAIRLIFT_INLINE void prefetch(const void* line) { __builtin_prefetch(line, 0, 2); }
 
 }  // namespace chairlift::CHAIRLIFT_SET

@@ -1,4 +1,4 @@
-// What a decoder runs: a step; and the scheduler's plan, which is turned into one.
+// Step: the input of a decoder. Plan: the scheduler's step plan. PlannedStep: makes a step from a plan.
 #pragma once
 
 #include <vector>
@@ -7,11 +7,11 @@
 
 namespace chairlift {
 
-// One layer group of a step: where its tokens lie.
+// Where a layer group of a step has its tokens in the KV cache.
 struct StepGroup {
-    const int32_t* block_table;  // [sequences, max_blocks]
+    const int32_t* block_table;   // [num_seqs, max_blocks]
     int32_t max_blocks;
-    const int64_t* slots;        // [tokens]
+    const int64_t* slot_mapping;  // [num_tokens]
 };
 
 struct StepCache {
@@ -19,52 +19,52 @@ struct StepCache {
     uint16_t* values;
 };
 
-// What a step brings; all of it is the caller's and stays as it is while the step runs.
+// The input of one step. The caller owns all arrays and must not change them while the step runs.
 struct Step {
-    int32_t tokens, sequences;
-    const int64_t* ids;        // [tokens]
-    const int64_t* positions;  // [tokens]
-    const int32_t* cu_q;       // [sequences + 1]
-    const int32_t* seq_lens;   // [sequences]
+    int32_t num_tokens, num_seqs;
+    const int64_t* ids;           // [num_tokens]
+    const int64_t* positions;     // [num_tokens]
+    const int32_t* cu_seqlens_q;  // [num_seqs + 1]
+    const int32_t* seq_lens;      // [num_seqs]
     const StepGroup* groups;
-    const StepCache* caches;   // by index of the layer in its group
+    const StepCache* caches;      // by index of the layer in its group
 };
 
 constexpr int32_t LAST_SAMPLED = -1;
 
-// Rows of a plan (engine/step_plan.py), and the tables by slot that say where their sequences lie (model/runner/input_batch.py).
+// The rows of a step plan (engine/step_plan.py), and the block tables by slot (model/runner/input_batch.py).
 struct Plan {
-    int32_t rows, tokens, samples;
-    const int32_t* numbers;       // [rows] slots, [rows] tokens of each, [rows] positions of their first, [tokens] ids,
-                                  // [samples] rows that are drawn from; an id may be LAST_SAMPLED
-    const int32_t* last_sampled;  // [num_slots]
-    const int32_t* blocks;        // [groups][num_slots][width], -1 where none was named
-    int32_t groups, num_slots, width, block_size, vocab_size;
-    int32_t writes;               // 0: to the cache every token is padding
+    int32_t num_rows, num_tokens, num_samples;
+    const int32_t* packed_inputs;  // [num_rows] slots, [num_rows] numbers of new tokens, [num_rows] start positions,
+                                   // [num_tokens] ids or LAST_SAMPLED, [num_samples] rows to sample from
+    const int32_t* last_sampled;   // [num_slots]
+    const int32_t* block_tables;   // [num_groups][num_slots][max_blocks], -1: no block
+    int32_t num_groups, num_slots, max_blocks, block_size, vocab_size;
+    int32_t writes_kv;             // 0: keys and values are not written
     const StepCache* caches;
-    int32_t refused;              // out: an id that the vocabulary does not have
+    int32_t invalid_token;         // out: the id that the vocabulary lacks, on INVALID_TOKEN
 };
 
-enum PlanFault : int { NO_FAULT = 0, NO_MEMORY = -1, NO_SUCH_TOKEN = -2, BROKEN_PLAN = -3 };
+enum PlanError : int { NO_ERROR = 0, OUT_OF_MEMORY = -1, INVALID_TOKEN = -2, INVALID_PLAN = -3 };
 
-// A plan as a step; its arrays are kept for the next one.
+// Makes a step from a plan. Its arrays are reused for the next plan.
 class PlannedStep {
 public:
-    // Throws std::bad_alloc.
-    PlanFault fill(Plan& plan);
+    // Fills `step`. Throws std::bad_alloc.
+    PlanError fill(Plan& plan);
 
-    // [samples] the last token of each row that is drawn from.
-    const int32_t* samples() const { return samples_.data(); }
+    // [num_samples] the last token of each row to sample from.
+    const int32_t* sample_tokens() const { return sample_tokens_.data(); }
 
     Step step;
 
 private:
-    PlanFault spread(Plan& plan);
-    PlanFault place(const Plan& plan, int group);
+    PlanError fill_tokens(Plan& plan);
+    PlanError fill_slots(const Plan& plan, int group);
 
-    int32_t longest_ = 0, width_ = 0;
-    std::vector<int64_t> ids_, positions_, places_;
-    std::vector<int32_t> cu_q_, seq_lens_, samples_, tables_;
+    int32_t max_seq_len_ = 0, table_width_ = 0;
+    std::vector<int64_t> ids_, positions_, slot_mapping_;
+    std::vector<int32_t> cu_seqlens_q_, seq_lens_, sample_tokens_, block_tables_;
     std::vector<StepGroup> groups_;
 };
 

@@ -1,0 +1,141 @@
+"""Help texts: the descriptions and epilogs of the commands in --help."""
+
+GENERATE_HELP = """\
+Generate text with a model: one prompt with streamed output, or a file of prompts as one batch.
+
+  chairlift generate MODEL --prompt "The lift is"
+  chairlift generate MODEL --prompts prompts.jsonl --output results.jsonl
+
+A line of prompts.jsonl is {"prompt": "text"}, {"prompt": [1, 2, 3]} or {"messages": [...]}. It may also have
+"id", "tools" (with "messages") and sampling settings such as "max_tokens": 9. Results are JSON lines in the
+same order. Without MODEL the embedded demo model runs. It applies its chat template to prompts, except with
+--no-chat."""
+GENERATE_END = """\
+Every setting can also be an environment variable (--max-tokens is CHAIRLIFT_MAX_TOKENS) or a key in the file of
+--config (max_tokens: 100). A flag wins over a variable, and a variable over the file."""
+
+SERVE_HELP = """\
+Serve a model to OpenAI clients, by default at http://127.0.0.1:8000/v1.
+
+  chairlift serve
+  chairlift serve MODEL --port 8080 --key-file keys.txt
+  curl localhost:8000/v1/chat/completions -H "Content-Type: application/json" \\
+       -d '{"model": "chairlift:demo", "messages": [{"role": "user", "content": "Hello!"}]}'
+
+Without MODEL the embedded demo model is served. /health has the server's state, /docs the API's documentation
+and /metrics the metrics for Prometheus. On SIGTERM or Ctrl-C the server finishes open requests and exits; on a
+second one it exits at once."""
+SERVE_END = """\
+Every setting can also be an environment variable (--drain-timeout is CHAIRLIFT_DRAIN_TIMEOUT) or a key in the
+file of --config (drain_timeout: 10). A flag wins over a variable, and a variable over the file. `chairlift
+config show` prints each value and its source. API keys are the variables CHAIRLIFT_API_KEY and
+CHAIRLIFT_ADMIN_KEY, or lines of --key-file, which `chairlift key TENANT` creates."""
+CHAT_HELP = """\
+Chat with a model in the terminal, either with a local model or with the model of a server.
+
+  chairlift chat
+  chairlift chat MODEL --system "Answer in rhymes."
+  chairlift chat --url http://localhost:8000 --stats
+  chairlift chat --quick "What is continuous batching?"
+
+In the chat, /help lists the commands. Without MODEL the embedded demo model answers. With --url, MODEL is a
+model name of the server, by default its first, and the variable CHAIRLIFT_API_KEY is the API key."""
+KEY_HELP = """\
+Create an API key. The key is printed once, and a key file stores its SHA-256 hash.
+
+  chairlift key alice --key-file keys.txt
+
+With --key-file the line is appended to the file, otherwise it is printed. A running server reads its key file
+again on SIGHUP."""
+
+BENCH_HELP = """\
+Measure the engine or a server on a workload, which a seed makes reproducible."""
+OFFLINE_HELP = """\
+Run a workload on the engine without a server, and report its throughput and latencies.
+
+  chairlift bench offline MODEL --workload longtail --requests 256 --json result.json --plot result.png
+  chairlift bench offline MODEL --compare batching_policy=mixed,static --repeat 3
+  chairlift bench offline MODEL --workload w1 --against transformers --repeat 3
+
+Every request is decoded greedily to the output length of the workload. A line of a trace FILE.jsonl is {"at":
+0.5, "prompt": [1, 2], "output_tokens": 9}, or has "prompt_tokens": N instead of "prompt". It may also have
+"tenant", "priority", "timeout" and "structured", such as {"regex": "[0-9]+"}. Compared runs alternate, each in
+its own process. Without MODEL the embedded demo model runs; chairlift:random is a tiny model with random
+weights."""
+OFFLINE_END = """\
+Every setting can also be an environment variable (--max-running-requests is CHAIRLIFT_MAX_RUNNING_REQUESTS) or
+a key in the file of --config. A flag wins over a variable, and a variable over the file."""
+
+SIMULATE_HELP = """\
+Run a workload on the real scheduler and KV cache, with a simulated clock and simulated model steps.
+
+  chairlift bench simulate --workload longtail --requests 10000 --rate 8 --json result.json
+  chairlift bench simulate --scheduling-policy fair --tenants big=10,small=1 --rate 20
+  chairlift bench offline MODEL --profile trace.json && chairlift bench simulate --fit trace.json
+
+The duration of a step comes from --step-times, from --fit, or by default from a model that was measured for a
+small language model on two CPU cores. A --step-times file is JSON in seconds, such as {"step": 0.02, "row":
+0.001, "prefill_token": 0.0005, "context_token": 4e-6, "prefill_pair": 5e-7}. The same seed gives the same
+report. The simulator ignores "structured" in a trace."""
+SCENARIOS_HELP = """\
+Measure in the simulator, with fixed seeds, the guarantees of the scheduling policies: fairness, priority
+ageing, prefix cache hits, target inter-token latency, a small KV cache, and paged against preallocated memory."""
+COST_HELP = """\
+Measure the CPU time of the scheduler per step, for every scheduling policy: with 256 and 1,024 running
+requests, and with 100 to 100,000 waiting ones. In each step one sequence in twenty finishes. Cases alternate."""
+
+STRUCTURED_HELP = """\
+Measure the cost of token masks: a batch without structured output against the same batch where every other
+request has a JSON Schema. The two alternate. Without MODEL the embedded demo model runs, whose small vocabulary
+makes masks cheap."""
+
+BENCH_SERVE_HELP = """\
+Measure a running server that has the OpenAI API, by sending it requests.
+
+  chairlift bench serve --url http://localhost:8000 --rate 2,4,8 --slo ttft=0.5,tpot=0.05 --json result.json
+  chairlift bench serve --concurrency 64 --duration 20
+  chairlift bench serve --overload 2,5,10 --duration 30 --plot result.png
+
+With --rate, or with a trace FILE.jsonl that has "at", each request is sent when it is due, even if earlier
+responses are late, and latencies count from that time. Requests are decoded greedily to the output length of
+the workload.
+
+The exit code is 1 when a request fails with another status than 429, or when the server does not meet a
+criterion of --overload. docs/benchmarks.md explains the numbers."""
+BENCH_SERVE_END = """\
+Every setting can also be an environment variable (--request-timeout-ms is CHAIRLIFT_REQUEST_TIMEOUT_MS) or a
+key in the file of --config. A flag wins over a variable, and a variable over the file."""
+
+DOCTOR_HELP = """\
+Check whether this machine can run MODEL (by default the embedded demo model), and show its memory use.
+
+  chairlift doctor
+  chairlift doctor MODEL --max-model-len 8192
+
+Every problem is printed with a remedy. The exit code is 1 when the model cannot run."""
+
+CONFIG_HELP = """\
+Show the settings and their sources, or validate a settings file.
+
+  chairlift config show --config serve.yaml
+  chairlift config validate serve.yaml"""
+SHOW_HELP = """\
+Show every setting with its value and its source: a flag, an environment variable, a line of the settings file,
+or the default. The flags are those of `chairlift serve`, and the sampling settings.
+
+  chairlift config show --config serve.yaml --port 8080
+  chairlift config show --json
+
+The values of API keys are never shown."""
+VALIDATE_HELP = """\
+Validate a settings file and print every problem with its line and a remedy. The exit code is 1 when there is a
+problem. The model and the files that the settings name are not read.
+
+  chairlift config validate serve.yaml
+
+A settings file is YAML without sections. Its keys are flag names without the leading dashes:
+
+  model: Qwen/Qwen2.5-0.5B-Instruct
+  served_model_name: [qwen]
+  port: 8080
+  max_batch_tokens: 4096"""

@@ -1,0 +1,229 @@
+// Row-wise kernels: embedding, norms, quantization, and rotary embedding with the write to the KV cache.
+#pragma once
+
+#include <cmath>
+
+#include "kernels.h"
+#include "simd.h"
+
+namespace chairlift::CHAIRLIFT_SET {
+
+// Returns one weight of a packed table.
+static float unpack_weight(const Weight& weight, int output, int input) {
+    const int panel = output / PANEL, column = output % PANEL;
+    const uint8_t* data = weight.data + panel * weight.panel_bytes() + column * 4;
+    if (weight.kind == BFLOAT16) {
+        uint16_t half;
+        memcpy(&half, data + (size_t)(input / 2) * STEP_BYTES + input % 2 * 2, sizeof half);
+        return bf16_to_f32(half);
+    }
+    const int value = data[(size_t)(input / 4) * STEP_BYTES + input % 4] - 128;
+    if (weight.kind == INT8_CHANNEL) return value * weight.scales[output];
+    const size_t group = (size_t)panel * weight.groups() + input / GROUP;
+    return value * bf16_to_f32(weight.group_scales[group * PANEL + column]);
+}
+
+static void embed(const EmbedCall& call, int begin, int end) {
+    for (int row = begin; row < end; row++) {
+        const int64_t id = call.ids[row];
+        float* out = call.out + row * call.out_stride;
+        const uint16_t* from = call.table ? call.table + id * call.width : nullptr;
+        for (int i = 0; i < call.width; i++)
+            out[i] = (from ? bf16_to_f32(from[i]) : unpack_weight(*call.packed, (int)id, i)) * call.factor;
+    }
+}
+
+// Returns 1 / sqrt(mean of squares + eps) of `width` floats.
+CHAIRLIFT_INLINE float inverse_rms(const float* in, int width, float eps) {
+    Floats squares = {};
+    int i = 0;
+    for (; i + LANES <= width; i += LANES) {
+        Floats x = load<Floats>(in + i);
+        squares = fma(x, x, squares);
+    }
+    float total = reduce_sum(squares);
+    for (; i < width; i++) total += in[i] * in[i];
+    return 1.0f / sqrtf(total / width + eps);
+}
+
+static void norm(const NormCall& call, int begin, int end) {
+    for (int row = begin; row < end; row++) {
+        const float* in = call.in + row * call.in_stride;
+        const float inverse = inverse_rms(in, call.width, call.eps);
+        int i = 0;
+        if (call.mode == NORM_BF16) {
+            uint16_t* out = (uint16_t*)call.out + row * call.out_stride;
+            for (; i + LANES <= call.width; i += LANES)
+                store_bf16(out + i, load<Floats>(in + i) * inverse * load<Floats>(call.weight + i));
+            for (; i < call.width; i++) out[i] = f32_to_bf16(in[i] * inverse * call.weight[i]);
+        } else {
+            const bool adds = call.mode == NORM_ADD;
+            float* out = (float*)call.out + row * call.out_stride;
+            for (; i + LANES <= call.width; i += LANES) {
+                Floats normed = load<Floats>(in + i) * inverse * load<Floats>(call.weight + i);
+                store(out + i, adds ? load<Floats>(out + i) + normed : normed);
+            }
+            for (; i < call.width; i++) out[i] = (adds ? out[i] : 0.0f) + in[i] * inverse * call.weight[i];
+        }
+    }
+}
+
+CHAIRLIFT_INLINE Floats load_f32(const uint16_t* in) { return bf16_to_f32(in); }
+CHAIRLIFT_INLINE Floats load_f32(const float* in) { return load<Floats>(in); }
+CHAIRLIFT_INLINE float to_f32(uint16_t in) { return bf16_to_f32(in); }
+CHAIRLIFT_INLINE float to_f32(float in) { return in; }
+
+// Quantizes one group, or a whole row with one scale: int8 = round(x / scale), scale = max |x| / 127. A NaN or infinity
+// makes the scale NaN, so that it reaches the outputs of the row.
+template <class In>
+CHAIRLIFT_INLINE void quantize_group(const In* in, int width, int8_t* out, float* scale, int32_t* total) {
+    Floats max_values = {}, zero_products = {};
+    int i = 0;
+    for (; i + LANES <= width; i += LANES) {
+        Floats x = load_f32(in + i);
+        max_values = maximum(max_values, x > 0.0f ? x : -x);
+        zero_products += x * 0.0f;
+    }
+    float max_abs = reduce_max(max_values), nonfinite = reduce_sum(zero_products);
+    for (; i < width; i++) {
+        float x = fabsf(to_f32(in[i]));
+        max_abs = x > max_abs ? x : max_abs, nonfinite += x * 0.0f;
+    }
+    *scale = nonfinite == 0.0f ? max_abs / 127.0f : NAN;
+    const float inverse = nonfinite == 0.0f && max_abs > 0.0f ? 127.0f / max_abs : 0.0f;
+    Ints sums = {};
+    int32_t tail_sum = 0;
+    for (i = 0; i + LANES <= width && nonfinite == 0.0f; i += LANES) {
+        Ints values = round_to_ints(load_f32(in + i) * inverse);
+        sums += values;
+        store(out + i, __builtin_convertvector(values, Bytes));
+    }
+    for (; i < width; i++) {
+        int32_t value = nonfinite == 0.0f ? (int32_t)rintf(to_f32(in[i]) * inverse) : 0;
+        out[i] = (int8_t)value, tail_sum += value;
+    }
+    *total = -128 * (tail_sum + reduce_sum(sums));
+}
+
+// Quantizes LANES groups at once, without one reduction over lanes per group.
+template <class In>
+CHAIRLIFT_INLINE void quantize_groups(const In* in, int8_t* out, float* scales, int32_t* totals) {
+    constexpr int VECTORS = GROUP / LANES;
+    Ints max_bits[LANES], sums[LANES];
+    for (int group = 0; group < LANES; group++) {
+        max_bits[group] = Ints{};
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; v++) {  // as integers: NaN > infinity > all numbers
+            const Ints size = (Ints)load_f32(in + group * GROUP + v * LANES) & 0x7fffffff;
+            max_bits[group] = size > max_bits[group] ? size : max_bits[group];
+        }
+    }
+    const Ints bits = reduce_lanes(max_bits, [](Ints a, Ints b) { return a > b ? a : b; });
+    const Floats max_abs = as_floats(bits);
+    const Ints nonfinite = bits >= 0x7f800000;
+    store(scales, nonfinite ? broadcast(NAN) : max_abs / 127.0f);
+    alignas(64) float inverses[LANES];
+    alignas(64) int32_t finite_masks[LANES];
+    store(inverses, nonfinite | (bits == 0) ? Floats{} : 127.0f / max_abs);
+    store(finite_masks, ~nonfinite);
+    for (int group = 0; group < LANES; group++) {
+        const Floats inverse = broadcast(inverses[group]);
+        sums[group] = Ints{};
+#pragma GCC unroll 8
+        for (int v = 0; v < VECTORS; v++) {
+            const int at = group * GROUP + v * LANES;
+            const Ints values = round_to_ints(load_f32(in + at) * inverse) & finite_masks[group];
+            sums[group] += values;
+            store(out + at, __builtin_convertvector(values, Bytes));
+        }
+    }
+    const Ints total = reduce_lanes(sums, [](Ints a, Ints b) { return a + b; });
+    store(totals, -128 * total);
+}
+
+template <class In>
+CHAIRLIFT_INLINE void quantize_rows(const QuantizeCall& call, const In* in, int begin, int end) {
+    const int group_width = call.kind == INT8_GROUP ? GROUP : call.width, num_groups = call.width / group_width;
+    for (int row = begin; row < end; row++) {
+        int i = 0;
+        for (; call.kind == INT8_GROUP && i + LANES <= num_groups; i += LANES) {
+            const size_t at = (size_t)row * num_groups + i;
+            quantize_groups(
+                in + row * call.in_stride + i * group_width, call.out + row * call.out_stride + i * group_width,
+                call.scales + at, call.sums + at);
+        }
+        for (; i < num_groups; i++) {
+            const size_t at = (size_t)row * num_groups + i;
+            quantize_group(
+                in + row * call.in_stride + i * group_width, group_width,
+                call.out + row * call.out_stride + i * group_width, call.scales + at, call.sums + at);
+        }
+    }
+}
+
+static void quantize(const QuantizeCall& call, int begin, int end) {
+    if (call.in_is_f32)
+        quantize_rows(call, (const float*)call.in, begin, end);
+    else
+        quantize_rows(call, (const uint16_t*)call.in, begin, end);
+}
+
+// Computes one query or key head: norm (if the model has one), rotary embedding, rounding to bfloat16.
+static void rotate(const RopeCacheCall& call, const float* in, const float* norm, int64_t position, uint16_t* out) {
+    const int half = call.cache.head_dim / 2;
+    const float* cosines = call.cosines + position * half;
+    const float* sines = call.sines + position * half;
+    const float inverse = norm ? inverse_rms(in, 2 * half, call.eps) : 1.0f;
+    int i = 0;
+    for (; i + LANES <= half; i += LANES) {
+        Floats left = load<Floats>(in + i), right = load<Floats>(in + half + i);
+        if (norm) {
+            left = left * inverse * load<Floats>(norm + i);
+            right = right * inverse * load<Floats>(norm + half + i);
+        }
+        Floats cosine = load<Floats>(cosines + i), sine = load<Floats>(sines + i);
+        store_bf16(out + i, fma(left, cosine, -(right * sine)));
+        store_bf16(out + half + i, fma(right, cosine, left * sine));
+    }
+    for (; i < half; i++) {
+        float left = in[i], right = in[half + i];
+        if (norm) left = left * inverse * norm[i], right = right * inverse * norm[half + i];
+        out[i] = f32_to_bf16(left * cosines[i] - right * sines[i]);
+        out[half + i] = f32_to_bf16(right * cosines[i] + left * sines[i]);
+    }
+}
+
+static void rope_cache(const RopeCacheCall& call, int begin, int end) {
+    const KVCache& cache = call.cache;
+    const int width = cache.head_dim;
+    for (int row = begin; row < end; row++) {
+        const float* in = call.in + row * call.in_stride;
+        uint16_t* queries = call.queries + row * call.queries_stride;
+        const int64_t position = call.positions[row], slot = call.slot_mapping[row];
+        for (int head = 0; head < call.num_heads; head++)
+            rotate(
+                call, in + head * width, call.norm ? call.norm + head * width : nullptr, position,
+                queries + head * width);
+        if (slot < 0) continue;
+        const int offset = slot % cache.block_size;
+        uint16_t* keys = cache.keys + slot / cache.block_size * cache.block_elements();
+        uint16_t* values = cache.values + slot / cache.block_size * cache.block_elements();
+        for (int head = 0; head < cache.num_kv_heads; head++) {
+            const int key_head = call.num_heads + head;
+            uint16_t rotated[MAX_HEAD_DIM];
+            rotate(call, in + key_head * width, call.norm ? call.norm + key_head * width : nullptr, position, rotated);
+            uint16_t* key = keys + head * cache.head_elements() + offset / KEY_TILE * KEY_TILE * width;
+            for (int i = 0; i < width / 2; i++)
+                memcpy(key + (i * KEY_TILE + offset % KEY_TILE) * 2, rotated + 2 * i, 4);
+            const float* from = in + (call.num_heads + cache.num_kv_heads + head) * width;
+            uint16_t* value = values + head * cache.head_elements() + offset / 2 * width * 2 + offset % 2;
+            uint16_t rounded[MAX_HEAD_DIM];
+            int i = 0;
+            for (; i + LANES <= width; i += LANES) store_bf16(rounded + i, load<Floats>(from + i));
+            for (; i < width; i++) rounded[i] = f32_to_bf16(from[i]);
+            for (i = 0; i < width; i++) value[2 * i] = rounded[i];
+        }
+    }
+}
+
+}  // namespace chairlift::CHAIRLIFT_SET

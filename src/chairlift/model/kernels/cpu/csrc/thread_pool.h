@@ -1,0 +1,45 @@
+// ThreadPool: threads, one per processor, that compute a step together. The native kernels have one pool per process.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace chairlift {
+
+// The thread that calls run() takes part as thread 0, so a pool of n threads starts n - 1. A waiting thread spins for
+// some microseconds, then yields its processor for two milliseconds, then sleeps. Concurrent calls of run() wait for
+// each other.
+class ThreadPool {
+public:
+    // cpus: the processor of each thread, -1: not pinned. The first entry is the caller's, which is not pinned here.
+    explicit ThreadPool(std::vector<int> cpus);
+    ~ThreadPool();
+    ThreadPool(const ThreadPool&) = delete;
+    ThreadPool& operator=(const ThreadPool&) = delete;
+
+    int size() const { return (int)cpus_.size(); }
+
+    // Calls task(context, thread_index) once in every thread. Returns after the last one.
+    void run(void (*task)(void* context, int thread_index), void* context);
+
+    // Called within a task: waits until every thread has called it.
+    void barrier();
+
+private:
+    void worker_loop(int thread_index);
+    void wait_for_change(std::atomic<uint32_t>& counter, uint32_t generation);
+
+    std::vector<int> cpus_;
+    std::vector<std::thread> threads_;
+    std::mutex run_mutex_;
+    void (*task_)(void*, int) = nullptr;
+    void* context_ = nullptr;
+    bool is_closing_ = false;
+    alignas(64) std::atomic<uint32_t> run_generation_{0};
+    alignas(64) std::atomic<int> arrived_{0};
+    alignas(64) std::atomic<uint32_t> barrier_generation_{0};
+};
+
+}  // namespace chairlift

@@ -1,0 +1,17 @@
+"""hardware_peaks.py: the measured peaks are those of a real machine."""
+
+from pathlib import Path
+
+import torch
+
+from chairlift.model.kernels.cpu.threads import chosen_cpus
+from cpu_roofline.hardware_peaks import Reader, products
+
+
+def test_peaks_are_those_of_a_machine(tmp_path: Path) -> None:
+    cpus = chosen_cpus(1)
+    assert 0.01 < products(cpus, [(64, 64), (64, 128)]) < 100_000
+    reader = Reader(tmp_path, cpus)
+    assert 0.1 < reader.rate() < 10_000
+    short, long = (min(reader.seconds(torch.ones(size)) for _ in range(5)) for size in (2**16, 2**24))
+    assert long > 16 * short  # 256 times as much

@@ -1,0 +1,59 @@
+"""Nothing in the package can run code out of data: no pickle, no eval, no remote code (PITFALLS: security, 32)."""
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from support_source_tree import SOURCES, imported, shown, tree_of
+
+# multiprocessing pickles what goes through its pipes and queues.
+MODULES = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve", "joblib", "jsonpickle", "multiprocessing"}
+BUILTINS = {"eval", "exec", "compile", "__import__"}
+METHODS = {
+    "send_pyobj", "recv_pyobj",             # ZeroMQ's pickled objects
+    "torch.load", "torch.save", "torch.hub.load",
+    "yaml.load", "yaml.unsafe_load",
+    "os.system", "os.popen",
+}  # fmt: skip
+KEYWORDS = {"trust_remote_code", "allow_pickle", "shell"}
+
+
+def faults(tree: ast.Module) -> Iterator[str]:
+    """Say what a syntax tree does that it must not."""
+    for name, line in imported(tree):
+        if name.partition(".")[0] in MODULES:
+            yield f"{line}: import {name}"
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        if called in BUILTINS or called in METHODS or called.rpartition(".")[2] in METHODS:
+            yield f"{node.lineno}: {called}()"
+        for keyword in node.keywords:
+            false = isinstance(keyword.value, ast.Constant) and keyword.value.value is False
+            if keyword.arg in KEYWORDS and not false:
+                yield f"{node.lineno}: {keyword.arg}="
+
+
+def test_no_module_can_run_code_out_of_data() -> None:
+    found = {shown(path): list(faults(tree_of(path))) for path in SOURCES}
+    assert {name: each for name, each in found.items() if each} == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle", "from pickle import loads", "import marshal as m", "def f():\n    import dill",
+        "import cloudpickle", "from multiprocessing import Queue", "eval('1')", "exec(text)", "compile(a, b, c)",
+        "torch.load(path)", "socket.send_pyobj(1)", "load(x, trust_remote_code=True)", "np.load(x, allow_pickle=yes)",
+        "subprocess.run(line, shell=True)",
+    ],
+)  # fmt: skip
+def test_the_search_finds(source: str) -> None:
+    assert list(faults(ast.parse(source)))
+
+
+@pytest.mark.parametrize("source", ["model.eval()", "re.compile(x)", "load(x, trust_remote_code=False)", "import zmq"])
+def test_the_search_lets_pass(source: str) -> None:
+    assert not list(faults(ast.parse(source)))

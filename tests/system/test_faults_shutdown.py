@@ -1,0 +1,115 @@
+"""Shutdown: open requests finish or are aborted, and new ones are rejected."""
+
+import asyncio
+import signal
+import time
+from typing import Any
+
+import httpx
+import pytest
+
+from chairlift.engine.runner.fake import FakeConfig
+from chairlift.web.auth import key_line
+from support_faults import LONG_REQUEST, NUM_STREAMS, SLOW_ENGINE, read_stream, run_streams_during, unlimited_client
+from support_process import wait_until
+from support_server import CHAT, HELLO, events, fake_server, run
+
+
+def test_sigterm_lets_open_requests_finish_and_refuses_new_ones() -> None:
+    with fake_server(SLOW_ENGINE, server={"drain_timeout": 30.0}) as server:
+        rejections: list[httpx.Response] = []
+
+        def shut_down() -> None:
+            server.process.send_signal(signal.SIGTERM)
+            wait_until(lambda: httpx.get(server.url + "/readyz").status_code == 503)
+            rejections.append(httpx.post(server.url + CHAT, json=HELLO))
+
+        results = run(run_streams_during(server, shut_down))
+        assert [status for status, _ in results] == [200] * NUM_STREAMS
+        assert all(text.endswith("data: [DONE]\n\n") for _, text in results)
+        assert all(events(text)[-2]["choices"][0]["finish_reason"] == "length" for _, text in results)
+        assert rejections[0].status_code == 503 and rejections[0].headers["connection"] == "close"
+        assert rejections[0].json()["error"]["code"] == "draining" and "retry-after" in rejections[0].headers
+        assert server.wait_for_exit() == 0 and "stopped" in server.log
+
+
+@pytest.mark.parametrize("signal_number", [signal.SIGTERM, signal.SIGINT])
+def test_the_second_signal_ends_what_is_open(signal_number: int) -> None:
+    with fake_server(SLOW_ENGINE, server={"drain_timeout": 60.0}) as server:
+
+        def shut_down() -> None:
+            server.process.send_signal(signal_number)
+            time.sleep(0.3)
+            server.process.send_signal(signal_number)
+
+        results = run(run_streams_during(server, shut_down))
+        assert all(events(text)[-2]["choices"][0]["finish_reason"] == "abort" for _, text in results)
+        assert server.wait_for_exit() == 0
+
+
+def test_what_does_not_finish_in_time_is_aborted() -> None:
+    with fake_server(SLOW_ENGINE, server={"drain_timeout": 0.5}) as server:
+        results = run(run_streams_during(server, lambda: server.process.send_signal(signal.SIGTERM)))
+        assert all(events(text)[-2]["choices"][0]["finish_reason"] == "abort" for _, text in results)
+        assert server.wait_for_exit() == 0
+
+
+def test_an_operator_can_drain_it() -> None:
+    with fake_server(admin=True) as server:
+        response = httpx.post(server.url + "/admin/drain", headers={"authorization": "Bearer the-admin-key"})
+        assert response.status_code == 202
+        assert server.wait_for_exit() == 0
+
+
+def test_a_signal_behind_a_drain_still_lets_open_requests_finish() -> None:
+    """Kubernetes' preStop hook drains before SIGTERM; only a second signal aborts."""
+    with fake_server(SLOW_ENGINE, admin=True, server={"drain_timeout": 60.0}) as server:
+
+        def shut_down() -> None:
+            response = httpx.post(server.url + "/admin/drain", headers={"authorization": "Bearer the-admin-key"})
+            assert response.status_code == 202
+            server.process.send_signal(signal.SIGTERM)
+
+        results = run(run_streams_during(server, shut_down))
+        assert all(events(text)[-2]["choices"][0]["finish_reason"] == "length" for _, text in results)
+        assert server.wait_for_exit() == 0
+
+
+def test_aborts_are_waited_for_where_a_step_is_long() -> None:
+    slow_engine = FakeConfig(vocab_size=128, max_model_len=512, num_blocks=512, seconds_per_step=1.0, verify=False)
+    with fake_server(slow_engine, server={"drain_timeout": 0.0}) as server:
+        started: list[int] = []
+
+        async def run_streams() -> list[tuple[int, str]]:
+            async with unlimited_client(server) as http:
+                tasks = [
+                    asyncio.create_task(read_stream(http, LONG_REQUEST, lambda: started.append(1))) for _ in range(3)
+                ]
+                while len(started) < 3:
+                    await asyncio.sleep(0.02)
+                server.process.send_signal(signal.SIGTERM)
+                return await asyncio.gather(*tasks)
+
+        results = run(run_streams())
+        assert all(text.endswith("data: [DONE]\n\n") for _, text in results)
+        assert all(events(text)[-2]["choices"][0]["finish_reason"] == "abort" for _, text in results)
+        assert server.wait_for_exit() == 0
+
+
+def test_sighup_reads_the_keys_again(tmp_path: Any) -> None:
+    file = tmp_path / "keys.txt"
+    file.write_text(key_line("first", "alice") + "\n", encoding="utf-8")
+    with fake_server(keys=str(file)) as server:
+
+        def status(key: str) -> int:
+            return httpx.get(server.url + "/v1/models", headers={"authorization": f"Bearer {key}"}).status_code
+
+        assert (status("first"), status("second")) == (200, 401)
+        file.write_text("nonsense\n", encoding="utf-8")
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: "the old keys" in server.log)
+        assert (status("first"), status("second")) == (200, 401)
+        file.write_text(key_line("second", "alice") + "\n", encoding="utf-8")
+        server.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: status("second") == 200)
+        assert status("first") == 401

