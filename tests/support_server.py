@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -43,8 +44,15 @@ class InProcessServer:
     async def metric(self, series: str) -> float:
         """Return the value of a series of /metrics, 0 if it is not there; `series` may have labels."""
         page = (await self.http.get("/metrics")).text
+        assert is_declared(series.partition("{")[0], page), f"there is no metric {series}"
         values = [line for line in page.splitlines() if line.startswith(f"chairlift_{series} ")]
         return float(values[0].rpartition(" ")[2]) if values else 0.0
+
+
+def is_declared(name: str, page: str) -> bool:
+    """Return whether a page of metrics declares this metric, which may have no value yet."""
+    declared = re.sub(r"_(sum|count|bucket)$", "", name)
+    return f"# TYPE chairlift_{declared} " in page
 
 
 @asynccontextmanager
@@ -159,10 +167,11 @@ class Server:
         return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
 
     def metric(self, name: str) -> float:
-        """Return the sum of a metric's series over all labels."""
+        """Return a metric's value, of all labels together; 0 for a declared metric without a value yet."""
         page = httpx.get(self.url + "/metrics", timeout=TIMEOUT_SECONDS).text
-        result = [line for line in page.splitlines() if line.partition("{")[0].partition(" ")[0] == f"chairlift_{name}"]
-        return sum(float(line.rpartition(" ")[2]) for line in result)
+        assert is_declared(name, page), f"there is no metric {name}"
+        lines = [line for line in page.splitlines() if line.partition("{")[0].partition(" ")[0] == f"chairlift_{name}"]
+        return sum(float(line.rpartition(" ")[2]) for line in lines)
 
     def stop(self, signal_number: int = signal.SIGTERM) -> int:
         """Send a signal and wait for the end; returns the exit code."""

@@ -57,5 +57,5 @@ def test_the_engine_has_room_for_every_choice_that_the_server_admits(
 
 
 def test_an_engine_queue_below_the_admission_queue_is_an_error() -> None:
-    with pytest.raises(ConfigError, match="max_queue_size is 9, but the server admits max_waiting_requests = 10"):
+    with pytest.raises(ConfigError, match=r"max_queue_size is 9 sequences, less than max_waiting_requests .10."):
         engine_queue_size({"max_waiting_requests": 10}, {"max_queue_size": 9})

@@ -213,8 +213,8 @@ def test_a_request_that_was_over_altogether_ends_at_once() -> None:
     ("resume", "message"),
     [
         (((1,), (1,), (1,)), "has tokens of 3 choices, the request has 2"),
-        (((1, 2, 3, 4, 5),), "has 5 tokens of a choice, the limit is max_tokens, 4"),
-        (((9, 1),), "after one that ends the output"),
+        (((1, 2, 3, 4, 5),), "has 5 tokens for a choice, the limit is max_tokens = 4"),
+        (((9, 1),), "after a token that ends the output"),
     ],
 )
 def test_tokens_that_cannot_have_been_delivered_are_refused(resume: tuple[tuple[int, ...], ...], message: str) -> None:

@@ -126,7 +126,7 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @invariant()
     def check_integrity_and_order(self) -> None:
-        if not hasattr(self, "lift"):
+        if not hasattr(self, "harness"):
             return
         scheduler = self.harness.scheduler
         assert scheduler.check_integrity() == []
@@ -139,7 +139,7 @@ class SchedulerMachine(RuleBasedStateMachine):
             assert order == sorted(order, key=lambda each: each.arrival_index), "a sequence lost its place in the queue"
 
     def teardown(self) -> None:
-        if hasattr(self, "lift"):
+        if hasattr(self, "harness"):
             try:
                 self.harness.drain()
                 self.harness.check_outputs(no_faults=not self.may_differ)

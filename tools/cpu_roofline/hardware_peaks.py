@@ -62,7 +62,7 @@ class Reader:
         self._memory = huge_pages(READ_BYTES).fill_(1)
 
     def seconds(self, tensor: Tensor) -> float:
-        """Return the seconds of reading a contiguous tensor."""
+        """Return the seconds that reading a contiguous tensor takes."""
         seconds: float = self._read(
             tensor.data_ptr(), tensor.numel() * tensor.element_size(), self._cpus, len(self._cpus)
         )

@@ -19,9 +19,9 @@ class RunnerTiming:
     """Seconds since the start of the measurement.
 
     Attributes:
-        prompts, decodes: by kind of operation, in steps with prompts and in steps without.
-        lm_head: of the lm_head.
-        sampling: of the sampler, including the lm_head, but without layers that run in the same call.
+        prompts, decodes: seconds by kind of operation, in steps with prompts and in steps without.
+        lm_head: seconds of the lm_head.
+        sampling: seconds of the sampler, including the lm_head, but without layers that run in the same call.
         steps: the engine's step stats.
         weight_bytes: bytes that a step reads: all packed matrices, the lm_head's once.
     """

@@ -1,4 +1,4 @@
-"""SoakRequest: the n-th request of a soak test follows from the seed: kind, body, client behavior, allowed results."""
+"""SoakRequest: kind, body, client behavior and allowed results of the n-th request, which the seed determines."""
 
 import json
 from collections.abc import Callable, Mapping

@@ -70,7 +70,7 @@ class Measurements:
 
 
 class SoakRun:
-    """Run one soak test of a server that is ready."""
+    """One soak test of a server that is ready."""
 
     def __init__(self, server: ServerProcess, options: SoakOptions) -> None:
         self.measurements = Measurements()
@@ -143,7 +143,7 @@ class SoakRun:
     async def _reference_response(self) -> bytes:
         """Return the response to the reference request without its time; empty if the request fails.
 
-        A new cache salt each time keeps the prefix cache out of it.
+        Each call uses a new cache salt, so that the prefix cache has no effect.
         """
         self._num_references += 1
         body = {

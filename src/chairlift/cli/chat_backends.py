@@ -62,7 +62,7 @@ class AnswerStats:
 
 
 class ChatBackend(Protocol):
-    """Answers a conversation."""
+    """Generates the next message of a conversation."""
 
     @property
     def name(self) -> str:

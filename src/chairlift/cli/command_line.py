@@ -1,6 +1,6 @@
 """Command line: declares the options of every command without importing its module.
 
-A command's `run(arguments) -> exit code` lives in the module that its parser names, which is imported to run it.
+A command's `run(arguments) -> exit code` is in the module that its parser names, which is imported to run it.
 """
 
 import argparse
@@ -215,7 +215,8 @@ def _bench_offline(subcommands: "Subcommands[Parser]") -> None:
     parser.add_argument(
         "--against", action="append", default=[], metavar="PEER,..",
         help="compare with other engines: transformers (generate() in batches of 8, and its continuous batching), "
-        "transformers-single (one request at a time), vllm, openvino, llama.cpp; NAME@LABEL adds another one of a kind",
+        "transformers-single (one request at a time), vllm, openvino, llama.cpp; NAME@LABEL adds another "
+        "configuration of an engine",
     )  # fmt: skip
     parser.add_argument(
         "--peer", action="append", default=[], metavar="NAME.SETTING=VALUE",
@@ -241,7 +242,7 @@ def _bench_simulate(subcommands: "Subcommands[Parser]") -> None:
     _add_json(parser)
     parser.add_argument("--step-times", metavar="FILE", help="read the durations of steps from FILE (JSON)")
     parser.add_argument(
-        "--fit", metavar="FILE", help="fit the durations of steps to FILE, a trace that --profile of a real run wrote"
+        "--fit", metavar="FILE", help="fit the durations of steps to FILE, a trace of a real run (--profile)"
     )
     parser.add_argument(
         "--save-step-times", metavar="FILE", help="write the durations in use to FILE, for --step-times"

@@ -12,7 +12,7 @@ same order. Without MODEL the embedded demo model runs. It applies its chat temp
 --no-chat."""
 GENERATE_END = """\
 Every setting can also be an environment variable (--max-tokens is CHAIRLIFT_MAX_TOKENS) or a key in the file of
---config (max_tokens: 100). A flag wins over a variable, and a variable over the file."""
+--config (max_tokens: 100). A flag overrides a variable, and a variable the file."""
 
 SERVE_HELP = """\
 Serve a model to OpenAI clients, by default at http://127.0.0.1:8000/v1.
@@ -27,7 +27,7 @@ and /metrics the metrics for Prometheus. On SIGTERM or Ctrl-C the server finishe
 second one it exits at once."""
 SERVE_END = """\
 Every setting can also be an environment variable (--drain-timeout is CHAIRLIFT_DRAIN_TIMEOUT) or a key in the
-file of --config (drain_timeout: 10). A flag wins over a variable, and a variable over the file. `chairlift
+file of --config (drain_timeout: 10). A flag overrides a variable, and a variable the file. `chairlift
 config show` prints each value and its source. API keys are the variables CHAIRLIFT_API_KEY and
 CHAIRLIFT_ADMIN_KEY, or lines of --key-file, which `chairlift key TENANT` creates."""
 CHAT_HELP = """\
@@ -64,7 +64,7 @@ its own process. Without MODEL the embedded demo model runs; chairlift:random is
 weights."""
 OFFLINE_END = """\
 Every setting can also be an environment variable (--max-running-requests is CHAIRLIFT_MAX_RUNNING_REQUESTS) or
-a key in the file of --config. A flag wins over a variable, and a variable over the file."""
+a key in the file of --config. A flag overrides a variable, and a variable the file."""
 
 SIMULATE_HELP = """\
 Run a workload on the real scheduler and KV cache, with a simulated clock and simulated model steps.
@@ -78,7 +78,7 @@ small language model on two CPU cores. A --step-times file is JSON in seconds, s
 0.001, "prefill_token": 0.0005, "context_token": 4e-6, "prefill_pair": 5e-7}. The same seed gives the same
 report. The simulator ignores "structured" in a trace."""
 SCENARIOS_HELP = """\
-Measure in the simulator, with fixed seeds, the guarantees of the scheduling policies: fairness, priority
+Measure the guarantees of the scheduling policies in the simulator, with fixed seeds: fairness, priority
 ageing, prefix cache hits, target inter-token latency, a small KV cache, and paged against preallocated memory."""
 COST_HELP = """\
 Measure the CPU time of the scheduler per step, for every scheduling policy: with 256 and 1,024 running
@@ -104,7 +104,7 @@ The exit code is 1 when a request fails with another status than 429, or when th
 criterion of --overload. docs/benchmarks.md explains the numbers."""
 BENCH_SERVE_END = """\
 Every setting can also be an environment variable (--request-timeout-ms is CHAIRLIFT_REQUEST_TIMEOUT_MS) or a
-key in the file of --config. A flag wins over a variable, and a variable over the file."""
+key in the file of --config. A flag overrides a variable, and a variable the file."""
 
 DOCTOR_HELP = """\
 Check whether this machine can run MODEL (by default the embedded demo model), and show its memory use.

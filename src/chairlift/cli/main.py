@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Termination:
-    """Context that handles SIGTERM as Ctrl-C would be handled at that moment.
+    """Context in which SIGTERM is handled like Ctrl-C.
 
     Attributes:
         is_requested: whether SIGTERM arrived.

@@ -55,22 +55,25 @@ def server_config(names: tuple[str, ...], options: Mapping[str, Any]) -> ServerC
 def engine_queue_size(server: Mapping[str, Any], engine: Mapping[str, Any]) -> int:
     """Return the capacity of the engine's waiting queue in sequences.
 
-    By default it holds every choice of every request that the server admits or the engine runs, so an admitted request
-    is never rejected by the engine.
+    By default it has room for MAX_CHOICES choices of each request that the server lets wait and of each that runs.
 
-    Raises ConfigError for a `max_queue_size` that cannot hold the requests that the server admits.
+    Raises ConfigError for a `max_queue_size` that cannot hold one choice of each request that the server lets wait.
     """
     admitted = AdmissionLimits(**_fields_of(server, AdmissionLimits)).max_waiting_requests
     if "max_queue_size" not in engine:
         running = engine.get("max_running_requests", SchedulerConfig().max_running_requests)
         return max(1, (admitted + int(running)) * MAX_CHOICES)
-    size = int(engine["max_queue_size"])
-    if size < admitted:
+    check_queue_size(int(engine["max_queue_size"]), admitted)
+    return int(engine["max_queue_size"])
+
+
+def check_queue_size(size: int, max_waiting_requests: int) -> None:
+    """Raise ConfigError if the engine's waiting queue is smaller than the server's admission queue."""
+    if size < max_waiting_requests:
         raise ConfigError(
-            f"max_queue_size is {size}, but the server admits max_waiting_requests = {admitted}: raise the first or "
-            "lower the second", option="max_queue_size",
+            f"max_queue_size is {size} sequences, less than max_waiting_requests ({max_waiting_requests}); raise it or "
+            "lower max_waiting_requests", option="max_queue_size",
         )  # fmt: skip
-    return size
 
 
 def _fields_of(options: Mapping[str, Any], config_type: type[Any]) -> dict[str, Any]:

@@ -101,15 +101,15 @@ class GenerateRequest:
             )
         if len(self.resume) > params.num_choices:
             raise invalid_param(
-                "resume", f"has tokens of {len(self.resume)} choices, the request has {params.num_choices} choices"
+                "resume", f"has tokens of {len(self.resume)} choices, the request has {params.num_choices}"
             )
         for tokens in self.resume:
             if params.max_tokens is not None and len(tokens) > params.max_tokens:
                 raise invalid_param(
-                    "resume", f"has {len(tokens)} tokens of a choice, the limit is max_tokens, {params.max_tokens}"
+                    "resume", f"has {len(tokens)} tokens for a choice, the limit is max_tokens = {params.max_tokens}"
                 )
             if not stops.isdisjoint(tokens[:-1]):
-                raise invalid_param("resume", "has tokens after one that ends the output")
+                raise invalid_param("resume", "has tokens after a token that ends the output")
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ class SchedulerConfig:
             the oldest leaves where no waiting request needs less (scheduling_policy "fifo"). A request alone may take
             them all.
         max_chunk_tokens: hard bound on the prompt tokens of one request in one step; None for no bound.
-        max_queue_size: waiting requests; one more is rejected with QueueFull.
+        max_queue_size: sequences in the waiting queue; a request that comes when it is full is rejected with QueueFull.
         max_model_len: prompt and output tokens of one request; None is the model's own limit.
         scheduling_policy: order of the waiting queue, a name of waiting_queue/base.py.
         batching_policy: how a step's budget is shared, a name of batching_policy.py.

@@ -162,7 +162,7 @@ class EngineLoop:
             try:
                 on_step(self._stats(step, len(outputs), timestamps))
             except Exception:
-                log.exception("the on_step callback raised; the engine goes on")
+                log.exception("the on_step callback raised; the engine continues")
         return outputs
 
     def _stats(self, step: InFlightStep, num_outputs: int, timestamps: tuple[float, ...]) -> StepStats:

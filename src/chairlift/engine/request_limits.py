@@ -65,7 +65,7 @@ class RequestLimits:
 class ValidatedRequest:
     """A request that meets the limits. Only `validate_request` makes one, so the engine loop checks nothing again.
 
-    It never crosses a process border: the engine process validates the plain request that it receives.
+    It is never sent to another process: the engine process validates the plain request that it receives.
 
     Attributes:
         request: the request.
@@ -117,7 +117,7 @@ def _check(request: GenerateRequest, limits: RequestLimits) -> None:
             raise InvalidRequest(
                 f"there is no logits processor {name!r}; available are {known}", param="logits_processors"
             )
-    assert max_tokens is not None, "the engine takes resolved parameters only"
+    assert max_tokens is not None, "the engine accepts only parameters whose defaults are filled in"
     if len(prompt) >= limits.max_model_len:
         raise ContextLengthExceeded(len(prompt), None, limits.max_model_len)
     if len(prompt) + max_tokens > limits.max_model_len:

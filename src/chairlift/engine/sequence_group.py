@@ -75,7 +75,7 @@ class SequenceGroup:
 
 
 def resumed_finish_reason(request: GenerateRequest, index: int) -> FinishReason | None:
-    """Return why a choice had finished before it was resumed; None when it goes on."""
+    """Return why a choice had finished before it was resumed; None when it continues."""
     tokens = request.resumed_tokens(index)
     if tokens and tokens[-1] in request.all_stop_token_ids:
         return FinishReason.STOP

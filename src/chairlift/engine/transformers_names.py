@@ -5,7 +5,7 @@
     FIFOScheduler           Scheduler with batching_policy "fifo" and its safety margin
     PrefillFirstScheduler   Scheduler with batching_policy "prefill_first"
 
-Models choose the same by name: LLM(batching="fifo", safety_margin=0.2).
+Models choose the same by name: LLM(batching_policy="fifo", safety_margin=0.2).
 """
 
 from collections.abc import Sequence as Items
@@ -44,7 +44,7 @@ class FIFOScheduler(StandaloneScheduler):
         self, cache: KVCacheManager, config: SchedulerConfig | None = None, *, limits: RequestLimits | None = None,
         safety_margin: float = DEFAULT_SAFETY_MARGIN,
     ) -> None:  # fmt: skip
-        """Schedule over a cache.
+        """Create a scheduler for a KV cache.
 
         Args:
             cache: the KV cache.

@@ -71,9 +71,9 @@ class _OutputInbox:
 
 
 class _OutputDispatcher:
-    """Brings steps' outputs into one event loop, with one wake-up for several, sorted by request.
+    """Passes the outputs of steps to one event loop, grouped by request, with one wake-up for several.
 
-    Hundreds of readers need milliseconds for a step, so they are woken in batches, one batch per loop iteration.
+    Hundreds of readers take milliseconds per step, so they are woken in batches, one batch per loop iteration.
     The engine calls `sink`; everything else belongs to the event loop, which the dispatcher does not keep alive.
     """
 

@@ -17,7 +17,7 @@ class Options(TypedDict, total=False):
         max_prefill_tokens: prompt tokens in one step; when left out 256 on native kernels, else all that fit.
         long_prefill_threshold: prompt tokens of one request in one step while other requests need prefill.
         max_chunk_tokens: prompt tokens of one request in one step, in any case.
-        max_queue_size: requests in the waiting queue.
+        max_queue_size: sequences in the waiting queue.
         max_model_len: tokens of one request, prompt and output.
         scheduling_policy: order of the waiting queue: "fifo", "priority", "fair", "cache_aware".
         batching_policy: how a step is shared: "mixed", "fifo", "prefill_first", "decode_first", "static".

@@ -165,7 +165,10 @@ class TracingClient:
         if (error := self._trace.close()) is not None:
             log.error("the profile could not be written to its end: %s", error)
         if self._trace.dropped:
-            log.warning("the profile lacks %d events: the disk was too slow, or they are no JSON", self._trace.dropped)
+            log.warning(
+                "the profile lacks %d events: the disk was too slow, or they cannot be written as JSON",
+                self._trace.dropped,
+            )
 
     # -- engine thread ---------------------------------------------------------------------------------------------
 

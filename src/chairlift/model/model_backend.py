@@ -151,8 +151,8 @@ def check_kernels(config: RunnerConfig) -> None:
     if config.cpu_threads is not None and config.cpu_threads < 1:
         raise ConfigError(f"cpu_threads must be at least 1, got {config.cpu_threads}", option="cpu_threads")
     if config.quantization != "none" and config.kernels == "torch":
-        message = f"quantization {config.quantization!r} needs the native kernels; leave kernels 'torch' out"
+        message = f"quantization {config.quantization!r} needs the native kernels; do not set kernels to 'torch'"
         raise ConfigError(message, option="quantization")
     if config.attention_backend != AUTO and (config.quantization != "none" or config.kernels == "native"):
-        message = "the native kernels have their own attention; leave attention_backend out"
+        message = "the native kernels have their own attention; do not set attention_backend"
         raise ConfigError(message, option="attention_backend")

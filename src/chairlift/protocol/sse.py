@@ -90,7 +90,7 @@ class EventReader:
             line = piece.rstrip(b"\r\n") if ended else piece
             self._size += len(line)
             if self._size > self._max:
-                raise EventTooLarge(f"an event has more than {self._max} bytes, the limit")
+                raise EventTooLarge(f"an event has more bytes than the limit, {self._max}")
             self._line.append(line)
             if not ended:
                 continue

@@ -20,7 +20,7 @@ class ServerConfig:
         body_timeout: seconds in which a body must arrive.
         write_timeout: seconds in which a client must read what is sent to it.
         idle_timeout: seconds for which a connection without a request stays open.
-        drain_timeout: seconds that open requests have to finish at shutdown.
+        drain_timeout: seconds within which open requests may finish at shutdown.
         reject_unknown_fields: reject requests with fields that have no effect, instead of naming them in a header.
         public_metrics: whether /metrics needs no key.
         cors_origins: origins whose pages may use the API; "*" is any.

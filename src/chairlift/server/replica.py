@@ -245,7 +245,7 @@ class Replica:
                 if load.state is ReplicaState.READY:
                     cache = await asyncio.to_thread(client.cache_state)
             except ChairliftError as error:
-                log.debug("the engine did not answer: %s", error)
+                log.debug("the engine did not reply: %s", error)
         self.telemetry.update_gauges(self.lifecycle.state, load, cache, self.admission, restarts, block_bytes)
         await asyncio.to_thread(partial(self.telemetry.record_processes, pids))
         if self._malloc_trimmer is not None:

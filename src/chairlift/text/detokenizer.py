@@ -125,7 +125,7 @@ class Detokenizer:
         return new
 
     def _starting_context(self, prompt_token_ids: Sequence[int]) -> list[int]:
-        """Return the prompt's last complete token, so that the output does not count as a text's start."""
+        """Return the prompt's last complete token, so that the output is not decoded as the start of a text."""
         for token_id in reversed(prompt_token_ids[-PROMPT_SEARCH:]):
             if self._has_text(token_id) and BROKEN not in self._decode([token_id]):
                 return [token_id]

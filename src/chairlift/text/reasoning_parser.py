@@ -22,7 +22,7 @@ def has_reasoning(template: str) -> bool:
 
 
 class ReasoningParser:
-    """Splits an answer at an opening tag at its start and a closing tag; other tags are text.
+    """Splits an output at an opening tag at its start and at a closing tag; other tags are text.
 
     Owns the text that may yet become a tag, and white space around it. Tags with another spelling are text.
     """

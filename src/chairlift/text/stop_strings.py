@@ -11,8 +11,8 @@ from collections.abc import Sequence
 class StopStringMatcher:
     """Searches the text of one choice for its stop strings.
 
-    The stop string that is complete first wins; of several that end at the same character, the longest. So the result
-    does not depend on how the text is split. Owns only the text that may yet become a stop string.
+    The stop string that is complete first applies; of several that end at the same character, the longest. So the
+    result does not depend on how the text is split. Owns only the text that may yet become a stop string.
 
         text    … emitted │ could begin a stop string │
                           └── held (depth of state) ──┘

@@ -1,7 +1,7 @@
-"""tool_call_grammar: the grammar of an answer that must call one of the given tools.
+"""tool_call_grammar: the grammar of an output that must call one of the given tools.
 
 The marker of a call is a special token in many vocabularies, which a grammar over text cannot produce. So the marker
-ends the prompt, and the answer is one bare call after another:
+ends the prompt, and the output is one bare call after another:
 
     {"name": "f", "arguments": {...}}; {"name": "g", "arguments": {...}}
 """

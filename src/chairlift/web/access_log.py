@@ -10,7 +10,7 @@ MAX_PATH_CHARS = 200
 
 @dataclass(frozen=True, slots=True)
 class AccessRecord:
-    """What the access log writes of a finished request.
+    """The fields of a finished request that the access log writes.
 
     Attributes:
         request_id: the request's id.

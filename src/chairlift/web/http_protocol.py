@@ -339,7 +339,7 @@ class _BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def _reject_and_close(self, error: ChairliftError) -> None:
-        """Respond and close; without a response if the client would take it for an earlier request's."""
+        """Reject and close; send no response if the client would take it for an earlier request's."""
         self._begin(is_whole=False)
         self._error = error.with_traceback(None)  # a traceback would refer to this connection, a cycle
         self._stop_timer()

@@ -20,7 +20,7 @@ RETRY_SECONDS = {ReplicaState.STARTING: 2.0, ReplicaState.DEAD: 5.0, ReplicaStat
 
 STATE_MESSAGES = {
     ReplicaState.STARTING: "the server is starting",
-    ReplicaState.DEAD: "the engine is down for good",
+    ReplicaState.DEAD: "the engine failed and is not restarted",
     ReplicaState.DRAINING: "the server is leaving: it finishes what it has and takes nothing new",
     ReplicaState.STOPPED: "the server has stopped",
 }

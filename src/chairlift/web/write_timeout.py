@@ -43,7 +43,7 @@ class WriteTimeout:
         now = self._loop.time()
         since = now if self._since is None else self._since
         if now - since >= self._seconds:
-            log.info("the client took nothing for %g s: its connection is dropped", self._seconds)
+            log.info("the client read nothing for %g s: its connection is dropped", self._seconds)
             abort_connection(self._scope)
         else:
             self._timer = self._loop.call_at(since + self._seconds, self._check)

@@ -40,7 +40,7 @@ def test_the_seed_decides_what_is_asked() -> None:
 
 
 def test_it_replies_to_each_number_of_steps_with_its_totals(monkeypatch: pytest.MonkeyPatch) -> None:
-    stdin, stdout = io.BytesIO(b'[{"policy": "fair", "running": 8, "waiting": 4}, 3]\n5\n7\n'), io.BytesIO()
+    stdin, stdout = io.BytesIO(b'[{"scheduling_policy": "fair", "running": 8, "waiting": 4}, 3]\n5\n7\n'), io.BytesIO()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(stdin))
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(stdout, write_through=True))
     serve()

@@ -58,7 +58,7 @@ def test_peers_need_a_model_of_files_and_requests_that_come_at_once() -> None:
     check_comparison(alone, RANDOM, rated)
     check_comparison(both, "m", at_once)
     check_comparison(both, None, at_once)
-    with pytest.raises(ConfigError, match="other cannot run chairlift:random, which is ours alone"):
+    with pytest.raises(ConfigError, match="other cannot run chairlift:random, which only Chairlift runs"):
         check_comparison(both, RANDOM, at_once)
     with pytest.raises(ConfigError, match="arrive all at once"):
         check_comparison(both, "m", rated)

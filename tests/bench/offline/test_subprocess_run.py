@@ -50,7 +50,7 @@ def test_modules_of_a_folder_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_a_death_is_reported_with_the_end_of_standard_error() -> None:
     with pytest.raises(ChairliftError, match=r"exit code 3 and no result: the last word"):
         send(program("print('the last word', file=sys.stderr)\nsys.exit(3)"), SPEC)
-    with pytest.raises(ChairliftError, match=r"exit code -9 and no result: silently"):
+    with pytest.raises(ChairliftError, match=r"exit code -9 and no result: it printed no error"):
         send(program("os.kill(os.getpid(), 9)"), SPEC)
 
 

@@ -39,7 +39,7 @@ def test_every_token_is_counted_and_the_server_is_ended(folder: Path, tmp_path: 
 def test_a_server_that_does_not_start_is_reported_with_the_end_of_standard_error(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"did not become ready: error: no such model"):
         measure(Server(), run_spec(folder, write_llama_server(tmp_path, broken=True)))
-    with pytest.raises(ConfigError, match=r"no llama-server on PATH; --peer llama\.cpp\.server=\.\. names one"):
+    with pytest.raises(ConfigError, match=r"no llama-server on PATH; set --peer llama\.cpp\.server=PROGRAM"):
         measure(Server(), run_spec(folder, "no-such-server-anywhere"))
 
 

@@ -28,16 +28,15 @@ def test_a_label_makes_one_more_of_a_kind_with_settings_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("names", "settings", "sentence"),
     [
-        (["sglang"], [], "unknown peer 'sglang'; available are transformers, transformers-single, vllm, "
-         "openvino, llama"),
-        (["vllm"], ["vllm.colour=red"], "vllm has no setting 'colour'; it has python \\(the interpreter"),
-        (["transformers-static"], ["transformers-static.python=x"], "has no setting 'python'; it has none"),
+        (["sglang"], [], "unknown peer 'sglang'; available are transformers, transformers-single, vllm, openvino"),
+        (["vllm"], ["vllm.colour=red"], "vllm has no setting 'colour'; available are python \\(the interpreter"),
+        (["transformers-static"], ["transformers-static.python=x"], "has no setting 'python'; available are none"),
         (["openvino"], [], r"openvino needs --peer openvino.model=..: the folder that optimum-intel exported"),
         (["llama.cpp@q8"], ["llama.cpp@q4.model=x"], r"llama.cpp@q8 needs --peer llama.cpp@q8.model=..: a GGUF file"),
-        (["vllm"], ["openvino.model=x"], "--peer sets something of openvino, which --against does not name"),
-        (["vllm"], ["vllm"], "--peer takes NAME.SETTING=VALUE, got 'vllm'"),
-        (["vllm"], ["vllm=3"], "--peer takes NAME.SETTING=VALUE, got 'vllm=3'"),
-        (["vllm"], ["vllm.python=/no/such"], "--peer vllm.python: /no/such is no program"),
+        (["vllm"], ["openvino.model=x"], "--peer has a setting of openvino, which --against does not name"),
+        (["vllm"], ["vllm"], "--peer must be NAME.SETTING=VALUE, got 'vllm'"),
+        (["vllm"], ["vllm=3"], "--peer must be NAME.SETTING=VALUE, got 'vllm=3'"),
+        (["vllm"], ["vllm.python=/no/such"], "--peer vllm.python: /no/such is not a program"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_one_sentence(names: list[str], settings: list[str], sentence: str) -> None:

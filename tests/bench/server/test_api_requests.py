@@ -70,7 +70,7 @@ def test_structures_are_asked_for(wanted: dict[str, Any], field: str, value: Any
 @pytest.mark.parametrize("wanted", [{"regex": "[a]"}, {"grammar": 'start: "a"'}, {"choice": ("a", "b")}])
 def test_a_structure_that_openai_does_not_know_cannot_be_asked_for_plainly(wanted: dict[str, Any]) -> None:
     item = WorkloadRequest(at=0.0, prompt_token_ids=(1,), output_tokens=2, structured=StructuredOutput(**wanted))
-    with pytest.raises(ConfigError, match="leave --openai-fields-only out"):
+    with pytest.raises(ConfigError, match="do not use --openai-fields-only"):
         fields_of(item, openai_fields_only=True)
 
 
@@ -80,7 +80,7 @@ def test_a_trace_that_cannot_be_asked_for_is_refused_before_anything_is_sent(tmp
     trace = tmp_path / "trace.jsonl"
     trace.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     assert stream(WorkloadSpec(name=str(trace))).size == 4
-    with pytest.raises(ConfigError, match="leave --openai-fields-only out"):
+    with pytest.raises(ConfigError, match="do not use --openai-fields-only"):
         stream(WorkloadSpec(name=str(trace)), openai_fields_only=True)
 
 

@@ -250,7 +250,7 @@ def test_a_port_without_a_server() -> None:
     async def main() -> None:
         ended, _ = await send(Client(Address.of(f"http://127.0.0.1:{port}")))
         assert (ended.how, ended.why) == (ExchangeEndKind.UNREACHABLE, "connection refused")
-        with pytest.raises(NoResponse, match=f"http://127.0.0.1:{port} does not answer: connection refused"):
+        with pytest.raises(NoResponse, match=f"http://127.0.0.1:{port} does not respond: connection refused"):
             await Client(Address.of(f"http://127.0.0.1:{port}")).fetch("GET", "/")
 
     run(main())

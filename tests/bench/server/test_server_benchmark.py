@@ -57,15 +57,16 @@ async def against(script: Script, plan: BenchmarkPlan) -> ServerBenchmark:
 
 
 @pytest.mark.parametrize(("fields", "said"), [
-    ({"rate": (1.0,), "concurrency": 2}, "--rate goes neither with"), ({"rate": (1.0,), "overload": (2.0,)}, "--rate"),
-    ({"rate": (1.0, 0.0)}, "--rate takes positive numbers, got 0"),
-    ({"rounds": 2}, "--rounds are those of --overload"),
+    ({"rate": (1.0,), "concurrency": 2}, "--rate cannot be given together with"),
+    ({"rate": (1.0,), "overload": (2.0,)}, "--rate"),
+    ({"rate": (1.0, 0.0)}, "each value of --rate must be a positive number, got 0"),
+    ({"rounds": 2}, "--rounds needs --overload"),
     ({"overload": (2.0,), "rounds": 0}, "--rounds must be at least 1, got 0"),
-    ({"overload": (float("inf"),)}, "--overload takes positive numbers, got inf"),
+    ({"overload": (float("inf"),)}, "each value of --overload must be a positive number, got inf"),
     ({"duration": 0.0}, "--duration must be a positive number of seconds, got 0"),
     ({"timeout": -1.0}, "--timeout must be"), ({"concurrency": 0}, "--concurrency must be at least 1, got 0"),
     ({"requests": 0}, "--requests must be at least 1"), ({"pause": -1.0}, "--pause must be"),
-    ({"arrivals": "never"}, "--arrivals are poisson or even, not 'never'"),
+    ({"arrivals": "never"}, "--arrivals must be poisson or even, got 'never'"),
 ])  # fmt: skip
 def test_plans_that_cannot_be(fields: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
@@ -150,7 +151,10 @@ def test_a_server_that_does_not_serve_this_says_why() -> None:
         serving = ServerBenchmark(
             BenchmarkPlan(), client, RequestStream(UNIFORM, 128, RequestFormat(model="other"), client), print
         )
-        with pytest.raises(NoResponse, match=r"does not serve this: the model 'other' is not served here.*\(404\)"):
+        with pytest.raises(
+            NoResponse,
+            match=r"cannot serve the requests of this benchmark: the model 'other' is not served here.*\(404\)",
+        ):
             await serving.check_reachable()
         client.close()
 
@@ -172,7 +176,7 @@ def test_a_server_that_names_no_model(answer: bytes, said: str) -> None:
 
 
 def test_a_greeting_that_is_no_stream_is_no_greeting() -> None:
-    with pytest.raises(NoResponse, match=r"does not serve this: unfinished: no \[DONE\]"):
+    with pytest.raises(NoResponse, match=r"cannot serve the requests of this benchmark: unfinished: no \[DONE\]"):
         run(against(respond_with(plain_response(200, {"choices": []})), BenchmarkPlan(requests=1)))
 
 

@@ -27,7 +27,7 @@ def test_a_response_without_a_token_has_no_ttft() -> None:
 
 
 @pytest.mark.parametrize(("limits", "said"), [
-    ({"first": 1.0}, "--slo knows ttft, tpot, itl, e2e, not 'first'"),
+    ({"first": 1.0}, "--slo has no limit 'first'; available are ttft, tpot, itl, e2e"),
     ({"ttft": 0.0}, "ttft must be a positive number of seconds, got 0"), ({"e2e": float("nan")}, "got nan"),
 ])  # fmt: skip
 def test_limits_that_cannot_be(limits: dict[str, float], said: str) -> None:

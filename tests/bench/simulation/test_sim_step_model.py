@@ -42,7 +42,7 @@ def test_seconds_are_the_sum_of_what_each_thing_costs() -> None:
 
 @pytest.mark.parametrize("numbers", [{"step": -1.0}, {"step": math.inf}, {"step": math.nan}, {"step": 1, "noise": -1}])
 def test_a_cost_that_cannot_be_is_refused(numbers: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match="from 0 on"):
+    with pytest.raises(ConfigError, match="at least 0"):
         SimStepModel(**numbers)
 
 
@@ -75,8 +75,8 @@ def test_a_model_survives_its_file(tmp_path: Path) -> None:
         ('{"row": 1}', "required field `step`"),
         ('{"step": "a"}', "Expected `float`"),
         ("[1]", "Expected `object`"),
-        ("{", "holds no step model"),
-        ('{"step": -1}', "from 0 on, got -1"),
+        ("{", "does not contain step times"),
+        ('{"step": -1}', "at least 0, got -1"),
     ],
 )
 def test_a_file_that_is_no_model_is_refused(tmp_path: Path, text: str, said: str) -> None:

@@ -74,7 +74,7 @@ def test_a_clock_that_begins_anew_is_another_run() -> None:
 
 
 def test_too_few_steps_are_refused_with_both_numbers() -> None:
-    with pytest.raises(ConfigError, match=f"at least {LEAST_STEPS} steps to be fitted to, got 3"):
+    with pytest.raises(ConfigError, match=f"at least {LEAST_STEPS} steps in the trace, got 3"):
         fit(run(TRUE, 3))
 
 

@@ -150,7 +150,7 @@ def test_what_cannot_be_is_refused() -> None:
         generate("short", vocab_size=9)
     with pytest.raises(ConfigError, match="requests must be at least 1, got 0"):
         generate("w1", vocab_size=9, count=0)
-    with pytest.raises(ConfigError, match="at a rate of 1e-12 a second the last request arrives after"):
+    with pytest.raises(ConfigError, match="at a rate of 1e-12 per second the last request arrives after"):
         with_poisson_arrivals(some, 1e-12)
     for rate in (0.0, -1.0, math.nan, math.inf):
         with pytest.raises(ConfigError, match="rate must be a positive number"):

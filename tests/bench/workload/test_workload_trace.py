@@ -75,7 +75,7 @@ WHEN = "at must be seconds after the start, from 0 to 10000000, got"
         ({"output_tokens": 1}, 'needs either "prompt" or "prompt_tokens"'),
         ({**GOOD, "prompt_tokens": 2}, 'needs either "prompt" or "prompt_tokens"'),
         ({"prompt": [1]}, "needs output_tokens"),
-        ({**GOOD, "prompt": []}, "prompt must be a list of token ids, and not empty"),
+        ({**GOOD, "prompt": []}, "prompt must be a list of token ids with at least one entry"),
         ({**GOOD, "prompt": [1, True]}, "prompt must be a list of token ids"),
         ({**GOOD, "prompt": "text"}, "prompt must be a list of token ids"),
         ({**GOOD, "prompt": [7]}, "token id 7 is outside the vocabulary of 7"),

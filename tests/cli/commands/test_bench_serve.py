@@ -90,7 +90,7 @@ def test_a_server_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixtur
     url = unused_url()
     assert bench(url) == 1
     out, err = capsys.readouterr()
-    assert (out, err) == ("", f"chairlift: {url} does not answer: connection refused\n")
+    assert (out, err) == ("", f"chairlift: {url} does not respond: connection refused\n")
 
 
 def test_an_unknown_model_is_reported_with_the_servers_message(
@@ -104,13 +104,16 @@ def test_an_unknown_model_is_reported_with_the_servers_message(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--url", "localhost:8000"], "an address begins with http:// or https://, got 'localhost:8000'"),
+        (
+            ["--url", "localhost:8000"],
+            "--url must begin with http:// or https:// and name a host, got 'localhost:8000'",
+        ),
         (["--rate", "x"], "--rate must be a number, got 'x'"),
-        (["--rate", "0"], "--rate takes positive numbers, got 0"),
-        (["--rate", "1", "--overload", "2"], "--rate goes neither with --concurrency nor with --overload"),
-        (["--slo", "speed=1"], "--slo knows ttft, tpot, itl, e2e, not 'speed'"),
+        (["--rate", "0"], "each value of --rate must be a positive number, got 0"),
+        (["--rate", "1", "--overload", "2"], "--rate cannot be given together with --concurrency or --overload"),
+        (["--slo", "speed=1"], "--slo has no limit 'speed'; available are ttft, tpot, itl, e2e"),
         (["--slo", "ttft"], "--slo must be pairs of name and seconds such as ttft=0.5,tpot=0.05, got 'ttft'"),
-        (["--chat", "--text"], "--chat and --text cannot be given together; a chat always sends text"),
+        (["--chat", "--text"], "--chat and --text cannot be given together; --chat always sends text"),
         (["--vocab-size", "1"], "--vocab-size must be between 2 and 2147483647, got 1"),
         (["--request-timeout-ms", "0"], "--request-timeout-ms must be at least 1, got 0"),
         (["--workload", "nothing"], "unknown --workload 'nothing'"),

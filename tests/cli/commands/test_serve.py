@@ -26,7 +26,8 @@ def run_command(*words: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(("words", "sentence"), [
-    (["--host", "0.0.0.0"], "--host 0.0.0.0 is a public address and needs API keys"),
+    (["--max-queue-size", "5"], "--max-queue-size is 5 sequences, less than --max-waiting-requests (1024)"),
+    (["--host", "0.0.0.0"], "--host 0.0.0.0 is not a loopback address and needs API keys"),
     (["--host", "::"], "needs API keys"),
     (["--port", "65536"], "--port must be between 0 and 65535, got 65536"),
     (["--port", "x"], "--port must be an integer, got 'x'"),

@@ -27,7 +27,7 @@ def path(tmp_path: Path) -> Path:
 def make_reloader(path: Path, *words: str, **environ: str) -> SettingsReloader:
     arguments = build_parser().parse_args(["serve", "--config", str(path), *words])
     load_settings_file(arguments, environ)
-    return SettingsReloader(arguments, environ, ("m",))
+    return SettingsReloader(arguments, environ, ("m",), 2000)
 
 
 def test_limits_and_log_level_come_from_the_new_file(path: Path) -> None:
@@ -46,6 +46,15 @@ def test_flags_and_variables_win_as_before(path: Path) -> None:
     config = reload().config
     assert (config.tenant.tenant_requests_per_minute, config.admission.max_queue_wait) == (1, 2.0)
     assert config.tenant.tenant_max_open_requests == 9
+
+
+def test_a_longer_admission_queue_than_the_running_engine_has_room_for_is_rejected(path: Path) -> None:
+    reload = make_reloader(path)
+    path.write_text("max_waiting_requests: 2000\n", encoding="utf-8")
+    assert reload().config.admission.max_waiting_requests == 2000
+    path.write_text("max_waiting_requests: 2001\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"max_queue_size is 2000 sequences, less than max_waiting_requests \(2001\)"):
+        reload()
 
 
 @pytest.mark.parametrize("text", [

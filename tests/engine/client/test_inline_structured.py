@@ -273,7 +273,7 @@ def test_a_model_whose_tokenizer_no_grammar_can_use_serves_all_other_requests(ca
     plain, sink = RequestSink(), RequestSink()
     client.submit(make_request("a", 5, 5), plain)
     assert plain.wait().finish_reason is FinishReason.LENGTH
-    wait_until(lambda: "structured: no output of this model's tokenizer" in caplog.text)
+    wait_until(lambda: "structured: not possible with this model's tokenizer" in caplog.text)
     client.submit(structured("b"), sink)
     error = sink.wait().error
     assert isinstance(error, InvalidRequest) and "this model's tokenizer" in error.message

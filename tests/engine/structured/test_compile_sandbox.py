@@ -148,7 +148,7 @@ def test_a_grammar_that_no_process_can_check_is_no_invalid_grammar(
     monkeypatch.setattr(
         CompileSandbox, "start", lambda self, start=CompileSandbox.start: (starts.append(1), start(self))[1]
     )
-    with pytest.raises(StructuredOutputFailed, match="has ended"):
+    with pytest.raises(StructuredOutputFailed, match="ended twice"):
         sandbox.check(GOOD)
     assert len(starts) == 2
 

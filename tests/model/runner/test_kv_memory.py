@@ -175,7 +175,7 @@ def test_the_pool_is_a_share_of_what_a_step_leaves() -> None:
 def test_no_more_blocks_than_the_largest_batch_could_hold() -> None:
     sized = size_kv_cache(POOL, STEP, LARGE, on_host=True)
     assert sized.num_blocks == 10 * 2 * 7
-    assert dict(sized.report)["num_blocks"] == "140 (all that max_running_requests of max_model_len could use)"
+    assert dict(sized.report)["num_blocks"] == "140 (as many as max_running_requests of max_model_len tokens can use)"
 
 
 @pytest.mark.parametrize("num_blocks", [None, 50])
@@ -199,15 +199,17 @@ def test_a_pool_that_holds_not_even_one_short_sequence_is_refused_with_both_numb
     just = FreeMemory(STEP.peak_bytes() + 5 * PAGE, "x")
     assert size_kv_cache(POOL, STEP, just, on_host=True, max_memory=1.0).num_blocks == 4
     short = FreeMemory(just.num_bytes - 1, "x")
-    with pytest.raises(ConfigError, match=rf"least 4 blocks of {PAGE} bytes.* {5 * PAGE}, and {5 * PAGE - 1} bytes"):
+    with pytest.raises(
+        ConfigError, match=rf"least 5 blocks of {PAGE} bytes.* {5 * PAGE} bytes, but {5 * PAGE - 1} bytes"
+    ):
         size_kv_cache(POOL, STEP, short, on_host=True, max_memory=1.0)
-    with pytest.raises(ConfigError, match="and 0 bytes are left"):
+    with pytest.raises(ConfigError, match="but 0 bytes are left"):
         size_kv_cache(POOL, STEP, FreeMemory(5, "x"), on_host=True)
 
 
 def test_bytes_that_are_not_there_are_refused_with_both_numbers() -> None:
     free = FreeMemory(STEP.peak_bytes() + 100, "x")
-    with pytest.raises(ConfigError, match="asks for 101 bytes, 100 are free"):
+    with pytest.raises(ConfigError, match="is 101 bytes, but 100 bytes are free"):
         size_kv_cache(POOL, STEP, free, on_host=True, max_memory=101)
 
 

@@ -239,7 +239,7 @@ def test_the_runner_reports_its_sizes_and_derived_values() -> None:
     report = dict(info.startup_report)
     assert report["max_model_len"] == "500 (the model's limit is 1024)"
     assert {"device", "dtype", "free memory", "memory of a step", "num_blocks", "seconds to load"} <= report.keys()
-    assert "all that max_running_requests" in report["num_blocks"]
+    assert "as many as max_running_requests" in report["num_blocks"]
 
 
 def test_a_longer_limit_than_the_model_s_own_is_rejected_with_both_numbers() -> None:

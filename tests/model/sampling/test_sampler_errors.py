@@ -207,7 +207,7 @@ def test_logits_processors_move_their_own_row_and_see_every_token_so_far() -> No
     ("name", "message_part"),
     [
         ("raising", "the sampler raised ZeroDivisionError"), ("nan", "'nan' returned NaN"),
-        ("short", "returned [1, 39], not [1, 40]"), ("nothing", "returned NoneType"),
+        ("short", "returned [1, 39], expected scores of shape [1, 40]"), ("nothing", "returned NoneType"),
         ("banning", "bans every token"), ("absent", "there is no logits processor 'absent'"),
     ],
 )  # fmt: skip

@@ -225,9 +225,9 @@ def test_an_error_of_a_structure_names_the_field_that_asked_for_it() -> None:
     data = with_client_field(InvalidRequest("structured.regex: parentheses", param="structured"), "regex")
     assert data.message == "regex: parentheses" and data.details == {"param": "regex"}
     data = with_client_field(
-        InvalidRequest("structured: no output of this model can have one", param="structured"), "tools"
+        InvalidRequest("structured: not possible with this model's tokenizer", param="structured"), "tools"
     )
-    assert data.message == "tools: no output of this model can have one" and data.details == {"param": "tools"}
+    assert data.message == "tools: not possible with this model's tokenizer" and data.details == {"param": "tools"}
     for other in (InvalidRequest("n is bad", param="n"), NotFound("structured.regex: x")):
         assert with_client_field(other, "regex") is other
     plain = InvalidRequest("structured.regex: x", param="structured")

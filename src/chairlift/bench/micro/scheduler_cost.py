@@ -64,7 +64,7 @@ class _Process:
             stdin.write(line + b"\n")
             stdin.flush()
         if not (reply := stdout.readline()):
-            raise EngineDead(f"the process of a case ended with exit code {self._process.wait()}")
+            raise EngineDead(f"the process that measures a case ended with exit code {self._process.wait()}")
         return reply
 
     def run_steps(self, steps: int) -> WindowTotals:

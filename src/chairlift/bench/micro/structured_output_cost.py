@@ -44,7 +44,7 @@ def measure(
             for results, workload in pair if round_number % 2 == 0 else reversed(pair):
                 results.append(_run(service, workload))
                 speed = results[-1]["output_tokens_per_second"]
-                say(f"turn {round_number + 1} of {repeat}: {workload.name} {speed:.1f} output tokens/s")
+                say(f"round {round_number + 1} of {repeat}: {workload.name} {speed:.1f} output tokens/s")
         integrity_errors = service.client.check_integrity()
     finally:
         service.client.close()

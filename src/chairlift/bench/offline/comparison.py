@@ -19,7 +19,7 @@ from chairlift.core.errors import ConfigError
 from chairlift.llm.model_names import RANDOM
 
 MAX_QUIET_WAIT_SECONDS = 30.0
-"""Longest wait of a run for a quiet machine; the run starts after it in any case and reports the noise."""
+"""Longest wait of a run for low other load, in seconds; the run starts after it in any case and reports the noise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ def run_interleaved(
     """Run all arms `repeat` times in alternation, each run in its own process.
 
     Every second round goes in the opposite order, so that a machine that slows down affects all arms alike. Each run
-    first waits for a quiet machine, at most MAX_QUIET_WAIT_SECONDS (machine_noise.py). `note` is called with each
+    first waits until other load is low, at most MAX_QUIET_WAIT_SECONDS (machine_noise.py). `note` is called with each
     result.
 
     Raises what an arm's run raises, and ConfigError when two arms did not run the same workload.
@@ -132,7 +132,7 @@ def check_comparison(arms: Sequence[Arm], model: str | None, workload: Workload)
     """
     peers = [arm.name for arm in arms if arm.is_peer]
     if peers and model == RANDOM:
-        raise ConfigError(f"{peers[0]} cannot run {RANDOM}, which is ours alone", option="against")
+        raise ConfigError(f"{peers[0]} cannot run {RANDOM}, which only Chairlift runs", option="against")
     if peers and not workload.arrives_at_once:
         raise ConfigError(f"{peers[0]} runs only workloads whose requests arrive all at once", option="against")
 

@@ -119,7 +119,7 @@ class _Run:
             self.open_requests[request.request_id] = (record, processor)
             self._awaiting_output.add(request.request_id)
             try:
-                self._client.submit(request, self._sink)
+                self._client.submit(processor.validated, self._sink)
             except EngineDead as error:
                 self._sink([EngineOutput.failed(request, error)])
 

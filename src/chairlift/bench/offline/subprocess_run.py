@@ -1,4 +1,4 @@
-"""send: runs a specification in a subprocess; specification, result and error travel as files."""
+"""send: runs a specification in a subprocess; specification, result and error are passed as files."""
 
 import json
 import os
@@ -119,6 +119,8 @@ def exchange(
             stderr.seek(0)
             stderr_tail = stderr.read().decode("utf-8", "replace").strip()[-STDERR_TAIL_CHARS:]
         if not result_file.exists():
-            raise ChairliftError(f"a run ended with exit code {code} and no result: {stderr_tail or 'silently'}")
+            raise ChairliftError(
+                f"a run ended with exit code {code} and no result: {stderr_tail or 'it printed no error'}"
+            )
         result: dict[str, Any] = json.loads(result_file.read_text(encoding="utf-8"))
     return result

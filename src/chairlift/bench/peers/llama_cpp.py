@@ -137,7 +137,7 @@ def measure(server: Server, spec: RunSpec) -> dict[str, Any]:
     settings, threads = spec.settings, str(len(cpus()))
     program = shutil.which(str(Path(settings.get("server", "llama-server")).expanduser()))
     if program is None:
-        raise ConfigError("there is no llama-server on PATH; --peer llama.cpp.server=.. names one", option="peer")
+        raise ConfigError("there is no llama-server on PATH; set --peer llama.cpp.server=PROGRAM", option="peer")
     slots = int(settings.get("slots", min(len(workload.items), MAX_SLOTS)))
     context = int(settings.get("context", max_request_tokens(workload)))
     port = _free_port()
@@ -177,7 +177,7 @@ def version_of(program: str) -> str:
     try:
         done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ChairliftError(f"llama-server cannot be asked for its version: {error}") from None
+        raise ChairliftError(f"cannot get the version of llama-server: {error}") from None
     lines = (done.stdout + done.stderr).splitlines()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("version")), "unknown")
 

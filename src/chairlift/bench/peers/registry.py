@@ -106,7 +106,7 @@ def peers_of(names: Sequence[str], settings: Sequence[str] = ()) -> list[Peer]:
             own = {**setting_values.get(peer.name, {}), **setting_values.get(whole, {})}
             selected[whole] = _with_settings(peer, whole, own)
     if unknown := setting_values.keys() - selected.keys() - {name.partition("@")[0] for name in selected}:
-        raise ConfigError(f"--peer sets something of {min(unknown)}, which --against does not name", option="peer")
+        raise ConfigError(f"--peer has a setting of {min(unknown)}, which --against does not name", option="peer")
     return list(selected.values())
 
 
@@ -116,7 +116,7 @@ def _parse_settings(settings: Sequence[str]) -> dict[str, dict[str, str]]:
         path, equals, value = text.partition("=")
         name, dot, setting = path.rpartition(".")
         if not (equals and dot and name and setting):
-            raise ConfigError(f"--peer takes NAME.SETTING=VALUE, got {text!r}", option="peer")
+            raise ConfigError(f"--peer must be NAME.SETTING=VALUE, got {text!r}", option="peer")
         selected.setdefault(name, {})[setting] = value
     return selected
 
@@ -125,7 +125,7 @@ def _with_settings(peer: Peer, name: str, setting_values: Mapping[str, str]) -> 
     for setting in setting_values:
         if setting not in peer.settings:
             has = ", ".join(f"{each} ({what})" for each, what in peer.settings.items()) or "none"
-            raise ConfigError(f"{name} has no setting {setting!r}; it has {has}", option="peer")
+            raise ConfigError(f"{name} has no setting {setting!r}; available are {has}", option="peer")
     for setting in peer.required:
         if setting not in setting_values:
             message = f"{name} needs --peer {name}.{setting}=..: {peer.settings[setting]}"
@@ -134,5 +134,5 @@ def _with_settings(peer: Peer, name: str, setting_values: Mapping[str, str]) -> 
         raise ConfigError(f"{name} needs the package {peer.package}, which is not installed", option="against")
     for setting in ("python", "server"):
         if setting in setting_values and shutil.which(str(Path(setting_values[setting]).expanduser())) is None:
-            raise ConfigError(f"--peer {name}.{setting}: {setting_values[setting]} is no program", option="peer")
+            raise ConfigError(f"--peer {name}.{setting}: {setting_values[setting]} is not a program", option="peer")
     return replace(peer, name=name, setting_values=setting_values)

@@ -17,7 +17,7 @@ MAX_CORES = 8
 """Most cores that are sampled; on larger machines the first ones represent all."""
 
 MAX_LOST_SHARE = 0.05
-"""Largest share of the worst core's time that may be lost on a quiet machine."""
+"""Largest share of the worst core's time that may be lost to other load before a run starts."""
 
 PAUSE_SECONDS = 1.0
 

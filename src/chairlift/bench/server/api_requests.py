@@ -88,7 +88,7 @@ class RequestFormat:
         if self.openai_fields_only:
             raise ConfigError(
                 "the workload has a choice, a regex or a grammar, which OpenAI's API does not support: "
-                "leave --openai-fields-only out",
+                "do not use --openai-fields-only",
                 option="openai_fields_only",
             )
         if structured.choice:

@@ -272,7 +272,7 @@ class Client:
         ended = await self.send(self.request(method, path, body), response, seconds)
         if ended.how is ExchangeEndKind.COMPLETE:
             return response.status, b"".join(response.chunks)
-        raise NoResponse(f"{self.address.url} does not answer: {ended.why}")
+        raise NoResponse(f"{self.address.url} does not respond: {ended.why}")
 
     def close(self) -> None:
         """Close the idle connections."""

@@ -32,18 +32,18 @@ class Address:
             parts = urlsplit(url)
             port, host = parts.port, (parts.hostname or "").encode("idna").decode()
         except ValueError:
-            raise ConfigError(f"this is no address: {url!r}", option="url") from None
+            raise ConfigError(f"--url is not a valid URL: {url!r}", option="url") from None
         if parts.scheme not in ("http", "https") or not host:
-            raise ConfigError(f"an address begins with http:// or https://, got {url!r}", option="url")
+            raise ConfigError(f"--url must begin with http:// or https:// and name a host, got {url!r}", option="url")
         if (
             parts.query
             or parts.fragment
             or not (parts.path.isascii() and parts.path.isprintable())
             or " " in parts.path
         ):
-            raise ConfigError(f"an address has a path at most, got {url!r}", option="url")
+            raise ConfigError(f"--url must have nothing after its path, got {url!r}", option="url")
         if parts.username is not None or parts.password is not None:
-            raise ConfigError("a key does not belong into the address; see CHAIRLIFT_API_KEY", option="url")
+            raise ConfigError("--url must not contain a key; set CHAIRLIFT_API_KEY instead", option="url")
         base = parts.path.rstrip("/").removesuffix("/v1")
         return cls(parts.scheme, host, port or (443 if parts.scheme == "https" else 80), base)
 

@@ -61,23 +61,23 @@ class BenchmarkPlan:
 
     def __post_init__(self) -> None:
         if self.rate and (self.overload or self.concurrency is not None):
-            raise ConfigError("--rate goes neither with --concurrency nor with --overload", option="rate")
+            raise ConfigError("--rate cannot be given together with --concurrency or --overload", option="rate")
         for name, values in (("rate", self.rate), ("overload", self.overload)):
             for value in values:
                 if not 0 < value < math.inf:
-                    raise ConfigError(f"--{name} takes positive numbers, got {value:g}", option=name)
+                    raise ConfigError(f"each value of --{name} must be a positive number, got {value:g}", option=name)
         for name in ("duration", "timeout"):
             if (seconds := getattr(self, name)) is not None and not 0 < seconds < math.inf:
                 raise ConfigError(f"--{name} must be a positive number of seconds, got {seconds:g}", option=name)
         if self.rounds > 1 and not self.overload:
-            raise ConfigError("--rounds are those of --overload", option="rounds")
+            raise ConfigError("--rounds needs --overload", option="rounds")
         for name in ("concurrency", "requests", "rounds"):
             if (count := getattr(self, name)) is not None and count < 1:
                 raise ConfigError(f"--{name} must be at least 1, got {count}", option=name)
         if not 0 <= self.pause < math.inf:
-            raise ConfigError(f"--pause must be a number of seconds, got {self.pause:g}", option="pause")
+            raise ConfigError(f"--pause must be at least 0 seconds, got {self.pause:g}", option="pause")
         if self.arrivals not in (POISSON, EVEN):
-            raise ConfigError(f"--arrivals are {POISSON} or {EVEN}, not {self.arrivals!r}", option="arrivals")
+            raise ConfigError(f"--arrivals must be {POISSON} or {EVEN}, got {self.arrivals!r}", option="arrivals")
 
     @property
     def seconds(self) -> float:
@@ -112,7 +112,7 @@ async def first_model(client: Client) -> str:
 
 
 def _capacity(phase: Mapping[str, Any]) -> float:
-    """Return requests per second as output tokens per second over tokens per request.
+    """Return the capacity in requests per second: output tokens per second divided by tokens per request.
 
     Completed requests are not counted, because in so short a phase few long ones complete.
     """
@@ -149,7 +149,7 @@ class ServerBenchmark:
         message = (
             recorder.error_text() if record.status not in (0, 200) else f"{record.code}: {record.why or 'no [DONE]'}"
         )
-        raise NoResponse(f"{self._client.address.url} does not serve this: {message}")
+        raise NoResponse(f"{self._client.address.url} cannot serve the requests of this benchmark: {message}")
 
     async def run(self) -> None:
         """Run all phases; when cancelled, the results so far are kept."""

@@ -41,7 +41,7 @@ class SLO:
     def __post_init__(self) -> None:
         for name, limit in self.limits.items():
             if name not in MEASURES:
-                raise ConfigError(f"--slo knows {', '.join(MEASURES)}, not {name!r}", option="slo")
+                raise ConfigError(f"--slo has no limit {name!r}; available are {', '.join(MEASURES)}", option="slo")
             if not 0 < limit < math.inf:
                 raise ConfigError(f"--slo: {name} must be a positive number of seconds, got {limit:g}", option="slo")
 

@@ -73,7 +73,7 @@ class SimStepModel:
     def __post_init__(self) -> None:
         for name in (*COSTS, "noise"):
             if not 0 <= (value := getattr(self, name)) < float("inf"):
-                raise ConfigError(f"{name} of the step model must be a number of seconds from 0 on, got {value}")
+                raise ConfigError(f"{name} of the step model must be a finite number of at least 0, got {value}")
         if self.step == self.row == 0:
             raise ConfigError("step and row of the step model must not both be 0: a step would take no time")
 
@@ -126,7 +126,7 @@ def read_model(path: str) -> SimStepModel:
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror or error}") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} holds no step model: {error}") from None
+        raise ConfigError(f"{path} does not contain step times: {error}") from None
 
 
 def write_model(path: str, times: SimStepModel) -> None:

@@ -78,7 +78,7 @@ def fit(samples: Sequence[StepSample], origin: str = "") -> Fit:
     Raises ConfigError when there are fewer than LEAST_STEPS steps.
     """
     if len(samples) < LEAST_STEPS:
-        raise ConfigError(f"a step model needs at least {LEAST_STEPS} steps to be fitted to, got {len(samples)}")
+        raise ConfigError(f"fitting step times needs at least {LEAST_STEPS} steps in the trace, got {len(samples)}")
     work = np.array([each.work for each in samples], np.float64)
     seconds = np.array(list(_seconds(samples)))
     costs = _least_squares(work, seconds, 1 / seconds)

@@ -143,7 +143,7 @@ def endless(name: str, *, vocab_size: int, seed: int = 0) -> Items:
     kind = _KINDS.get(name)
     if kind is None:
         raise ConfigError(
-            f"unknown workload {name!r}; available are {', '.join(NAMES)}, or a FILE.jsonl", option="workload"
+            f"unknown workload {name!r}; available are {', '.join(NAMES)} and a FILE.jsonl", option="workload"
         )
     return kind.items(_Draw(Random(f"{name} {seed}"), vocab_size))
 
@@ -154,14 +154,14 @@ def with_poisson_arrivals(workload: Workload, rate: float) -> Workload:
     Raises ConfigError when the rate is not a positive number, and when the last would arrive after MAX_SECONDS.
     """
     if not 0 < rate < math.inf:
-        raise ConfigError(f"rate must be a positive number of requests a second, got {rate:g}", option="rate")
+        raise ConfigError(f"rate must be a positive number of requests per second, got {rate:g}", option="rate")
     rng, at, items = Random(f"arrivals {workload.seed}"), 0.0, []
     for item in workload.items:
         at -= math.log1p(-rng.random()) / rate
         items.append(replace(item, at=at))
     if at > MAX_SECONDS:
         raise ConfigError(
-            f"at a rate of {rate:g} a second the last request arrives after {at:.3g} seconds", option="rate"
+            f"at a rate of {rate:g} per second the last request arrives after {at:.3g} seconds", option="rate"
         )
     return replace(workload, items=tuple(items))
 

@@ -112,7 +112,7 @@ def _prompt(entry: dict[str, Any], where: str, vocab_size: int, rng: Random) -> 
         return tuple(below(rng, vocab_size) for _ in range(_whole(entry, "prompt_tokens", where, 1, MAX_DRAWN_TOKENS)))
     prompt = entry["prompt"]
     if not isinstance(prompt, list) or not prompt or not all(type(token) is int for token in prompt):
-        raise InvalidRequest(f"{where}: prompt must be a list of token ids, and not empty")
+        raise InvalidRequest(f"{where}: prompt must be a list of token ids with at least one entry")
     for token in prompt:
         if not 0 <= token < vocab_size:
             raise InvalidRequest(f"{where}: token id {token} is outside the vocabulary of {vocab_size}")

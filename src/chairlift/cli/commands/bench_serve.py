@@ -111,7 +111,7 @@ def _request_format_options(load: dict[str, Any]) -> dict[str, Any]:
     """Remove the settings of the request format from `load` and return them. Raises ConfigError."""
     chat, text = load.pop("chat", False), load.pop("text", False)
     if chat and text:
-        raise ConfigError("--chat and --text cannot be given together; a chat always sends text", option="chat")
+        raise ConfigError("--chat and --text cannot be given together; --chat always sends text", option="chat")
     options: dict[str, Any] = {
         name: load.pop(name) for name in ("openai_fields_only", "ignore_eos", "request_timeout_ms") if name in load
     }

@@ -110,7 +110,7 @@ class ChatSession:
         return 0
 
     def ask(self, question: str) -> bool:
-        """Answer a question and add both messages to the conversation.
+        """Get the reply to a question and add both messages to the conversation.
 
         Returns False after an error, which adds neither.
         """

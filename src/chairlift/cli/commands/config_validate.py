@@ -2,11 +2,12 @@
 
 import argparse
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, cast
 
 from chairlift.cli.console import escape_line, log_config
 from chairlift.cli.prompt_file import sampling_params
-from chairlift.cli.server_options import validate_server_options
+from chairlift.cli.server_options import engine_queue_size, validate_server_options
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.config_file import ConfigFile, read_config
 from chairlift.cli.settings.declaration import Setting
@@ -49,11 +50,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 def invalid_values(file: ConfigFile) -> Iterator[Problem]:
     """Yield the problems of values that could be parsed: out of bounds, or not valid together."""
+    found: dict[str, dict[str, Any]] = {}
     for title, group in settings.GROUPS:
         present = [setting for setting in group if setting.dest in file.values]
         values = {setting.name: read[0] for setting in present if (read := file.read(setting)) is not None}
         while title in CHECKS and (problem := _find_first(file, CHECKS[title], present, values)) is not None:
             yield problem
+        found[title] = values
+    size = next(setting for setting in settings.ENGINE if setting.name == "max_queue_size")
+    check = partial(engine_queue_size, found["server"])
+    if (problem := _find_first(file, check, [size], found["engine"])) is not None:
+        yield problem
 
 
 def _find_first(file: ConfigFile, check: Check, present: list[Setting], values: dict[str, Any]) -> Problem | None:

@@ -45,8 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
         ring, has_keys = read_keys(key_file, environ), True
         if not ring.requires_key and not options.get("insecure") and not listening.is_loopback:
             raise ConfigError(
-                f"host {listening.host} is a public address and needs API keys; set --key-file or CHAIRLIFT_API_KEY, "
-                "or serve without keys by --insecure", option="host",
+                f"host {listening.host} is not a loopback address and needs API keys; set --key-file or "
+                "CHAIRLIFT_API_KEY, or serve without keys by --insecure", option="host",
             )  # fmt: skip
         return ring
 
@@ -63,7 +63,9 @@ def run(arguments: argparse.Namespace) -> int:
             config=server_config(names, options), listening=listening, read_keys=load_keys, start=prepared.start,
             engine_pid=_engine_pid, budget=prepared.scheduler.max_batch_tokens,
             max_running=prepared.scheduler.max_running_sequences, print_line=print_line,
-            read_settings=None if arguments.settings_file is None else SettingsReloader(arguments, environ, names),
+            read_settings=None if arguments.settings_file is None else SettingsReloader(
+                arguments, environ, names, engine["max_queue_size"]
+            ),
         ))  # fmt: skip
     finally:
         prepared.close()

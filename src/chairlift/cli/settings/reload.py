@@ -8,7 +8,7 @@ from pathlib import Path
 
 from chairlift.cli.commands.config_validate import invalid_values
 from chairlift.cli.console import log_config
-from chairlift.cli.server_options import server_config
+from chairlift.cli.server_options import check_queue_size, server_config
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.config_file import ConfigFile
 from chairlift.cli.settings.declaration import Setting
@@ -28,9 +28,13 @@ FIXED_SETTINGS = tuple(
 
 
 class SettingsReloader:
-    """Reads the settings file again; the flags and variables of the start still win over it."""
+    """Reads the settings file again; the flags and variables of the start still override it."""
 
-    def __init__(self, arguments: argparse.Namespace, environ: Mapping[str, str], names: tuple[str, ...]) -> None:
+    def __init__(
+        self, arguments: argparse.Namespace, environ: Mapping[str, str], names: tuple[str, ...], max_queue_size: int
+    ) -> None:
+        """Read with the arguments of the start; `max_queue_size` is that of the running engine, in sequences."""
+        self._max_queue_size = max_queue_size
         self._arguments = arguments
         self._environ = environ
         self._names = names
@@ -44,7 +48,9 @@ class SettingsReloader:
         check_is_file(self._initial_file.path, settings.CONFIG.name)
         file = read_file(self._initial_file.path)
         if self._initial_file.values and not file.values:
-            raise ConfigError(f"{file.path} has no settings any more; write them again", option=settings.CONFIG.name)
+            raise ConfigError(
+                f"{file.path} has no settings any more, so it is not applied", option=settings.CONFIG.name
+            )
         for problem in invalid_values(file):
             raise ConfigError(file.format_problem(problem), option=settings.CONFIG.name)
         arguments, environ = copy.copy(self._arguments), self._environ
@@ -55,8 +61,10 @@ class SettingsReloader:
             )
         except argparse.ArgumentTypeError as error:
             raise ConfigError(str(error), option=settings.CONFIG.name) from None
+        config = server_config(self._names, server_values)
+        check_queue_size(self._max_queue_size, config.admission.max_waiting_requests)
         reloaded = ReloadedSettings(
-            config=server_config(self._names, server_values),
+            config=config,
             log=log_config(logging_values, verbose=arguments.verbose, quiet=arguments.quiet),
         )
         changed = [

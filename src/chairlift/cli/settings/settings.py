@@ -1,6 +1,6 @@
 """All settings by group, and resolve(), which finds the value of a setting.
 
-A flag wins over the environment, the environment over the file, and the file over the default. This module imports no
+A flag overrides the environment, the environment the file, and the file the default. This module imports no
 other package of Chairlift, so that --help is fast.
 """
 
@@ -75,7 +75,7 @@ SAMPLING_SECTIONS: Sections = {
     "length and stop": (
         Setting(name="max_tokens", parse=integer, metavar="N", default=256, help="maximum number of output tokens"),
         Setting(name="min_tokens", parse=integer, metavar="N", default=0,
-                help="number of output tokens before end-of-text and stop tokens may occur"),
+                help="minimum number of output tokens; end-of-text and stop tokens are banned before"),
         Setting(name="stop", is_repeatable=True, metavar="TEXT", help="stop the output at this text"),
         Setting(name="stop_token_ids", parse=token_ids, metavar="ID,..",
                 help="stop at these token ids, in addition to the model's end-of-text tokens"),
@@ -174,7 +174,7 @@ ENGINE_SECTIONS: Sections = {
         Setting(name="max_running_requests", parse=integer, metavar="N", default=256,
                 help="maximum number of requests that run at once"),
         Setting(name="max_queue_size", parse=integer, metavar="N", default=100_000,
-                help="maximum number of sequences in the engine's waiting queue"),
+                help="maximum number of sequences in the engine's waiting queue; serve has its own default"),
         Setting(name="max_batch_tokens", parse=integer, metavar="N", default=2048,
                 help="maximum number of tokens in a step, prefill and decode together"),
         Setting(name="max_prefill_tokens", parse=integer, metavar="N",
@@ -182,7 +182,7 @@ ENGINE_SECTIONS: Sections = {
                 help="maximum number of prompt tokens in a step"),
         Setting(name="long_prefill_threshold", parse=integer, metavar="N",
                 default_text="a quarter of --max-prefill-tokens",
-                help="prompt tokens of one request in a step while other requests wait for prefill"),
+                help="maximum number of prompt tokens of one request in a step while other requests wait for prefill"),
         Setting(name="max_chunk_tokens", parse=integer, metavar="N", default_text="no limit",
                 help="maximum number of prompt tokens of one request in a step"),
         Setting(name="target_itl_ms", parse=number, metavar="MS", default_text="no limit",
@@ -204,7 +204,7 @@ ENGINE_SECTIONS: Sections = {
         Setting(name="engine_mode", default="inline", metavar="MODE",
                 help="where the engine runs: inline (in a thread), process (in its own process)"),
         Setting(name="profile", metavar="FILE",
-                help="write a trace of the engine's steps to FILE, which Perfetto opens"),
+                help="write a trace of the engine's steps to FILE, for the Perfetto viewer"),
     ),
 }  # fmt: skip
 ENGINE = tuple(setting for section in ENGINE_SECTIONS.values() for setting in section)
@@ -246,7 +246,7 @@ SERVER_SECTIONS: Sections = {
         Setting(name="idle_timeout", parse=number, metavar="SECONDS", default=30,
                 help="seconds after which a connection without a request is closed"),
         Setting(name="drain_timeout", parse=number, metavar="SECONDS", default=30,
-                help="seconds that open requests have to finish at shutdown"),
+                help="seconds within which open requests may finish at shutdown"),
     ),
     "admission": (
         Setting(name="max_waiting_requests", parse=integer, metavar="N", default=1024, is_reloadable=True,
@@ -287,14 +287,15 @@ LOAD_SETTINGS = (
     *(setting for setting in WORKLOAD if setting.name in ("workload", "seed")),
     Setting(name="rate", parse=numbers, metavar="R,..",
             help="requests per second, sent on time however slow the server is (open loop); each value is a phase"),
-    Setting(name="concurrency", parse=integer, metavar="N", default_text="32, with --overload 64",
+    Setting(name="concurrency", parse=integer, metavar="N", default_text="32; 64 with --overload",
             help="number of requests in flight; the next one is sent when one finishes (closed loop)"),
     Setting(name="overload", parse=numbers, metavar="X,..",
-            help="measure the capacity, then send 1 and X times as many requests per second, a phase each"),
-    Setting(name="rounds", parse=integer, metavar="N", default=1, help="repetitions of --overload; medians are judged"),
+            help="measure the capacity, then run one phase at the capacity and one at each X times the capacity"),
+    Setting(name="rounds", parse=integer, metavar="N", default=1,
+            help="repetitions of --overload; its criteria apply to the medians"),
     Setting(name="requests", parse=integer, metavar="N", default_text="no limit",
             help="maximum number of requests in a phase"),
-    Setting(name="duration", parse=number, metavar="SECONDS", default_text="30, with --requests no limit",
+    Setting(name="duration", parse=number, metavar="SECONDS", default_text="30; no limit with --requests",
             help="maximum duration of a phase in seconds"),
     Setting(name="pause", parse=number, metavar="SECONDS", default=2, help="seconds between phases"),
     Setting(name="arrivals", parse=one_of("poisson", "even"), metavar="KIND", default="poisson",
@@ -305,10 +306,11 @@ LOAD_SETTINGS = (
     Setting(name="chat", parse=boolean, default=False, help="send text to /v1/chat/completions"),
     Setting(name="text", parse=boolean, default=False, help="send text instead of token ids to /v1/completions"),
     Setting(name="vocab_size", parse=integer, metavar="N", default=1000, help="generate prompts of token ids below N"),
-    Setting(name="ignore_eos", parse=boolean, default=True, help="make every output as long as the workload says"),
+    Setting(name="ignore_eos", parse=boolean, default=True,
+            help="generate outputs of the workload's lengths, past end-of-text tokens"),
     Setting(name="openai_fields_only", parse=boolean, default=False,
             help="send OpenAI's own fields only, without ignore_eos and return_token_ids"),
-    Setting(name="request_timeout_ms", parse=integer, metavar="MS", default_text="none is sent",
+    Setting(name="request_timeout_ms", parse=integer, metavar="MS", default_text="no header",
             help="milliseconds in the header x-request-timeout-ms of every request"),
     Setting(name="api_key_file", metavar="FILE", default_text="the key in CHAIRLIFT_API_KEY",
             help="file with the API key in its first line"),

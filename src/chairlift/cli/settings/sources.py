@@ -83,7 +83,7 @@ def _resolve_named(
 
     Returns None for a setting that is not given.
     """
-    option = details.get("option") or details.get("param")
+    option = str(details.get("option") or details.get("param")).partition("[")[0]
     for setting in arguments.parser.settings:
         with suppress(argparse.ArgumentTypeError):
             resolved = settings.resolve(setting, arguments, environ) if setting.name == option else None

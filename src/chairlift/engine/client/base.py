@@ -89,10 +89,10 @@ class EngineClient(Protocol):
         ...
 
     def warmup(self) -> float:
-        """Run the warm-up steps, so that no request pays for first-use costs; returns seconds.
+        """Run the warm-up steps, so that no request is slowed by first-use costs; returns seconds.
 
         Changes no token, no block and no count. Open requests wait meanwhile. Raises EngineDead, and the error of a
-        step of that size (out of memory, for example); the engine then goes on.
+        step of that size (out of memory, for example); the engine then continues.
         """
         ...
 

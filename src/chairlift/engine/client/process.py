@@ -2,7 +2,7 @@
 
     any thread     submit, abort, call ──► send queue ─┐
     client thread                                      ▼       one process: from spawn to its end
-        queued ──Ready──► sent ──► Outputs ──► sinks           its end ends every open request, once
+        queued ──Ready──► sent ──► Outputs ──► sinks           at its end every open request ends, once
         ▲                                                      then the next process starts
         └── requests submitted between two processes
 
@@ -201,7 +201,7 @@ class ProcessClient:
                     connection = self._connection
                     later = until if connection is None or not through_warmup else connection.warmup_seen_at + timeout
                     if later <= until:
-                        raise EngineDead(f"the engine did not answer {method!r} within {timeout:g} s") from None
+                        raise EngineDead(f"the engine did not reply to {method!r} within {timeout:g} s") from None
                     until = later
         finally:
             self._pending_calls.forget(message.number)
@@ -269,7 +269,7 @@ class ProcessClient:
         now = time.monotonic()
         pause = self._restarts.next(now)
         if pause is None:
-            log.error("the engine died too often and is not started again: %s", error)
+            log.error("the engine failed too often and is not restarted: %s", error)
             return False
         log.warning("the engine is started again in %.1f s (restart %d)", pause, self.restarts)
         until, poller = now + pause, zmq.Poller()

@@ -227,7 +227,7 @@ class EngineServer:
     def _on_hello(self, identity: bytes, hello: Hello, now: float) -> None:
         limits = (hello.interval, hello.silence_limit)
         if hello.protocol != PROTOCOL or not all(0 < seconds < float("inf") for seconds in limits):
-            problem = f"protocol {hello.protocol} with limits of {limits} s, expected {PROTOCOL} and positive ones"
+            problem = f"protocol {hello.protocol} and limits of {limits} s, expected {PROTOCOL} and positive limits"
             self._send(identity, encode(StartFailed(ConfigError(f"the client uses {problem}", option="protocol"))))
             return
         number = self._last_number = self._last_number + 1
@@ -326,7 +326,7 @@ class EngineServer:
         return EngineHeartbeat(load, self._warmup_age.elapsed(engine.warmup_started_at, now))
 
     def _request_load(self) -> None:
-        """Start a load call whose counts go into the next heartbeat, unless a long step goes on."""
+        """Start a load call whose counts go into the next heartbeat, unless a long step is running."""
         if self._engine is not None and not self._is_load_pending:
             self._is_load_pending = True
             self._calls.put(("load", self._on_load))

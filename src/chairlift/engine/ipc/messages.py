@@ -5,7 +5,7 @@
                          Outputs  RemoteReply  UnknownClient  Goodbye
 
 The types of core are encoded as they are. An error is encoded as (code, message, details) and decoded to its own
-class. A frame that cannot be decoded raises WireError: the receiver logs it and goes on.
+class. A frame that cannot be decoded raises WireError: the receiver logs it and continues.
 """
 
 from dataclasses import dataclass
@@ -151,7 +151,7 @@ class Outputs(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class RemoteReply(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """The result of a remote call, encoded by itself; or the error instead."""
+    """The result of a remote call in its own encoding, or the error of the call."""
 
     number: int
     payload: bytes
@@ -191,12 +191,12 @@ def _encode_hook(value: Any) -> Any:
         return int(value)
     if isinstance(value, Real):
         return float(value)
-    raise TypeError(f"{type(value).__name__} does not cross a process border")
+    raise TypeError(f"{type(value).__name__} cannot be sent to another process")
 
 
 def _decode_hook(type_: type, value: Any) -> Any:
     if not issubclass(type_, ChairliftError):
-        raise TypeError(f"{type_.__name__} does not cross a process border")
+        raise TypeError(f"{type_.__name__} cannot be received from another process")
     code, message, details = msgspec.convert(value, tuple[str, str, dict[str, Detail]])
     return error_from_wire(code, message, details)
 
@@ -222,7 +222,7 @@ def decode_client_message(frame: bytes) -> ToEngine:
     try:
         message: ToEngine = _TO_ENGINE.decode(frame)
     except Exception as error:  # constructors validate too, and raise errors of their own
-        raise WireError(f"{len(frame)} bytes are no message for an engine: {error}") from error
+        raise WireError(f"a message of {len(frame)} bytes to the engine cannot be decoded: {error}") from error
     return message
 
 
@@ -231,7 +231,7 @@ def decode_engine_message(frame: bytes) -> ToClient:
     try:
         message: ToClient = _TO_CLIENT.decode(frame)
     except Exception as error:
-        raise WireError(f"{len(frame)} bytes are no message for a client: {error}") from error
+        raise WireError(f"a message of {len(frame)} bytes to a client cannot be decoded: {error}") from error
     return message
 
 
@@ -240,7 +240,7 @@ def read_start(frame: bytes) -> StartMessage:
     try:
         return msgspec.msgpack.decode(frame, type=StartMessage)
     except Exception as error:
-        raise WireError(f"{len(frame)} bytes are no start message: {error}") from error
+        raise WireError(f"a start message of {len(frame)} bytes cannot be decoded: {error}") from error
 
 
 def encode_reply(number: int, value: Any) -> RemoteReply:
@@ -255,7 +255,7 @@ def decode_reply(method: str, payload: bytes) -> Any:
     try:
         return msgspec.msgpack.decode(payload, type=REMOTE_METHODS[method])
     except Exception as error:
-        raise WireError(f"{len(payload)} bytes are no reply to {method!r}: {error}") from error
+        raise WireError(f"a reply of {len(payload)} bytes to {method!r} cannot be decoded: {error}") from error
 
 
 def as_engine_error(error: BaseException, message: str) -> ChairliftError:

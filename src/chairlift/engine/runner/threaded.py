@@ -44,7 +44,7 @@ class ThreadedRunner:
         return result
 
     def warmup(self) -> None:
-        """Have the thread warm the inner runner up, and wait: what is warm may belong to a thread."""
+        """Warm up the inner runner in its thread, and wait; prepared state may belong to that thread."""
         self._plans.put((self._generation, None))
         result = self._next()
         assert result is None, "a warm-up while steps are in flight"

@@ -16,7 +16,7 @@ class Deadlines:
 
     The lower bound of a request's time is its uncached prompt, prefilled alone, plus one step for each output token
     that it must produce: all of them when only the length limit can end it. The bound uses the measured step times,
-    with slack. The wait in the queue and the other running sequences come on top.
+    with slack. The wait in the queue and the other running sequences add to it.
     """
 
     def __init__(self, times: StepCostModel, max_chunk: int) -> None:

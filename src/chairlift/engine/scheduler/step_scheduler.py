@@ -45,7 +45,7 @@ from chairlift.engine.sequence import Sequence, SequenceStatus
 from chairlift.engine.timeline import WaitReason
 
 MAX_SKIPPED_WAITING = 128
-"""Waiting sequences skipped in one step before the walk along the waiting queue ends."""
+"""Waiting sequences skipped in one step before the iteration over the waiting queue ends."""
 
 
 class StepScheduler:

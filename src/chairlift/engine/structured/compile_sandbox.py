@@ -102,7 +102,7 @@ class CompileSandbox:
         """
         frame = self._call(structured) or self._call(structured)
         if not frame:
-            raise StructuredOutputFailed("the grammar sandbox has ended")
+            raise StructuredOutputFailed("the process that checks grammars ended twice without a reply")
         verdict = msgspec.msgpack.decode(frame, type=CompileVerdict)
         if verdict.failure:
             raise SandboxKilled(f"structured.{structured.kind} cannot be compiled: {verdict.failure}")
@@ -146,7 +146,7 @@ class CompileSandbox:
                     pipe.close()
 
     def close(self) -> None:
-        """Kill the process for good. Safe to call from any thread."""
+        """Kill the process and start no other. Safe to call from any thread."""
         self._closed.set()
         process = self._process
         if process is not None:
@@ -161,7 +161,7 @@ class CompileSandbox:
             _send(process, self._init_frame)
             if _receive_frame(_stdout(process), START_TIMEOUT_SECONDS) != READY:
                 self.kill()
-                raise StructuredOutputFailed("the grammar sandbox does not start")
+                raise StructuredOutputFailed("the process that checks grammars does not start")
             self._is_ready = True
         return process
 

@@ -76,10 +76,12 @@ class GrammarCompiler:
                 except (KeyboardInterrupt, SystemExit):
                     raise
                 except MemoryError as error:
-                    raise StructuredOutputFailed("there is no memory left for the tokenizer's grammars") from error
+                    raise StructuredOutputFailed(
+                        "there is not enough memory to prepare the tokenizer for grammars"
+                    ) from error
                 except BaseException as error:  # a panic of the library is not an Exception
                     self._tokenizer_error = (
-                        f"structured: no output of this model's tokenizer can have one: {short_message(str(error))}"
+                        f"structured: not possible with this model's tokenizer: {short_message(str(error))}"
                     )
             if self._tokenizer is None:
                 raise InvalidRequest(self._tokenizer_error, param="structured")

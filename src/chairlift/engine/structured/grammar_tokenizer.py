@@ -1,11 +1,11 @@
-"""Vocabulary: what grammars have to know of a tokenizer; plain bytes, so that it crosses process borders."""
+"""Vocabulary: the facts about a tokenizer that grammars need, as plain bytes for another process."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class GrammarTokenizer:
-    """A tokenizer, as the tokenizers library writes it.
+    """A tokenizer in the JSON format of the tokenizers library.
 
     Attributes:
         tokenizer_json: its tokenizer.json.

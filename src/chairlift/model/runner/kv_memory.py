@@ -221,22 +221,22 @@ def size_kv_cache(
         if (needed := (num_blocks + SPARE_BLOCKS) * page) > left:
             raise ConfigError(
                 f"num_blocks {num_blocks} needs {gibibytes(needed)} and a step {gibibytes(step_bytes)}, "
-                f"{gibibytes(free.num_bytes)} are free ({free.limit})",
+                f"but {gibibytes(free.num_bytes)} are free ({free.limit}); lower num_blocks",
                 option="num_blocks", needed=needed + step_bytes, free=free.num_bytes,
             )  # fmt: skip
-        fitting, how = num_blocks, "as asked"
+        fitting, how = num_blocks, "as set"
     else:
         budget, how = _budget(max_memory, left, on_host)
         fitting = budget // page - SPARE_BLOCKS
         if fitting < pool.min_blocks:
             raise ConfigError(
-                f"one sequence needs at least {pool.min_blocks} blocks of {page} bytes, with {SPARE_BLOCKS} to spare "
-                f"{least * page}, and {budget} bytes are left for the KV cache: "
-                f"{gibibytes(free.num_bytes)} free ({free.limit}), {gibibytes(step_bytes)} for a step",
+                f"one sequence needs at least {least} blocks of {page} bytes, which are {least * page} bytes, "
+                f"but {budget} bytes are left for the KV cache: {gibibytes(free.num_bytes)} are free ({free.limit}), "
+                f"and a step needs {gibibytes(step_bytes)}",
                 option="max_memory", needed=least * page, free=budget,
             )  # fmt: skip
         if fitting > pool.useful_blocks:
-            fitting, how = pool.useful_blocks, "all that max_running_requests of max_model_len could use"
+            fitting, how = pool.useful_blocks, "as many as max_running_requests of max_model_len tokens can use"
     return KVCacheSize(
         fitting,
         page,
@@ -258,13 +258,17 @@ def _budget(max_memory: float | int | None, left: int, on_host: bool) -> tuple[i
     share = (HOST_SHARE if on_host else DEVICE_SHARE) if max_memory is None else max_memory
     if isinstance(share, float):
         if not 0 < share <= 1:
-            raise ConfigError(f"max_memory must be a share in (0, 1] or bytes, got {share}", option="max_memory")
-        return int(left * share), f"{share:g} of what a step leaves free"
+            raise ConfigError(
+                f"max_memory must be a fraction in (0, 1] or a number of bytes, got {share}", option="max_memory"
+            )
+        return int(left * share), f"{share:g} of the memory that a step leaves free"
     if share < 1:
-        raise ConfigError(f"max_memory must be a share in (0, 1] or bytes, got {share}", option="max_memory")
+        raise ConfigError(
+            f"max_memory must be a fraction in (0, 1] or a number of bytes, got {share}", option="max_memory"
+        )
     if share > left:
         raise ConfigError(
-            f"max_memory asks for {share} bytes, {left} are free beside a step", option="max_memory",
+            f"max_memory is {share} bytes, but {left} bytes are free besides the memory of a step", option="max_memory",
             needed=share, free=left,
         )  # fmt: skip
     return share, f"max_memory of {gibibytes(share)}"

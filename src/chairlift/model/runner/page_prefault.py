@@ -1,6 +1,6 @@
 """PagePrefaulter: populates the pages of a large cache in the background, in the order in which blocks are allocated.
 
-Ten gigabytes take two seconds to clear, and twenty on a virtual machine whose host has to find them first. A server can
+Clearing ten gigabytes takes two seconds, and 20 s on a virtual machine whose host must free memory first. A server can
 serve requests meanwhile: the first write populates a page that the thread has not reached. Memory that the kernel
 promised and cannot provide is reported within minutes of the start, not hours later.
 

@@ -33,7 +33,9 @@ class NamedProcessor:
         processed = self.process(input_ids, scores)
         if not isinstance(processed, Tensor) or processed.shape != scores.shape:
             got = list(processed.shape) if isinstance(processed, Tensor) else type(processed).__name__
-            raise SamplingFailed(f"logits processor {self.name!r} returned {got}, not {list(scores.shape)}")
+            raise SamplingFailed(
+                f"logits processor {self.name!r} returned {got}, expected scores of shape {list(scores.shape)}"
+            )
         if bool((processed.isnan() | (processed == torch.inf)).any()):
             raise SamplingFailed(f"logits processor {self.name!r} returned NaN or infinite scores")
         if bool(((processed == -torch.inf).all(-1) & ~(scores == -torch.inf).all(-1)).any()):

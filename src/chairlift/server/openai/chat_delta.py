@@ -11,7 +11,7 @@ Delta = dict[str, Any]
 
 
 class ChatDeltaBuilder:
-    """Builds OpenAI's deltas of one choice as its text comes, or one message from all of it.
+    """Builds OpenAI's deltas of one choice as its text arrives, or one message from the whole text.
 
     Attributes:
         calls: number of tool calls so far.

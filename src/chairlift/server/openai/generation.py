@@ -307,7 +307,7 @@ class _StreamWriter:
         self._headers = headers
         self._renderer = renderer
         self._tracker = tracker
-        self._has_begun = False
+        self._has_started = False
 
     async def run(
         self, batches: AsyncGenerator[Batch, None], request_id: str, *, with_usage: bool
@@ -317,7 +317,7 @@ class _StreamWriter:
         try:
             async for batch in batches:
                 events, failure = self._tracker.take(batch)
-                if failure is not None and not self._has_begun:
+                if failure is not None and not self._has_started:
                     raise failure
                 await self._write(b"".join([self._renderer.event(number, event) for number, event in events]))
                 if failure is not None:
@@ -325,7 +325,7 @@ class _StreamWriter:
         except (ClientGone, asyncio.CancelledError):
             raise
         except Exception as error:
-            if not self._has_begun:
+            if not self._has_started:
                 raise
             payload = orjson.dumps({"error": error_object(error, request_id)})
             await self._write(named_event(b"error", payload), more=False)
@@ -343,8 +343,8 @@ class _StreamWriter:
     async def _write(self, body: bytes, *, more: bool = True) -> None:
         if not body and more:
             return
-        if not self._has_begun:
-            self._has_begun = True
+        if not self._has_started:
+            self._has_started = True
             headers = [*STREAM_HEADERS, *self._headers]
             await self._send({"type": "http.response.start", "status": 200, "headers": headers})
         await self._send({"type": "http.response.body", "body": body, "more_body": more})

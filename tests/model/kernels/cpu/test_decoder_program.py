@@ -155,7 +155,7 @@ def test_a_plan_that_names_what_is_not_there_is_an_error_and_the_next_one_is_rig
     pair = DecoderPair()
     plan = pair.plan({0: 4})
     broken = replace(plan, **{name: np.array(value, np.int32) for name, value in change.items()})
-    with pytest.raises(RuntimeError, match="not there"):
+    with pytest.raises(RuntimeError, match="does not exist"):
         pair.model.score_plan(broken, pair.tables, pair.from_plans, LogitsRequest(np.zeros(1, bool)))
     assert not any(kv.key.any() for kv in pair.from_plans)
     assert torch.equal(pair.model.forward_plan(plan, pair.tables, pair.from_plans), pair.states_from_step(plan))

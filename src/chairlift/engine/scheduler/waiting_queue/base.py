@@ -16,7 +16,7 @@ from chairlift.engine.sequence import Sequence
 class WaitingQueue(Protocol):
     """Orders waiting sequences for scheduling. A preempted sequence keeps its place.
 
-    Operations of every step are O(1) or O(log n) in the length of the queue, the walk from its head included.
+    Operations of every step are O(1) or O(log n) in the length of the queue, including the iteration from its head.
     """
 
     def add(self, sequence: Sequence) -> None:

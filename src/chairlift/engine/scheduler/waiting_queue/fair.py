@@ -25,15 +25,15 @@ class FairQueue:
     2024), with both kinds of tokens at cost 1. While two tenants wait, their service differs by at most the running
     tokens of one of them, however long they wait. Equal tenants go by their oldest waiting request.
 
-    Time without requests earns no service: a tenant that comes (back) starts no lower than the next tenant, or, with an
-    empty queue, than the tenant that left the queue last. Unlike the paper, with a non-empty queue it starts BEHIND the
-    next tenant. So only waiting tenants are served before the least waiting service rises by that much, and it rises
-    past every tenant in the end: no stream of new tenants starves a waiting one.
+    Time without requests earns no service: a tenant that arrives or returns starts no lower than the next tenant, or,
+    with an empty queue, than the tenant that left the queue last. Unlike the paper, with a non-empty queue it starts
+    BEHIND the next tenant. So only waiting tenants are served before the least waiting service rises by that much, and
+    it rises past every tenant in the end: no stream of new tenants starves a waiting one.
 
     A step repositions the tenants that were served since the last step, or whose oldest request left the queue: a
-    search of O(log tenants) each, and moved pointers, 8 bytes for each waiting tenant with less service. A walk changes
-    no visible state. The queue remembers about three times the tenants that wait or have more service than a new tenant
-    starts with; dropping the others is O(1) for each new tenant, amortised.
+    search of O(log tenants) each, and moved pointers, 8 bytes for each waiting tenant with less service. An iteration
+    changes no visible state. The queue remembers about three times the tenants that wait or have more service than a
+    new tenant starts with; dropping the others is O(1) for each new tenant, amortised.
     """
 
     tracks_service = True
@@ -89,7 +89,7 @@ class FairQueue:
         self._last_dequeued = tenant
 
     def record_service(self, tenant: str, num_tokens: int) -> None:
-        """Charge the tenant; repositions it later, because a walk may be in progress."""
+        """Charge the tenant; move it in the order later, because an iteration may be in progress."""
         self._service[tenant] = self.service(tenant) + num_tokens / self._weights.get(tenant, 1.0)
         self._charged.add(tenant)
         if tenant in self._queues:

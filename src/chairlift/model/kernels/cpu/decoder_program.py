@@ -122,7 +122,7 @@ class DecoderProgram:
         if code == library.INVALID_TOKEN:
             raise TokenOutOfRange(call.invalid_token, call.vocab_size)
         if code < 0:
-            raise RuntimeError("a step names a slot, a row, a token or a block that is not there")
+            raise RuntimeError("a step names a slot, a row, a token or a block that does not exist")
 
     def _set_tables(self, tables: SlotBlockTables) -> None:
         """Set the addresses of the block tables, which rarely change between steps."""

@@ -54,7 +54,7 @@ class PackedWeight:
 
 @dataclass(slots=True)
 class Packer:
-    """Packs bfloat16 weights into one kind.
+    """Packs bfloat16 weights into the layout of one kind.
 
     Attributes:
         pool: the threads that pack.
