@@ -119,10 +119,13 @@ class StrictRunner(FakeRunner):
             raise
 
 
+LARGE_LIMITS = limits_of(KVCacheManager(CacheConfig(num_blocks=4096, block_size=16)), SchedulerConfig())
+"""The limits of a large cache, with any vocabulary."""
+
+
 def validated(request: GenerateRequest) -> ValidatedRequest:
-    """Validate a request against the limits of a large cache and any vocabulary."""
-    cache = KVCacheManager(CacheConfig(num_blocks=4096, block_size=16))
-    return validate_request(request, limits_of(cache, SchedulerConfig()))
+    """Validate a request against LARGE_LIMITS."""
+    return validate_request(request, LARGE_LIMITS)
 
 
 def submit(loop: EngineLoop, request: GenerateRequest, grammars: Items[Grammar] = ()) -> list[EngineOutput]:

@@ -159,6 +159,7 @@ class RecordingSink:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = TIMEOUT_SECONDS) -> None:
+    """Wait until a condition is true; fails after `seconds`."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"the condition is still false after {seconds} s"

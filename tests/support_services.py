@@ -2,11 +2,11 @@
 
 import random
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import support_process
 from chairlift.core.sampling import SamplingParams
 from chairlift.engine.client.inline import InlineClient
 from chairlift.engine.config import SchedulerConfig
@@ -91,12 +91,9 @@ def text_of(prompt: str | Sequence[int], params: SamplingParams) -> str:
     return bytes(tokens_of(prompt, params)).decode()
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Wait until a condition is true, which another thread makes true; fails after `seconds`."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"the condition is still false after {seconds} s"
-        time.sleep(0.002)
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait until a condition is true, which another thread makes true; fails after 20 seconds."""
+    support_process.wait_until(condition, 20.0)
 
 
 def is_idle(service: TextService) -> bool:

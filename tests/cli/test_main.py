@@ -13,6 +13,7 @@ import chairlift
 from chairlift.cli.main import main
 from chairlift.core.errors import EngineDead, QueueFull
 from chairlift.llm.model_names import RANDOM
+from support_cli import rejection_sentence
 
 HEAVY = (
     "torch",
@@ -35,10 +36,7 @@ def python(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
 
 def rejected(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     """Run a command line that must be rejected; returns its one sentence."""
-    assert main(arguments) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1 and err.startswith("chairlift: ")
-    return err.removeprefix("chairlift: ").rstrip("\n")
+    return rejection_sentence(capsys, main(arguments))
 
 
 # -- help --------------------------------------------------------------------------------------------------------------

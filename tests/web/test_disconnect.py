@@ -8,8 +8,7 @@ import pytest
 
 from chairlift.web.body import ClientGone
 from chairlift.web.disconnect import DisconnectWatcher
-
-TIMEOUT_SECONDS = 20.0
+from support_http import TIMEOUT_SECONDS
 
 
 class Client:

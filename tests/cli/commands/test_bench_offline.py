@@ -12,6 +12,7 @@ from chairlift.bench.offline import comparison
 from chairlift.bench.offline.run_spec import RunSpec
 from chairlift.cli.main import main
 from chairlift.llm.model_names import DEMO, RANDOM, no_model_given
+from support_cli import rejection_sentence
 from support_models import save_tiny
 
 FEW = ["--requests", "3", "--num-blocks", "300"]
@@ -25,10 +26,7 @@ def bench(*words: str) -> int:
 
 def rejected(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     """Run a command line that must be rejected; returns its one sentence."""
-    assert bench(*words) == 2
-    out, err = capsys.readouterr()
-    assert out == "" and err.count("\n") == 1 and err.startswith("chairlift: ")
-    return err.removeprefix("chairlift: ").rstrip("\n")
+    return rejection_sentence(capsys, bench(*words))
 
 
 def test_a_run_of_the_tiny_model_gives_a_table_a_report_and_a_plot(

@@ -57,6 +57,13 @@ def test_a_longer_admission_queue_than_the_running_engine_has_room_for_is_reject
         reload()
 
 
+def test_a_queue_size_of_the_file_is_checked_with_the_flags_of_the_start(path: Path) -> None:
+    path.write_text("max_queue_size: 100\n", encoding="utf-8")
+    assert make_reloader(path, "--max-waiting-requests", "50")().config.admission.max_waiting_requests == 50
+    with pytest.raises(ConfigError, match=r"max_queue_size is 100 sequences, less than max_waiting_requests \(1024\)"):
+        make_reloader(path)()
+
+
 @pytest.mark.parametrize("text", [
     "tenant_requests_per_minute: x\n", "prot: 1\n", "tenant_requests_per_minute: 0\n", "port: [\n",
     "log_backups: -1\n", "write_timeout: 0\n",

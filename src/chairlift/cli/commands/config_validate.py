@@ -1,7 +1,7 @@
 """`chairlift config validate`: prints every problem of a settings file with its line."""
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not path:
         raise ConfigError(f"no settings file is named; give FILE.yaml or set {variable}", option="config")
     file = read_config(path)
-    problems = sorted([*file.problems, *invalid_values(file)], key=lambda problem: problem.line)
+    problems = sorted([*file.problems, *invalid_values(file), *_small_queue(file)], key=lambda problem: problem.line)
     for problem in problems:
         print(escape_line(file.format_problem(problem)))
     if not problems:
@@ -50,17 +50,24 @@ def run(arguments: argparse.Namespace) -> int:
 
 def invalid_values(file: ConfigFile) -> Iterator[Problem]:
     """Yield the problems of values that could be parsed: out of bounds, or not valid together."""
-    found: dict[str, dict[str, Any]] = {}
     for title, group in settings.GROUPS:
-        present = [setting for setting in group if setting.dest in file.values]
-        values = {setting.name: read[0] for setting in present if (read := file.read(setting)) is not None}
+        present, values = _values_of(file, group)
         while title in CHECKS and (problem := _find_first(file, CHECKS[title], present, values)) is not None:
             yield problem
-        found[title] = values
-    size = next(setting for setting in settings.ENGINE if setting.name == "max_queue_size")
-    check = partial(engine_queue_size, found["server"])
-    if (problem := _find_first(file, check, [size], found["engine"])) is not None:
+
+
+def _small_queue(file: ConfigFile) -> Iterator[Problem]:
+    """Yield the problem of a max_queue_size that `serve` rejects, if no flag or variable changes the limits."""
+    (_, server), (present, engine) = _values_of(file, settings.SERVER), _values_of(file, settings.SERVE_SETTINGS)
+    limits = {name: value for name, value in server.items() if name == "max_waiting_requests" and value >= 0}
+    if (problem := _find_first(file, partial(engine_queue_size, limits), present, engine)) is not None:
         yield problem
+
+
+def _values_of(file: ConfigFile, group: Sequence[Setting]) -> tuple[list[Setting], dict[str, Any]]:
+    """Return the settings of a group that a file has, and their values by name."""
+    present = [setting for setting in group if setting.dest in file.values]
+    return present, {setting.name: read[0] for setting in present if (read := file.read(setting)) is not None}
 
 
 def _find_first(file: ConfigFile, check: Check, present: list[Setting], values: dict[str, Any]) -> Problem | None:

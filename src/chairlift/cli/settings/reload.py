@@ -8,7 +8,7 @@ from pathlib import Path
 
 from chairlift.cli.commands.config_validate import invalid_values
 from chairlift.cli.console import log_config
-from chairlift.cli.server_options import check_queue_size, server_config
+from chairlift.cli.server_options import check_queue_size, engine_queue_size, server_config
 from chairlift.cli.settings import settings
 from chairlift.cli.settings.config_file import ConfigFile
 from chairlift.cli.settings.declaration import Setting
@@ -56,12 +56,14 @@ class SettingsReloader:
         arguments, environ = copy.copy(self._arguments), self._environ
         arguments.settings_file = file
         try:
-            server_values, logging_values = (
-                settings.resolve_group(group, arguments, environ) for group in (settings.SERVER, settings.LOGGING)
+            server_values, engine_values, logging_values = (
+                settings.resolve_group(group, arguments, environ)
+                for group in (settings.SERVER, settings.SERVE_SETTINGS, settings.LOGGING)
             )
         except argparse.ArgumentTypeError as error:
             raise ConfigError(str(error), option=settings.CONFIG.name) from None
         config = server_config(self._names, server_values)
+        engine_queue_size(server_values, engine_values)  # the next start would fail
         check_queue_size(self._max_queue_size, config.admission.max_waiting_requests)
         reloaded = ReloadedSettings(
             config=config,

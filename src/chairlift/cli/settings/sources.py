@@ -5,7 +5,6 @@ import difflib
 import logging
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from chairlift.cli.settings import settings
@@ -84,12 +83,14 @@ def _resolve_named(
     Returns None for a setting that is not given.
     """
     option = str(details.get("option") or details.get("param")).partition("[")[0]
-    for setting in arguments.parser.settings:
-        with suppress(argparse.ArgumentTypeError):
-            resolved = settings.resolve(setting, arguments, environ) if setting.name == option else None
-            if resolved is not None:
-                return setting, resolved.source, resolved.origin
-    return None
+    setting = next((each for each in arguments.parser.settings if each.name == option), None)
+    if setting is None:
+        return None
+    try:
+        resolved = settings.resolve(setting, arguments, environ)
+    except argparse.ArgumentTypeError:
+        return None
+    return None if resolved is None else (setting, resolved.source, resolved.origin)
 
 
 def unknown_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:

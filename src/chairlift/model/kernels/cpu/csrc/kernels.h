@@ -172,7 +172,6 @@ struct AttentionCall {
     float scale, softcap;      // softcap 0: no cap
     int32_t window;            // 0: no window
     const float* sinks;        // [num_heads] or null
-    const AttentionTile* tiles;
     float* partials;           // [span][row][head_dim + 2]: weighted sums, max score * log2 e, total of the weights
 };
 
