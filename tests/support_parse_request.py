@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from chairlift.core.errors import InvalidRequest
 from chairlift.server.openai.parse_request import read_chat, read_completion
-from chairlift.text.tool_parser import HERMES
+from chairlift.text.tool_formats.json_calls import HERMES
 
 CHAT_BODY = {"model": "m", "messages": [{"role": "user", "content": "Hello."}]}
 COMPLETION_BODY = {"model": "m", "prompt": "Hello."}

@@ -17,7 +17,7 @@ from chairlift.server.openai.response import ChatRenderer, CompletionRenderer, R
 from chairlift.text.reasoning_parser import ReasoningParser
 from chairlift.text.token_pieces import TokenPieces
 from chairlift.text.tokenizer import ByteTokenizer
-from chairlift.text.tool_parser import HERMES, ToolCallParser
+from chairlift.text.tool_formats.json_calls import HERMES
 
 META = ResponseMeta("chatcmpl-r", "demo", 1_700_000_000)
 PIECES = TokenPieces(ByteTokenizer())
@@ -66,7 +66,7 @@ def chat_renderer(request: ChatRequest, *, is_reasoning: bool = False) -> ChatRe
     logprobs = ChatLogprobs(PIECES, request.params.logprobs or 0) if request.logprobs else None
     delta_builders = [
         ChatDeltaBuilder(
-            None if request.tools is None else ToolCallParser(HERMES),
+            None if request.tools is None else HERMES.make_parser({}),
             ReasoningParser(inside=False) if is_reasoning else None,
         )
         for _ in range(request.params.n)

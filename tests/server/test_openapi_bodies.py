@@ -10,7 +10,7 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.protocol.request_fields import CHAT, COMPLETION, DETOKENIZE, TOKENIZE, Effect
 from chairlift.server.openai.parse_request import read_chat, read_completion
 from chairlift.server.openapi import document
-from chairlift.text.tool_parser import HERMES
+from chairlift.text.tool_formats.json_calls import HERMES
 from support_server import open_server, run
 from support_services import fake_service
 
@@ -102,7 +102,23 @@ CHAT_ONLY: dict[str, tuple[list[Any], list[Any]]] = {
     "max_completion_tokens": ([1, None], [0, -1, "5"]),
     "logprobs": ([True, False], [1, "yes"]),
     "tools": ([[], [TOOL], None], [{}, "f", [5], [{}], [TOOL] * 129, [{**TOOL, "type": "x"}], [{"type": "function"}]]),
-    "tool_choice": (["auto", "none", None], [5, True, ["auto"], "banana", {}, {"type": "function"}]),
+    "tool_choice": (
+        ["auto", "none", None],
+        [
+            5,
+            True,
+            ["auto"],
+            "banana",
+            {},
+            {"type": "function"},
+            {"type": "allowed_tools"},
+            {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}},
+            {
+                "type": "allowed_tools",
+                "allowed_tools": {"mode": "none", "tools": [{"type": "function", "function": {}}]},
+            },
+        ],
+    ),
     "parallel_tool_calls": ([True, False], [1, "yes"]),
     "modalities": ([["text"], [], None, "text"], [["audio"], 5, "audio", ["text"] * 9]),
     "functions": ([None], [[{"name": "f"}]]),

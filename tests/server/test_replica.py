@@ -54,6 +54,9 @@ def test_ids_for_the_engine_begin_with_the_requests_own() -> None:
 def test_fields_without_effect_are_named_or_refused() -> None:
     def check_ignored(replica: Replica) -> None:
         assert replica.ignored_fields_header(()) == []
+        assert replica.ignored_fields_header(("tools[0].x/a~1b/not",)) == [
+            (b"x-ignored-parameters", b"tools[0].x/a~1b/not")
+        ]
         assert replica.ignored_fields_header(("store", "a\r\nb: c")) == [(b"x-ignored-parameters", b"store, a??b??c")]
 
     def check_strict(replica: Replica) -> None:

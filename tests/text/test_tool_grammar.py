@@ -11,33 +11,31 @@ from hypothesis import strategies as st
 
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.structured.grammar import Grammar
-from chairlift.engine.structured.llguidance_source import WHITESPACE as JSON_SCHEMA_WHITESPACE
+from chairlift.engine.structured.llguidance_source import WHITESPACE as OF_OTHER_STRUCTURES
 from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of
-from chairlift.text.tool_grammar import READ_AS, WHITESPACE, prefill, tool_call_grammar
-from chairlift.text.tool_parser import (
-    HERMES,
-    LLAMA3,
-    MISTRAL,
-    START_MARKERS,
-    TextDelta,
-    ToolCallArguments,
-    ToolCallParser,
-    ToolCallStart,
-)
+from chairlift.text.tool_formats.base import ToolFormat
+from chairlift.text.tool_formats.deepseek import DEEPSEEK
+from chairlift.text.tool_formats.detect import TOOL_FORMATS
+from chairlift.text.tool_formats.generic import GENERIC
+from chairlift.text.tool_formats.harmony import HARMONY
+from chairlift.text.tool_formats.json_calls import COMMAND_R, HERMES, LLAMA3, MISTRAL
+from chairlift.text.tool_grammar import WHITESPACE, forced_call_parser, generic_grammar, tool_call_grammar
 from support_grammars import EOS, VOCAB_SIZE, VOCABULARY, allowed_tokens, generate_output, grammar_of
+from support_tool_formats import Merged, merged, push_all
 
 INTEGER = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"], "additionalProperties": False}
-ENUM = {"type": "object", "additionalProperties": {"enum": ['a}b"; {', "é\n", ""]}}
-TOOLS = {"f": INTEGER, "f2": INTEGER, "g": ENUM}
-ARGUMENT_KEYS = {HERMES: "arguments", MISTRAL: "arguments", LLAMA3: "parameters"}
+WORDS = {"type": "object", "additionalProperties": {"enum": ['a}b"; {', "é\n", ""]}}
+TOOLS = {"f": INTEGER, "f2": INTEGER, "g": WORDS}
+FORMATS = (HERMES, MISTRAL, LLAMA3, COMMAND_R, DEEPSEEK, GENERIC)
+EVERY_FORMAT = pytest.mark.parametrize("tool_format", FORMATS, ids=[each.name for each in FORMATS])
 
 
-def compiled(tool_format: str, schemas: Mapping[str, Any] = TOOLS, *, several: bool = True) -> Grammar:
+def compiled(tool_format: ToolFormat, schemas: Mapping[str, Any] = TOOLS, *, several: bool = True) -> Grammar:
     return grammar_of(grammar=tool_call_grammar(tool_format, schemas, several=several))
 
 
-def accepts(grammar: Grammar, response: str) -> bool:
-    """Whether the grammar accepts a whole output."""
+def takes(grammar: Grammar, response: str) -> bool:
+    """Whether this can be the whole output."""
     for byte in response.encode():
         if byte not in allowed_tokens(grammar):
             return False
@@ -45,112 +43,94 @@ def accepts(grammar: Grammar, response: str) -> bool:
     return grammar.is_terminated or EOS in allowed_tokens(grammar)
 
 
-def call(tool_format: str, name: str, arguments: str) -> str:
-    return f'{{"name": {json.dumps(name)}, "{ARGUMENT_KEYS[tool_format]}": {arguments}}}'
+def call(tool_format: ToolFormat, name: str, arguments: str) -> str:
+    return f'{{"{tool_format.name_key}": {json.dumps(name)}, "{tool_format.arguments_key}": {arguments}}}'
 
 
-def read_calls(response: Sequence[str]) -> list[tuple[str, Any]]:
-    """Return the name and arguments of each call; fails if there is text besides the calls."""
-    parser = ToolCallParser(READ_AS)
-    calls: list[tuple[str, str]] = []
-    for part in [*(part for delta in response for part in parser.push(delta)), *parser.flush()]:
-        match part:
-            case ToolCallStart(index, name):
-                assert index == len(calls)
-                calls.append((name, ""))
-            case ToolCallArguments(index, text):
-                assert index == len(calls) - 1
-                calls[-1] = (calls[-1][0], calls[-1][1] + text)
-            case TextDelta(text):
-                raise AssertionError(f"this was text: {text!r}")
-    return [(name, json.loads(arguments)) for name, arguments in calls]
+def read(response: Sequence[str]) -> list[tuple[str, Any]]:
+    """Return name and arguments of each call; text beside them is a fault."""
+    result = merged(push_all(forced_call_parser({}), *response))
+    assert result.text == ""
+    return [(name, json.loads(arguments)) for name, arguments in result.calls]
 
 
-@pytest.mark.parametrize("tool_format", START_MARKERS)
-def test_a_call_of_one_of_the_tools_is_taken_and_nothing_else(tool_format: str) -> None:
-    first, other = call(tool_format, "f", '{"x": 1}'), call(tool_format, "g", '{"k": ""}')
+@EVERY_FORMAT
+def test_a_call_of_one_of_the_tools_is_taken_and_nothing_else(tool_format: ToolFormat) -> None:
+    one, other = call(tool_format, "f", '{"x": 1}'), call(tool_format, "g", '{"k": ""}')
     for several in (False, True):
-        for response in (first, other, call(tool_format, "f2", '{ "x" :\n-12 }'), call(tool_format, "g", "{}")):
-            assert accepts(compiled(tool_format, several=several), response), response
+        for response in (one, other, call(tool_format, "f2", '{ "x" :\n-12 }'), call(tool_format, "g", "{}")):
+            assert takes(compiled(tool_format, several=several), response), response
         for response in (
-            "", "Hello", " " + first, first + " ", first[:-1], first + "}", START_MARKERS[tool_format] + first,
+            "", "Hello", " " + one, one + " ", one[:-1], one + "}", f"<tool_call>{one}",
             call(tool_format, "h", '{"x": 1}'), call(tool_format, "", "{}"), call(tool_format, "f", "{}"),
             call(tool_format, "f", '{"x": "1"}'), call(tool_format, "f", '{"x": 1, "y": 2}'),
-            call(tool_format, "f", "null"), call(tool_format, "g", '{"x": 1}'), first.replace(": {", ":{"),
-            first.replace("arg", "Arg").replace("par", "Par"),
+            call(tool_format, "f", "null"), call(tool_format, "g", '{"x": 1}'), one.replace(": {", ":{"),
+            one.replace("arg", "Arg").replace("par", "Par"),
         ):  # fmt: skip
-            assert not accepts(compiled(tool_format, several=several), response), response
+            assert not takes(compiled(tool_format, several=several), response), response
 
 
-@pytest.mark.parametrize("tool_format", START_MARKERS)
-def test_only_where_several_are_allowed_another_follows(tool_format: str) -> None:
-    first, other = call(tool_format, "f", '{"x": 1}'), call(tool_format, "g", "{}")
-    for response in (f"{first}; {other}", f"{first}; {first}; {other}"):
-        assert accepts(compiled(tool_format), response) and not accepts(compiled(tool_format, several=False), response)
-    for response in (
-        f"{first}{other}",
-        f"{first};{other}",
-        f"{first}, {other}",
-        f"{first}; ",
-        f"; {first}",
-        f"{first}\n{other}",
-    ):
-        assert not accepts(compiled(tool_format), response), response
+@EVERY_FORMAT
+def test_only_where_several_are_allowed_another_follows(tool_format: ToolFormat) -> None:
+    one, other = call(tool_format, "f", '{"x": 1}'), call(tool_format, "g", "{}")
+    separator = tool_format.separator
+    for response in (separator.join((one, other)), separator.join((one, one, other))):
+        assert takes(compiled(tool_format), response) and not takes(compiled(tool_format, several=False), response)
+    for wrong in ("", ";", ",", " ", "\n", "; " if separator == ", " else ", "):
+        assert not takes(compiled(tool_format), f"{one}{wrong}{other}"), wrong
+    for response in (one + separator, separator + one):
+        assert not takes(compiled(tool_format), response), response
 
 
-@pytest.mark.parametrize("tool_format", START_MARKERS)
-def test_one_call_alone_ends_the_output(tool_format: str) -> None:
+@EVERY_FORMAT
+def test_one_call_alone_ends_the_output(tool_format: ToolFormat) -> None:
     grammar = compiled(tool_format, several=False)
-    assert accepts(grammar, call(tool_format, "g", "{}")) and allowed_tokens(grammar) <= {EOS}
+    assert takes(grammar, call(tool_format, "g", "{}")) and allowed_tokens(grammar) <= {EOS}
 
 
-def short_outputs(seed: int) -> Callable[[list[int]], int]:
-    """Return a function that picks an allowed token, in half of the calls one that ends a value if there is one."""
-    rng = random.Random(seed)
+def in_haste(seed: int) -> Callable[[list[int]], int]:
+    """Pick any of those allowed, and every other time one that ends something, if there is one."""
+    draw = random.Random(seed)
 
     def pick(tokens: list[int]) -> int:
         ends = [token for token in tokens if token in (*b'"}', EOS)]
-        return rng.choice(ends if ends and rng.random() < 0.5 else tokens)
+        return draw.choice(ends if ends and draw.random() < 0.5 else tokens)
 
     return pick
 
 
 @settings(max_examples=40)
-@given(st.sampled_from(list(START_MARKERS)), st.integers(0, 2**32), st.data())
-def test_whatever_is_allowed_is_read_back_as_that_call(tool_format: str, seed: int, data: st.DataObject) -> None:
-    response = generate_output(compiled(tool_format), short_outputs(seed)).decode()
+@given(st.sampled_from(FORMATS), st.integers(0, 2**32), st.data())
+def test_whatever_is_allowed_is_read_back_as_that_call(tool_format: ToolFormat, seed: int, data: st.DataObject) -> None:
+    response = generate_output(compiled(tool_format), in_haste(seed)).decode()
     expected, rest = [], response
     while rest:
         value, end = json.JSONDecoder().raw_decode(rest)
-        expected.append((value["name"], value[ARGUMENT_KEYS[tool_format]]))
-        rest = rest[end:].removeprefix("; ")
+        expected.append((value[tool_format.name_key], value[tool_format.arguments_key]))
+        rest = rest[end:].removeprefix(tool_format.separator)
     assert expected and {name for name, _ in expected} <= TOOLS.keys()
     cuts = sorted(data.draw(st.sets(st.integers(0, len(response)), max_size=6)))
-    assert read_calls([response[a:b] for a, b in zip([0, *cuts], [*cuts, len(response)], strict=True)]) == expected
-    assert read_calls(list(response)) == expected
+    assert read([response[a:b] for a, b in zip([0, *cuts], [*cuts, len(response)], strict=True)]) == expected
+    assert read(list(response)) == expected
 
 
 @settings(max_examples=40)
-@given(
-    st.sampled_from(list(START_MARKERS)), st.lists(st.text(min_size=1, max_size=9), min_size=1, max_size=4, unique=True)
-)
-def test_a_name_of_any_characters_round_trips(tool_format: str, names: list[str]) -> None:
+@given(st.sampled_from(FORMATS), st.lists(st.text(min_size=1, max_size=9), min_size=1, max_size=4, unique=True))
+def test_a_name_of_any_characters_round_trips(tool_format: ToolFormat, names: list[str]) -> None:
     grammar = compiled(tool_format, dict.fromkeys(names, INTEGER))
-    response = "; ".join(call(tool_format, name, '{"x": 7}') for name in names)
-    assert accepts(grammar, response)
-    assert read_calls([response]) == [(name, {"x": 7}) for name in names]
-    unknown_name = "".join(names) + "x"
-    assert not accepts(
-        compiled(tool_format, dict.fromkeys(names, INTEGER)), call(tool_format, unknown_name, '{"x": 7}')
-    )
+    response = tool_format.separator.join(call(tool_format, name, '{"x": 7}') for name in names)
+    assert takes(grammar, response)
+    assert read([response]) == [(name, {"x": 7}) for name in names]
+    stranger = "".join(names) + "x"
+    assert not takes(compiled(tool_format, dict.fromkeys(names, INTEGER)), call(tool_format, stranger, '{"x": 7}'))
 
 
 def test_white_space_between_the_parts_of_arguments_has_an_end() -> None:
-    """Otherwise a model could generate white space until its last token."""
-    assert WHITESPACE == JSON_SCHEMA_WHITESPACE
+    """A model that writes nothing else would do so until its last token."""
+    assert WHITESPACE == OF_OTHER_STRUCTURES
     for count, fits in ((40, True), (41, False)):
         for arguments in ("{" + " " * count + "}", '{"k"' + "\n" * count + ': ""}'):
-            assert accepts(compiled(HERMES), call(HERMES, "g", arguments)) is fits
+            assert takes(compiled(HERMES), call(HERMES, "g", arguments)) is fits
 
 
 def test_each_schema_has_its_own_definitions() -> None:
@@ -160,7 +140,7 @@ def test_each_schema_has_its_own_definitions() -> None:
 
     schemas = {"f": schema("integer"), "g": schema("boolean")}
     for name, arguments, fits in (("f", '{"a": 1}', True), ("g", '{"a": 1}', False), ("g", '{"a": true}', True)):
-        assert accepts(compiled(HERMES, schemas), call(HERMES, name, arguments)) is fits
+        assert takes(compiled(HERMES, schemas), call(HERMES, name, arguments)) is fits
 
 
 def test_a_keyword_that_cannot_be_kept_is_refused() -> None:
@@ -169,8 +149,32 @@ def test_a_keyword_that_cannot_be_kept_is_refused() -> None:
     assert matcher.is_error()
 
 
-@pytest.mark.parametrize("tool_format", START_MARKERS)
-def test_what_the_prompt_ends_with_and_the_answer_together_are_a_call_in_the_models_notation(tool_format: str) -> None:
-    parser = ToolCallParser(tool_format)
-    parts = [*parser.push(prefill(tool_format) + call(tool_format, "f", '{"x": 1}')), *parser.flush()]
-    assert parts == [ToolCallStart(0, "f"), ToolCallArguments(0, '{"x": 1}')]
+@pytest.mark.parametrize("name", [each.name for each in TOOL_FORMATS.values() if each.prefill])
+def test_the_prefill_begins_a_call_in_the_models_own_format(name: str) -> None:
+    tool_format = TOOL_FORMATS[name]
+    result = merged(push_all(tool_format.make_parser(TOOLS), tool_format.prefill, call(tool_format, "f", '{"x": 1}')))
+    if tool_format is not HARMONY:  # a function's name would stand in the header, and several may be called
+        assert result == Merged("", (("f", '{"x": 1}'),))
+
+
+def test_a_generic_answer_is_calls_or_a_response() -> None:
+    one, other = call(GENERIC, "f", '{"x": 1}'), call(GENERIC, "g", "{}")
+    for several in (False, True):
+        grammar = generic_grammar(TOOLS, several=several)
+        for answer, expected in {
+            f'{{"tool_calls": [{one}]}}': True, f'{{"tool_calls": [{one}, {other}]}}': several, one: False,
+            "Hello": False,
+            '{"tool_calls": []}': False, '{"response": "a\\n\\"é"}': True, '{"response": ""}': True,
+            '{"response": 5}': False, '{"response": "a"} ': False, f'{{"tool_calls": [{one}], "response": "a"}}': False,
+        }.items():  # fmt: skip
+            assert takes(grammar_of(grammar=grammar), answer) is expected, answer
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 2**32))
+def test_whatever_is_allowed_in_the_generic_format_is_read_back(seed: int) -> None:
+    answer = generate_output(grammar_of(grammar=generic_grammar(TOOLS, several=True)), in_haste(seed)).decode()
+    result, value = merged(push_all(GENERIC.make_parser(TOOLS), *answer)), json.loads(answer)
+    assert result.text == value.get("response", "")
+    calls = [(name, json.loads(arguments)) for name, arguments in result.calls]
+    assert calls == [(each["name"], each["arguments"]) for each in value.get("tool_calls", [])]

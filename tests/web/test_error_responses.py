@@ -59,6 +59,7 @@ STATUSES = {
     "SamplingFailed": 500,
     "NoAllowedToken": 400,
     "StructuredOutputFailed": 500,
+    "StructuredOutputTooComplex": 400,
     "DetokenizeFailed": 500,
     "EngineDead": 503,
     "OutOfBlocks": 503,

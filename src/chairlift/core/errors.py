@@ -18,7 +18,8 @@
     │   ├── NonFiniteLogits         NaN or infinite logits
     │   ├── SamplingFailed          no token could be sampled
     │   │   └── NoAllowedToken      the request's own parameters exclude every token
-    │   ├── StructuredOutputFailed  the grammar became too costly to follow
+    │   ├── StructuredOutputFailed  the grammar cannot be followed any further
+    │   │   └── StructuredOutputTooComplex  following it exceeds the limits of a step
     │   └── DetokenizeFailed        the tokens could not be turned into text
     ├── EngineDead                  the engine process failed, hangs, or was closed
     └── RequestRejected             rejected before the request is submitted to the engine
@@ -213,9 +214,19 @@ class NoAllowedToken(SamplingFailed):
 
 
 class StructuredOutputFailed(RequestFailed):
-    """The grammar of the output cannot be followed further within the limits of a step."""
+    """The grammar of the output cannot be followed any further."""
 
     code = "structured_output_failed"
+
+
+class StructuredOutputTooComplex(StructuredOutputFailed):
+    """Following the grammar of the request exceeds the limits of a step, so the request is at fault."""
+
+    code = "structured_output_too_complex"
+
+    def __init__(self, reason: str) -> None:
+        message = f"the structured output is too complex to follow ({reason}); use fewer alternatives or properties"
+        super().__init__(message, reason=reason, param="structured")
 
 
 class DetokenizeFailed(RequestFailed):

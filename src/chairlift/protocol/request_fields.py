@@ -20,6 +20,7 @@ from chairlift.core.sampling import (
 )
 from chairlift.core.structured_output import MAX_CHOICE_STRINGS, MAX_STRUCTURED_CHARS
 from chairlift.protocol.request_schemas import (
+    MAX_TOOLS,
     MESSAGE,
     RESPONSE_FORMAT,
     STREAM_OPTIONS,
@@ -31,7 +32,6 @@ from chairlift.protocol.request_schemas import (
 )
 
 MAX_STOPS = 4
-MAX_TOOLS = 128
 MAX_CHAT_LOGPROBS = 20
 MAX_COMPLETION_LOGPROBS = 5
 MAX_MESSAGES = 8192
@@ -190,7 +190,7 @@ CHAT: Mapping[str, Field] = {
         "number of likeliest tokens to return with each token",
     ),
     "tools": _TOOLS,
-    "tool_choice": Field(TOOL_CHOICE, "none, auto, required, or the function to call"),
+    "tool_choice": Field(TOOL_CHOICE, "none, auto, required, the function to call, or allowed_tools"),
     "parallel_tool_calls": _flag("whether a response may have several calls (default)"),
     "modalities": Field(one_or_many({"const": "text"}, MAX_MODALITIES), "only text is supported"),
     "functions": _refused("use tools"),

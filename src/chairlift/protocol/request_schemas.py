@@ -9,6 +9,7 @@ from typing import Any
 
 Schema = dict[str, Any]
 
+MAX_TOOLS = 128
 MAX_TOOL_NAME_CHARS = 64
 ROLES = (
     "assistant", "context", "developer", "environment", "function", "ipython", "model", "system", "tool", "user",
@@ -72,16 +73,28 @@ TOOL: Schema = {
 }  # fmt: skip
 """What may be called."""
 
+_NAMED_FUNCTION: Schema = {
+    "type": "object", "required": ["type", "function"],
+    "properties": {
+        "type": {"const": "function"},
+        "function": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}},
+    },
+}  # fmt: skip
+
 TOOL_CHOICE: Schema = {
     "anyOf": [
         {"enum": ["none", "auto", "required"]},
-        {"type": "object", "required": ["type", "function"],
-         "properties": {"type": {"const": "function"},
-                        "function": {"type": "object", "required": ["name"],
-                                     "properties": {"name": {"type": "string"}}}}},
+        _NAMED_FUNCTION,
+        {"type": "object", "required": ["type", "allowed_tools"],
+         "properties": {"type": {"const": "allowed_tools"},
+                        "allowed_tools": {"type": "object", "required": ["mode", "tools"],
+                                          "properties": {"mode": {"enum": ["auto", "required"]},
+                                                         "tools": {"type": "array", "minItems": 1,
+                                                                   "maxItems": MAX_TOOLS,
+                                                                   "items": _NAMED_FUNCTION}}}}},
     ]
 }  # fmt: skip
-"""A word, or a tool by its name."""
+"""A word, a tool by its name, or some of the tools by their names."""
 
 RESPONSE_FORMAT: Schema = {
     "anyOf": [

@@ -23,7 +23,8 @@ from chairlift.server.malloc_tuning import MallocTrimmer, malloc_trimmer
 from chairlift.server.telemetry import Telemetry
 from chairlift.text.reasoning_parser import has_reasoning
 from chairlift.text.token_pieces import TokenPieces
-from chairlift.text.tool_parser import detect_tool_format
+from chairlift.text.tool_formats.base import ToolFormat
+from chairlift.text.tool_formats.detect import detect_tool_format
 from chairlift.web.admission import AdmissionController
 from chairlift.web.body import Receive, Scope, header, parse_json_object, read_body
 from chairlift.web.lifecycle import Lifecycle
@@ -120,9 +121,14 @@ class Replica:
         return "" if chat is None else chat.text
 
     @cached_property
-    def tool_format(self) -> str | None:
-        """Format of the model's tool calls; None if the chat template has none."""
-        return detect_tool_format(self.template)
+    def tool_format(self) -> ToolFormat:
+        """Format of the model's tool calls, from the chat template and the special tokens.
+
+        Where a reasoning model may choose, no grammar enforces the format: it would leave out the reasoning.
+        """
+        tokenizer = self.service.tokenizer
+        found = detect_tool_format(self.template, () if tokenizer is None else tokenizer.special_tokens)
+        return replace(found, is_enforced=False) if self.is_reasoning_model else found
 
     @cached_property
     def is_reasoning_model(self) -> bool:
@@ -261,4 +267,4 @@ class Replica:
 
 def _header_word(name: str) -> str:
     """Return a field's name with every character that a header cannot have replaced by "?"."""
-    return "".join(char if char.isascii() and (char.isalnum() or char in "_.-") else "?" for char in name[:64])
+    return "".join(char if char.isascii() and (char.isalnum() or char in "_.-/[]$~") else "?" for char in name[:160])

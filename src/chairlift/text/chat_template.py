@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import jinja2.meta
 
 from chairlift.core.clock import Clock
 from chairlift.core.errors import ChairliftError, InvalidRequest, ModelError
@@ -23,6 +24,7 @@ from chairlift.text.tokenizer import ChatPrompt, Tokenizer, read_json, special_p
 ROLES = frozenset({
     "system", "developer", "user", "assistant", "tool", "function", "model", "ipython", "environment", "context",
 })  # fmt: skip
+REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")  # of a message; templates read one of the first two
 MAX_DEPTH = 32  # nesting of objects and lists in a message or a tool
 PLACEHOLDERS = range(0xF0000, 0xFFFFE)  # supplementary private use area A
 MAX_ERROR_CHARS = 500  # characters of a template's own error
@@ -50,9 +52,11 @@ class ChatTemplate:
         self._environment = ChatEnvironment(limits or TemplateLimits(), clock, wall_clock)
         self._sources = dict(sources)
         self._templates: dict[str, jinja2.Template] = {}
+        self._tools_variables: dict[str, str] = {}
         for name, source in sources.items():
             try:
                 self._templates[name] = self._environment.from_string(source)
+                self._tools_variables[name] = _tools_variable(self._environment, source)
             except (jinja2.TemplateError, RecursionError, SyntaxError) as error:
                 raise ModelError(f"the chat template {name!r} is not valid Jinja: {error}") from error
         self._variables = dict(tokenizer.named_tokens)
@@ -95,27 +99,30 @@ class ChatTemplate:
                 template rejects them with its own message, or it exceeds its limits.
             ModelError: the template tried to leave its sandbox.
         """
-        template = self._choose(bool(tools))
+        name = self._choose(bool(tools))
         context: dict[str, Any] = {
             "messages": checked_messages(messages),
             "tools": None if tools is None else checked_tools(tools),
             **{name: _plain(value, name) for name, value in (variables or {}).items()},
         }
         swap = {} if not any(map(self._pattern.search, _strings(context))) else self._choose_placeholders(context)
+        if self._tools_variables[name] not in context:
+            context[self._tools_variables[name]] = context["tools"]
         if swap:
             context = _replace_characters(context, self._first_characters, swap)
         fixed = {**self._variables, "add_generation_prompt": add_generation_prompt}
-        text = self._render(template, {**fixed, **context})
+        text = self._render(self._templates[name], {**fixed, **context})
         if not swap:
             return ChatPrompt(text)
         back = {ord(placeholder): char for char, placeholder in swap.items()}
         literal = frozenset(offset for offset, char in enumerate(text) if ord(char) in back)
         return ChatPrompt(text.translate(back), literal)
 
-    def _choose(self, with_tools: bool) -> jinja2.Template:
+    def _choose(self, with_tools: bool) -> str:
+        """Return the name of the template to render."""
         for name in ("tool_use", "default") if with_tools else ("default",):
             if name in self._templates:
-                return self._templates[name]
+                return name
         if self._templates:
             message = f"the model has the chat templates {sorted(self._templates)}, but none is named 'default'"
         else:
@@ -195,7 +202,14 @@ def _checked_message(message: Any, at: str) -> dict[str, Any]:
         plain["content"] = _flat_content(plain["content"], f"{at}.content")
     elif role != "assistant" or not (plain.get("tool_calls") or plain.get("function_call")):
         raise _error_at(f"{at}.content", "is missing")
-    return plain
+    reasoning = next((plain[name] for name in REASONING_FIELDS if name in plain), None)
+    return plain if reasoning is None else {"thinking": reasoning, **plain, "reasoning_content": reasoning}
+
+
+def _tools_variable(environment: ChatEnvironment, source: str) -> str:
+    """Return the variable from which a template takes the tools: `xml_tools` in SmolLM3's."""
+    names = jinja2.meta.find_undeclared_variables(environment.parse(source))
+    return "xml_tools" if "xml_tools" in names and "tools" not in names else "tools"
 
 
 def _flat_content(content: Any, at: str) -> str:

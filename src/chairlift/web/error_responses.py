@@ -60,6 +60,7 @@ _TABLE: dict[str, ErrorResponse] = {
     "no_allowed_token": ErrorResponse(400, INVALID),
     "sampling_failed": ErrorResponse(500, SERVER, "no token can be sampled for this request"),
     "structured_output_failed": ErrorResponse(500, SERVER, "the grammar of this output cannot be followed any further"),
+    "structured_output_too_complex": ErrorResponse(400, INVALID),
     "detokenize_failed": ErrorResponse(500, SERVER, "no text can be made of this output"),
 }  # fmt: skip
 

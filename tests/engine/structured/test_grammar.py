@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from chairlift.core.errors import InvalidRequest, StructuredOutputFailed
-from chairlift.engine.structured.grammar import MAX_ERROR_CHARS, MaskBatch, MaskFiller, short_message
+from chairlift.core.errors import InvalidRequest, StructuredOutputFailed, StructuredOutputTooComplex
+from chairlift.engine.structured.grammar import MAX_ERROR_CHARS, MaskBatch, MaskFiller, _error_of, short_message
 from support_grammars import allowed_tokens, grammar_of
 
 
@@ -34,9 +34,9 @@ def test_a_structure_that_is_too_costly_to_follow_is_found_out_at_the_next_token
     row = np.zeros(grammar.width, np.int32)
     grammar.fill(row)
     assert not (row == -1).all()
-    with pytest.raises(StructuredOutputFailed, match="Current row has 20007 items; max is 2000"):
+    with pytest.raises(StructuredOutputTooComplex, match="Current row has 20007 items; max is 10000"):
         grammar.advance(ord("{"))
-    with pytest.raises(StructuredOutputFailed, match="Current row has"):
+    with pytest.raises(StructuredOutputTooComplex, match="Current row has"):
         grammar.check()
 
 
@@ -50,8 +50,21 @@ def test_tokens_that_were_delivered_are_taken_or_refused() -> None:
 
 def test_tokens_that_cost_too_much_to_take_again_are_not_said_to_break_the_structure() -> None:
     many = {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(5000)}}
-    with pytest.raises(StructuredOutputFailed, match="cannot be followed"):
+    with pytest.raises(StructuredOutputTooComplex, match="too complex to follow"):
         grammar_of(json_schema=many).resume(b"{")
+
+
+@pytest.mark.parametrize(("text", "limit"), [
+    ("Parser Error: Current row has 20007 items; max is 10000; consider", "Current row has 20007 items; max is 10000"),
+    ("parser error: Too many items (limit 50000; ff_tokens); try", "Too many items (limit 50000"),
+    ("lexer error: too many expressions constructed", "too many expressions constructed"),
+    ("too many states: 50001 >= 50000", "too many states: 50001"),
+    ("Parser Error: token 120 doesn't satisfy the grammar", None), ("PanicException: a fault", None), ("", None),
+])  # fmt: skip
+def test_only_an_exceeded_limit_is_the_fault_of_the_request(text: str, limit: str | None) -> None:
+    error = _error_of(text)
+    assert isinstance(error, StructuredOutputTooComplex) is (limit is not None)
+    assert error.details.get("reason") == limit
 
 
 def test_an_output_that_may_be_empty_may_end_at_once() -> None:
@@ -61,6 +74,7 @@ def test_an_output_that_may_be_empty_may_end_at_once() -> None:
 def test_long_reports_of_the_library_become_one_line() -> None:
     assert short_message("a\n  b\t c\n<non-verbose/>") == "a b c"
     assert len(short_message("x" * 10_000)) == MAX_ERROR_CHARS + 4
+    assert short_message("at 1(2): not\n  known\n   1 | start: x\n      ^\n") == "at 1(2): not known"
 
 
 def test_a_token_goes_on_ends_or_fails_and_is_taken_once() -> None:

@@ -4,9 +4,13 @@ import json
 import re
 
 import pytest
+from tokenizers import AddedToken, Tokenizer
 
 from chairlift.core.structured_output import StructuredOutput
-from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of
+from chairlift.engine.structured.grammar import BITS, Grammar
+from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
+from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of, special_token_ids
+from chairlift.text.tokenizer import ByteTokenizer
 from support_grammars import EOS, VOCAB_SIZE, VOCABULARY, allowed_tokens, generate_output, grammar_of, random_pick
 
 
@@ -108,3 +112,45 @@ def test_what_cannot_be_kept_is_refused_with_a_reason(structure: dict[str, objec
 def test_a_model_with_fewer_rows_than_the_tokenizer_has_tokens_still_gets_masks() -> None:
     assert make_tokenizer(VOCABULARY, 100).vocab_size >= 259
     assert make_tokenizer(VOCABULARY, 1000).vocab_size == 1000
+
+
+# -- special tokens ------------------------------------------------------------------------------------------------
+
+
+def with_added_tokens() -> GrammarTokenizer:
+    """Return a byte tokenizer with a flagged special token, one that only looks like one, and a plain added one."""
+    tokenizer = Tokenizer.from_str(ByteTokenizer().serialized())
+    tokenizer.add_tokens([AddedToken("<tool_call>", normalized=False), AddedToken("hello", normalized=False)])
+    tokenizer.add_special_tokens([AddedToken("[INST]", normalized=False)])
+    return GrammarTokenizer(tokenizer.to_str().encode(), (EOS,))
+
+
+def only_output(structured: StructuredOutput, vocabulary: GrammarTokenizer) -> list[int]:
+    """Return the ids of the only output that a structure allows."""
+    tokenizer = make_tokenizer(vocabulary, 300)
+    matcher = make_matcher(source_of(structured, special_token_ids(vocabulary.tokenizer_json)), tokenizer)
+    grammar, ids = Grammar(matcher, -(-tokenizer.vocab_size // BITS)), list[int]()
+    while not grammar.is_terminated:
+        ids.append(min(allowed_tokens(grammar) - {EOS}, default=EOS))
+        grammar.advance(ids[-1])
+    return ids
+
+
+@pytest.mark.parametrize(
+    "text", ["<tool_call>", "a<tool_call>b", "[INST]", "[INST] x", *ByteTokenizer().special_tokens]
+)
+def test_forced_text_with_the_name_of_a_special_token_is_written_with_ordinary_tokens(text: str) -> None:
+    vocabulary = with_added_tokens()
+    for structured in (StructuredOutput(choice=(text,)), StructuredOutput(regex=re.escape(text)),
+                       StructuredOutput(json_schema={"const": text})):  # fmt: skip
+        ids = only_output(structured, vocabulary)
+        assert bytes(token for token in ids if token < 256).decode().strip('"') == text
+
+
+def test_a_lark_grammar_can_name_special_tokens() -> None:
+    vocabulary = with_added_tokens()
+    ids = special_token_ids(vocabulary.tokenizer_json)
+    grammar = 'start: <tool_call> "<tool_call>" /x<tool_call>y/ [INST] // <tool_call>\nINST: "i"'
+    output = only_output(StructuredOutput(grammar=grammar), vocabulary)
+    assert output[0] == ids["<tool_call>"]
+    assert bytes(output[1:]).decode().startswith("<tool_call>x<tool_call>y")

@@ -15,7 +15,7 @@ from chairlift.server.openai.chat_completions import _ChatHandler
 from chairlift.server.openai.endpoint import RequestContext
 from chairlift.server.openai.parse_request import read_chat
 from chairlift.text.token_pieces import TokenPieces
-from chairlift.text.tool_parser import HERMES
+from chairlift.text.tool_formats.json_calls import HERMES
 from support_engine import validated
 from support_server import CHAT, HELLO, events, open_server, run
 from support_services import FAKE, AsciiTokenizer, Gate, fake_service, text_of

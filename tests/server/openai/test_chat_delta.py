@@ -11,20 +11,22 @@ from hypothesis import strategies as st
 from chairlift.core.request import FinishReason
 from chairlift.server.openai.chat_delta import ChatDeltaBuilder, Delta
 from chairlift.text.reasoning_parser import ReasoningParser
-from chairlift.text.tool_parser import HERMES, LLAMA3, MISTRAL, START_MARKERS, ToolCallParser
+from chairlift.text.tool_formats.base import ToolFormat
+from chairlift.text.tool_formats.harmony import HARMONY
+from chairlift.text.tool_formats.json_calls import HERMES, LLAMA3, MISTRAL
 
 CALL_F = '{"name": "f", "arguments": {"x": 1}}'
 CALL_G = '{"name": "g", "arguments": {"y": "}<"}}'
 
 
 def delta_builder(
-    tool_format: str | None = None, is_in_reasoning: bool | None = None, *, allows_parallel_calls: bool = True
+    tool_format: ToolFormat | None = None, is_in_reasoning: bool | None = None, *, allows_parallel_calls: bool = True
 ) -> ChatDeltaBuilder:
     """Make a builder.
 
     `is_in_reasoning` is None without reasoning, else whether the prompt has started it.
     """
-    calls = None if tool_format is None else ToolCallParser(tool_format)
+    calls = None if tool_format is None else tool_format.make_parser({})
     return ChatDeltaBuilder(
         calls,
         None if is_in_reasoning is None else ReasoningParser(inside=is_in_reasoning),
@@ -71,20 +73,21 @@ def comparable(message: dict[str, Any]) -> dict[str, Any]:
 
 
 PARTS = st.sampled_from(
-    [*START_MARKERS.values(), "</tool_call>", CALL_F, CALL_G, f"<tool_call>{CALL_F}</tool_call>",
+    ["<tool_call>", "[TOOL_CALLS]", "<|python_tag|>", "</tool_call>", CALL_F, CALL_G,
+     f"<tool_call>{CALL_F}</tool_call>",
      f"[TOOL_CALLS][{CALL_F}, {CALL_G}]", f"{CALL_F}; {CALL_G}",
      "<think>", "</think>", "<thi", "</", "<", ">", "[", "]", "{", "}", '"', "\\", ",", ";", " ", "\n", "Hello",
      "[ARGS]", "é", "🚡"]
 )  # fmt: skip
 TEXTS = st.lists(PARTS | st.text(max_size=3), max_size=10).map("".join)
 BUILDER_OPTIONS = st.tuples(
-    st.sampled_from([None, *START_MARKERS]), st.sampled_from([None, False, True]), st.booleans()
+    st.sampled_from([None, HERMES, MISTRAL, LLAMA3]), st.sampled_from([None, False, True]), st.booleans()
 )
 
 
 @given(BUILDER_OPTIONS, TEXTS, st.data())
 def test_deltas_put_together_are_the_message(
-    options: tuple[str | None, bool | None, bool], text: str, data: st.DataObject
+    options: tuple[ToolFormat | None, bool | None, bool], text: str, data: st.DataObject
 ) -> None:
     tool_format, is_in_reasoning, allows_parallel_calls = options
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=8)))
@@ -106,7 +109,7 @@ def test_deltas_put_together_are_the_message(
 
 
 @given(TEXTS, st.sampled_from([None, HERMES]))
-def test_nothing_that_was_said_is_lost(text: str, tool_format: str | None) -> None:
+def test_nothing_that_was_said_is_lost(text: str, tool_format: ToolFormat | None) -> None:
     """Without a call, the message has all text except white space and reasoning markers."""
     message = delta_builder(tool_format, False).message(text)
     if "tool_calls" in message:
@@ -125,7 +128,7 @@ def without_whitespace(text: str) -> str:
     return "".join(text.split())
 
 
-MESSAGES: list[tuple[tuple[str | None, bool | None], str, str | None, str, list[tuple[str, str]]]] = [
+MESSAGES: list[tuple[tuple[ToolFormat | None, bool | None], str, str | None, str, list[tuple[str, str]]]] = [
     ((None, None), "Hello.", "Hello.", "", []),
     ((None, None), "", "", "", []),
     (
@@ -150,13 +153,14 @@ MESSAGES: list[tuple[tuple[str | None, bool | None], str, str | None, str, list[
         [],
     ),
     ((MISTRAL, None), f"[TOOL_CALLS][{CALL_F}, {CALL_G}]", None, "", [("f", '{"x": 1}'), ("g", '{"y": "}<"}')]),
+    ((HARMONY, None), "<|channel|>analysis<|message|>Well.<|end|><|channel|>final<|message|>Yes.", "Yes.", "Well.", []),
     ((LLAMA3, None), f"{CALL_F}; {CALL_G}", None, "", [("f", '{"x": 1}'), ("g", '{"y": "}<"}')]),
 ]
 
 
 @pytest.mark.parametrize(("options", "text", "content", "reasoning", "calls"), MESSAGES)
 def test_a_text_is_split_into_its_parts(
-    options: tuple[str | None, bool | None],
+    options: tuple[ToolFormat | None, bool | None],
     text: str,
     content: str | None,
     reasoning: str,

@@ -9,7 +9,8 @@ from chairlift.core.sampling import MAX_TOKENS, SamplingParams
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.protocol.request_fields import CHAT, COMPLETION, MAX_PROMPTS, Effect
 from chairlift.server.openai.parse_request import MAX_USER_CHARS, BaseRequest, read_chat
-from support_parse_request import CHAT_BODY, TOOL, chat, completion, schema_form
+from chairlift.text.tool_formats.json_calls import MISTRAL
+from support_parse_request import CHAT_BODY, TOOL, chat, completion, rejection_message, schema_form
 
 SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}}
 
@@ -172,6 +173,24 @@ def test_a_structure_arrives(body: dict[str, Any], kind: dict[str, Any] | None) 
     assert chat(**body).params.structured == completion(**body).params.structured == expected
 
 
+def test_keywords_of_a_schema_are_ignored_by_name_unless_it_is_strict() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}, "b": {"not": {"const": 1}}}}
+    place = "response_format.json_schema.schema/properties/a/uniqueItems"
+    for strict in (None, False):
+        form = schema_form(schema)
+        form["json_schema"]["strict"] = strict
+        for request in (chat(response_format=form), completion(response_format=form)):
+            assert request.ignored == (place,)
+            text = request.params.structured.json_schema
+            assert "uniqueItems" not in text and "pattern" not in text and "exclusiveMaximum" in text
+    form["json_schema"]["strict"] = True
+    assert "/properties/a/uniqueItems needs items" in rejection_message(chat, "response_format", response_format=form)
+    for broken in ({"type": "text"}, {"not": {}}):
+        assert "cannot be enforced" in rejection_message(chat, "response_format", response_format=schema_form(broken))
+    unchanged = chat(response_format=schema_form({"not": {"const": 1}}))
+    assert unchanged.ignored == () and unchanged.params.structured.json_schema == '{"not":{"const":1}}'
+
+
 @pytest.mark.parametrize(("table", "parse"), [(CHAT, chat), (COMPLETION, completion)], ids=["chat", "completion"])
 def test_what_has_no_effect_is_named_in_the_order_in_which_it_came(table: Mapping[str, Any], parse: Any) -> None:
     documented = [name for name, field in table.items() if field.effect is Effect.IGNORED]
@@ -199,7 +218,7 @@ def test_tools_change_what_the_sampler_is_asked_for() -> None:
     assert chat(tools=[TOOL], tool_choice="none").params == SamplingParams()
     forced = chat(tools=[TOOL], tool_choice="required").params.structured
     assert forced is not None and forced.kind == "grammar"
-    free = read_chat({**CHAT_BODY, "tools": [TOOL]}, "mistral")
+    free = read_chat({**CHAT_BODY, "tools": [TOOL]}, MISTRAL)
     assert not free.params.skip_special_tokens, "the format of its tool calls has special tokens"
     assert not completion(tools=[TOOL]).params.structured
 

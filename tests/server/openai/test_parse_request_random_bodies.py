@@ -12,7 +12,7 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.protocol.request_fields import CHAT, COMPLETION, Effect
 from chairlift.server.openai.parse_request import BaseRequest, ChatRequest, read_chat, read_completion
 from chairlift.server.openai.tool_choice import parsed_arguments
-from chairlift.text.tool_parser import HERMES
+from chairlift.text.tool_formats.json_calls import HERMES
 from support_parse_request import CHAT_BODY, COMPLETION_BODY, TOOL, chat, completion, nested, outcome, schema_form
 
 

@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chairlift.core.errors import InvalidRequest
-from chairlift.protocol.request_fields import MAX_TOOLS
-from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS
+from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS, MAX_TOOLS
 from chairlift.server.openai.chat_delta import ChatDeltaBuilder
 from chairlift.server.openai.tool_choice import ToolChoice, read_tools
-from chairlift.text.tool_grammar import READ_AS, prefill
-from chairlift.text.tool_parser import HERMES, LLAMA3, MISTRAL, START_MARKERS, ToolCallParser
+from chairlift.text.tool_formats.base import ToolFormat
+from chairlift.text.tool_formats.generic import GENERIC
+from chairlift.text.tool_formats.json_calls import HERMES, LLAMA3, MISTRAL
+from chairlift.text.tool_grammar import forced_call_parser
 from support_grammars import EOS, allowed_tokens, generate_output, grammar_of, random_pick
 from support_parse_request import JSON, outcome
 
@@ -46,8 +47,8 @@ def rejection_message(param: str, **fields: Any) -> str:
 
 @pytest.mark.parametrize("fields", [{}, {"tools": None}, {"tools": []}, {"tools": [], "tool_choice": "none"},
                                    {"tool_choice": "auto"}, {"tool_choice": None}])  # fmt: skip
-@pytest.mark.parametrize("tool_format", [HERMES, None])
-def test_without_tools_there_is_nothing_to_choose(fields: dict[str, Any], tool_format: str | None) -> None:
+@pytest.mark.parametrize("tool_format", [HERMES, GENERIC])
+def test_without_tools_there_is_nothing_to_choose(fields: dict[str, Any], tool_format: ToolFormat) -> None:
     assert read_tools(fields, tool_format) is None
 
 
@@ -59,23 +60,17 @@ def test_a_choice_needs_tools(choice: Any) -> None:
 
 def test_tools_may_be_called_as_the_model_likes() -> None:
     for choice in (None, "auto"):
-        for tool_format in START_MARKERS:
+        for tool_format in (HERMES, MISTRAL, LLAMA3):
             result = read_tools({"tools": TOOLS, "tool_choice": choice}, tool_format)
-            assert result == ToolChoice(tools=TOOLS, tool_format=tool_format)
+            assert result == ToolChoice(tools=TOOLS, schemas={"f": X, "g": FLAG}, tool_format=tool_format)
             assert result.shows_special is (tool_format != HERMES), "markers that are special tokens stay in the text"
 
 
 def test_tools_that_may_not_be_called_are_not_shown_to_the_model() -> None:
-    for tool_format in (HERMES, None):
+    for tool_format in (HERMES, GENERIC):
         result = read_tools({"tools": TOOLS, "tool_choice": "none"}, tool_format)
         assert result == ToolChoice()
         assert not result.shows_special
-
-
-def test_a_model_that_knows_no_calls_is_offered_no_tools() -> None:
-    with pytest.raises(InvalidRequest, match="no known format for tool calls") as caught:
-        read_tools({"tools": TOOLS}, None)
-    assert caught.value.details["param"] == "tools"
 
 
 @pytest.mark.parametrize("tools", [{}, "f", 5, True, {"0": TOOLS[0]}])
@@ -177,10 +172,39 @@ def test_a_forced_call_makes_up_no_arguments(parameters: Any, empty: bool, accep
 
 @pytest.mark.parametrize("parameters", [{"properties": 5}, {"properties": {"x": {}}, "required": 5},
                                         {"properties": {"x": {}}, "required": [["x"]]}])  # fmt: skip
-def test_an_invalid_schema_is_left_to_the_grammar_compiler(parameters: Any) -> None:
-    result = read_tools({"tools": [tool("f", parameters)], "tool_choice": "required"}, HERMES)
-    assert result is not None and result.structured is not None
-    assert "additionalProperties" not in str(result.structured.grammar)
+def test_an_invalid_schema_is_refused_where_a_call_is_forced(parameters: Any) -> None:
+    given = {"tools": [tool("g"), tool("f", parameters)]}
+    message = rejection_message("tools[1].function.parameters", **given, tool_choice="required")
+    assert "cannot be enforced: /" in message and " must be " in message
+    assert read_tools(given, HERMES), "nothing is forced"
+    assert read_tools({**given, "tool_choice": function_choice("g")}, HERMES), "this tool is not called"
+
+
+UNIQUE = {
+    "type": "object",
+    "properties": {
+        "tags": {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
+        "n": {"not": {"const": 1}},
+    },
+    "required": ["n"],
+}
+
+
+@pytest.mark.parametrize("strict", [None, False, True])
+def test_keywords_that_cannot_be_enforced_are_named_or_refused(strict: bool | None) -> None:
+    tools = [tool("f"), tool("g", UNIQUE, strict=strict)]
+    place = "/properties/tags/uniqueItems"
+    if strict:
+        message = rejection_message("tools[1].function.parameters", tools=tools, tool_choice="required")
+        assert message.endswith(f"cannot be enforced: {place} needs items from a finite set, such as an enum")
+        return
+    result = read_tools({"tools": tools, "tool_choice": "required"}, HERMES)
+    assert result is not None and result.ignored == (f"tools[1].function.parameters{place}",)
+    for arguments, fits in ({"tags": ["a", "a"], "n": 2}, True), ({"n": 1}, False), ({"tags": [1], "n": 2}, False):
+        assert accepts(result, json.dumps({"name": "g", "arguments": arguments}))[1] == fits
+    for choice in ("auto", function_choice("f")):
+        other = read_tools({"tools": tools, "tool_choice": choice}, HERMES)
+        assert other is not None and other.ignored == ()
 
 
 def test_whether_calls_may_be_several_is_true_or_false() -> None:
@@ -195,7 +219,7 @@ def test_whether_calls_may_be_several_is_true_or_false() -> None:
     "choice",
     ["always", "f", "", 5, True, [], {}, {"type": "function"}, {"type": "function", "function": "f"},
      {"function": {"name": "f"}}, function_choice(None), function_choice(5), function_choice(["f"]),
-     {"type": "allowed_tools"}],
+     {"type": "allowed_tools"}, {"type": "allowed_tools", "allowed_tools": []}],
 )  # fmt: skip
 def test_a_choice_is_a_word_or_names_a_function(choice: Any) -> None:
     assert "must be none, auto, required or an object" in rejection_message(
@@ -217,11 +241,11 @@ def accepts_prefix(grammar: Any, text: bytes) -> bool:
     return True
 
 
-def read_forced_choice(choice: Any, tool_format: str = HERMES, **more: Any) -> ToolChoice:
+def read_forced_choice(choice: Any, tool_format: ToolFormat = HERMES, **more: Any) -> ToolChoice:
     result = read_tools({"tools": TOOLS, "tool_choice": choice, **more}, tool_format)
     assert result is not None and result.structured is not None and result.structured.kind == "grammar"
-    assert result.tool_format == READ_AS and not result.shows_special
-    assert result.prefill == prefill(tool_format) and result.tools == TOOLS
+    assert result.is_forced and not result.shows_special
+    assert result.prefill == tool_format.prefill and result.tools == TOOLS
     return result
 
 
@@ -233,8 +257,8 @@ def accepts(result: ToolChoice, text: str) -> tuple[bool, bool]:
     return fits, fits and (grammar.is_terminated or EOS in allowed_tokens(grammar))
 
 
-@pytest.mark.parametrize("tool_format", list(START_MARKERS))
-def test_a_forced_answer_is_calls_and_nothing_else(tool_format: str) -> None:
+@pytest.mark.parametrize("tool_format", [HERMES, MISTRAL, LLAMA3])
+def test_a_forced_answer_is_calls_and_nothing_else(tool_format: ToolFormat) -> None:
     arguments_key = "parameters" if tool_format == LLAMA3 else "arguments"
     f, g = f'{{"name": "f", "{arguments_key}": {{"x": 5}}}}', f'{{"name": "g", "{arguments_key}": {{"on": true}}}}'
     named_choice, required = (read_forced_choice(choice, tool_format) for choice in (function_choice("f"), "required"))
@@ -243,8 +267,8 @@ def test_a_forced_answer_is_calls_and_nothing_else(tool_format: str) -> None:
         accepts(named_choice, f) == accepts(required, f) == accepts(required, g) == accepts(single, g) == (True, True)
     )
     assert accepts(named_choice, g) == accepts(required, "Hello") == accepts(required, "<tool_call>") == (False, False)
-    assert accepts(required, f"{f}; {g}; {f}") == (True, True)
-    assert accepts(named_choice, f"{f}; {f}") == accepts(single, f"{f}; {g}") == (False, False)
+    assert accepts(required, tool_format.separator.join((f, g, f))) == (True, True)
+    assert accepts(named_choice, f"{f}; {f}") == accepts(single, tool_format.separator.join((f, g))) == (False, False)
     assert accepts(required, f'{{"name": "f", "{arguments_key}": {{"x": "5"') == (False, False), (
         "arguments follow the schema"
     )
@@ -257,13 +281,11 @@ def test_a_forced_answer_is_calls_and_nothing_else(tool_format: str) -> None:
 
 @pytest.mark.parametrize("tool_format", [HERMES, MISTRAL, LLAMA3])
 @pytest.mark.parametrize("seed", range(3))
-def test_whatever_a_forced_answer_is_it_is_read_as_calls_of_the_tools(tool_format: str, seed: int) -> None:
+def test_whatever_a_forced_answer_is_it_is_read_as_calls_of_the_tools(tool_format: ToolFormat, seed: int) -> None:
     result = read_forced_choice("required", tool_format, parallel_tool_calls=bool(seed))
     assert result.structured is not None
     text = generate_output(grammar_of(grammar=result.structured.grammar), random_pick(seed)).decode()
-    message = ChatDeltaBuilder(ToolCallParser(READ_AS), allows_parallel_calls=result.allows_parallel_calls).message(
-        text
-    )
+    message = ChatDeltaBuilder(forced_call_parser({}), allows_parallel_calls=result.allows_parallel_calls).message(text)
     assert message["content"] is None, "no text besides the calls"
     for call in message["tool_calls"]:
         arguments = json.loads(call["function"]["arguments"])
@@ -271,11 +293,11 @@ def test_whatever_a_forced_answer_is_it_is_read_as_calls_of_the_tools(tool_forma
 
 
 def test_tools_whose_grammar_cannot_be_are_refused_by_the_name_of_their_field() -> None:
-    brackets = tool("f", {**X, "description": "(" * 65})
+    brackets = tool("f", {"properties": {"x": {"const": "(" * 65}}})
     assert "deeper than 64" in rejection_message("tools", tools=[brackets], tool_choice="required")
-    long = [tool(f"f{number}", {**X, "description": "x" * 30_000}) for number in range(10)]
+    long = [tool(f"f{number}", {"properties": {"x": {"const": "x" * 30_000}}}) for number in range(10)]
     assert "262144" in rejection_message("tools", tools=long, tool_choice="required")
-    assert read_tools({"tools": [brackets, *long[1:]]}, HERMES), "without a forced call there is no grammar"
+    assert read_tools({"tools": [brackets, *long[1:]]}, HERMES), "nothing is forced"
 
 
 NAME = JSON | st.sampled_from(["f", "g"])
@@ -284,12 +306,12 @@ NAME = JSON | st.sampled_from(["f", "g"])
 @given(
     st.lists(st.builds(tool, NAME, JSON) | JSON, max_size=3),
     JSON | st.just("required") | st.builds(function_choice, NAME),
-    st.sampled_from([*START_MARKERS, None]),
+    st.sampled_from([HERMES, MISTRAL, LLAMA3, GENERIC]),
 )
-def test_any_tools_are_read_or_rejected(tools: list[Any], choice: Any, tool_format: str | None) -> None:
+def test_any_tools_are_read_or_rejected(tools: list[Any], choice: Any, tool_format: ToolFormat) -> None:
     result = outcome(read_tools, {"tools": tools, "tool_choice": choice}, tool_format)
     if isinstance(result, InvalidRequest):
         assert str(result.details["param"]).partition("[")[0] in ("tools", "tool_choice")
         return
     assert (result is None) == (not tools)
-    assert result is None or result.structured is None or choice not in (None, "auto", "none")
+    assert result is None or not result.is_forced or choice not in (None, "auto", "none")

@@ -2,7 +2,7 @@
 
     engine ──► SandboxInit                      once
            ◄── READY
-           ──► StructuredOutput  ──► fork ──► source_of ─► compile ─► first mask
+           ──► StructuredOutput  ──► fork ──► source_of ─► compile ─► first masks
            ◄── CompileVerdict           └── killed after COMPILE_TIMEOUT_SECONDS; the next grammar gets a new fork
 
 The compiler is a native library: a chain of three thousand rules overflows its stack, and a multipleOf of 999,983
@@ -18,8 +18,10 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple, NoReturn
 
@@ -30,10 +32,10 @@ from chairlift.core.errors import EngineDead, InvalidRequest, StructuredOutputFa
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.structured.grammar import BITS, short_message
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
-from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of
+from chairlift.engine.structured.llguidance_source import make_matcher, make_tokenizer, source_of, special_token_ids
 
 if TYPE_CHECKING:
-    from llguidance import LLTokenizer
+    from llguidance import LLMatcher, LLTokenizer
 
 COMMAND = ("-P", "-m", "chairlift.engine.structured.compile_sandbox")
 LENGTH_BYTES = 4
@@ -45,6 +47,9 @@ SANDBOX_GRACE_SECONDS = 5.0
 
 MAX_CPU_SECONDS = 2
 """CPU time of one grammar. It ends a fork whose parent process is gone."""
+
+FOLLOWED_TOKENS = 16
+"""Tokens of one output that are tried: an object with many properties is costly behind its brace, not at its start."""
 
 START_TIMEOUT_SECONDS = 60.0
 TIMED_OUT = f"it takes longer than {COMPILE_TIMEOUT_SECONDS:g} s"
@@ -216,27 +221,29 @@ def main() -> int:
     source, target = sys.stdin.buffer, os.dup(1)
     os.dup2(2, 1)  # a library's prints must not mix with the replies
     init = msgspec.msgpack.decode(_read_frame(source), type=SandboxInit)
-    tokenizer = make_tokenizer(init.vocabulary, init.vocab_size)
+    compiler = _Compiler(
+        make_tokenizer(init.vocabulary, init.vocab_size), special_token_ids(init.vocabulary.tokenizer_json)
+    )
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    fork = _Fork(tokenizer, (0, target))
+    fork = _Fork(compiler, (0, target))
     _write_frame(target, READY)
     with suppress(BrokenPipeError):  # the engine has ended
         while frame := _read_frame(source):
             if fork.has_ended():  # another process has killed it, not a grammar
-                fork = _Fork(tokenizer, (0, target))
+                fork = _Fork(compiler, (0, target))
             reply = fork.call(frame)
             failure = TIMED_OUT if reply is None else CRASHED
             _write_frame(target, reply or msgspec.msgpack.encode(CompileVerdict(failure=failure)))
             if not reply:
                 fork.kill()
-                fork = _Fork(tokenizer, (0, target))
+                fork = _Fork(compiler, (0, target))
     return 0
 
 
 class _Fork:
     """A forked process that compiles grammars one after another, until one of them kills it."""
 
-    def __init__(self, tokenizer: "LLTokenizer", parent_fds: tuple[int, ...]) -> None:
+    def __init__(self, compiler: "_Compiler", parent_fds: tuple[int, ...]) -> None:
         """Fork. The fork closes `parent_fds`, and exits when the parent closes its end of the request pipe."""
         request_fd, self._request_fd = os.pipe()
         self._reply_fd, reply_fd = os.pipe()
@@ -244,7 +251,7 @@ class _Fork:
         if not self._pid:
             for fd in (self._request_fd, self._reply_fd, *parent_fds):
                 os.close(fd)
-            _run_fork(tokenizer, request_fd, reply_fd)
+            _run_fork(compiler, request_fd, reply_fd)
         os.close(request_fd)
         os.close(reply_fd)
 
@@ -272,7 +279,7 @@ class _Fork:
         os.close(self._reply_fd)
 
 
-def _run_fork(tokenizer: "LLTokenizer", request_fd: int, reply_fd: int) -> NoReturn:
+def _run_fork(compiler: "_Compiler", request_fd: int, reply_fd: int) -> NoReturn:
     """Compile grammars until the request pipe ends; crash messages of the library go to /dev/null."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
@@ -282,24 +289,44 @@ def _run_fork(tokenizer: "LLTokenizer", request_fd: int, reply_fd: int) -> NoRet
         while frame := _read_frame(source):
             _limit_resources()
             structured = msgspec.msgpack.decode(frame, type=StructuredOutput)
-            verdict = executor.submit(_compile, structured, tokenizer).result()
+            verdict = executor.submit(_compile, structured, compiler).result()
             _write_frame(reply_fd, msgspec.msgpack.encode(verdict))
     finally:
         os._exit(0)
 
 
-def _compile(structured: StructuredOutput, tokenizer: "LLTokenizer") -> CompileVerdict:
+@dataclass(frozen=True, slots=True)
+class _Compiler:
+    """What a compilation needs: llguidance's tokenizer, and the ids of special tokens by name."""
+
+    tokenizer: "LLTokenizer"
+    special_ids: Mapping[str, int]
+
+
+def _compile(structured: StructuredOutput, compiler: _Compiler) -> CompileVerdict:
     try:
-        source = source_of(structured)
-        matcher = make_matcher(source, tokenizer)
+        source = source_of(structured, compiler.special_ids)
+        matcher = make_matcher(source, compiler.tokenizer)
     except ValueError as error:
         return CompileVerdict(error=short_message(str(error)))
-    mask = np.zeros(-(-tokenizer.vocab_size // BITS), np.int32)
-    if not matcher.is_error() and not matcher.is_stopped():
-        matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+    _follow(matcher, compiler.tokenizer.vocab_size)
     if matcher.is_error():
         return CompileVerdict(error=short_message(matcher.get_error()))
     return CompileVerdict(source=source)
+
+
+def _follow(matcher: "LLMatcher", vocab_size: int) -> None:
+    """Compute the first masks of one possible output, so that most grammars beyond LIMITS fail here, not in a step."""
+    mask = np.zeros(-(-vocab_size // BITS), np.int32)
+    for _ in range(FOLLOWED_TOKENS):
+        if matcher.is_error() or matcher.is_stopped():
+            return
+        matcher.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+        words = np.flatnonzero(mask)
+        if matcher.is_error() or not words.size:
+            return
+        word = int(mask[words[0]])
+        matcher.consume_token(int(words[0]) * BITS + ((word & -word).bit_length() - 1))
 
 
 def _limit_resources() -> None:

@@ -1,14 +1,21 @@
 """Grammar: follows the structured output of one choice with llguidance's matcher; its errors fail only that request."""
 
+import re
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
-from chairlift.core.errors import InvalidRequest, StructuredOutputFailed
+from chairlift.core.errors import InvalidRequest, StructuredOutputFailed, StructuredOutputTooComplex
 from chairlift.engine.step_plan import Int32
 
 if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher
+
+EXCEEDED_LIMIT = re.compile(
+    r"Current row has \d+ items; max is \d+|too many items \(limit \d+\)?|too many expressions constructed|"
+    r"too many states: \d+|fuel exhausted", re.IGNORECASE,
+)  # fmt: skip
+"""The library's messages about LIMITS."""
 
 BITS = 32
 """Tokens in one int32 word of a mask."""
@@ -74,7 +81,7 @@ class Grammar:
         if self._failure is None and (
             error_text := error_text or (self._matcher.get_error() if self._matcher.is_error() else "")
         ):
-            self._failure = StructuredOutputFailed(f"the grammar cannot be followed: {short_message(error_text)}")
+            self._failure = _error_of(error_text)
         if self._failure is not None:
             row[:] = -1
 
@@ -103,8 +110,7 @@ class Grammar:
         if self._has_final_token:
             return
         if self._failure is None and not self._matcher.consume_token(token):
-            reason = short_message(self._matcher.get_error())
-            self._failure = StructuredOutputFailed(f"the grammar cannot be followed at token {token}: {reason}")
+            self._failure = _error_of(self._matcher.get_error(), f" at token {token}")
         self.check()
         self.is_terminated = self._matcher.is_stopped()
 
@@ -115,7 +121,7 @@ class Grammar:
         """
         count = self._matcher.try_consume_tokens(list(tokens))
         if self._matcher.is_error():
-            raise StructuredOutputFailed(f"the grammar cannot be followed: {short_message(self._matcher.get_error())}")
+            raise _error_of(self._matcher.get_error())
         if count < len(tokens):
             raise InvalidRequest(f"resume: token {tokens[count]} is not allowed by the grammar", param="resume")
         self.is_terminated = self._matcher.is_stopped()
@@ -154,9 +160,20 @@ class MaskFiller:
             row.fill(-1)
 
 
+LISTING = re.compile(r"\n +\d+ \| ")
+"""Start of a numbered line of the grammar, which the library shows behind an error."""
+
+
+def _error_of(text: str, at: str = "") -> StructuredOutputFailed:
+    """Return the error for a message of the library: an exceeded limit is the request's fault, anything else is not."""
+    if limit := EXCEEDED_LIMIT.search(text):
+        return StructuredOutputTooComplex(limit[0].rstrip(" ;,.("))
+    return StructuredOutputFailed(f"the grammar cannot be followed{at}: {short_message(text)}")
+
+
 def short_message(error: str) -> str:
-    """Return an error of the library on one line, cut after MAX_ERROR_CHARS."""
-    line = " ".join(error.replace("<non-verbose/>", "").split())
+    """Return an error of the library on one line, without the grammar's lines, cut after MAX_ERROR_CHARS."""
+    line = " ".join(LISTING.split(error.replace("<non-verbose/>", ""))[0].split())
     if line == "NoExtensionBias":
         return "no output can follow it"
     return line if len(line) <= MAX_ERROR_CHARS else line[:MAX_ERROR_CHARS] + " ..."

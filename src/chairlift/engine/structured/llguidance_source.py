@@ -1,10 +1,13 @@
 """llguidance source: converts a StructuredOutput for llguidance, and sets the limits of compiling and following it."""
 
+import json
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.engine.structured.grammar_tokenizer import GrammarTokenizer
+from chairlift.engine.structured.json_schema.lowering import lower
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -17,31 +20,37 @@ JSON_OPTIONS: "JsonCompileOptions" = {"whitespace_pattern": WHITESPACE, "lenient
 """Unsupported keywords are rejected, not ignored. A oneOf with overlapping parts is rejected, too."""
 
 LIMITS: dict[str, Any] = {
-    "initial_lexer_fuel": 1_000_000, "step_lexer_fuel": 200_000, "step_max_items": 50_000, "max_items_in_row": 2_000,
+    "initial_lexer_fuel": 1_000_000, "step_lexer_fuel": 200_000, "step_max_items": 50_000, "max_items_in_row": 10_000,
     "max_lexer_states": 50_000, "max_grammar_size": 500_000, "verbose_errors": False,
 }  # fmt: skip
 """LLParserLimits: bounds of one grammar's compilation, of one step, and of memory (a lexer state takes 1-2 kB)."""
+
+PRIVATE_USE = "\U0010fffd"
+
+LARK_PART = re.compile(r'"(?:[^"\\]|\\.)*"|/(?:[^/\\\n]|\\.)+/|//[^\n]*|#[^\n]*|(?P<token><[^<>\[\]\s"]+>)', re.DOTALL)
+"""A string, a regular expression, a comment or the name of a special token in a Lark grammar."""
 
 META = re.compile(r"[\\.+*?()|\[\]{}^$#&~-]")
 """Characters that a regular expression needs a backslash before to match them literally."""
 
 
-def source_of(structured: StructuredOutput) -> str:
-    """Return a structured output as llguidance source. Raises ValueError for an invalid grammar."""
+def source_of(structured: StructuredOutput, special_ids: Mapping[str, int] | None = None) -> str:
+    """Return a structured output as llguidance source. Raises ValueError for an invalid grammar.
+
+    `special_ids` maps the names of the tokenizer's special tokens to their ids: a Lark grammar may use `<name>`.
+    """
     from llguidance import LLMatcher, grammar_from
 
     match structured.kind:
         case "json_schema":
-            if structured.json_schema == "false":
-                raise ValueError("no output matches the schema false")
-            schema = "{}" if structured.json_schema == "true" else str(structured.json_schema)
-            return LLMatcher.grammar_from_json_schema(schema, overrides=JSON_OPTIONS)
+            schema, _ = lower(json.loads(str(structured.json_schema)), strict=True)
+            return LLMatcher.grammar_from_json_schema({} if schema is True else schema, overrides=JSON_OPTIONS)
         case "json_object":
             return LLMatcher.grammar_from_json_schema({"type": "object"}, overrides=JSON_OPTIONS)
         case "regex":
             return LLMatcher.grammar_from_regex(str(structured.regex))
         case "grammar":
-            return grammar_from("grammar", str(structured.grammar))
+            return use_token_ids(grammar_from("grammar", str(structured.grammar)), special_ids or {})
         case _:
             # One regular expression: as alternatives of a grammar, each of thousands would be a parser item.
             return LLMatcher.grammar_from_regex("|".join(META.sub(r"\\\g<0>", text) for text in structured.choice))
@@ -51,11 +60,49 @@ def make_tokenizer(vocabulary: GrammarTokenizer, vocab_size: int) -> "LLTokenize
     """Build llguidance's tokenizer, which takes about a second for 150,000 tokens. Raises ValueError."""
     from llguidance import LLTokenizer
 
-    text, eos = vocabulary.tokenizer_json.decode(), list(vocabulary.eos_token_ids) or None
+    text, eos = rename_special_tokens(vocabulary.tokenizer_json), list(vocabulary.eos_token_ids) or None
     try:
         return LLTokenizer(text, n_vocab=vocab_size, eos_token=eos)
     except Exception:  # the model has fewer rows than the file has tokens: the others are never sampled
         return LLTokenizer(text, eos_token=eos)
+
+
+def special_token_ids(tokenizer_json: bytes) -> dict[str, int]:
+    """Return name -> id of the tokens that llguidance takes as special: flagged, or like <tool_call>."""
+    added = json.loads(tokenizer_json).get("added_tokens") or ()
+    return {token["content"]: token["id"] for token in added if _is_special(token)}
+
+
+def rename_special_tokens(tokenizer_json: bytes) -> str:
+    """Give each special token a name that no text contains.
+
+    llguidance encodes the text that a grammar forces, but it matches a special token by its id alone. Forced text with
+    the name in it would be encoded as that token, which the grammar then rejects. With another name for the token, the
+    text is encoded as ordinary tokens.
+    """
+    tokenizer = json.loads(tokenizer_json)
+    names: dict[str, str] = {}
+    for token in tokenizer.get("added_tokens") or ():
+        if _is_special(token):
+            names[token["content"]] = token["content"] = f"<|{PRIVATE_USE}{token['id']}{PRIVATE_USE}|>"
+    model = tokenizer["model"]
+    vocabulary = model["vocab"]  # token -> id, or [token, score] by id
+    if isinstance(vocabulary, dict):
+        model["vocab"] = {names.get(token, token): token_id for token, token_id in vocabulary.items()}
+    else:
+        model["vocab"] = [[names.get(token, token), score] for token, score in vocabulary]
+    if model.get("unk_token") in names:
+        model["unk_token"] = names[model["unk_token"]]
+    return json.dumps(tokenizer)
+
+
+def _is_special(token: Mapping[str, Any]) -> bool:
+    return bool(token["special"]) or (token["content"].startswith("<") and token["content"].endswith(">"))
+
+
+def use_token_ids(grammar: str, ids: Mapping[str, int]) -> str:
+    """Replace the names of special tokens in a Lark grammar by <[ID]>, outside of strings, expressions and comments."""
+    return LARK_PART.sub(lambda part: f"<[{ids[part[0]]}]>" if part["token"] and part[0] in ids else part[0], grammar)
 
 
 def make_matcher(source: str, tokenizer: "LLTokenizer") -> "LLMatcher":

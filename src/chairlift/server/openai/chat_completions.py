@@ -9,10 +9,9 @@ from chairlift.server.openai.endpoint import RequestContext, handle_generation
 from chairlift.server.openai.logprobs import ChatLogprobs
 from chairlift.server.openai.parse_request import ChatRequest, read_chat
 from chairlift.server.openai.response import ChatRenderer, ResponseMeta
-from chairlift.server.openai.tool_choice import parsed_arguments
+from chairlift.server.openai.template_messages import template_input
 from chairlift.server.replica import Replica
 from chairlift.text.reasoning_parser import OPEN, ReasoningParser
-from chairlift.text.tool_parser import ToolCallParser
 from chairlift.web.body import Receive, Scope, Send
 
 PATH = "/v1/chat/completions"
@@ -43,10 +42,13 @@ class _ChatHandler:
         return False  # a chat template may run for any time
 
     def processors(self) -> list[OutputProcessor]:
-        request, tools = self.context.request, self.context.request.tools
-        return [self.context.replica.service.prepare_chat(
-            parsed_arguments(request.messages), request.params, tools=None if tools is None else tools.tools,
-            prefill="" if tools is None else tools.prefill, **self.context.engine_options(),
+        request, replica, choice = self.context.request, self.context.replica, self.context.request.tools
+        messages, tools = template_input(
+            request.messages, None if choice is None else choice.tools, replica.tool_format, replica.template
+        )
+        return [replica.service.prepare_chat(
+            messages, request.params, tools=tools, prefill="" if choice is None else choice.prefill,
+            **self.context.engine_options(),
         )]  # fmt: skip
 
     def renderer(self, processors: Sequence[OutputProcessor]) -> ChatRenderer:
@@ -63,14 +65,14 @@ class _ChatHandler:
         A resumed stream first feeds each builder the text that was delivered before.
         """
         tools = self.context.request.tools
-        tool_format = None if tools is None else tools.tool_format
         parses_reasoning = self.context.replica.is_reasoning_model and self.context.request.params.structured is None
         inside = (processor.prompt or "").rstrip().endswith(OPEN)
         builders = [
             ChatDeltaBuilder(
-                None if tool_format is None else ToolCallParser(tool_format),
+                None if tools is None else tools.make_parser(),
                 ReasoningParser(inside=inside) if parses_reasoning else None,
                 allows_parallel_calls=tools is None or tools.allows_parallel_calls,
+                num_id_chars=0 if tools is None or tools.tool_format is None else tools.tool_format.num_id_chars,
             )
             for _ in range(self.context.request.params.n)
         ]

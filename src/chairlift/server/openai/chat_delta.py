@@ -5,7 +5,14 @@ from typing import Any
 
 from chairlift.core.request import FinishReason
 from chairlift.text.reasoning_parser import ReasoningDelta, ReasoningParser
-from chairlift.text.tool_parser import Piece, TextDelta, ToolCallArguments, ToolCallParser, ToolCallStart
+from chairlift.text.tool_formats.base import (
+    Piece,
+    ReasoningText,
+    TextDelta,
+    ToolCallArguments,
+    ToolCallParser,
+    ToolCallStart,
+)
 
 Delta = dict[str, Any]
 
@@ -23,14 +30,16 @@ class ChatDeltaBuilder:
         reasoning: ReasoningParser | None = None,
         *,
         allows_parallel_calls: bool = True,
+        num_id_chars: int = 0,
     ):
-        """Start a choice. Without a parser, calls or reasoning stay text.
+        """Start a choice; without a parser, calls or reasoning stay text.
 
-        `allows_parallel_calls`: whether a message may have more than one call.
+        `allows_parallel_calls` says whether more than one call may come, `num_id_chars` the length of their ids.
         """
         self._tool_parser = calls
         self._reasoning_parser = reasoning
         self._allows_parallel_calls = allows_parallel_calls
+        self._num_id_chars = num_id_chars
         self.calls = 0
 
     def push(self, delta: str) -> list[Delta]:
@@ -86,16 +95,22 @@ class ChatDeltaBuilder:
     def _tool_deltas(self, pieces: list[Piece]) -> list[Delta]:
         deltas: list[Delta] = []
         for piece in pieces:
-            if not isinstance(piece, TextDelta) and piece.index and not self._allows_parallel_calls:
-                continue
             match piece:
+                case ToolCallStart(index) | ToolCallArguments(index) if index and not self._allows_parallel_calls:
+                    continue
                 case TextDelta(text):
                     deltas.append({"content": text})
+                case ReasoningText(text):
+                    deltas.append({"reasoning_content": text})
                 case ToolCallStart(index, name):
                     self.calls += 1
                     function = {"name": name, "arguments": ""}
-                    call = {"index": index, "id": f"call_{secrets.token_hex(12)}", "type": "function"}
+                    call = {"index": index, "id": self._new_id(), "type": "function"}
                     deltas.append({"tool_calls": [{**call, "function": function}]})
                 case ToolCallArguments(index, text):
                     deltas.append({"tool_calls": [{"index": index, "function": {"arguments": text}}]})
         return deltas
+
+    def _new_id(self) -> str:
+        """Return the id of a new call: OpenAI's form, or as many characters as the chat template demands."""
+        return secrets.token_hex(16)[: self._num_id_chars] if self._num_id_chars else f"call_{secrets.token_hex(12)}"

@@ -11,7 +11,8 @@ from chairlift.core.sampling import MAX_TOKENS
 from chairlift.core.validation import boolean, invalid_param
 from chairlift.protocol.request_fields import DETOKENIZE, MAX_DETOKENIZED, TOKENIZE, Field
 from chairlift.server.openai.parse_request import listed_messages, split_fields
-from chairlift.server.openai.tool_choice import check_messages, parsed_arguments, tool_schemas
+from chairlift.server.openai.template_messages import template_input
+from chairlift.server.openai.tool_choice import check_messages, tool_schemas
 from chairlift.server.replica import Replica
 from chairlift.web.body import Receive, Scope, Send
 from chairlift.web.middleware import send_object
@@ -90,8 +91,9 @@ class ModelRoutes:
             if service.chat_template is None:
                 raise InvalidRequest("the model has no chat template", param="messages")
             check_messages(listed_messages(messages))
+            messages, tools = template_input(messages, tools or None, self._replica.tool_format, self._replica.template)
             rendered = service.chat_template.render(
-                parsed_arguments(messages), tools=tools or None, add_generation_prompt=flags["add_generation_prompt"]
+                messages, tools=tools, add_generation_prompt=flags["add_generation_prompt"]
             )
             return service.tokenizer.encode_chat(rendered)
         if not isinstance(prompt, str):

@@ -8,6 +8,7 @@ from chairlift.core.errors import InvalidRequest
 from chairlift.core.sampling import MAX_LOGIT_BIAS, MAX_LOGITS_PROCESSORS, MAX_TOKENS, SamplingParams
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.core.validation import as_tuple, boolean, format_value, integer, invalid_param, number, string, token_ids
+from chairlift.engine.structured.json_schema.lowering import lower
 from chairlift.llm.text_service import Prompt
 from chairlift.protocol.request_fields import (
     CHAT,
@@ -24,6 +25,7 @@ from chairlift.protocol.request_fields import (
     Field,
 )
 from chairlift.server.openai.tool_choice import ToolChoice, check_messages, read_tools
+from chairlift.text.tool_formats.base import ToolFormat
 
 MAX_RESUMED = MAX_TOKENS
 MAX_TIMEOUT_SECONDS = 86_400
@@ -81,14 +83,19 @@ class CompletionRequest(BaseRequest):
     prompts: tuple[Prompt, ...]
 
 
-def read_chat(body: Mapping[str, Any], tool_format: str | None) -> ChatRequest:
-    """Parse a body of /v1/chat/completions for a model with this tool format. Raises InvalidRequest."""
+def read_chat(body: Mapping[str, Any], tool_format: ToolFormat) -> ChatRequest:
+    """Parse a body of /v1/chat/completions; the model calls tools in `tool_format`. Raises InvalidRequest."""
     fields, ignored = split_fields(body, CHAT)
     messages = listed_messages(fields["messages"])
     for modality in as_tuple("modalities", fields.get("modalities"), MAX_MODALITIES, str):
         if modality != "text":
             raise invalid_param("modalities", f"must be text, the only supported output, got {_format_short(modality)}")
     tools = read_tools(fields, tool_format)
+    may_call = tools is not None and tools.tools is not None and not tools.is_forced
+    if may_call and tool_format.is_generic and _structured_output(fields)[0] is not None:
+        tools, ignored = ToolChoice(), (*ignored, "tools")  # the client's grammar leaves no room for calls
+    if tool_format.parses_every_answer and (tools is None or tools.tool_format is None):
+        tools = ToolChoice(tool_format=tool_format)
     has_logprobs = boolean("logprobs", fields.pop("logprobs", False))
     top = fields.pop("top_logprobs", None)
     if top is not None:
@@ -105,6 +112,8 @@ def read_chat(body: Mapping[str, Any], tool_format: str | None) -> ChatRequest:
         more["skip_special_tokens"] = False
     if tools is not None and tools.ignores_strict:
         ignored = (*ignored, "tools.function.strict")
+    if tools is not None:
+        ignored = (*ignored, *tools.ignored)
     common = _common(fields, ignored, more)
     check_messages(messages)
     return ChatRequest(**common, messages=messages, tools=tools, logprobs=has_logprobs)
@@ -189,7 +198,7 @@ def _common(fields: Mapping[str, Any], ignored: tuple[str, ...], more: Mapping[s
         _check_processors(sampling["logits_processors"])
     if isinstance(stops := sampling.get("stop"), list) and len(stops) > MAX_STOPS:
         raise invalid_param("stop", f"has {len(stops)} entries, the limit is {MAX_STOPS}")
-    structured = _structured_output(fields)
+    structured, places = _structured_output(fields)
     if structured is not None:
         if more.get("structured") is not None:
             raise invalid_param("tool_choice", "cannot force a call, because the request also has a structured output")
@@ -211,7 +220,7 @@ def _common(fields: Mapping[str, Any], ignored: tuple[str, ...], more: Mapping[s
         "cache_salt": "" if salt is None else string("cache_salt", salt, MAX_SALT_CHARS),
         "structured_field": _structured_field(fields, more),
         "user": _user(fields.get("user", "")),
-        "ignored": ignored,
+        "ignored": (*ignored, *places),
     }
 
 
@@ -293,10 +302,10 @@ def _ids(tokens: list[Any]) -> tuple[int, ...]:
     return tuple(tokens)
 
 
-def _structured_output(fields: Mapping[str, Any]) -> StructuredOutput | None:
-    """Return the output's constraint from response_format or one of our own fields."""
+def _structured_output(fields: Mapping[str, Any]) -> tuple[StructuredOutput | None, tuple[str, ...]]:
+    """Return the output's constraint from response_format or one of our own fields, and its ignored keywords."""
     kinds = {name: fields[name] for name in STRUCTURED_FIELDS if name in fields}
-    response_format = _response_format(fields.get("response_format"))
+    response_format, ignored = _response_format(fields.get("response_format"))
     if len(kinds) + (response_format is not None) > 1:
         names = [*kinds, *(["response_format"] if response_format is not None else [])]
         raise invalid_param(names[-1], f"cannot be combined with {' and '.join(names[:-1])}")
@@ -304,10 +313,10 @@ def _structured_output(fields: Mapping[str, Any]) -> StructuredOutput | None:
         if value == []:
             raise invalid_param(name, "must not be empty")
         try:
-            return StructuredOutput(**{name: value})
+            return StructuredOutput(**{name: value}), ()
         except InvalidRequest as error:
             raise InvalidRequest(error.message.removeprefix("structured."), param=name) from None
-    return response_format
+    return response_format, ignored
 
 
 def _structured_field(fields: Mapping[str, Any], more: Mapping[str, Any]) -> str:
@@ -317,24 +326,32 @@ def _structured_field(fields: Mapping[str, Any], more: Mapping[str, Any]) -> str
     return next((name for name in (*STRUCTURED_FIELDS, "response_format") if name in fields), "")
 
 
-def _response_format(response_format: Any) -> StructuredOutput | None:
+def _response_format(response_format: Any) -> tuple[StructuredOutput | None, tuple[str, ...]]:
+    """Return the constraint, and the places of the keywords that it does not enforce, which `strict` rejects."""
     param = "response_format"
     if response_format is None:
-        return None
+        return None, ()
     if not isinstance(response_format, dict):
         raise invalid_param(param, f"must be an object, got {type(response_format).__name__}")
     kind = response_format.get("type")
     if kind == "text":
-        return None
+        return None, ()
     if kind == "json_object":
-        return StructuredOutput(json_object=True)
+        return StructuredOutput(json_object=True), ()
     if kind != "json_schema":
         raise invalid_param(f"{param}.type", f"must be text, json_object or json_schema, got {_format_short(kind)}")
     schema_field = response_format.get("json_schema")
     if not isinstance(schema_field, dict) or not isinstance(schema_field.get("schema"), dict):
         raise invalid_param(f"{param}.json_schema", "must be an object with a schema that is an object")
+    at = f"{param}.json_schema.schema"
     try:
-        return StructuredOutput(json_schema=schema_field["schema"])
+        structured = StructuredOutput(json_schema=schema_field["schema"])
+        schema, places = lower(schema_field["schema"], strict=schema_field.get("strict") is True)
+        if places:
+            structured = StructuredOutput(json_schema=schema)
     except InvalidRequest as error:
         message = error.message.removeprefix("structured.json_schema")
-        raise InvalidRequest(f"{param}.json_schema.schema{message}", param=param) from None
+        raise InvalidRequest(f"{at}{message}", param=param) from None
+    except ValueError as error:
+        raise InvalidRequest(f"{at} cannot be enforced: {error}", param=param) from None
+    return structured, tuple(at + place for place in places)

@@ -1,9 +1,9 @@
-"""ToolChoice: parses the tools of a request, and compiles a forced call into a grammar."""
+"""ToolChoice: parses the tools of a request, and compiles calls into a grammar."""
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
@@ -11,12 +11,12 @@ import orjson
 from chairlift.core.errors import InvalidRequest
 from chairlift.core.structured_output import StructuredOutput
 from chairlift.core.validation import boolean, invalid_param
-from chairlift.protocol.request_fields import MAX_TOOLS
-from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS
-from chairlift.text.tool_grammar import READ_AS, prefill, tool_call_grammar
-from chairlift.text.tool_parser import HERMES
+from chairlift.engine.structured.json_schema.lowering import lower
+from chairlift.protocol.request_schemas import MAX_TOOL_NAME_CHARS, MAX_TOOLS
+from chairlift.text.tool_formats.base import ToolCallParser, ToolFormat, ToolSchemas
+from chairlift.text.tool_grammar import forced_call_parser, generic_grammar, tool_call_grammar
 
-NONE, AUTO, REQUIRED = "none", "auto", "required"
+NONE, AUTO, REQUIRED, FUNCTION, ALLOWED_TOOLS = "none", "auto", "required", "function", "allowed_tools"
 _PROPERTY_KEYWORDS = frozenset({
     "additionalProperties", "unevaluatedProperties", "patternProperties", "propertyNames", "minProperties",
     "dependentSchemas", "dependentRequired", "dependencies", "$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not",
@@ -32,32 +32,50 @@ class ToolChoice:
     """The tools of a request.
 
     Attributes:
-        tools: the tools as the chat template takes them; None where none may be called.
+        tools: the tools that the model is shown; None where none may be called.
+        schemas: name of each tool that may be called -> schema of its arguments.
         tool_format: the format in which calls are parsed from the output; None where they are not parsed.
-        prefill: the first text of the response, already placed at the end of the prompt.
-        structured: the grammar that enforces a call; None where the model may choose.
+        is_forced: whether a response must call; the output is then bare JSON, whatever the format.
+        structured: the grammar of the output; None where the model may choose and has a format of its own.
         allows_parallel_calls: whether a response may have more than one call.
+        ignored: places of the keywords in schemas that a forced call does not enforce.
     """
 
     tools: list[dict[str, Any]] | None = None
-    tool_format: str | None = None
-    prefill: str = ""
+    schemas: ToolSchemas = field(default_factory=dict)
+    tool_format: ToolFormat | None = None
+    is_forced: bool = False
     structured: StructuredOutput | None = None
     allows_parallel_calls: bool = True
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def prefill(self) -> str:
+        """The first text of the response, which is placed at the end of the prompt."""
+        return self.tool_format.prefill if self.is_forced and self.tool_format is not None else ""
 
     @property
     def shows_special(self) -> bool:
         """Whether calls are written with special tokens, so that these must stay in the text."""
-        return self.structured is None and self.tool_format not in (None, HERMES)
+        return self.tool_format is not None and self.tool_format.has_special_markers and not self.is_forced
 
     @property
     def ignores_strict(self) -> bool:
         """Whether a tool sets `strict` and no grammar enforces it, because the model may choose to call."""
         return self.structured is None and any(tool["function"].get("strict") is True for tool in self.tools or ())
 
+    def make_parser(self) -> ToolCallParser | None:
+        """Make the parser of one response; None where calls are not parsed."""
+        if self.tool_format is None:
+            return None
+        return forced_call_parser(self.schemas) if self.is_forced else self.tool_format.make_parser(self.schemas)
 
-def read_tools(fields: Mapping[str, Any], tool_format: str | None) -> ToolChoice | None:
-    """Parse tools, tool_choice and parallel_tool_calls; None without tools. Raises InvalidRequest."""
+
+def read_tools(fields: Mapping[str, Any], tool_format: ToolFormat) -> ToolChoice | None:
+    """Parse tools, tool_choice and parallel_tool_calls; return None without tools. Raises InvalidRequest.
+
+    The model calls tools in `tool_format`.
+    """
     tools, choice = fields.get("tools"), fields.get("tool_choice")
     allows_parallel = boolean("parallel_tool_calls", fields.get("parallel_tool_calls", True))
     if tools is None or tools == []:
@@ -65,19 +83,26 @@ def read_tools(fields: Mapping[str, Any], tool_format: str | None) -> ToolChoice
             raise invalid_param("tool_choice", "needs tools, got none")
         return None
     schemas = tool_schemas(tools)
-    name = _forced_name(choice, schemas)
+    names, is_forced = _callable_names(choice, schemas)
     if choice == NONE:
         return ToolChoice()
-    if tool_format is None:
-        raise invalid_param("tools", "cannot be called: the model's chat template has no known format for tool calls")
-    if name is not None or choice == REQUIRED:
-        callable_schemas = {each: schema for each, schema in schemas.items() if name in (None, each)}
-        allows_parallel = allows_parallel and name is None
-        return ToolChoice(
-            tools=tools, tool_format=READ_AS, prefill=prefill(tool_format), allows_parallel_calls=allows_parallel,
-            structured=_forced_output(tool_call_grammar(tool_format, callable_schemas, several=allows_parallel)),
-        )  # fmt: skip
-    return ToolChoice(tools=tools, tool_format=tool_format, allows_parallel_calls=allows_parallel)
+    if isinstance(choice, dict) and choice["type"] == FUNCTION:
+        allows_parallel = False
+    allowed = {name: schema for name, schema in schemas.items() if name in names}
+    structured: StructuredOutput | None = None
+    ignored: tuple[str, ...] = ()
+    if is_forced or tool_format.is_enforced:
+        enforceable, ignored = _enforceable(tools, schemas, names)
+    if is_forced:
+        structured = _enforced_output(tool_call_grammar(tool_format, enforceable, several=allows_parallel))
+    else:
+        tools = [tool for tool in tools if tool["function"]["name"] in allowed]
+        if tool_format.is_enforced:
+            structured = _enforced_output(generic_grammar(enforceable, several=allows_parallel))
+    return ToolChoice(
+        tools=tools, schemas=allowed, tool_format=tool_format, is_forced=is_forced, structured=structured,
+        allows_parallel_calls=allows_parallel, ignored=ignored,
+    )  # fmt: skip
 
 
 def check_messages(messages: list[Any]) -> None:
@@ -196,6 +221,26 @@ def _schema(parameters: dict[str, Any], at: str) -> dict[str, Any]:
     return {**parameters, "type": "object", **closed}
 
 
+def _enforceable(
+    tools: list[Any], schemas: Mapping[str, Any], names: Collection[str]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return the schemas of the tools that may be called as a grammar takes them, and the ignored keywords.
+
+    Raises InvalidRequest for a schema that no grammar can enforce, of a tool with `strict` also for single keywords.
+    """
+    enforceable: dict[str, Any] = {}
+    ignored: list[str] = []
+    for index, (tool, (each, schema)) in enumerate(zip(tools, schemas.items(), strict=True)):
+        if each in names:
+            at = f"tools[{index}].function.parameters"
+            try:
+                enforceable[each], places = lower(schema, strict=tool["function"].get("strict") is True)
+            except ValueError as error:
+                raise invalid_param(at, f"cannot be enforced: {error}") from None
+            ignored += [at + place for place in places]
+    return enforceable, tuple(ignored)
+
+
 def _names_all(parameters: Mapping[str, Any]) -> bool:
     """Return whether a schema lists properties, among them all required ones, and no others."""
     properties, required = parameters.get("properties"), parameters.get("required", [])
@@ -204,7 +249,7 @@ def _names_all(parameters: Mapping[str, Any]) -> bool:
     return all(isinstance(name, str) and name in properties for name in required)
 
 
-def _forced_output(grammar: str) -> StructuredOutput:
+def _enforced_output(grammar: str) -> StructuredOutput:
     try:
         return StructuredOutput(grammar=grammar)
     except InvalidRequest as error:
@@ -212,14 +257,35 @@ def _forced_output(grammar: str) -> StructuredOutput:
         raise invalid_param("tools", f"cannot be enforced: the grammar of all tools {message}") from None
 
 
-def _forced_name(choice: Any, schemas: Mapping[str, Any]) -> str | None:
-    """Return the name of the one function that must be called, None if the model may choose."""
+def _callable_names(choice: Any, schemas: Mapping[str, Any]) -> tuple[Collection[str], bool]:
+    """Return the names of the tools that may be called, and whether one of them must be. Raises InvalidRequest."""
     if choice is None or choice in (NONE, AUTO, REQUIRED):
-        return None
-    function = choice.get("function") if isinstance(choice, dict) and choice.get("type") == "function" else None
+        return schemas, choice == REQUIRED
+    kind = choice.get("type") if isinstance(choice, dict) else None
+    if kind == FUNCTION:
+        return [_checked_name(choice, schemas)], True
+    allowed = choice.get(ALLOWED_TOOLS) if kind == ALLOWED_TOOLS else None
+    if not isinstance(allowed, dict):
+        raise _invalid_choice()
+    if allowed.get("mode") not in (AUTO, REQUIRED):
+        raise invalid_param("tool_choice", "has allowed_tools whose mode must be auto or required")
+    tools = allowed.get("tools")
+    if not isinstance(tools, list) or not 0 < len(tools) <= MAX_TOOLS:
+        raise invalid_param("tool_choice", f"has allowed_tools whose tools must be 1 to {MAX_TOOLS} functions")
+    return [_checked_name(tool, schemas) for tool in tools], allowed["mode"] == REQUIRED
+
+
+def _checked_name(choice: Any, schemas: Mapping[str, Any]) -> str:
+    """Return the name of a function that is one of the tools. Raises InvalidRequest."""
+    function = choice.get("function") if isinstance(choice, dict) and choice.get("type") == FUNCTION else None
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(name, str):
-        raise invalid_param("tool_choice", "must be none, auto, required or an object that names a function")
+        raise _invalid_choice()
     if name not in schemas:
         raise invalid_param("tool_choice", f"names {name[:MAX_TOOL_NAME_CHARS]!r}, which is not among the tools")
     return name
+
+
+def _invalid_choice() -> InvalidRequest:
+    message = "must be none, auto, required or an object that names a function or allowed_tools"
+    return invalid_param("tool_choice", message)

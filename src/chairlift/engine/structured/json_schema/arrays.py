@@ -1,0 +1,193 @@
+"""Lowering of keywords of arrays: items, contains and uniqueItems."""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from chairlift.engine.structured.json_schema.combination import MAX_ALTERNATIVES, any_of
+from chairlift.engine.structured.json_schema.document import TYPES, Node, Schema, UnsupportedSchemaError, type_names
+from chairlift.engine.structured.json_schema.values import finite_values, key_of
+
+if TYPE_CHECKING:
+    from chairlift.engine.structured.json_schema.lowering import Lowering
+
+MAX_POSITIONS = 8
+"""Items that `contains` requires are among the first ones, at most this many."""
+
+MAX_SEQUENCES = 350
+"""Most arrays that uniqueItems may be rewritten to, each of them written out; five values have 326."""
+
+MAX_ORDERED_SEQUENCES = 128
+"""Most such arrays if their items are in the order of the schema, which seven values have; eight compile for 0.5 s."""
+
+NOT_ARRAY: Schema = {"type": [name for name in TYPES if name != "array"]}
+
+
+def prefix_of(node: Node) -> list[Node]:
+    """Return the schemas of the first items, each of its own; JSON Schema 7 has them in `items`."""
+    keyword = "items" if isinstance(node.schema.get("items"), list) else "prefixItems"
+    return [node.child(keyword, index) for index in range(len(node.schema.get(keyword, ())))]
+
+
+def rest_of(node: Node) -> Node:
+    """Return the schema of the items behind the prefix."""
+    keyword = "additionalItems" if isinstance(node.schema.get("items"), list) else "items"
+    return node.child(keyword) if keyword in node.schema else Node(True, node.pointer, node.base)
+
+
+def longest(node: Node) -> float:
+    """Return the most items that an array may have; infinity without a limit."""
+    limit: float = node.schema.get("maxItems", math.inf)
+    return min(limit, len(prefix_of(node))) if rest_of(node).schema is False else limit
+
+
+def may_be_array(node: Node) -> bool:
+    """Return whether the schema's `type` allows arrays."""
+    return "array" in type_names(node.schema)
+
+
+def for_arrays(node: Node, alternatives: list[Schema]) -> list[Schema]:
+    """Return alternatives for arrays as a conjunct, which leaves other types as they are."""
+    others = [NOT_ARRAY] if set(type_names(node.schema)) != {"array"} else []
+    return [any_of([*others, *alternatives])]
+
+
+def _items(lowering: "Lowering", node: Node) -> list[Schema]:
+    if "prefixItems" in node.schema and "items" in node.schema and not isinstance(node.schema["items"], list):
+        return []  # prefixItems takes both
+    return _prefix_items(lowering, node)
+
+
+def _prefix_items(lowering: "Lowering", node: Node) -> list[Schema]:
+    part: dict[str, Schema] = {}
+    if prefix := [lowering.positive(each) for each in prefix_of(node)]:
+        part["prefixItems"] = prefix
+    if (rest := lowering.positive(rest_of(node))) is not True:
+        part["items"] = rest
+    return [part]
+
+
+# -- contains ----------------------------------------------------------------------------------------------------------
+
+
+def contains_bounds(node: Node) -> tuple[int, float]:
+    """Return how many items must and may match `contains`."""
+    return int(node.schema.get("minContains", 1)), node.schema.get("maxContains", math.inf)
+
+
+def _contains(lowering: "Lowering", node: Node) -> list[Schema]:
+    low, high = contains_bounds(node)
+    if not may_be_array(node) or (low == 0 and high == math.inf):
+        return []
+    return for_arrays(node, contains_alternatives(lowering, node, low, high))
+
+
+def contains_alternatives(lowering: "Lowering", node: Node, low: int, high: float) -> list[Schema]:
+    """Return arrays in which `low` to `high` items match `contains`, all of them among the first MAX_POSITIONS."""
+    part = node.child("contains")
+    if high < low:
+        return []
+    if low > MAX_ALTERNATIVES:
+        raise UnsupportedSchemaError(node.at("minContains"), f"is {low}, the limit is {MAX_ALTERNATIVES}")
+    matching = lowering.define(lowering.strictly(part)) if high else False
+    other: Schema = True if high == math.inf else lowering.define(lowering.negative(part))
+    alternatives: list[Schema] = []
+    for positions in _choices(low, high, int(min(longest(node), max(low, MAX_POSITIONS)))):
+        length = positions[-1] + 1 if positions else 0
+        schema: dict[str, Any] = {"type": "array", "items": other, "minItems": length}
+        if length:
+            schema["prefixItems"] = [matching if index in positions else other for index in range(length)]
+        alternatives.append({name: value for name, value in schema.items() if name != "items" or value is not True})
+    return alternatives
+
+
+def _choices(low: int, high: float, num_positions: int) -> list[tuple[int, ...]]:
+    """Return sets of positions, `low` to `high` of them where the number of sets allows it."""
+    counts = range(low, int(min(high, num_positions)) + 1) if high != math.inf else range(low, low + 1)
+    while num_positions > low and sum(math.comb(num_positions, count) for count in counts) > MAX_ALTERNATIVES:
+        num_positions -= 1
+        counts = range(low, int(min(counts.stop - 1, num_positions)) + 1)
+    return [each for count in counts for each in itertools.combinations(range(num_positions), count)]
+
+
+# -- uniqueItems -------------------------------------------------------------------------------------------------------
+
+
+def _unique_items(lowering: "Lowering", node: Node) -> list[Schema]:
+    if not node.schema["uniqueItems"] or longest(node) <= 1 or not may_be_array(node):
+        return []
+    sets = _values_by_position(lowering, node)
+    if sets is None:
+        raise UnsupportedSchemaError(node.at("uniqueItems"), "needs items from a finite set, such as an enum")
+    low = int(node.schema.get("minItems", 0))
+    sequences = _sequences(sets, low, is_ordered=False)
+    if sequences is None and all(values is sets[0] for values in sets):
+        sequences = _sequences(sets, low, is_ordered=True)
+    if sequences is None:
+        raise UnsupportedSchemaError(node.at("uniqueItems"), f"allows more than {MAX_SEQUENCES} arrays, the limit")
+    return for_arrays(node, [{"enum": sequences}] if sequences else [])
+
+
+def _values_by_position(lowering: "Lowering", node: Node) -> list[list[Any]] | None:
+    """Return the values that each item may have, as far as an array without repetition may be long."""
+    most = longest(node)
+    prefix = [finite_values(lowering.document, each) for each in prefix_of(node)]
+    rest = finite_values(lowering.document, rest_of(node)) if most > len(prefix) else []
+    if None in prefix or rest is None:
+        return None
+    sets = [values for values in prefix if values is not None]
+    return sets[: int(min(most, len(sets)))] + [rest] * int(min(most - len(sets), len(rest)))
+
+
+def _sequences(sets: Sequence[list[Any]], low: int, *, is_ordered: bool) -> list[list[Any]] | None:
+    """Return the arrays without repetition, of ordered values only those in their order; None if there are too many."""
+    limit = MAX_ORDERED_SEQUENCES if is_ordered else MAX_SEQUENCES
+    level: list[tuple[list[Any], frozenset[str]]] = [([], frozenset())]
+    found: list[list[Any]] = [[]] if low == 0 else []
+    for values in sets:
+        order = {key_of(value): index for index, value in enumerate(values)}
+        longer = []
+        for items, keys in level:
+            first = order[key_of(items[-1])] + 1 if is_ordered and items else 0
+            for value in values[first:]:
+                if (key := key_of(value)) not in keys:
+                    longer.append(([*items, value], keys | {key}))
+            if len(longer) > limit:
+                return None
+        level = longer
+        if level and len(level[0][0]) >= low:
+            found += [items for items, _ in level]
+        if len(found) > limit:
+            return None
+    return found
+
+
+RULES: dict[str, Callable[["Lowering", Node], list[Schema]]] = {
+    "prefixItems": _prefix_items, "items": _items, "contains": _contains, "uniqueItems": _unique_items,
+}  # fmt: skip
+
+
+def negative_items(lowering: "Lowering", node: Node) -> list[Schema]:
+    """Return arrays of which an item does not match its schema; behind the prefix only the first MAX_POSITIONS."""
+    prefix, rest = prefix_of(node), rest_of(node)
+    parts = [lowering.negative(each) for each in prefix]
+    if rest.schema is False:
+        return [*_with_item(parts), {"type": "array", "minItems": len(prefix) + 1}]
+    behind = lowering.negative(rest)
+    return _with_item([*parts, *[lowering.define(behind) if behind is not False else False] * MAX_POSITIONS])
+
+
+def _with_item(parts: list[Schema]) -> list[Schema]:
+    return [
+        {"type": "array", "minItems": index + 1, "prefixItems": [*[True] * index, part]}
+        for index, part in enumerate(parts)
+        if part is not False
+    ]
+
+
+def negative_contains(lowering: "Lowering", node: Node) -> list[Schema]:
+    """Return arrays in which too few or too many items match `contains`."""
+    low, high = contains_bounds(node)
+    too_few = contains_alternatives(lowering, node, 0, low - 1) if low else []
+    return too_few + (contains_alternatives(lowering, node, int(high) + 1, math.inf) if high != math.inf else [])

@@ -1,0 +1,326 @@
+"""SchemaDocument: checks the form of a JSON Schema and resolves the references inside it."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Schema = Any
+"""A JSON Schema as plain JSON: a dictionary, True or False."""
+
+TYPES = ("null", "boolean", "number", "string", "array", "object")
+"""Types of JSON values; an integer is a number."""
+
+_SCHEMA = ("not", "if", "then", "else", "contains", "propertyNames", "additionalProperties", "additionalItems",
+           "unevaluatedProperties", "unevaluatedItems", "items")  # fmt: skip
+_SCHEMA_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems")
+_SCHEMA_MAPS = ("properties", "patternProperties", "dependentSchemas")
+_DEFINITIONS = ("$defs", "definitions")
+_COUNTS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "minContains",
+           "maxContains")  # fmt: skip
+_NUMBERS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+_TEXTS = ("$ref", "$dynamicRef", "$recursiveRef", "$anchor", "$dynamicAnchor", "pattern", "format", "$schema")
+_APPLIES_TO = {
+    **dict.fromkeys(("minLength", "maxLength", "pattern", "format"), "string"),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"), "number"),
+    **dict.fromkeys(("items", "prefixItems", "additionalItems", "contains", "minContains", "maxContains", "minItems",
+                     "maxItems", "uniqueItems", "unevaluatedItems"), "array"),
+    **dict.fromkeys(("properties", "patternProperties", "additionalProperties", "required", "minProperties",
+                     "maxProperties", "propertyNames", "dependentRequired", "dependentSchemas", "dependencies",
+                     "unevaluatedProperties"), "object"),
+}  # fmt: skip
+"""The type of the values that a keyword limits; it has no effect on others."""
+
+_DIALECTS = ("http://json-schema.org/", "https://json-schema.org/")
+"""Prefixes of the dialects' URIs; the keywords of the older ones are understood, too."""
+
+
+MAX_COMPARISONS = 20_000
+"""Pairs of schemas that are compared to find disjoint ones; the others count as overlapping."""
+
+_VALUES_PER_COST = 8
+
+
+class UnsupportedSchemaError(ValueError):
+    """A keyword that cannot be enforced; its message begins with the place, a JSON pointer."""
+
+    def __init__(self, place: str, reason: str) -> None:
+        super().__init__(f"{place or '/'} {reason}")
+        self.place = place
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A schema within the document.
+
+    Attributes:
+        schema: the schema as plain JSON.
+        pointer: its JSON pointer in the document.
+        base: URI that its references are relative to.
+    """
+
+    schema: Schema
+    pointer: str
+    base: str
+
+    def child(self, *tokens: str | int) -> "Node":
+        """Return the schema at a path below this one."""
+        schema, pointer, base = self.schema, self.pointer, self.base
+        for token in tokens:
+            schema = schema[token]
+            pointer += "/" + str(token).replace("~", "~0").replace("/", "~1")
+            if isinstance(schema, dict) and isinstance(schema.get("$id"), str):
+                base = join_uri(base, schema["$id"].partition("#")[0])
+        return Node(schema, pointer, base)
+
+    def reduced(self, *keywords: str) -> "Node":
+        """Return the same schema without some of its keywords."""
+        return Node(
+            {name: value for name, value in self.schema.items() if name not in keywords}, self.pointer, self.base
+        )
+
+    def has(self, keyword: str) -> bool:
+        """Return whether the schema has a keyword, and its `type` allows values that the keyword limits."""
+        return keyword in self.schema and applies(keyword, self.schema)
+
+    def at(self, keyword: str) -> str:
+        """Return the JSON pointer of a keyword."""
+        return f"{self.pointer}/{keyword}"
+
+
+class SchemaDocument:
+    """A whole schema with an index of its identifiers and anchors.
+
+    Attributes:
+        root: the schema itself.
+        size: cost_of() all of its schemas.
+        remaining_comparisons: how many pairs of schemas may still be compared.
+
+    Raises ValueError if the schema is malformed.
+    """
+
+    def __init__(self, schema: Schema) -> None:
+        base = schema.get("$id", "") if isinstance(schema, dict) else ""
+        self.root = Node(schema, "", base.partition("#")[0] if isinstance(base, str) else "")
+        self.size = 0
+        self.remaining_comparisons = MAX_COMPARISONS
+        self._resources = {"": self.root, self.root.base: self.root}
+        self._anchors: dict[tuple[str, str], Node] = {}
+        self._dynamic: dict[str, dict[str, Node]] = {}
+        self._malformed: dict[str, ValueError] = {}
+        self._visited: set[str] = set()
+        self._visit(self.root)
+
+    def _visit(self, root: Node) -> None:
+        """Check and index a schema with those inside it. Raises ValueError for a malformed one."""
+        pending = [(root, "")]
+        while pending:
+            node, definition = pending.pop()
+            self._visited.add(node.pointer)
+            self.size += cost_of(node)
+            try:
+                _check_form(node)
+            except ValueError as error:
+                if not definition:
+                    raise
+                self._malformed[definition] = error  # it matters only if something refers to it
+                continue
+            if isinstance(node.schema, dict):
+                self._index(node)
+                pending += [(each, definition) for each in subschemas(node)]
+                pending += [(each, each.pointer) for each in definitions(node)]
+
+    def _index(self, node: Node) -> None:
+        identifier = node.schema.get("$id")
+        if isinstance(identifier, str) and not identifier.startswith("#"):
+            self._resources[node.base] = node
+        for name in ("$anchor", "$dynamicAnchor"):
+            if name in node.schema:
+                self._anchors[node.base, node.schema[name]] = node
+        if isinstance(identifier, str) and "#" in identifier:  # an anchor of JSON Schema 7
+            self._anchors[node.base, identifier.partition("#")[2]] = node
+        if "$dynamicAnchor" in node.schema:
+            self._dynamic.setdefault(node.schema["$dynamicAnchor"], {})[node.base] = node
+
+    def resolve(self, node: Node, keyword: str) -> Node:
+        """Return the schema that `$ref` or `$dynamicRef` refers to. Raises ValueError."""
+        target = self._target(node, keyword)
+        for pointer, error in self._malformed.items():
+            if f"{target.pointer}/".startswith(f"{pointer}/"):
+                raise error
+        return target
+
+    def _target(self, node: Node, keyword: str) -> Node:
+        reference = node.schema[keyword]
+        uri, _, fragment = join_uri(node.base, reference).partition("#")
+        resource = self._resources.get(uri)
+        if resource is None:
+            raise UnsupportedSchemaError(node.at(keyword), f"refers to another document: {reference[:200]}")
+        fragment = _unquote(fragment)
+        if not fragment or fragment.startswith("/"):
+            return self._at_pointer(resource, fragment, node.at(keyword))
+        target = self._anchors.get((uri, fragment))
+        if target is None:
+            raise ValueError(f"{node.at(keyword)} refers to nothing: {reference[:200]}")
+        if keyword == "$dynamicRef" and target.schema.get("$dynamicAnchor") == fragment:
+            candidates = self._dynamic[fragment]
+            if self.root.base in candidates:  # the outermost resource, wherever the reference is followed
+                return candidates[self.root.base]
+            if len(candidates) > 1:
+                raise UnsupportedSchemaError(node.at(keyword), "depends on the path to it")
+        return target
+
+    def _at_pointer(self, resource: Node, pointer: str, place: str) -> Node:
+        node = resource
+        for token in pointer.split("/")[1:]:
+            name = token.replace("~1", "/").replace("~0", "~")
+            value = node.schema
+            if isinstance(value, dict) and name in value:
+                node = node.child(name)
+            elif isinstance(value, list) and name.isdecimal() and int(name) < len(value):
+                node = node.child(int(name))
+            else:
+                raise ValueError(f"{place} refers to nothing: {pointer[:200]}")
+        if not isinstance(node.schema, dict | bool):
+            raise ValueError(f"{place} does not refer to a schema")
+        if node.pointer not in self._visited:  # behind an unknown keyword, or one that has no effect
+            self._visit(node)
+        return node
+
+
+def cost_of(node: Node) -> int:
+    """Return how much work one schema is, without those inside it."""
+    values = node.schema.get("enum", ()) if isinstance(node.schema, dict) else ()
+    return 1 + len(values) // _VALUES_PER_COST if isinstance(values, list) else 1
+
+
+def subschemas(node: Node) -> Iterator[Node]:
+    """Yield the schemas directly inside a schema."""
+    for keyword, value in node.schema.items():
+        if not applies(keyword, node.schema):
+            continue
+        if keyword in _SCHEMA and not (keyword == "items" and isinstance(value, list)):
+            yield node.child(keyword)
+        elif keyword in _SCHEMA_LISTS or keyword == "items":
+            yield from (node.child(keyword, index) for index in range(len(value)))
+        elif keyword in _SCHEMA_MAPS:
+            yield from (node.child(keyword, name) for name in value)
+        elif keyword == "dependencies":
+            yield from (node.child(keyword, name) for name, part in value.items() if not isinstance(part, list))
+
+
+def definitions(node: Node) -> Iterator[Node]:
+    """Yield the schemas that a schema defines for references."""
+    for keyword in _DEFINITIONS:
+        if isinstance(node.schema.get(keyword), dict):
+            yield from (node.child(keyword, name) for name in node.schema[keyword])
+
+
+def applies(keyword: str, schema: Mapping[str, Any]) -> bool:
+    """Return whether a keyword can have an effect on the types that a schema allows."""
+    kind = _APPLIES_TO.get(keyword)
+    names = type_names(schema)
+    return kind is None or kind in names or (kind == "number" and "integer" in names)
+
+
+def _check_form(node: Node) -> None:
+    """Raise ValueError for a keyword whose value has the wrong type."""
+    if isinstance(node.schema, bool):
+        return
+    if not isinstance(node.schema, dict):
+        raise ValueError(f"{node.pointer or '/'} must be a schema, got {type(node.schema).__name__}")
+    if "type" in node.schema:
+        _check_type(node, node.schema["type"])
+    for keyword, value in node.schema.items():
+        expected = ""
+        if not applies(keyword, node.schema):
+            continue
+        if keyword in _COUNTS:
+            expected = "" if _is_number(value) and value >= 0 and value == int(value) else "a count"
+        elif keyword in _NUMBERS:
+            is_old = keyword in ("exclusiveMinimum", "exclusiveMaximum") and isinstance(value, bool)
+            expected = "" if _is_number(value) or is_old else "a number"
+        elif keyword in _TEXTS:
+            expected = "" if isinstance(value, str) else "a string"
+        elif keyword in _SCHEMA_LISTS or keyword == "enum":
+            expected = "" if isinstance(value, list) else "a list"
+        elif keyword in _SCHEMA_MAPS or keyword in ("dependencies", "dependentRequired"):
+            expected = "" if isinstance(value, dict) else "an object"
+            if keyword == "dependentRequired" and not expected and not all(map(_is_text_list, value.values())):
+                expected = "an object of lists of strings"
+        elif keyword == "required":
+            expected = "" if _is_text_list(value) else "a list of strings"
+        elif keyword == "uniqueItems":
+            expected = "" if isinstance(value, bool) else "true or false"
+        if expected:
+            raise ValueError(f"{node.at(keyword)} must be {expected}, got {str(value)[:60]}")
+        if keyword == "$schema" and not value.startswith(_DIALECTS):
+            raise UnsupportedSchemaError(node.at(keyword), f"is an unknown dialect: {value[:200]}")
+
+
+def _check_type(node: Node, value: Any) -> None:
+    for name in value if isinstance(value, list) else [value]:
+        if name not in (*TYPES, "integer"):
+            raise ValueError(f"{node.at('type')} is not a type of JSON values: {str(name)[:60]}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
+
+
+def _is_text_list(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def join_uri(base: str, reference: str) -> str:
+    """Resolve a URI reference against a base URI, as RFC 3986 (5.2) says."""
+    scheme = reference.partition(":")[0]
+    if ":" in reference and scheme.isascii() and scheme[:1].isalpha() and not set(scheme) & set("/?#"):
+        return reference
+    base = base.partition("#")[0]
+    if not reference or reference.startswith("#"):
+        return base + reference
+    base = base.partition("?")[0]
+    scheme, colon, rest = base.partition(":") if ":" in base.partition("/")[0] else ("", "", base)
+    if reference.startswith("//"):
+        return scheme + colon + reference
+    authority = ""
+    if rest.startswith("//"):
+        host, slash, path = rest[2:].partition("/")
+        authority, rest = f"//{host}", slash + path
+    end = next((index for index, char in enumerate(reference) if char in "?#"), len(reference))
+    path, suffix = reference[:end], reference[end:]
+    if not path.startswith("/"):
+        path = f"{rest.rpartition('/')[0]}/{path}" if "/" in rest or authority else path
+    return f"{scheme}{colon}{authority}{_without_dots(path)}{suffix}"
+
+
+def _without_dots(path: str) -> str:
+    parts: list[str] = []
+    for part in path.split("/"):
+        if part == ".." and len(parts) > 1:
+            parts.pop()
+        elif part not in (".", ".."):
+            parts.append(part)
+    if path.endswith(("/.", "/..")):
+        parts.append("")
+    return "/".join(parts)
+
+
+def _unquote(text: str) -> str:
+    """Decode the percent-encoded bytes of a fragment."""
+    if "%" not in text:
+        return text
+    head, *parts = text.split("%")
+    decoded = bytearray(head.encode())
+    for part in parts:
+        try:
+            decoded += bytes.fromhex(part[:2]) + part[2:].encode()
+        except ValueError:
+            decoded += f"%{part}".encode()
+    return decoded.decode(errors="replace")
+
+
+def type_names(schema: Mapping[str, Any]) -> list[str]:
+    """Return the types that a schema's `type` allows; all of them without it."""
+    names = schema.get("type", list(TYPES))
+    return list(names) if isinstance(names, list) else [names]

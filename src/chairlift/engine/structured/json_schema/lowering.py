@@ -1,0 +1,316 @@
+"""Lowering: rewrites a JSON Schema into one that uses only keywords that llguidance supports.
+
+Each schema is lowered to one whose values all match it ("positive") or all fail to match it ("negative"). Both may lose
+values, so `not` is sound in any nesting: a rule that needs the complement of a schema takes the negative, never the
+complement of a positive. Referenced schemas become definitions that are named by number.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+
+from chairlift.engine.structured.json_schema import arrays, negation, objects, unevaluated
+from chairlift.engine.structured.json_schema.combination import all_of, any_of
+from chairlift.engine.structured.json_schema.document import (
+    Node,
+    Schema,
+    SchemaDocument,
+    UnsupportedSchemaError,
+    cost_of,
+)
+from chairlift.engine.structured.json_schema.number_ranges import exclude_integers
+from chairlift.engine.structured.json_schema.patterns import KNOWN_FORMATS, OTHER_FORMATS, grammar_pattern
+from chairlift.engine.structured.json_schema.values import are_disjoint, finite_values, share_no_value
+
+MAX_COST = 20_000
+"""Cost of lowering beyond twice the document's own size, as rules lower some schemas several times; 1 takes 10 us."""
+
+MAX_ONE_OF = 24
+"""Most parts of a oneOf that overlap with others: each part needs the complements of those."""
+
+MAX_COMPARED_PARTS = 128
+"""Most parts of a oneOf that are compared in pairs."""
+
+MAX_MULTIPLE_DIGITS = 9
+"""Most significant digits of a multipleOf."""
+
+MAX_DEPTH = 80
+"""Deepest nesting of rules, references included."""
+
+DEFINITION = "#/$defs/"
+
+
+def lower(schema: Schema, *, strict: bool) -> tuple[Schema, tuple[str, ...]]:
+    """Return a schema that llguidance supports, and the places of the keywords that it does not enforce.
+
+    Each value of the result matches `schema`, apart from those places, which only strict=False allows. A place is the
+    JSON pointer of a keyword, such as /properties/tags/uniqueItems.
+
+    Raises:
+        UnsupportedSchemaError: a keyword cannot be enforced and strict is true, or the schema needs another document.
+        ValueError: the schema is malformed, matches no value or becomes too large.
+    """
+    if isinstance(schema, bool):
+        if not schema:
+            raise ValueError("no output matches the schema false")
+        return True, ()
+    lowering = Lowering(SchemaDocument(schema), strict=strict)
+    lowered = lowering.lower_document()
+    return lowered, tuple(dict.fromkeys(lowering.ignored))
+
+
+class Lowering:
+    """The state of one document's lowering.
+
+    Attributes:
+        document: the schema with its references.
+        ignored: places of keywords that are not enforced.
+        is_strict: whether a keyword that cannot be enforced raises UnsupportedSchemaError.
+    """
+
+    def __init__(self, document: SchemaDocument, *, strict: bool) -> None:
+        self.document = document
+        self.ignored: list[str] = []
+        self.is_strict = strict
+        self._names: dict[tuple[str, bool], str] = {}
+        self._definitions: dict[str, Schema] = {}
+        self._pending: list[tuple[str, Node]] = []
+        self._remaining_cost = MAX_COST + 2 * document.size
+        self._depth = 0
+        self._impossible = ""
+
+    def lower_document(self) -> Schema:
+        """Lower the root and all schemas that it refers to. Raises ValueError."""
+        root = self.positive(self.document.root)
+        while self._pending:
+            name, node = self._pending.pop()
+            self._definitions[name] = self.positive(node)
+        if root is False:
+            raise ValueError(f"no output matches the schema: {self._impossible or '/'} allows none")
+        if root is True:
+            return True
+        return exclude_integers({**root, "$defs": self._definitions} if self._definitions else root)
+
+    def positive(self, node: Node) -> Schema:
+        """Return a supported schema whose values all match `node`."""
+        if isinstance(node.schema, bool):
+            return node.schema
+        with self.entered(node):
+            if unevaluated.is_used(node):
+                try:
+                    return unevaluated.lower_unevaluated(self, node)
+                except UnsupportedSchemaError:
+                    if self.is_strict:
+                        raise
+                    self.ignored += [node.at(name) for name in unevaluated.KEYWORDS if name in node.schema]
+            return self._conjunction(node)
+
+    def negative(self, node: Node) -> Schema:
+        """Return a supported schema whose values all fail to match `node`. Raises UnsupportedSchemaError."""
+        if isinstance(node.schema, bool):
+            return not node.schema
+        was_strict, self.is_strict = self.is_strict, True  # a condition that is only partly kept is not one
+        try:
+            with self.entered(node):
+                return negation.lower_negative(self, node)
+        finally:
+            self.is_strict = was_strict
+
+    @contextmanager
+    def entered(self, node: Node) -> Iterator[None]:
+        """Count the work on a schema and its depth. Raises ValueError beyond the limits."""
+        self._remaining_cost -= cost_of(node)
+        if self._remaining_cost < 0:
+            raise ValueError(
+                f"{node.pointer or '/'} makes the schema too large: its rewriting exceeds {MAX_COST} parts"
+            )
+        if self._depth >= MAX_DEPTH:
+            raise ValueError(f"{node.pointer or '/'} is nested deeper than {MAX_DEPTH} levels with its references")
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+
+    def strictly(self, node: Node) -> Schema:
+        """Return positive(node) with all of its keywords. Raises UnsupportedSchemaError."""
+        was_strict, self.is_strict = self.is_strict, True
+        try:
+            return self.positive(node)
+        finally:
+            self.is_strict = was_strict
+
+    def reference(self, node: Node, keyword: str, *, negative: bool = False) -> Schema:
+        """Return a reference to the definition of what `$ref` or `$dynamicRef` refers to."""
+        target = self.document.resolve(node, keyword)
+        if isinstance(target.schema, bool):
+            return target.schema is not negative
+        key = (target.pointer, negative)
+        if key not in self._names:
+            name = self._names[key] = str(len(self._names))
+            if negative:
+                try:
+                    self._definitions[name] = self.negative(target)
+                except UnsupportedSchemaError:
+                    del self._names[key]
+                    self._names[f"{target.pointer} failed", True] = name  # no other definition gets this number
+                    self._definitions[name] = False
+                    raise
+            else:
+                self._pending.append((name, target))
+        return {"$ref": DEFINITION + self._names[key]}
+
+    def define(self, schema: Schema) -> Schema:
+        """Return a reference to a lowered schema that is used several times."""
+        if isinstance(schema, bool) or schema.keys() == {"$ref"}:
+            return schema
+        name = str(len(self._names))
+        self._names[f"defined {name}", False] = name
+        self._definitions[name] = schema
+        return {"$ref": DEFINITION + name}
+
+    def one_of_conditions(self, node: Node) -> list[list[Schema]]:
+        """Return for each part of `oneOf` the complements of the parts that overlap with it."""
+        parts = [node.child("oneOf", index) for index in range(len(node.schema["oneOf"]))]
+        overlaps: list[list[int]] = [[] for _ in parts]
+        is_finite = share_no_value([finite_values(self.document, part) for part in parts])
+        if not is_finite and len(parts) > MAX_COMPARED_PARTS:
+            raise UnsupportedSchemaError(node.at("oneOf"), f"has {len(parts)} parts, the limit is {MAX_COMPARED_PARTS}")
+        for one, other in itertools.combinations(range(0 if is_finite else len(parts)), 2):
+            if not are_disjoint(self.document, parts[one], parts[other]):
+                overlaps[one].append(other)
+                overlaps[other].append(one)
+        needed = sorted(set(itertools.chain.from_iterable(overlaps)))
+        if len(needed) > MAX_ONE_OF:
+            raise UnsupportedSchemaError(
+                node.at("oneOf"), f"has {len(needed)} overlapping parts, the limit is {MAX_ONE_OF}"
+            )
+        complements = {index: self.define(self.negative(parts[index])) for index in needed}
+        return [[complements[other] for other in others] for others in overlaps]
+
+    def _conjunction(self, node: Node) -> Schema:
+        parts: list[Schema] = []
+        for keyword, rule in RULES.items():
+            if not node.has(keyword):
+                continue
+            try:
+                found = rule(self, node)
+                if False in found:
+                    self._impossible = node.at(keyword)
+                parts += found
+            except UnsupportedSchemaError:
+                if self.is_strict:
+                    raise
+                self.ignored.append(node.at(keyword))
+        return all_of(parts)
+
+
+# -- rules of single keywords ------------------------------------------------------------------------------------------
+
+
+def _keep(keyword: str) -> Callable[[Lowering, Node], list[Schema]]:
+    return lambda _, node: [{keyword: node.schema[keyword]}]
+
+
+def _count(keyword: str) -> Callable[[Lowering, Node], list[Schema]]:
+    return lambda _, node: [{keyword: int(node.schema[keyword])}]
+
+
+def _exclusive(keyword: str, bound: str) -> Callable[[Lowering, Node], list[Schema]]:
+    def rule(lowering: Lowering, node: Node) -> list[Schema]:
+        value = node.schema[keyword]
+        if isinstance(value, bool):  # JSON Schema 4: whether the other bound is excluded
+            return [{keyword: node.schema[bound]}] if value and bound in node.schema else []
+        return [{keyword: value}]
+
+    return rule
+
+
+def _multiple_of(lowering: Lowering, node: Node) -> list[Schema]:
+    digits = Decimal(repr(node.schema["multipleOf"])).normalize().as_tuple().digits
+    if len(digits) > MAX_MULTIPLE_DIGITS:
+        raise UnsupportedSchemaError(node.at("multipleOf"), f"has more than {MAX_MULTIPLE_DIGITS} digits, the limit")
+    return [{"multipleOf": node.schema["multipleOf"]}]
+
+
+def _pattern(lowering: Lowering, node: Node) -> list[Schema]:
+    return [{"pattern": grammar_pattern(node.schema["pattern"], node.at("pattern"))}]
+
+
+def _format(lowering: Lowering, node: Node) -> list[Schema]:
+    name = node.schema["format"]
+    if name in KNOWN_FORMATS or "string" not in objects.allowed_types(node):
+        return [{"format": name}]
+    if name in OTHER_FORMATS:
+        return [OTHER_FORMATS[name]]
+    raise UnsupportedSchemaError(node.at("format"), f"is not enforced: {name[:100]}")
+
+
+def _reference(keyword: str) -> Callable[[Lowering, Node], list[Schema]]:
+    return lambda lowering, node: [lowering.reference(node, keyword)]
+
+
+def _unsupported(keyword: str) -> Callable[[Lowering, Node], list[Schema]]:
+    def rule(lowering: Lowering, node: Node) -> list[Schema]:
+        raise UnsupportedSchemaError(node.at(keyword), "is not supported")
+
+    return rule
+
+
+def _all_of(lowering: Lowering, node: Node) -> list[Schema]:
+    parts = [lowering.positive(node.child("allOf", index)) for index in range(len(node.schema["allOf"]))]
+    return (
+        [False]
+        if False in parts
+        else [{"allOf": kept}]
+        if (kept := [part for part in parts if part is not True])
+        else []
+    )
+
+
+def _any_of(lowering: Lowering, node: Node) -> list[Schema]:
+    return [any_of(lowering.positive(node.child("anyOf", index)) for index in range(len(node.schema["anyOf"])))]
+
+
+def _one_of(lowering: Lowering, node: Node) -> list[Schema]:
+    parts = [lowering.positive(node.child("oneOf", index)) for index in range(len(node.schema["oneOf"]))]
+    try:
+        conditions = lowering.one_of_conditions(node)
+    except UnsupportedSchemaError:
+        if lowering.is_strict:
+            raise
+        lowering.ignored.append(node.at("oneOf"))
+        return [any_of(parts)]
+    return [any_of(all_of([part, *others]) for part, others in zip(parts, conditions, strict=True))]
+
+
+def _not(lowering: Lowering, node: Node) -> list[Schema]:
+    return [lowering.negative(node.child("not"))]
+
+
+def _if(lowering: Lowering, node: Node) -> list[Schema]:
+    then = lowering.positive(node.child("then")) if "then" in node.schema else True
+    otherwise = lowering.positive(node.child("else")) if "else" in node.schema else True
+    if then is True and otherwise is True:
+        return []
+    condition = node.child("if")
+    holds = all_of([lowering.strictly(condition), then]) if then is not False else False
+    fails = all_of([lowering.negative(condition), otherwise]) if otherwise is not False else False
+    return [any_of([holds, fails])]
+
+
+RULES: dict[str, Callable[[Lowering, Node], list[Schema]]] = {
+    **{keyword: _keep(keyword) for keyword in (
+        "type", "enum", "const", "minimum", "maximum",
+    )},
+    "exclusiveMinimum": _exclusive("exclusiveMinimum", "minimum"), "multipleOf": _multiple_of,
+    "exclusiveMaximum": _exclusive("exclusiveMaximum", "maximum"),
+    **{keyword: _count(keyword) for keyword in ("minLength", "maxLength", "minItems", "maxItems")},
+    "pattern": _pattern, "format": _format,
+    **arrays.RULES, **objects.RULES,
+    "$ref": _reference("$ref"), "$dynamicRef": _reference("$dynamicRef"),
+    "$recursiveRef": _unsupported("$recursiveRef"),
+    "allOf": _all_of, "anyOf": _any_of, "oneOf": _one_of, "not": _not, "if": _if,
+}  # fmt: skip
+"""Rules by keyword, in the order in which their results are put together. Other keywords are annotations."""

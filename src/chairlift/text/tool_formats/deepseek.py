@@ -1,0 +1,85 @@
+"""DEEPSEEK, KIMI: calls with a special token before the name, before the arguments and at the end.
+
+deepseek    <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f, a line break, the arguments,
+            fenced as ```json, <｜tool▁call▁end｜>, further calls, <｜tool▁calls▁end｜>
+            since V3.1: <｜tool▁call▁begin｜>f<｜tool▁sep｜>{...}<｜tool▁call▁end｜>
+kimi        <|tool_calls_section_begin|><|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{...}
+            <|tool_call_end|>, further calls, <|tool_calls_section_end|>
+"""
+
+import re
+from dataclasses import dataclass
+from functools import partial
+
+from chairlift.text.tool_formats.base import MAX_NAME_CHARS, ToolCallParser, ToolFormat, ToolSchemas
+from chairlift.text.tool_formats.json_values import read_json_value
+from chairlift.text.tool_formats.readers import read_closing, read_past_space, read_token, read_until, scan_answer
+from chairlift.text.tool_formats.scanner import NotACall, Scan, Scanner, ScanningParser
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedCalls:
+    """The special tokens of a format.
+
+    Attributes:
+        begin: before each call.
+        separator: between the head of a call and its arguments.
+        section: before the first call.
+        closing: after a call, and after the last one.
+        name: pattern of a call's head, whose first group is the name.
+    """
+
+    begin: str
+    separator: str
+    section: str
+    closing: tuple[str, ...]
+    name: re.Pattern[str]
+
+    def make_parser(self, schemas: ToolSchemas) -> ToolCallParser:
+        """Make the parser of one answer."""
+        return ScanningParser(partial(_scan, style=self))
+
+
+def _scan(scanner: Scanner, style: MarkedCalls) -> Scan[None]:
+    yield from scan_answer(scanner, (style.section, style.begin), partial(_read_section, style=style))
+
+
+def _read_section(scanner: Scanner, marker: str, style: MarkedCalls) -> Scan[None]:
+    if marker == style.section and not (yield from read_token(scanner, (style.begin,))):
+        yield from scanner.read()
+        raise NotACall
+    head, _ = yield from read_until(scanner, (style.separator,), 2 * MAX_NAME_CHARS)
+    char = yield from read_past_space(scanner)
+    if char != "{":  # the head is the type of the call, and a line with the name follows
+        scanner.unread(char)
+        head, _ = yield from read_until(scanner, ("\n",), MAX_NAME_CHARS)
+        if (yield from read_token(scanner, ("```",))):
+            yield from read_token(scanner, ("json",))
+        if (yield from read_past_space(scanner)) != "{":
+            raise NotACall
+    match = style.name.fullmatch(head.strip())
+    if match is None:
+        raise NotACall
+    scanner.start_call(match[1])
+    yield from read_json_value(scanner, "{", scanner.add_arguments)
+    scanner.end_call()
+    yield from read_closing(scanner, style.closing)
+
+
+DEEPSEEK = ToolFormat(
+    name="deepseek",
+    make_parser=MarkedCalls(
+        "<｜tool▁call▁begin｜>", "<｜tool▁sep｜>", "<｜tool▁calls▁begin｜>",
+        ("```", "<｜tool▁call▁end｜>", "<｜tool▁calls▁end｜>"), re.compile(r"(\S+)"),
+    ).make_parser,
+    has_special_markers=True,
+)  # fmt: skip
+KIMI = ToolFormat(
+    name="kimi",
+    make_parser=MarkedCalls(
+        "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_calls_section_begin|>",
+        ("<|tool_call_end|>", "<|tool_calls_section_end|>"), re.compile(r"(?:functions\.)?(\S+?)(?::\d+)?"),
+    ).make_parser,
+    has_special_markers=True,
+    has_named_ids=True,
+)  # fmt: skip

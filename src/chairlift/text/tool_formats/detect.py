@@ -1,0 +1,110 @@
+"""detect_tool_format: chooses the format of tool calls from the chat template and the tokenizer's special tokens."""
+
+import re
+from collections.abc import Collection
+from dataclasses import replace
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.text.tool_formats.base import ToolFormat
+from chairlift.text.tool_formats.deepseek import DEEPSEEK, KIMI
+from chairlift.text.tool_formats.gemma import GEMMA, GEMMA4, TOOL_CODE
+from chairlift.text.tool_formats.generic import GENERIC
+from chairlift.text.tool_formats.glm import GLM
+from chairlift.text.tool_formats.harmony import HARMONY
+from chairlift.text.tool_formats.json_calls import (
+    COMMAND_A,
+    COMMAND_R,
+    GRANITE,
+    HERMES,
+    JSON_TAGS,
+    LLAMA3,
+    MISTRAL,
+    PHI4,
+    PHI4_FUNCTOOLS,
+)
+from chairlift.text.tool_formats.pythonic import MARKERS as PYTHONIC_MARKERS
+from chairlift.text.tool_formats.pythonic import PYTHONIC
+from chairlift.text.tool_formats.xml_calls import DEEPSEEK_DSML, MINIMAX, QWEN_CODER
+
+TOOL_FORMATS = {
+    each.name: each
+    for each in (
+        HERMES, QWEN_CODER, LLAMA3, PYTHONIC, MISTRAL, DEEPSEEK, DEEPSEEK_DSML, KIMI, GLM, MINIMAX, HARMONY, GEMMA,
+        GEMMA4, TOOL_CODE, PHI4, PHI4_FUNCTOOLS, GRANITE, COMMAND_R, COMMAND_A, JSON_TAGS, GENERIC,
+    )
+}  # fmt: skip
+"""Name -> format."""
+
+_MARKERS: tuple[tuple[ToolFormat, tuple[str, ...]], ...] = (
+    (HARMONY, ("<|channel|>", "<|message|>")),
+    (DEEPSEEK, ("<｜tool▁call▁begin｜>",)),
+    (DEEPSEEK_DSML, ("｜DSML｜", "invoke name=")),
+    (MINIMAX, ("<minimax:tool_call>",)),
+    (KIMI, ("<|tool_call_begin|>",)),
+    (GEMMA, ("<start_function_call>",)),
+    (GEMMA4, ("<|tool_call>",)),
+    (GLM, ("<arg_key>",)),
+    (QWEN_CODER, ("<function=", "<parameter=")),
+    (COMMAND_A, ("<|START_ACTION|>",)),
+    (COMMAND_R, ("Action:", "tool_name")),
+    (MISTRAL, ("[TOOL_CALLS]",)),
+    (PHI4, ("<|/tool_call|>",)),
+    (PHI4_FUNCTOOLS, ("functools[",)),
+    (GRANITE, ("<|tool_call|>",)),
+    (HERMES, ("<tool_call>",)),
+    *((PYTHONIC, (marker,)) for marker in PYTHONIC_MARKERS),
+    *((JSON_TAGS, (marker,)) for marker in ("<tool_calls>", "<TOOLCALL>", "<function_call>", "<|action_start|>")),
+    (LLAMA3, ("<|python_tag|>",)),
+    (TOOL_CODE, ("```tool_code",)),
+)
+"""Formats and the texts that a template of theirs has all of, the most specific ones first."""
+
+_BLOCK = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
+_READS_TOOLS = re.compile(r"(?<![\w.\"'])(?:xml_)?tools\b(?![\"'(])")
+_REJECTS_SYSTEM = re.compile(r"raise_exception\([^)]*system[^)]*support", re.IGNORECASE)
+_PYTHONIC = re.compile(r"\w*func\w*\(\s*\w*param\w*\s*=")
+_NAMED_JSON = re.compile(r"""name\\?["']\s*:.{0,200}(parameters|arguments)\\?["']\s*:""", re.DOTALL)
+"""The example of a call that such a template shows; a template that only prints the tools' names has no colon there."""
+
+
+def detect_tool_format(template: str, special_tokens: Collection[str] = ()) -> ToolFormat:
+    """Return the format that a chat template teaches; GENERIC if it takes no tools or is unknown.
+
+    A template that takes tools and has no marker of calls asks for JSON objects without one, as that of Llama 3.2
+    does, or for Python calls. Markers in a template that takes no tools are of no use: the model would see no tools.
+    """
+    if not reads_tools(template):
+        return GENERIC
+    found = _format_of_markers(template)
+    if found is None and _PYTHONIC.search(template):
+        found = PYTHONIC
+    if found is None and _NAMED_JSON.search(template):
+        found = LLAMA3
+    found = found or _format_of_markers("\n".join(special_tokens)) or GENERIC
+    return replace(found, has_special_markers=True) if _is_special(found, special_tokens) else found
+
+
+def reads_tools(template: str) -> bool:
+    """Return whether a template uses the variable `tools`, or `xml_tools` as SmolLM3's does."""
+    return any(_READS_TOOLS.search(block) for block in _BLOCK.findall(template))
+
+
+def takes_system_messages(template: str) -> bool:
+    """Return whether a template knows the role `system` and does not reject it."""
+    return "system" in template and _REJECTS_SYSTEM.search(template) is None
+
+
+def tool_format_by_name(name: str) -> ToolFormat:
+    """Return the format of this name. Raises InvalidRequest naming the formats."""
+    if name not in TOOL_FORMATS:
+        raise InvalidRequest(f"the tool format must be one of {', '.join(TOOL_FORMATS)}, got {name[:40]!r}")
+    return TOOL_FORMATS[name]
+
+
+def _format_of_markers(text: str) -> ToolFormat | None:
+    return next((found for found, markers in _MARKERS if all(marker in text for marker in markers)), None)
+
+
+def _is_special(found: ToolFormat, special_tokens: Collection[str]) -> bool:
+    """Return whether a marker of the format is a special token of this tokenizer."""
+    return any(marker in special_tokens for each, markers in _MARKERS if each is found for marker in markers)

@@ -1,0 +1,158 @@
+"""GENERIC: calls of models that know no format; a prompt explains one, and a grammar enforces it.
+
+Without the grammar the object may stand in a fence.
+
+{"tool_calls": [{"name": "f", "arguments": {...}}, ...]}    or    {"response": "text of the answer"}
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from chairlift.text.tool_formats.base import ToolCallParser, ToolFormat, ToolSchemas
+from chairlift.text.tool_formats.json_calls import read_objects
+from chairlift.text.tool_formats.readers import read_closing, read_past_space, read_until, scan_answer
+from chairlift.text.tool_formats.scanner import NotACall, Scan, Scanner, ScanningParser
+
+TOOL_CALLS, RESPONSE = "tool_calls", "response"
+MAX_KEY_CHARS = 32
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
+_PROMPT = """You can call functions. This JSON describes each of them:
+
+%s
+
+Your whole answer is one JSON object. To call one or more functions, write
+{"tool_calls": [{"name": "name of the function", "arguments": {"name of the argument": "its value"}}]}
+To answer the user without a call, write
+{"response": "your answer"}
+The results of your calls come back as {"tool_results": [{"tool_call_id": "...", "content": "..."}]}."""
+
+
+def _make_parser(schemas: ToolSchemas) -> ToolCallParser:
+    return ScanningParser(partial(_scan, schemas=schemas))
+
+
+def _scan(scanner: Scanner, schemas: ToolSchemas) -> Scan[None]:
+    yield from scan_answer(scanner, (), partial(_read_object, schemas=schemas), bare=("{", "```json", "```\n"))
+
+
+def _read_object(scanner: Scanner, marker: str, schemas: ToolSchemas) -> Scan[None]:
+    if marker != "{" and (yield from read_past_space(scanner)) != "{":
+        raise NotACall
+    if (yield from read_past_space(scanner)) != '"':
+        raise NotACall
+    key, _ = yield from read_until(scanner, ('"',), MAX_KEY_CHARS)
+    if key not in (TOOL_CALLS, RESPONSE) or (yield from read_past_space(scanner)) != ":":
+        raise NotACall
+    first = yield from read_past_space(scanner)
+    if key == TOOL_CALLS and first == "[":
+        yield from read_objects(scanner, first, is_bare=False, names=schemas)
+    elif key == RESPONSE and first == '"':
+        yield from _read_response(scanner)
+    else:
+        raise NotACall
+    yield from read_closing(scanner, ("}", "```"))
+
+
+def _read_response(scanner: Scanner) -> Scan[None]:
+    """Emit the text of a JSON string after its opening quotation mark; half a surrogate pair becomes U+FFFD."""
+    first_half = ""
+    scanner.is_closing = True  # the held text is the string's syntax
+    while True:
+        char = yield from scanner.read()
+        is_end = char == '"'
+        if char == "\\":
+            char = yield from _read_escape(scanner)
+        scanner.drop_held()
+        if first_half:
+            if "\udc00" <= char <= "\udfff":
+                char = (first_half + char).encode("utf-16", "surrogatepass").decode("utf-16")
+            else:
+                scanner.emit_text("\ufffd")
+        if is_end:
+            return
+        first_half = char if "\ud800" <= char <= "\udbff" else ""
+        if not first_half:
+            scanner.emit_text("\ufffd" if "\udc00" <= char <= "\udfff" else char)
+
+
+def _read_escape(scanner: Scanner) -> Scan[str]:
+    """Return the character of an escape sequence after its backslash."""
+    kind = yield from scanner.read()
+    if kind != "u":
+        return _ESCAPED.get(kind, kind)
+    digits = ""
+    for _ in range(4):
+        digits += yield from scanner.read()
+    try:
+        return chr(int(digits, 16))
+    except ValueError:
+        return "\ufffd"
+
+
+def prompt_of(tools: Sequence[Mapping[str, Any]]) -> str:
+    """Return the text that explains the tools and the form of an answer."""
+    return _PROMPT % json.dumps([tool["function"] for tool in tools], ensure_ascii=False)
+
+
+def with_prompt(
+    messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], *, has_system_role: bool
+) -> list[dict[str, Any]]:
+    """Return the messages with the prompt in the first one, and with calls and their results as text.
+
+    A template that knows no tools knows neither `tool_calls` nor the role `tool`. `has_system_role` says whether it
+    takes a system message; otherwise the user's first message has its text. Results that follow one another become one
+    message of the user.
+    """
+    plain: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
+    for message in messages:
+        if message.get("role") == "tool":
+            results.append({"tool_call_id": message.get("tool_call_id"), "content": message.get("content")})
+            if len(results) > 1:
+                plain.pop()
+            plain.append({"role": "user", "content": json.dumps({"tool_results": results}, ensure_ascii=False)})
+            continue
+        results = []
+        plain.append(_without_calls(message))
+    prompt = prompt_of(tools)
+    if not has_system_role:
+        while plain and plain[0].get("role") in ("system", "developer"):
+            prompt = _joined(plain.pop(0).get("content"), prompt)
+    role = "system" if has_system_role else "user"
+    first = plain[0] if plain else {}
+    if first.get("role") == role or (has_system_role and first.get("role") == "developer"):
+        return [{**first, "content": _joined(first.get("content"), prompt)}, *plain[1:]]
+    return [{"role": role, "content": prompt}, *plain]
+
+
+def _without_calls(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a message with its calls as the text that the model wrote."""
+    calls = message.get("tool_calls")
+    if message.get("role") != "assistant" or not isinstance(calls, list) or not calls:
+        return dict(message)
+    written = {TOOL_CALLS: [{key: call["function"][key] for key in ("name", "arguments")} for call in calls]}
+    rest = {key: value for key, value in message.items() if key != "tool_calls"}
+    return {**rest, "content": json.dumps(written, ensure_ascii=False)}
+
+
+def _joined(content: Any, prompt: Any) -> Any:
+    """Return two contents as one, the prompt first; a content is text or a list of parts."""
+    if isinstance(content, list) or isinstance(prompt, list):
+        return [*_parts(prompt), *_parts(content)]
+    return f"{prompt}\n\n{content}" if content else prompt
+
+
+def _parts(content: Any) -> list[Any]:
+    return content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
+
+
+GENERIC = ToolFormat(
+    name="generic",
+    make_parser=_make_parser,
+    prefill='{"tool_calls": [',
+    separator=", ",
+    is_generic=True,
+    is_enforced=True,
+)

@@ -1,0 +1,55 @@
+"""GLM: calls whose arguments are tagged, one by one; the tool's schema says which are strings.
+
+glm   <tool_call>f, then <arg_key>k</arg_key><arg_value>v</arg_value> for each argument, </tool_call>;
+      GLM-4 9B: at the beginning of the answer the name of a tool, a line break, {...}
+"""
+
+import math
+from functools import partial
+
+from chairlift.text.tool_formats.base import MAX_NAME_CHARS, ToolCallParser, ToolFormat, ToolSchemas
+from chairlift.text.tool_formats.json_calls import read_objects
+from chairlift.text.tool_formats.json_values import ArgumentsWriter, read_json_value
+from chairlift.text.tool_formats.readers import read_closing, read_token, read_until, scan_answer
+from chairlift.text.tool_formats.scanner import Scan, Scanner, ScanningParser
+from chairlift.text.tool_formats.xml_calls import argument_value, function_name
+
+TOOL_CALL, END_TOOL_CALL = "<tool_call>", "</tool_call>"
+KEY, END_KEY, VALUE, END_VALUE = "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"
+
+
+def _make_parser(schemas: ToolSchemas) -> ToolCallParser:
+    return ScanningParser(partial(_scan, schemas=schemas))
+
+
+def _scan(scanner: Scanner, schemas: ToolSchemas) -> Scan[None]:
+    bare = [f"{name}\n{{" for name in schemas]
+    yield from scan_answer(scanner, (TOOL_CALL,), partial(_read_call, schemas=schemas), bare=bare)
+
+
+def _read_call(scanner: Scanner, marker: str, schemas: ToolSchemas) -> Scan[None]:
+    head, end = marker, "{"
+    if marker == TOOL_CALL:
+        head, end = yield from read_until(scanner, (KEY, END_TOOL_CALL, "{"), MAX_NAME_CHARS)
+        if end == "{" and not head.strip():
+            yield from read_objects(scanner, end, is_bare=False, names=schemas)
+            yield from read_closing(scanner, (END_TOOL_CALL,))
+            return
+    name = function_name(head.removesuffix("{"))
+    scanner.start_call(name)
+    if end == "{":
+        yield from read_json_value(scanner, end, scanner.add_arguments)
+        scanner.end_call()
+    else:
+        arguments = ArgumentsWriter(scanner)
+        while end == KEY:
+            key, _ = yield from read_until(scanner, (END_KEY,), math.inf)
+            yield from read_until(scanner, (VALUE,), math.inf)
+            value, _ = yield from read_until(scanner, (END_VALUE,), math.inf)
+            arguments.add(key.strip(), argument_value(value, schemas, name, key.strip()))
+            end = yield from read_token(scanner, (KEY,))
+        arguments.end()
+    yield from read_closing(scanner, (END_TOOL_CALL,))
+
+
+GLM = ToolFormat(name="glm", make_parser=_make_parser, has_special_markers=True)

@@ -1,0 +1,109 @@
+"""PYTHONIC: calls written as a list of Python calls, [f(a=1, b="x"), g()].
+
+Llama 3.2 and Llama 4 write the list at the beginning of the answer. Others mark it: <|python_start|> (Llama 4),
+<|tool_call_start|> (LFM2), <function_calls> (Olmo 3). After a marker the calls may also stand on lines, in a fence
+(MiniCPM) or not, or be JSON objects. Values are literals, which become JSON; nothing is evaluated.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from chairlift.text.tool_formats.base import MAX_NAME_CHARS, SPACE, ToolCallParser, ToolFormat, ToolSchemas
+from chairlift.text.tool_formats.json_calls import read_objects
+from chairlift.text.tool_formats.json_values import ArgumentsWriter
+from chairlift.text.tool_formats.literals import python_json, read_python_string, read_raw
+from chairlift.text.tool_formats.readers import read_closing, read_past_space, read_token, read_until, scan_answer
+from chairlift.text.tool_formats.scanner import NotACall, Scan, Scanner, ScanningParser
+
+MARKERS = ("<|python_start|>", "<|tool_call_start|>", "<function_calls>")
+CLOSING = (
+    "<|python_end|>", "<|tool_call_end|>", "</function_calls>", "```", "<|eom|>", "<|eot|>", "<|eom_id|>", "<|eot_id|>",
+)  # fmt: skip
+REASONING = {"<|thought_start|>": "<|thought_end|>"}
+_NAME = re.compile(r"\s*([A-Za-z_][\w.:-]*)\s*")
+_KEY = re.compile(r"\s*([^\W\d]\w*)\s*")
+
+
+def _make_parser(schemas: ToolSchemas) -> ToolCallParser:
+    return ScanningParser(partial(_scan, schemas=schemas))
+
+
+def _scan(scanner: Scanner, schemas: ToolSchemas) -> Scan[None]:
+    section = partial(_read_section, schemas=schemas)
+    yield from scan_answer(scanner, MARKERS, section, bare=("[",), reasoning=REASONING)
+
+
+def _read_section(scanner: Scanner, marker: str, schemas: ToolSchemas) -> Scan[None]:
+    if marker == "[":
+        yield from read_python_list(scanner, schemas)
+    elif (yield from read_token(scanner, ("{",))):
+        yield from read_objects(scanner, "{", is_bare=False, names=schemas)
+    else:
+        if (yield from read_token(scanner, ("```",))):
+            yield from read_token(scanner, ("python",))
+        yield from read_python_block(scanner, schemas, CLOSING)
+    yield from read_closing(scanner, CLOSING)
+
+
+def read_python_block(scanner: Scanner, schemas: ToolSchemas, ends: Sequence[str]) -> Scan[None]:
+    """Read a list of calls, or calls on lines up to one of the ends; calls may be printed, print(f(a=1))."""
+    char = yield from read_past_space(scanner)
+    if char == "[":
+        yield from read_python_list(scanner, schemas)
+        yield from read_closing(scanner, ends)
+        return
+    scanner.unread(char)
+    end = ""
+    while not end:
+        is_printed = bool((yield from read_token(scanner, ("print(",))))
+        yield from read_python_call(scanner, schemas)
+        yield from read_closing(scanner, (")", ";") if is_printed else (";",))
+        end = yield from read_token(scanner, ends)
+    scanner.drop_held()
+
+
+def read_python_list(scanner: Scanner, schemas: ToolSchemas) -> Scan[None]:
+    """Read f(a=1), g()] after the opening bracket. Raises NotACall as read_python_call does."""
+    separator = ","
+    while separator == ",":
+        yield from read_python_call(scanner, schemas)
+        separator = yield from read_token(scanner, (",", "]"))
+    if separator == "]":
+        scanner.drop_held()
+
+
+def read_python_call(scanner: Scanner, schemas: ToolSchemas) -> Scan[None]:
+    """Read f(a=1, b="x"). Raises NotACall where no name of a tool and no parenthesis comes."""
+    head, _ = yield from read_until(scanner, ("(",), MAX_NAME_CHARS)
+    match = _NAME.fullmatch(head.lstrip(SPACE + ","))
+    if match is None or (schemas and match[1] not in schemas):
+        raise NotACall
+    name = match[1]
+    scanner.start_call(name)
+    arguments, num_positional = ArgumentsWriter(scanner), 0
+    end = ","
+    while end == ",":
+        raw, end = yield from read_raw(scanner, ",=", read_python_string)
+        key = _KEY.fullmatch(raw) if end == "=" else None
+        if key is None:
+            while end == "=":  # the equals sign belongs to the value
+                more, end = yield from read_raw(scanner, ",=", read_python_string)
+                raw = f"{raw}={more}"
+            if raw.strip():
+                arguments.add(_positional_name(schemas, name, num_positional), python_json(raw))
+                num_positional += 1
+            continue
+        raw, end = yield from read_raw(scanner, ",", read_python_string)
+        arguments.add(key[1], python_json(raw))
+    arguments.end()
+
+
+def _positional_name(schemas: ToolSchemas, name: str, index: int) -> str:
+    """Return the name of an argument without one: that of the tool's parameter at this position."""
+    properties = schemas.get(name, {}).get("properties")
+    names = list(properties) if isinstance(properties, Mapping) else []
+    return names[index] if index < len(names) else f"argument_{index}"
+
+
+PYTHONIC = ToolFormat(name="pythonic", make_parser=_make_parser, arguments_key="parameters", has_special_markers=True)

@@ -1,0 +1,132 @@
+"""XmlCalls: formats whose calls have a tag for the function and one for each argument.
+
+qwen3-coder     <tool_call><function=f><parameter=k>v</parameter></function></tool_call>
+minimax         <minimax:tool_call><invoke name="f"><parameter name="k">v</parameter></invoke></minimax:tool_call>
+deepseek-v3.2   <｜DSML｜function_calls><｜DSML｜invoke name="f"><｜DSML｜parameter name="k" string="true">v, end tags
+
+The tool's schema says which arguments are strings, unless the tag itself does.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from chairlift.text.tool_formats.base import MAX_NAME_CHARS, ToolCallParser, ToolFormat, ToolSchemas
+from chairlift.text.tool_formats.json_calls import read_objects
+from chairlift.text.tool_formats.json_values import ArgumentsWriter, is_json, json_string
+from chairlift.text.tool_formats.readers import read_closing, read_token, read_until, scan_answer
+from chairlift.text.tool_formats.scanner import NotACall, Scan, Scanner, ScanningParser
+
+_NAME = re.compile(r"\s*([^\s<>{}\[\]\"']+)\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class XmlCalls:
+    """The tags of a format.
+
+    Attributes:
+        sections: before the first call; they may be missing.
+        call: start of the tag with the function's name.
+        parameter: start of the tag with an argument's name.
+        end_parameter: end tag of an argument.
+        closing: end tags of a call and of a section.
+    """
+
+    sections: tuple[str, ...]
+    call: str
+    parameter: str
+    end_parameter: str
+    closing: tuple[str, ...]
+
+    def make_parser(self, schemas: ToolSchemas) -> ToolCallParser:
+        """Make the parser of one answer."""
+        return ScanningParser(partial(_scan, style=self, schemas=schemas))
+
+
+def _scan(scanner: Scanner, style: XmlCalls, schemas: ToolSchemas) -> Scan[None]:
+    section = partial(_read_section, style=style, schemas=schemas)
+    yield from scan_answer(scanner, (*style.sections, style.call), section)
+
+
+def _read_section(scanner: Scanner, marker: str, style: XmlCalls, schemas: ToolSchemas) -> Scan[None]:
+    if marker in style.sections:
+        token = yield from read_token(scanner, (style.call, "{"))
+        if token == "{":
+            yield from read_objects(scanner, token, is_bare=False, names=schemas)
+            yield from read_closing(scanner, style.closing)
+            return
+        if not token:
+            yield from scanner.read()
+            raise NotACall
+    head, _ = yield from read_until(scanner, (">",), MAX_NAME_CHARS)
+    name = function_name(head.partition('"')[0])
+    scanner.start_call(name)
+    arguments = ArgumentsWriter(scanner)
+    while (yield from read_token(scanner, (style.parameter,))):
+        tag, _ = yield from read_until(scanner, (">",), math.inf)
+        text, _ = yield from read_until(scanner, (style.end_parameter,), math.inf)
+        text = text.removeprefix("\n").removesuffix("\n")
+        key, _, attributes = tag.partition('"')
+        is_string = 'string="true"' in attributes
+        arguments.add(key.strip(), json_string(text) if is_string else argument_value(text, schemas, name, key.strip()))
+    arguments.end()
+    yield from read_closing(scanner, style.closing)
+
+
+def function_name(head: str) -> str:
+    """Return the name of a function without white space around it. Raises NotACall for other text."""
+    match = _NAME.fullmatch(head)
+    if match is None:
+        raise NotACall
+    return match[1]
+
+
+def argument_value(text: str, schemas: ToolSchemas, name: str, key: str) -> str:
+    """Return the JSON of an argument's text: JSON stays, unless the tool's schema says that it is a string."""
+    properties = schemas.get(name, {}).get("properties")
+    schema = properties.get(key) if isinstance(properties, Mapping) else None
+    return text.strip() if not is_string_schema(schema) and is_json(text) else json_string(text)
+
+
+def is_string_schema(schema: Any, depth: int = 4) -> bool:
+    """Return whether a schema allows strings, and nothing else but null."""
+    if not isinstance(schema, Mapping):
+        return False
+    kinds = schema.get("type")
+    if kinds is not None:
+        listed = [kinds] if isinstance(kinds, str) else kinds
+        return isinstance(listed, list) and "string" in listed and all(kind in ("string", "null") for kind in listed)
+    if isinstance(values := schema.get("enum"), list):
+        return bool(values) and all(isinstance(value, str) for value in values)
+    for keyword in ("anyOf", "oneOf"):
+        if depth and isinstance(branches := schema.get(keyword), list):
+            typed = [each for each in branches if not (isinstance(each, Mapping) and each.get("type") == "null")]
+            return bool(typed) and all(is_string_schema(each, depth - 1) for each in typed)
+    return False
+
+
+QWEN_CODER = ToolFormat(
+    name="qwen3-coder",
+    make_parser=XmlCalls(
+        ("<tool_call>", "<seed:tool_call>"), "<function=", "<parameter=", "</parameter>",
+        ("</function>", "</tool_call>", "</seed:tool_call>"),
+    ).make_parser,
+)  # fmt: skip
+MINIMAX = ToolFormat(
+    name="minimax",
+    make_parser=XmlCalls(
+        ("<minimax:tool_call>",), '<invoke name="', '<parameter name="', "</parameter>",
+        ("</invoke>", "</minimax:tool_call>"),
+    ).make_parser,
+)  # fmt: skip
+DEEPSEEK_DSML = ToolFormat(
+    name="deepseek-v3.2",
+    make_parser=XmlCalls(
+        ("<｜DSML｜function_calls>", "<｜DSML｜tool_calls>"), '<｜DSML｜invoke name="', '<｜DSML｜parameter name="',
+        "</｜DSML｜parameter>", ("</｜DSML｜invoke>", "</｜DSML｜function_calls>", "</｜DSML｜tool_calls>"),
+    ).make_parser,
+    has_special_markers=True,
+)  # fmt: skip

@@ -1,0 +1,199 @@
+"""Tools with every format: nothing is rejected for the model's template, and allowed_tools restrict what is called."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.llm.build import build_service
+from chairlift.server.openai.chat_delta import ChatDeltaBuilder
+from chairlift.server.openai.parse_request import read_chat
+from chairlift.server.openai.tool_choice import ToolChoice, read_tools
+from chairlift.text.chat_template import ChatTemplate
+from chairlift.text.reasoning_parser import ReasoningParser
+from chairlift.text.tool_formats.base import ToolFormat
+from chairlift.text.tool_formats.detect import TOOL_FORMATS
+from chairlift.text.tool_formats.generic import GENERIC
+from chairlift.text.tool_formats.harmony import HARMONY
+from chairlift.text.tool_formats.json_calls import HERMES, LLAMA3, MISTRAL
+from support_grammars import EOS, allowed_tokens, grammar_of
+from support_server import CHAT, open_server, run
+
+X = {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}
+EVERY_FORMAT = pytest.mark.parametrize("tool_format", TOOL_FORMATS.values(), ids=list(TOOL_FORMATS))
+USER = {"role": "user", "content": "Hello."}
+BODY: dict[str, Any] = {"model": "demo", "messages": [USER]}
+
+
+def tool(name: str, **more: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "parameters": X, **more}}
+
+
+TOOLS = [tool("f"), tool("g"), tool("h")]
+
+
+def named(name: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name}}
+
+
+def allowed_tools(mode: Any, *names: Any) -> dict[str, Any]:
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [named(name) for name in names]}}
+
+
+def chosen(choice: Any, tool_format: ToolFormat, **more: Any) -> ToolChoice:
+    result = read_tools({"tools": TOOLS, "tool_choice": choice, **more}, tool_format)
+    assert result is not None
+    return result
+
+
+def takes(result: ToolChoice, answer: str) -> bool:
+    """Whether the grammar takes this as a whole answer."""
+    assert result.structured is not None
+    grammar = grammar_of(grammar=result.structured.grammar)
+    for byte in answer.encode():
+        if grammar.is_terminated or byte not in allowed_tokens(grammar):
+            return False
+        grammar.advance(byte)
+    return grammar.is_terminated or EOS in allowed_tokens(grammar)
+
+
+def message_of(result: ToolChoice, answer: str) -> dict[str, Any]:
+    return ChatDeltaBuilder(result.make_parser(), allows_parallel_calls=result.allows_parallel_calls).message(answer)
+
+
+@EVERY_FORMAT
+@pytest.mark.parametrize("choice", [None, "auto", "none", "required", named("f"), allowed_tools("auto", "f")])
+def test_no_format_rejects_a_choice(tool_format: ToolFormat, choice: Any) -> None:
+    result = chosen(choice, tool_format)
+    assert (result.make_parser() is None) == (choice == "none") == (result.tools is None)
+
+
+@EVERY_FORMAT
+def test_a_forced_call_is_bare_json_with_the_formats_keys(tool_format: ToolFormat) -> None:
+    result = chosen("required", tool_format)
+    answer = f'{{"{tool_format.name_key}": "f", "{tool_format.arguments_key}": {{"x": 1}}}}'
+    assert takes(result, answer) and not takes(result, "Hello") and result.prefill == tool_format.prefill
+    assert not result.shows_special
+    [call] = message_of(result, answer)["tool_calls"]
+    assert call["function"] == {"name": "f", "arguments": '{"x": 1}'}
+
+
+def test_a_model_without_a_format_writes_calls_or_a_response() -> None:
+    result = chosen("auto", GENERIC)
+    call = '{"tool_calls": [{"name": "f", "arguments": {"x": 1}}]}'
+    assert takes(result, call) and takes(result, '{"response": "Hello."}') and not takes(result, "Hello.")
+    assert not result.is_forced and result.prefill == "" and not result.shows_special and not result.ignores_strict
+    assert message_of(result, call)["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"x": 1}'}
+    assert message_of(result, '{"response": "Hello."}')["content"] == "Hello."
+    both = call.replace("]}", ', {"name": "g", "arguments": {"x": 1}}]}')
+    assert takes(result, both) and not takes(chosen("auto", GENERIC, parallel_tool_calls=False), both)
+
+
+def test_a_grammar_of_the_client_leaves_a_model_without_a_format_no_calls() -> None:
+    for more in ({"response_format": {"type": "json_object"}}, {"regex": "a"}):
+        request = read_chat({**BODY, "tools": TOOLS, **more}, GENERIC)
+        assert request.tools == ToolChoice() and request.ignored == ("tools",)
+        with pytest.raises(InvalidRequest, match="cannot force a call"):
+            read_chat({**BODY, "tools": TOOLS, "tool_choice": "required", **more}, GENERIC)
+    assert read_chat({**BODY, "tools": TOOLS, "response_format": {"type": "text"}}, GENERIC).structured_field == "tools"
+
+
+def test_a_format_with_channels_is_parsed_without_tools() -> None:
+    thought = "<|channel|>analysis<|message|>So.<|end|><|start|>assistant<|channel|>final<|message|>Yes."
+    for more in ({}, {"tools": TOOLS}, {"tools": TOOLS, "tool_choice": "none"}):
+        request = read_chat({**BODY, **more}, HARMONY)
+        assert request.tools is not None and not request.params.skip_special_tokens
+        message = message_of(request.tools, thought)
+        assert (message["content"], message["reasoning_content"]) == ("Yes.", "So.")
+    assert read_chat(BODY, LLAMA3).tools is None
+
+
+def test_a_reasoning_model_without_a_format_reasons_before_it_calls() -> None:
+    reasoning = replace(GENERIC, is_enforced=False)
+    result = chosen("auto", reasoning)
+    assert result.structured is None and chosen("required", reasoning).structured is not None
+    builder = ChatDeltaBuilder(result.make_parser(), ReasoningParser(inside=True))
+    message = builder.message('So.</think>\n\n{"tool_calls": [{"name": "f", "arguments": {"x": 1}}]}')
+    assert message["reasoning_content"] == "So." and message["content"] is None
+    assert message["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"x": 1}'}
+    assert read_chat({**BODY, "tools": TOOLS, "regex": "a"}, reasoning).tools == ToolChoice()
+
+
+def test_ids_of_calls_have_the_length_that_the_template_demands() -> None:
+    result = chosen("auto", MISTRAL)
+    builder = ChatDeltaBuilder(result.make_parser(), num_id_chars=MISTRAL.num_id_chars)
+    [call] = builder.message('[TOOL_CALLS][{"name": "f", "arguments": {}}]')["tool_calls"]
+    assert len(call["id"]) == 9 and call["id"].isalnum()
+
+
+@pytest.mark.parametrize("tool_format", [HERMES, GENERIC])
+def test_allowed_tools_restrict_what_is_called(tool_format: ToolFormat) -> None:
+    free = chosen(allowed_tools("auto", "f", "g"), tool_format)
+    forced = chosen(allowed_tools("required", "f", "g"), tool_format)
+    assert free.tools == TOOLS[:2] and forced.tools == TOOLS, "without a grammar the model sees only allowed tools"
+    assert set(free.schemas) == set(forced.schemas) == {"f", "g"}
+    assert (free.is_forced, forced.is_forced) == (False, True)
+    calls = [f'{{"name": "{name}", "arguments": {{"x": 1}}}}' for name in "fgh"]
+    assert [takes(forced, call) for call in calls] == [True, True, False]
+    assert takes(forced, tool_format.separator.join(calls[:2])) and forced.allows_parallel_calls
+    if tool_format is GENERIC:
+        assert [takes(free, f'{{"tool_calls": [{call}]}}') for call in calls] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        (allowed_tools("none", "f"), "mode must be auto or required"), (allowed_tools(None, "f"), "mode must be auto"),
+        (allowed_tools(["auto"], "f"), "mode must be auto"), (allowed_tools("auto"), "must be 1 to 128 functions"),
+        (allowed_tools("auto", *"f" * 129), "must be 1 to 128 functions"), (allowed_tools("auto", "x"), "'x', which"),
+        (allowed_tools("auto", 5), "must be none, auto, required or an object"),
+        ({"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": {}}}, "must be 1 to 128 functions"),
+        ({"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": ["f"]}}, "must be none, auto, required"),
+        ({"type": "allowed_tools", "allowed_tools": "f"}, "must be none, auto, required or an object"),
+    ],
+)  # fmt: skip
+def test_allowed_tools_are_a_mode_and_functions_of_the_tools(choice: Any, message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message) as caught:
+        chosen(choice, HERMES)
+    assert caught.value.details["param"] == "tool_choice"
+
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+    "<|im_start|>assistant\n"
+)
+WEATHER = {
+    "type": "function",
+    "function": {
+        "name": "get_weather",
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+    },
+}
+
+
+def test_a_model_whose_template_takes_no_tools_calls_them_and_responds() -> None:
+    """The embedded model, with a template that knows neither tools nor their results."""
+    service = build_service(None, {})
+    assert service.tokenizer is not None
+    service = replace(service, chat_template=ChatTemplate({"default": CHAT_TEMPLATE}, service.tokenizer))
+    body = {"model": "fake", "messages": [USER], "temperature": 0, "max_tokens": 60, "tools": [WEATHER]}
+
+    async def scenario() -> list[Any]:
+        async with open_server(service) as server:
+            responses = [
+                (await server.http.post(CHAT, json={**body, "tool_choice": choice})).json()
+                for choice in ("required", named("get_weather"))
+            ]
+            call = responses[0]["choices"][0]["message"]["tool_calls"][0]
+            result = {"role": "tool", "tool_call_id": call["id"], "content": "sunny"}
+            again = [USER, {"role": "assistant", "tool_calls": [call]}, result]
+            responses.append((await server.http.post(CHAT, json={**body, "messages": again})).json())
+            return responses
+
+    *forced, free = [response["choices"][0] for response in run(scenario())]
+    for choice in forced:
+        assert choice["finish_reason"] in ("tool_calls", "length")
+        assert choice["message"]["tool_calls"][0]["function"]["name"] == "get_weather"
+    assert free["message"]["content"] or free["message"]["tool_calls"]
+    assert not (free["message"]["content"] or "").startswith("{"), "the response is text, not its JSON"

@@ -1,0 +1,105 @@
+"""detect_tool_format: the most specific marker decides, and an unknown template gets the generic format."""
+
+from dataclasses import replace
+
+import pytest
+
+from chairlift.core.errors import InvalidRequest
+from chairlift.text.tool_formats.base import ToolFormat
+from chairlift.text.tool_formats.deepseek import DEEPSEEK, KIMI
+from chairlift.text.tool_formats.detect import (
+    TOOL_FORMATS,
+    detect_tool_format,
+    reads_tools,
+    takes_system_messages,
+    tool_format_by_name,
+)
+from chairlift.text.tool_formats.gemma import GEMMA, GEMMA4, TOOL_CODE
+from chairlift.text.tool_formats.generic import GENERIC
+from chairlift.text.tool_formats.glm import GLM
+from chairlift.text.tool_formats.harmony import HARMONY
+from chairlift.text.tool_formats.json_calls import (
+    COMMAND_A,
+    COMMAND_R,
+    GRANITE,
+    HERMES,
+    JSON_TAGS,
+    LLAMA3,
+    MISTRAL,
+    PHI4,
+    PHI4_FUNCTOOLS,
+)
+from chairlift.text.tool_formats.pythonic import PYTHONIC
+from chairlift.text.tool_formats.xml_calls import DEEPSEEK_DSML, MINIMAX, QWEN_CODER
+
+LOOP = "{% for message in messages %}{{ message.role }}: {{ message.content }}\n{% endfor %}"
+TOOLS = "{% if tools %}{{ tools | tojson }}{% endif %}"
+ASKS_FOR_JSON = '{% if tools is not none %}Answer with {"name": a function, "parameters": its arguments}{% endif %}'
+ASKS_FOR_PYTHON = "{% if tools %}Answer with [func_a(param_a=1, param_b=2), func_b()]{% endif %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        (f"{TOOLS}<tool_call>{LOOP}", HERMES), (f"{TOOLS}<tool_call><function=f><parameter=k>{LOOP}", QWEN_CODER),
+        (f"{TOOLS}<tool_call>f<arg_key>{LOOP}", GLM), (f"{TOOLS}[TOOL_CALLS]{LOOP}", MISTRAL),
+        (f"{TOOLS}<|python_tag|>{ASKS_FOR_JSON}", LLAMA3), (LOOP + ASKS_FOR_JSON, LLAMA3),
+        (LOOP + ASKS_FOR_PYTHON, PYTHONIC), (f"{TOOLS}<|python_start|>{ASKS_FOR_JSON}", PYTHONIC),
+        (f"{TOOLS}<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>", DEEPSEEK), (f"{TOOLS}<|tool_call_begin|>", KIMI),
+        (f"{TOOLS}<|start|>assistant<|channel|>final<|message|>", HARMONY),
+        (f"{TOOLS}<start_function_call>call:", GEMMA), (f"{TOOLS}<|tool_call>call:", GEMMA4),
+        (f"{TOOLS}<minimax:tool_call>", MINIMAX), (f'{TOOLS}<｜DSML｜invoke name="', DEEPSEEK_DSML),
+        (f"{TOOLS}<tool_calls>", JSON_TAGS), (f"{TOOLS}<function_call>", JSON_TAGS),
+        (f"{TOOLS}<|tool_call_start|>", PYTHONIC), (f"{LOOP}<tool_call>", GENERIC),
+        (f"{TOOLS}```tool_code", TOOL_CODE), (f"{TOOLS}<|tool_call|><|/tool_call|>", PHI4),
+        (f"{TOOLS}functools[", PHI4_FUNCTOOLS), (f"{TOOLS}<|tool_call|>", GRANITE),
+        (f"{TOOLS}<|START_ACTION|>", COMMAND_A),
+        (f"{TOOLS}Action: ```json tool_name", COMMAND_R), (LOOP, GENERIC), ("", GENERIC), (LOOP + TOOLS, GENERIC),
+        ("You have tools. {{ messages }}", GENERIC),
+        ("{% for tool in tools %}{{ tool['name'] }} {{ tool['parameters'] }}{% endfor %}", GENERIC),
+    ],
+)  # fmt: skip
+def test_a_template_has_its_format(template: str, expected: ToolFormat) -> None:
+    assert detect_tool_format(template) is expected
+
+
+def test_the_tokenizer_decides_where_the_template_has_no_marker() -> None:
+    assert detect_tool_format(LOOP + TOOLS, {"[TOOL_CALLS]": 5, "</s>": 2}) == MISTRAL
+    assert detect_tool_format(LOOP, {"[TOOL_CALLS]": 5}) is GENERIC, "the template takes no tools"
+
+
+def test_markers_stay_in_the_text_where_the_tokenizer_says_that_they_are_special() -> None:
+    template = f"{TOOLS}<tool_call>"
+    assert not detect_tool_format(template, {"</s>": 2}).has_special_markers
+    assert detect_tool_format(template, {"<tool_call>": 5}) == replace(HERMES, has_special_markers=True)
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("{% if tools %}", True), ("{{ tools | tojson }}", True), ("{%- if not tools is defined %}", True),
+        ("{{ message.tools }}", False), ("{{ message['tools'] }}", False), ("tools", False), ("{{ tools_in }}", False),
+        ("{{ 'tools' }}", False), ("{{ builtin_tools }}", False),
+    ],
+)  # fmt: skip
+def test_whether_a_template_takes_tools(template: str, expected: bool) -> None:
+    assert reads_tools(template) is expected
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("{% if message.role == 'system' %}", True), (LOOP, False),
+        ("{% if role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}", False),
+        ("{{ raise_exception('Roles must alternate') }}{% if role == 'system' %}", True),
+    ],
+)  # fmt: skip
+def test_whether_a_template_takes_system_messages(template: str, expected: bool) -> None:
+    assert takes_system_messages(template) is expected
+
+
+def test_a_format_is_found_by_its_name() -> None:
+    for name, tool_format in TOOL_FORMATS.items():
+        assert tool_format_by_name(name) is tool_format and tool_format.name == name
+    with pytest.raises(InvalidRequest, match=r"must be one of hermes, .*generic, got 'x'"):
+        tool_format_by_name("x")
